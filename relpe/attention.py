@@ -1,0 +1,224 @@
+"""Attention modules: queries, keys and values of a layer, its encoding and the operation, state in and state out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from relpe.feature_maps import FeatureMapConfig, ReluConfig
+from relpe.linear_attention import LinearState, causal_linear_attention
+
+if TYPE_CHECKING:
+    from relpe.encodings.base import QueryKeyEncoding
+    from relpe.feature_maps import FeatureMap
+
+
+class LinearAttentionState(NamedTuple):
+    """What one layer of linear attention remembers."""
+
+    sums: LinearState
+    projection: Tensor | None  # (d, n): the random features that the sums were made with
+
+
+class SoftmaxAttentionState(NamedTuple):
+    """What one layer of softmax attention remembers: everything."""
+
+    keys: Tensor  # (b, l, h, d), encoded
+    values: Tensor  # (b, l, h, e)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearAttentionConfig:
+    """Attention of linear cost by a feature map (Katharopoulos et al., 2020)."""
+
+    kind: Literal["linear"] = "linear"
+    feature_map: FeatureMapConfig = field(default_factory=ReluConfig)
+    """Turns queries and keys into non-negative features."""
+
+    def build(self, *, in_features: int) -> LinearOperation:
+        """The operation on encoded queries and keys of in_features per head."""
+        return LinearOperation(self.feature_map.build(), in_features)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxAttentionConfig:
+    """Exact attention of quadratic cost (Vaswani et al., 2017): the baseline."""
+
+    kind: Literal["softmax"] = "softmax"
+
+    def build(self, *, in_features: int) -> SoftmaxOperation:  # noqa: ARG002
+        """The operation."""
+        return SoftmaxOperation()
+
+
+AttentionConfig = LinearAttentionConfig | SoftmaxAttentionConfig
+
+
+class LinearOperation:
+    """Causal linear attention with its feature map."""
+
+    def __init__(self, feature_map: FeatureMap, in_features: int) -> None:
+        self.feature_map = feature_map
+        self.in_features = in_features
+
+    def init_state(
+        self, shape: tuple[int, int, int], generator: torch.Generator, device: torch.device
+    ) -> LinearAttentionState:
+        """Empty sums for shape (b, h, e), and random features drawn from `generator`."""
+        b, h, e = shape
+        projection = self.feature_map.draw(self.in_features, generator)
+        features = self.feature_map.num_features(self.in_features)
+        return LinearAttentionState(
+            LinearState.empty((b, h, features, e), device=device, dtype=torch.float32),
+            None if projection is None else projection.to(device),
+        )
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, state: LinearAttentionState
+    ) -> tuple[Tensor, LinearAttentionState]:
+        """Values (b, l, h, e) for encoded q and k (b, l, h, d)."""
+        with torch.autocast(q.device.type, enabled=False):
+            projection = None if state.projection is None else state.projection.to(state.sums.kv.dtype)
+            q, k = q.to(state.sums.kv.dtype), k.to(state.sums.kv.dtype)
+            queries, keys = self.feature_map(q, projection), self.feature_map(k, projection)
+            out, sums = causal_linear_attention(
+                queries.values, keys.values, v, state.sums, keys.log_scale
+            )
+        return out, state._replace(sums=sums)
+
+
+class SoftmaxOperation:
+    """Causal softmax attention with all keys kept."""
+
+    def init_state(
+        self,
+        shape: tuple[int, int, int],
+        generator: torch.Generator,  # noqa: ARG002
+        device: torch.device,
+    ) -> SoftmaxAttentionState:
+        """No keys yet, for shape (b, h, e)."""
+        b, h, e = shape
+        empty = torch.zeros(b, 0, h, e, device=device)
+        return SoftmaxAttentionState(empty, empty)
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, state: SoftmaxAttentionState
+    ) -> tuple[Tensor, SoftmaxAttentionState]:
+        """Values (b, l, h, e); scores are divided by the square root of the encoded features."""
+        past = state.keys.shape[1]
+        keys = torch.cat([state.keys.to(k.dtype), k], 1)
+        values = torch.cat([state.values.to(v.dtype), v], 1)
+        mask = None
+        if past:
+            mask = torch.ones(q.shape[1], keys.shape[1], dtype=torch.bool, device=q.device).tril(past)
+        out = functional.scaled_dot_product_attention(
+            q.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2),
+            attn_mask=mask, is_causal=not past,
+        )
+        return out.transpose(1, 2), SoftmaxAttentionState(keys, values)
+
+
+class ConvolvedState(NamedTuple):
+    """Inputs that the short convolution still needs, and the operation's own state."""
+
+    recent: Tensor  # (b, taps - 1, m)
+    operation: Any
+
+
+class SelfAttention(nn.Module):
+    """Causal multi-head self-attention of one layer.
+
+    Queries and keys are brought to unit mean square per head and scaled by a learned temperature, before the encoding:
+    stochastic codes make the squared norms heavy-tailed, and exponential features of large norms overflow. A depthwise
+    convolution over the last few positions lets a head find what stands just before, which averages over a
+    noisy kernel do badly.
+    """
+
+    def __init__(
+        self,
+        config: AttentionConfig,
+        *,
+        layer: int,
+        width: int,
+        num_heads: int,
+        encoded_features: int,
+        normalize: bool,
+        convolution_taps: int,
+    ) -> None:
+        super().__init__()
+        if width % num_heads:
+            raise ValueError(f"width {width} does not divide among {num_heads} heads")
+        self.layer, self.num_heads = layer, num_heads
+        self.operation = config.build(in_features=encoded_features)
+        self.project_in = nn.Linear(width, 3 * width, bias=False)
+        self.project_out = nn.Linear(width, width, bias=False)
+        self.log_temperature = nn.Parameter(torch.zeros(2, num_heads, 1)) if normalize else None
+        if convolution_taps > 0:
+            # starts as the identity: the last tap is the present
+            taps = torch.zeros(width, convolution_taps)
+            taps[:, -1] = 1.0
+            self.convolution = nn.Parameter(taps)
+        else:
+            self.convolution = None
+
+    def init_state(self, batch_size: int, generator: torch.Generator) -> ConvolvedState:
+        """State before the first position."""
+        weight = self.project_in.weight
+        width, device = weight.shape[1], weight.device
+        taps = 1 if self.convolution is None else self.convolution.shape[1]
+        recent = torch.zeros(batch_size, taps - 1, width, device=device, dtype=weight.dtype)
+        shape = (batch_size, self.num_heads, width // self.num_heads)
+        return ConvolvedState(recent, self.operation.init_state(shape, generator, device))
+
+    def forward(
+        self, x: Tensor, encoding: QueryKeyEncoding, codes: Any, state: ConvolvedState  # noqa: ANN401
+    ) -> tuple[Tensor, ConvolvedState]:
+        """Attention of x (b, l, m) to itself and to what the state remembers."""
+        recent = state.recent
+        if self.convolution is not None:
+            x, recent = causal_convolution(x, self.convolution, recent)
+        q, k, v = self.project_in(x).unflatten(-1, (3, self.num_heads, -1)).unbind(2)
+        if self.log_temperature is not None:
+            q_scale, k_scale = self.log_temperature.exp()
+            q = functional.rms_norm(q, q.shape[-1:], eps=1e-6) * q_scale
+            k = functional.rms_norm(k, k.shape[-1:], eps=1e-6) * k_scale
+        q, k = encoding.apply(q, k, codes, self.layer)
+        out, operation = self.operation(q, k, v, state.operation)
+        return self.project_out(out.flatten(2)), ConvolvedState(recent, operation)
+
+
+def causal_convolution(x: Tensor, taps: Tensor, recent: Tensor) -> tuple[Tensor, Tensor]:
+    """Depthwise convolution of x (b, l, c) with taps (c, n), the last of them the present.
+
+    `recent` (b, n - 1, c) are the inputs before x; returned are (b, l, c) and the inputs that a next piece needs.
+    """
+    history = torch.cat([recent.to(x.dtype), x], 1)
+    return _CausalConvolution.apply(history, taps), history[:, x.shape[1] :]
+
+
+class _CausalConvolution(torch.autograd.Function):
+    """Sum of shifted copies, in place: an order less memory traffic than the same sum left to autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, history: Tensor, taps: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(history, taps)
+        length = history.shape[1] - taps.shape[1] + 1
+        out = history[:, :length] * taps[:, 0].to(history.dtype)
+        for tap in range(1, taps.shape[1]):
+            out.addcmul_(history[:, tap : tap + length], taps[:, tap].to(history.dtype))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        history, taps = ctx.saved_tensors
+        grad_history, grad_taps = torch.zeros_like(history), torch.empty_like(taps)
+        length = grad.shape[1]
+        for tap in range(taps.shape[1]):
+            span = slice(tap, tap + length)
+            grad_history[:, span].addcmul_(grad, taps[:, tap].to(grad.dtype))
+            grad_taps[:, tap] = (grad * history[:, span]).sum((0, 1), dtype=taps.dtype)
+        return grad_history, grad_taps

@@ -1,0 +1,147 @@
+"""Models on disk: `model.json` says what to build, `model.safetensors` fills it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from relpe.decoder import Decoder, DecoderConfig
+
+FORMAT_VERSION = 1
+SHARD_BYTES = 15 * 2**20
+"""Largest size of one file of weights."""
+
+
+class CheckpointError(ValueError):
+    """A model's files cannot be used; the message says why."""
+
+
+def to_plain(config: object) -> Any:  # noqa: ANN401 - JSON values
+    """A config's dataclasses as dictionaries, lists and numbers."""
+    if dataclasses.is_dataclass(config):
+        return {f.name: to_plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    return config
+
+
+def from_plain(kind: Any, value: Any, where: str = "config") -> Any:  # noqa: ANN401 - any config type
+    """A config of type `kind` from plain values; a union is decided by `kind`, an unknown name is an error."""
+    if typing.get_origin(kind) in (types.UnionType, typing.Union) and isinstance(value, dict):
+        names = {typing.get_args(typing.get_type_hints(t)["kind"])[0]: t for t in typing.get_args(kind)}
+        if value.get("kind") not in names:
+            raise CheckpointError(
+                f"{where}: kind is {value.get('kind')!r}, expected one of {', '.join(sorted(names))}"
+            )
+        kind = names[value["kind"]]
+    if not dataclasses.is_dataclass(kind):
+        return value
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{where}: found {value!r}, expected named options")
+    types_by_name = typing.get_type_hints(kind)
+    unknown = sorted(set(value) - {f.name for f in dataclasses.fields(kind)})
+    if unknown:
+        raise CheckpointError(f"{where}: {', '.join(unknown)} unknown to {kind.__name__}")
+    return kind(**{n: from_plain(types_by_name[n], v, f"{where}.{n}") for n, v in value.items()})
+
+
+def save_model(decoder: Decoder, folder: Path) -> None:
+    """Writes `model.json` and `model.safetensors` (or numbered shards) in bfloat16."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shards: list[dict[str, torch.Tensor]] = [{}]
+    size = 0
+    for name, tensor in decoder.state_dict().items():
+        weights = tensor.detach().to("cpu", torch.bfloat16).contiguous()
+        if size and size + weights.nbytes > SHARD_BYTES - 2**16:
+            shards.append({})
+            size = 0
+        shards[-1][name] = weights
+        size += weights.nbytes
+    names = _shard_names(len(shards))
+    for old in folder.glob("model*.safetensors"):
+        if old.name not in names:
+            old.unlink()
+    for name, shard in zip(names, shards, strict=True):
+        beside = folder / (name + ".part")
+        save_file(shard, beside)
+        beside.replace(folder / name)
+    description = {
+        "format_version": FORMAT_VERSION,
+        "weights": names,
+        "decoder": to_plain(decoder.config),
+    }
+    beside = folder / "model.json.part"
+    beside.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+    beside.replace(folder / "model.json")
+
+
+def _shard_names(count: int) -> list[str]:
+    if count == 1:
+        return ["model.safetensors"]
+    return [f"model-{index + 1}-of-{count}.safetensors" for index in range(count)]
+
+
+def find_checkpoint(name_or_folder: str | Path) -> Path:
+    """Folder of a released model by name, or of any model by path."""
+    places = (Path(__file__).parents[1] / "checkpoints", Path(__file__).parent / "_checkpoints")
+    folders = [Path(name_or_folder), *(place / name_or_folder for place in places)]
+    for folder in folders:
+        if (folder / "model.json").is_file():
+            return folder
+    known = sorted({path.parent.name for place in places for path in place.glob("*/model.json")})
+    raise CheckpointError(
+        f"no model {str(name_or_folder)!r}: neither a folder with model.json nor a released model "
+        f"({', '.join(known) or 'none is installed'})"
+    )
+
+
+def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -> Decoder:
+    """The model of a folder or of a released name, in float32, ready for use.
+
+    Raises CheckpointError for files that are missing, damaged or do not fit one another.
+    """
+    folder = find_checkpoint(name_or_folder)
+    try:
+        description = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        version = description["format_version"]
+        if version != FORMAT_VERSION:
+            raise CheckpointError(
+                f"{folder / 'model.json'}: format {version}, expected {FORMAT_VERSION}; update this program"
+            )
+        decoder = from_plain(DecoderConfig, description["decoder"], "model.json").build()
+        weights: dict[str, torch.Tensor] = {}
+        for name in description["weights"]:
+            if Path(name).name != name:
+                raise CheckpointError(f"{folder / 'model.json'}: weights {name!r} lie outside the folder")
+            weights.update(load_file(folder / name))
+    except CheckpointError:
+        raise
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{error.filename} is missing; the model's folder is incomplete") from error
+    except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+        raise CheckpointError(
+            f"{folder}: the model's files are damaged ({error}); get them again"
+        ) from error
+    load_weights(decoder, weights, folder)
+    return decoder.to(device).eval().requires_grad_(requires_grad=False)
+
+
+def load_weights(decoder: Decoder, weights: dict[str, torch.Tensor], folder: Path) -> None:
+    """Fills every parameter; missing, left-over and misshapen tensors are a CheckpointError that names them."""
+    wanted = decoder.state_dict()
+    problems = [f"{name} is missing" for name in wanted if name not in weights]
+    problems += [f"{name} is left over" for name in weights if name not in wanted]
+    problems += [
+        f"{name} is {tuple(weights[name].shape)}, expected {tuple(wanted[name].shape)}"
+        for name in wanted
+        if name in weights and weights[name].shape != wanted[name].shape
+    ]
+    if problems:
+        raise CheckpointError(f"{folder}: weights do not fit model.json: {'; '.join(problems[:4])}")
+    decoder.load_state_dict({name: tensor.float() for name, tensor in weights.items()})

@@ -1,0 +1,137 @@
+"""Causal model of token sequences: one code path for sequences of any length, state in and state out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from relpe.attention import AttentionConfig, LinearAttentionConfig, SelfAttention
+from relpe.blocks import Block
+from relpe.encodings import EncodingConfig
+from relpe.encodings.sine_spe import SineSPEConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from relpe.attention import ConvolvedState
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig:
+    """A pre-norm Transformer decoder."""
+
+    vocabulary_size: int = 512
+    """Token ids (v)."""
+    width: int = 256
+    """Features of the residual stream (m)."""
+    num_layers: int = 6
+    """Blocks."""
+    num_heads: int = 8
+    """Heads (h) of every layer."""
+    hidden: int = 704
+    """Features inside the feed-forward layer."""
+    attention: AttentionConfig = field(default_factory=LinearAttentionConfig)
+    """The operation, the same in all layers."""
+    encoding: EncodingConfig = field(default_factory=SineSPEConfig)
+    """Positions, shared by all layers."""
+    normalize_queries_keys: bool = True
+    """Brings queries and keys to unit mean square, times a learned temperature, before the encoding."""
+    convolution_taps: int = 4
+    """Positions that the short convolution before each attention sees, the present included; 0: none."""
+    noise_seed: int = 0
+    """Seed of noise and random features in evaluation and generation: all users of a model share its codes."""
+
+    def build(self) -> Decoder:
+        """A decoder with new weights."""
+        return Decoder(self)
+
+
+class DecoderState(NamedTuple):
+    """All that a decoder remembers: of constant size, whatever came before, with linear attention."""
+
+    encoding: Any  # shared by the rows
+    layers: tuple[ConvolvedState, ...]
+
+    def repeat(self, times: int) -> DecoderState:
+        """Each row `times` times in a row: several continuations of one prompt."""
+        return self._map_rows(lambda x: x.repeat_interleave(times, 0))
+
+    def rows(self, index: Tensor) -> DecoderState:
+        """The rows of `index` (n,), in that order."""
+        return self._map_rows(lambda x: x[index])
+
+    def _map_rows(self, change: Callable[[Tensor], Tensor]) -> DecoderState:
+        def mapped(layer: ConvolvedState) -> ConvolvedState:
+            operation = layer.operation
+            if hasattr(operation, "sums"):
+                operation = operation._replace(sums=type(operation.sums)(*map(change, operation.sums)))
+            else:
+                operation = type(operation)(*map(change, operation))
+            return type(layer)(change(layer.recent), operation)
+
+        return self._replace(layers=tuple(mapped(layer) for layer in self.layers))
+
+
+class Decoder(nn.Module):
+    """See `DecoderConfig`. Holds parameters only: what a sequence needs is in its state."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        head_dim = config.width // config.num_heads
+        self.embedding = nn.Embedding(config.vocabulary_size, config.width)
+        self.encoding = config.encoding.build(
+            num_layers=config.num_layers, num_heads=config.num_heads, head_dim=head_dim
+        )
+        self.blocks = nn.ModuleList(
+            Block(
+                SelfAttention(
+                    config.attention,
+                    layer=layer,
+                    width=config.width,
+                    num_heads=config.num_heads,
+                    encoded_features=self.encoding.out_features,
+                    normalize=config.normalize_queries_keys,
+                    convolution_taps=config.convolution_taps,
+                ),
+                width=config.width,
+                hidden=config.hidden,
+            )
+            for layer in range(config.num_layers)
+        )
+        self.norm = nn.LayerNorm(config.width)
+        self.project_out = nn.Linear(config.width, config.vocabulary_size, bias=False)
+        self._init_weights()
+
+    def _init_weights(self) -> None:
+        """N(0, 0.02), smaller for what is added to the residual stream (Radford et al., 2019)."""
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                into_stream = name.endswith("project_out") and name != "project_out"
+                scale = math.sqrt(2 * self.config.num_layers) if into_stream else 1.0
+                nn.init.normal_(module.weight, std=0.02 / scale)
+
+    def init_state(self, batch_size: int, seed: int | None = None) -> DecoderState:
+        """State before the first token. `seed` of noise and random features: the config's where None."""
+        seed = self.config.noise_seed if seed is None else seed
+        generator = torch.Generator().manual_seed(seed + 1)
+        layers = (block.attention.init_state(batch_size, generator) for block in self.blocks)
+        return DecoderState(
+            self.encoding.init_state(seed, self.embedding.weight.device), tuple(layers)
+        )
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, state: DecoderState
+    ) -> tuple[Tensor, DecoderState]:
+        """Logits (b, l, v) of the token after each of `tokens` (b, l), at `positions` (1, l, p)."""
+        codes, encoding = self.encoding.prepare(positions, state.encoding)
+        x = self.embedding(tokens)
+        layers = []
+        for block, layer_state in zip(self.blocks, state.layers, strict=True):
+            x, layer_state = block(x, self.encoding, codes, layer_state)  # noqa: PLW2901
+            layers.append(layer_state)
+        return self.project_out(self.norm(x)), DecoderState(encoding, tuple(layers))

@@ -1,0 +1,155 @@
+"""Feature maps: what makes attention linear.
+
+A map gives features (..., f) and, where they are exponentials, the logarithm of the factor that was taken out of
+each vector, so that nothing overflows. A query's factor cancels in the ratio of attention and is dropped; a key's
+does not, and attention keeps the running maximum of the past ones.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+class Features(NamedTuple):
+    """Non-negative features (..., f) times exp(log_scale (...)); log_scale is None where it is 0 everywhere."""
+
+    values: Tensor
+    log_scale: Tensor | None
+
+
+class FeatureMap(Protocol):
+    """From queries or keys to features of linear attention."""
+
+    def num_features(self, in_features: int) -> int:
+        """Features per head (f)."""
+        ...
+
+    def draw(self, in_features: int, generator: torch.Generator) -> Tensor | None:
+        """Random projection (in_features, n) of one layer, None where the map has none."""
+        ...
+
+    def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
+        """Features of x (..., in_features)."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class FavorConfig:
+    """Positive random features of the softmax kernel, FAVOR+ (Choromanski et al., 2021, lemma 1)."""
+
+    kind: Literal["favor"] = "favor"
+    num_features: int = 64
+    """Features per head (f): half of them projections, and their negatives."""
+
+    def build(self) -> Favor:
+        """The map."""
+        return Favor(self)
+
+
+class Favor:
+    """exp(u - |x|^2/2) and exp(-u - |x|^2/2) for x scaled by d^-1/4 and u its orthogonal random projections.
+
+    Expected products of features are exp(q.k / sqrt(d)). The largest exponent of each vector is taken out.
+    """
+
+    def __init__(self, config: FavorConfig) -> None:
+        if config.num_features < 2 or config.num_features % 2:
+            raise ValueError(f"{config.num_features} FAVOR+ features; features come in pairs: use an even number")
+        self.config = config
+
+    def num_features(self, in_features: int) -> int:  # noqa: ARG002
+        """Features per head."""
+        return self.config.num_features
+
+    def draw(self, in_features: int, generator: torch.Generator) -> Tensor:
+        """Projection (in_features, f/2): blocks of orthogonal columns with independent chi norms.
+
+        The original took the norms from the matrix that it orthogonalized, which biases the kernel.
+        """
+        wanted = self.config.num_features // 2
+        blocks = math.ceil(wanted / in_features)
+        gaussian = torch.randn((blocks, in_features, in_features), generator=generator)
+        directions, triangle = torch.linalg.qr(gaussian)
+        # signs of the diagonal make the rotation uniform (Haar)
+        directions = directions * triangle.diagonal(dim1=-2, dim2=-1).sign()[:, None]
+        norms = torch.randn((blocks, in_features, in_features), generator=generator).norm(dim=-1)
+        columns = (directions * norms[:, None]).permute(1, 0, 2).reshape(in_features, -1)
+        return columns[:, :wanted].contiguous()
+
+    def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
+        """Features of x (..., d) with the projection (d, f/2) of its layer."""
+        assert projection is not None
+        x = x * x.shape[-1] ** -0.25
+        u = x @ projection
+        exponents = torch.cat([u, -u], -1) - x.square().sum(-1, keepdim=True) / 2
+        largest = exponents.detach().amax(-1, keepdim=True)
+        scale = self.config.num_features**-0.5
+        return Features(torch.exp(exponents - largest) * scale, largest[..., 0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReluConfig:
+    """relu(x) plus a little, so that no query is left without keys (Choromanski et al., 2021, section 4.2)."""
+
+    kind: Literal["relu"] = "relu"
+    offset: float = 1e-3
+    """What is added to every feature."""
+
+    def build(self) -> Relu:
+        """The map."""
+        return Relu(self)
+
+
+class Relu:
+    """See `ReluConfig`."""
+
+    def __init__(self, config: ReluConfig) -> None:
+        self.config = config
+
+    def num_features(self, in_features: int) -> int:
+        """As many as there are inputs."""
+        return in_features
+
+    def draw(self, in_features: int, generator: torch.Generator) -> None:  # noqa: ARG002
+        """No projection."""
+        return
+
+    def __call__(self, x: Tensor, projection: Tensor | None) -> Features:  # noqa: ARG002
+        """Features of x (..., d)."""
+        return Features(functional.relu(x) + self.config.offset, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EluConfig:
+    """elu(x) + 1 (Katharopoulos et al., 2020, equation 7)."""
+
+    kind: Literal["elu"] = "elu"
+
+    def build(self) -> Elu:
+        """The map."""
+        return Elu()
+
+
+class Elu:
+    """See `EluConfig`."""
+
+    def num_features(self, in_features: int) -> int:
+        """As many as there are inputs."""
+        return in_features
+
+    def draw(self, in_features: int, generator: torch.Generator) -> None:  # noqa: ARG002
+        """No projection."""
+        return
+
+    def __call__(self, x: Tensor, projection: Tensor | None) -> Features:  # noqa: ARG002
+        """Features of x (..., d)."""
+        return Features(functional.elu(x) + 1, None)
+
+
+FeatureMapConfig = FavorConfig | ReluConfig | EluConfig

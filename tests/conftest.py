@@ -1,0 +1,16 @@
+"""Settings of all tests: repeatable draws, no deadlines (machines are shared)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=40, print_blob=True)
+settings.load_profile("default")
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)

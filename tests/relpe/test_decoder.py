@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relpe.attention import LinearAttentionConfig, SoftmaxAttentionConfig
+from relpe.decoder import Decoder, DecoderConfig
+from relpe.encodings import NoEncodingConfig, RopeConfig, SineSPEConfig
+from relpe.feature_maps import EluConfig, FavorConfig
+
+SINE = SineSPEConfig(num_sines=3, num_realizations=8)
+CONFIGS = {
+    "sine relu": {"encoding": SINE},
+    "sine favor": {"encoding": SINE, "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8))},
+    "sine softmax": {"encoding": SINE, "attention": SoftmaxAttentionConfig()},
+    "ungated, not normalized": {
+        "encoding": SineSPEConfig(num_sines=2, num_realizations=8, gated=False),
+        "normalize_queries_keys": False, "convolution_taps": 0,
+    },
+    "rope softmax": {"encoding": RopeConfig(), "attention": SoftmaxAttentionConfig()},
+    "none elu": {"encoding": NoEncodingConfig(), "attention": LinearAttentionConfig(feature_map=EluConfig())},
+}
+
+
+def decoder(name: str) -> Decoder:
+    torch.manual_seed(0)
+    sizes = {"vocabulary_size": 11, "width": 16, "num_layers": 2, "num_heads": 2, "hidden": 24}
+    return DecoderConfig(**sizes, **CONFIGS[name]).build().eval()
+
+
+def run(model: Decoder, tokens: torch.Tensor, pieces: list[int], start: int = 0) -> torch.Tensor:
+    state = model.init_state(tokens.shape[0])
+    outs, done = [], 0
+    with torch.no_grad():
+        for size in pieces:
+            positions = torch.arange(start + done, start + done + size)[None, :, None]
+            out, state = model(tokens[:, done : done + size], positions, state)
+            outs.append(out)
+            done += size
+    return torch.cat(outs, 1)
+
+
+def tokens_of(length: int, rows: int = 2) -> torch.Tensor:
+    return torch.randint(0, 11, (rows, length), generator=torch.Generator().manual_seed(length))
+
+
+@given(
+    pieces=st.lists(st.integers(1, 140), min_size=1, max_size=4), name=st.sampled_from(sorted(CONFIGS)),
+)
+def test_any_split_of_a_sequence_gives_the_same_output(pieces: list[int], name: str) -> None:
+    model, tokens = decoder(name), tokens_of(sum(pieces))
+    torch.testing.assert_close(
+        run(model, tokens, pieces), run(model, tokens, [sum(pieces)]), rtol=1e-4, atol=2e-5
+    )
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_token_by_token_equals_the_whole(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(40)
+    torch.testing.assert_close(
+        run(model, tokens, [1] * 40), run(model, tokens, [40]), rtol=1e-4, atol=2e-5
+    )
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_no_output_depends_on_a_later_token(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(50)
+    changed = tokens.clone()
+    changed[:, 30:] = (changed[:, 30:] + 1) % 11
+    before, after = run(model, tokens, [50]), run(model, changed, [50])
+    torch.testing.assert_close(before[:, :30], after[:, :30], rtol=0, atol=1e-6)
+    assert not torch.allclose(before[:, 30:], after[:, 30:])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_rows_are_independent_and_can_be_repeated(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(20, rows=3)
+    together = run(model, tokens, [20])
+    for row in range(3):
+        torch.testing.assert_close(
+            run(model, tokens[row : row + 1], [20])[0], together[row], rtol=1e-4, atol=1e-5
+        )
+    with torch.no_grad():
+        _, state = model(tokens[:, :12], torch.arange(12)[None, :, None], model.init_state(3))
+        positions = torch.arange(12, 20)[None, :, None]
+        out, _ = model(tokens[:, 12:].repeat_interleave(2, 0), positions, state.repeat(2))
+        swapped, _ = model(tokens[[2, 0], 12:], positions, state.rows(torch.tensor([2, 0])))
+    torch.testing.assert_close(out[::2], together[:, 12:], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(out[1::2], together[:, 12:], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(swapped, together[[2, 0], 12:], rtol=1e-4, atol=1e-5)
+
+
+def test_state_is_of_constant_size_with_linear_attention() -> None:
+    model, tokens = decoder("sine relu"), tokens_of(200)
+
+    def size(length: int) -> int:
+        with torch.no_grad():
+            _, state = model(tokens[:, :length], torch.arange(length)[None, :, None], model.init_state(2))
+        return sum(x.numel() for layer in state.layers for x in (layer.recent, *layer.operation.sums))
+
+    assert size(5) == size(200)
+
+
+def test_noise_is_a_function_of_the_seed() -> None:
+    model, tokens = decoder("sine favor"), tokens_of(10)
+    positions = torch.arange(10)[None, :, None]
+    with torch.no_grad():
+        outs = [model(tokens, positions, model.init_state(2, seed))[0] for seed in (3, 3, 4, None, 0)]
+    assert torch.equal(outs[0], outs[1])
+    assert not torch.equal(outs[0], outs[2])
+    assert torch.equal(outs[3], outs[4])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_parameter_gets_a_gradient(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(30)
+    out, _ = model(tokens, torch.arange(30)[None, :, None], model.init_state(2))
+    out.logsumexp(-1).sum().backward()
+    for parameter, weights in model.named_parameters():
+        assert weights.grad is not None, parameter
+        assert weights.grad.isfinite().all(), parameter
+        assert weights.grad.abs().max() > 0, parameter

@@ -1,0 +1,9 @@
+"""Errors that a user's input causes."""
+
+
+class MidiError(ValueError):
+    """A MIDI file cannot be used; the message says what was found, what was expected, what to do."""
+
+
+class TokenizerError(ValueError):
+    """A tokenizer's files or configuration do not fit."""

@@ -1,0 +1,143 @@
+"""Notes, tracks and scores: immutable, in ticks, with the resolution inside the score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+
+class Tempo(NamedTuple):
+    """A tempo from a tick on, in quarter notes per minute."""
+
+    tick: int
+    bpm: float
+
+
+class TimeSignature(NamedTuple):
+    """A metre from a tick on."""
+
+    tick: int
+    numerator: int
+    denominator: int
+
+    def bar_quarters(self) -> float:
+        """Length of a bar in quarter notes."""
+        return 4 * self.numerator / self.denominator
+
+
+class Note(NamedTuple):
+    """One note, for reading and for tests; tracks hold their notes as columns."""
+
+    onset_ticks: int
+    duration_ticks: int
+    pitch: int
+    velocity: int
+
+
+def _table(rows: object, columns: int) -> NDArray[np.int64]:
+    """Read-only (n, columns) int64 table of `rows`."""
+    table = np.array(rows, dtype=np.int64).reshape(-1, columns)
+    table.setflags(write=False)
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """The notes of one instrument.
+
+    Tables are read-only int64, times in ticks from the start of the score:
+    `notes` (n, 4): onset, duration, pitch 0-127, velocity 1-127, sorted by all four;
+    `controls` (c, 3): tick, controller number, value; `bends` (p, 2): tick, -8192..8191.
+    """
+
+    notes: NDArray[np.int64]
+    program: int = 0
+    is_drum: bool = False
+    name: str = ""
+    channel: int = 0
+    chunk: int | None = None
+    """Index of the file's track chunk that the notes stand in; None for music that is in no file yet."""
+    controls: NDArray[np.int64] = field(default_factory=lambda: _table([], 3))
+    bends: NDArray[np.int64] = field(default_factory=lambda: _table([], 2))
+
+    def __post_init__(self) -> None:
+        notes = _table(self.notes, 4)
+        order = np.lexsort((notes[:, 3], notes[:, 1], notes[:, 2], notes[:, 0]))
+        object.__setattr__(self, "notes", _table(notes[order], 4))
+        object.__setattr__(self, "controls", _table(self.controls, 3))
+        object.__setattr__(self, "bends", _table(self.bends, 2))
+
+    @classmethod
+    def of(cls, notes: Iterable[Sequence[int]], program: int = 0, *, is_drum: bool = False) -> Track:
+        """Track of (onset, duration, pitch, velocity) rows."""
+        return cls(_table(list(notes), 4), program=program, is_drum=is_drum)
+
+    def __len__(self) -> int:
+        return len(self.notes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Track) and (
+            (self.program, self.is_drum, self.name, self.channel, self.chunk)
+            == (other.program, other.is_drum, other.name, other.channel, other.chunk)
+            and np.array_equal(self.notes, other.notes)
+            and np.array_equal(self.controls, other.controls)
+            and np.array_equal(self.bends, other.bends)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # compared by content
+
+    @property
+    def end_ticks(self) -> int:
+        """Where the last note ends; 0 without notes."""
+        return int((self.notes[:, 0] + self.notes[:, 1]).max(initial=0))
+
+
+@dataclass(frozen=True)
+class Score:
+    """A piece of music: tracks, tempo map and metre.
+
+    Tempos and time signatures are sorted by tick. Without one at tick 0, MIDI's defaults hold there:
+    120 quarter notes per minute, 4/4.
+    """
+
+    ticks_per_beat: int
+    """Resolution: ticks of one quarter note."""
+    tracks: tuple[Track, ...] = ()
+    tempos: tuple[Tempo, ...] = ()
+    time_signatures: tuple[TimeSignature, ...] = ()
+    end_ticks: int = 0
+    """Where the piece ends; never before the last note's end."""
+
+    def __post_init__(self) -> None:
+        if self.ticks_per_beat < 1:
+            raise ValueError(f"ticks_per_beat is {self.ticks_per_beat}, expected at least 1")
+        object.__setattr__(self, "tempos", tuple(sorted(self.tempos)))
+        object.__setattr__(self, "time_signatures", tuple(sorted(self.time_signatures)))
+        last = max((track.end_ticks for track in self.tracks), default=0)
+        object.__setattr__(self, "end_ticks", max(self.end_ticks, last))
+
+    @property
+    def num_notes(self) -> int:
+        """Notes of all tracks."""
+        return sum(len(track) for track in self.tracks)
+
+    def with_tracks(self, tracks: Iterable[Track]) -> Score:
+        """The same tempo map, metre and end with other tracks."""
+        return replace(self, tracks=tuple(tracks))
+
+    def seconds_at(self, ticks: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:
+        """Seconds from the start at each of `ticks`, by the tempo map; same shape as `ticks`."""
+        tempos = [Tempo(0, 120.0), *self.tempos] if not self.tempos or self.tempos[0].tick > 0 else self.tempos
+        starts = np.array([tempo.tick for tempo in tempos], dtype=np.int64)
+        per_tick = 60.0 / (np.array([tempo.bpm for tempo in tempos]) * self.ticks_per_beat)
+        elapsed = np.concatenate([[0.0], np.cumsum(np.diff(starts) * per_tick[:-1])])
+        ticks = np.asarray(ticks, dtype=np.int64)
+        section = np.maximum(np.searchsorted(starts, ticks, side="right") - 1, 0)
+        return elapsed[section] + (ticks - starts[section]) * per_tick[section]
