@@ -77,7 +77,7 @@ def sample(
         logits = logits[:, -1].float().cpu()
         drawn = torch.zeros(len(rules), dtype=torch.int64)
         for row, rule in enumerate(rules):
-            allowed = torch.from_numpy(rule.allowed)
+            allowed = torch.tensor(rule.allowed)
             ended[row] = ended[row] or not bool(allowed.any())
             if not ended[row]:
                 drawn[row] = draw(logits[row], allowed, options, generators[row])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BLOCK = 128
 """Positions of one block: sines are evaluated for one block, and the noise is turned by a block's first phase."""
-SHARED_CODE_BYTES = 96 * 2**20
+SHARED_CODE_BYTES = 256 * 2**20
 """Codes up to this size are built once and shared by all layers; larger ones never exist as a whole."""
 
 

@@ -1,0 +1,1 @@
+"""Making music with trained models: continuation, generation, the page and the command relpe."""

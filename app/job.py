@@ -1,0 +1,165 @@
+"""One piece of work of the page: the frames it shows and the files it leaves."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app import sound
+from app.player import Frame, VariationFrame, pack_tracks, timeline
+from tokenization.score import Score
+
+if TYPE_CHECKING:
+    from app.continuation import MusicModel, MusicOptions, Piece, Progress
+    from app.upload import Upload
+
+NEW_PIECE = "A new piece"
+
+
+class Job:
+    """One piece of work and the frame it has come to."""
+
+    def __init__(self, model: MusicModel, upload: Upload | None, options: MusicOptions) -> None:
+        self.model, self.upload, self.options = model, upload, options
+        self.bars = options.bars
+        self.id = secrets.token_hex(4)
+        self.title = upload.title if upload else NEW_PIECE
+        self.prompt = upload.prompt_frame() if upload else None
+        self.variations = [VariationFrame(tracks=[]) for _ in range(options.variations)]
+        self.timeline = timeline(*self._expected())
+        self.folder = Path()
+
+    def _expected(self) -> tuple[Score, int]:
+        """A score of the metre and tempo to come, and its end in ticks if all is written."""
+        if self.upload is None:
+            return Score(12), self.options.bars * 48
+        heard, joint = self.upload.prompt.heard, self.upload.prompt.joint_ticks
+        before = [s for s in heard.time_signatures if s.tick <= joint]
+        bar = before[-1].bar_quarters() if before else 4.0
+        score = Score(
+            heard.ticks_per_beat,
+            tempos=tuple(tempo for tempo in heard.tempos if tempo.tick <= joint),
+            time_signatures=tuple(before),
+        )
+        return score, joint + round(self.options.bars * bar * heard.ticks_per_beat)
+
+    def frame(
+        self, phase: str, *, line: str = "", status: str = "", progress: float = 0.0
+    ) -> Frame:
+        """What the player shows in a phase, with all that is there so far."""
+        what = f"{self.bars} bars" if self.bars != 1 else "1 bar"
+        after = f" after bar {self.upload.bars}" if self.upload else ""
+        frame = Frame(
+            job=self.id,
+            phase=phase,
+            title=self.title,
+            subtitle=f"{what}{after}, by {self.model.name}",
+            line=line,
+            status=status,
+            progress=progress,
+            timeline=self.timeline,
+            variations=self.variations,
+        )
+        if self.prompt is not None:
+            frame["prompt"] = self.prompt
+        return frame
+
+    def progress(self, step: Progress) -> Frame:
+        """Music so far, bars done, speed and the time that is left."""
+        self.variations = [
+            VariationFrame(
+                tracks=pack_tracks(score, "New music"),
+                timeline=self.timeline if self.upload else timeline(score, self.options.bars * 48),
+            )
+            for score in step.scores
+        ]
+        line = f"Bar {min(step.bars_done + 1, step.bars)} of {step.bars} · {step.notes} notes"
+        if step.seconds > 0.5:
+            line += f" · {step.notes / step.seconds:.0f} notes/s"
+        if step.bars_done:
+            left = step.seconds * (step.bars - step.bars_done) / step.bars_done
+            line += f" · about {_duration(left)} left"
+        return self.frame(
+            "composing",
+            line=line,
+            status=f"Bar {step.bars_done // 4 * 4 + 1} of {step.bars}",
+            progress=step.bars_done / max(step.bars, 1),
+        )
+
+    def ended_empty(self) -> Frame:
+        """Nothing was written."""
+        frame = self.frame("prompt" if self.upload else "empty")
+        frame["variations"] = []
+        frame["alert"] = "The work ended before the first note: there is nothing to keep."
+        return frame
+
+    def write(self, pieces: tuple[Piece, ...], folder: Path) -> None:
+        """Leaves the MIDI files of all variations."""
+        self.folder = folder
+        self.variations = []
+        for index, piece in enumerate(pieces):
+            midi = folder / f"{self.stem(index, piece)}.mid"
+            alone = folder / f"{self.stem(index, piece)}_new_part.mid"
+            _write(midi, piece.midi)
+            frame = VariationFrame(
+                tracks=pack_tracks(piece.new, "New music"),
+                timeline=timeline(piece.score),
+                midi=midi.as_posix(),
+                settings=self.settings(piece),
+            )
+            if self.upload is not None:
+                _write(alone, piece.new_midi)
+                frame["new_midi"] = alone.as_posix()
+            self.variations.append(frame)
+
+    def render(self, index: int, piece: Piece) -> None:
+        """Leaves the sound of one variation.
+
+        Raises:
+            SoundError: it cannot be rendered.
+        """
+        path = self.folder / f"{self.stem(index, piece)}.flac"
+        sound.save_audio(sound.render(piece.score), path)
+        self.variations = list(self.variations)
+        self.variations[index] = self.variations[index] | VariationFrame(audio=path.as_posix())
+
+    def stem(self, index: int, piece: Piece) -> str:
+        """File name without suffix: what it is, and all that is needed to make it again."""
+        parts = [
+            *([_safe(self.title)] if self.upload else []),
+            _safe(self.model.name),
+            f"s{piece.seed}",
+            f"T{self.options.temperature:.2f}",
+            f"p{self.options.top_p:.2f}",
+            *([f"v{index + 1}"] if self.options.variations > 1 else []),
+        ]
+        return "_".join(parts)
+
+    def settings(self, piece: Piece) -> str:
+        """One line: how it was made."""
+        parts = [
+            f"seed {piece.seed}",
+            f"T {self.options.temperature:.2f}",
+            f"top-p {self.options.top_p:.2f}",
+            f"{piece.new.num_notes} new notes",
+            f"{piece.tokens_per_second:.0f} tokens/s",
+            f"{self.model.name} on {self.model.device}",
+        ]
+        return " · ".join(parts)
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:60] or "music"
+
+
+def _duration(seconds: float) -> str:
+    seconds = max(1, round(seconds))
+    return f"{seconds} s" if seconds < 90 else f"{round(seconds / 60)} min"
+
+
+def _write(path: Path, data: bytes) -> None:
+    beside = path.with_suffix(".part")
+    beside.write_bytes(data)
+    beside.replace(path)

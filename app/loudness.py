@@ -1,0 +1,118 @@
+"""Loudness and true peak of stereo sound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.signal import resample_poly, sosfilt
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_BLOCK_HOPS = 4
+_HOP_SECONDS = 0.1
+_ABSOLUTE_GATE = -70.0
+_RELATIVE_GATE = -10.0
+_CHUNK_HOPS = 100  # filtered at a time, which bounds the memory
+
+
+def integrated_loudness(channels: NDArray[np.float32], sample_rate: int) -> float:
+    """Loudness in LUFS of `channels` (c, n), c at most 2; -inf for silence.
+
+    Source: ITU-R BS.1770-4, annex 1. Sound shorter than one block of 400 ms is one block with
+    silence behind it.
+    """
+    return _gated(_block_powers(channels, sample_rate))
+
+
+def _block_powers(channels: NDArray[np.float32], sample_rate: int) -> NDArray[np.float64]:
+    """Weighted power of each block (b,), summed over channels; a block starts every 100 ms."""
+    hop = round(_HOP_SECONDS * sample_rate)
+    sections = _weighting(sample_rate)
+    num_hops = max(channels.shape[1] // hop, _BLOCK_HOPS)
+    powers = np.zeros(num_hops)
+    for channel in channels:
+        state = np.zeros((len(sections), 2))
+        for first in range(0, num_hops, _CHUNK_HOPS):
+            last = min(first + _CHUNK_HOPS, num_hops)
+            chunk = channel[first * hop : last * hop].astype(np.float64)
+            chunk = np.pad(chunk, (0, (last - first) * hop - len(chunk)))
+            weighted, state = sosfilt(sections, chunk, zi=state)
+            powers[first:last] += np.square(weighted).reshape(-1, hop).sum(axis=1)
+    return np.convolve(powers, np.ones(_BLOCK_HOPS), mode="valid") / (_BLOCK_HOPS * hop)
+
+
+def _gated(blocks: NDArray[np.float64]) -> float:
+    """Loudness of the blocks that pass both gates."""
+    blocks = blocks[blocks > _power(_ABSOLUTE_GATE)]
+    if not len(blocks):
+        return -np.inf
+    blocks = blocks[blocks > _power(_lufs(blocks.mean()) + _RELATIVE_GATE)]
+    return _lufs(blocks.mean())
+
+
+def true_peak(channels: NDArray[np.float32], at_least: float = 0.0) -> float:
+    """Largest absolute value of `channels` (c, n) between samples as well, at four times the rate.
+
+    Stretches whose samples stay under `at_least` are not looked at: a caller who only needs to know
+    whether a ceiling is passed saves most of the work.
+    """
+    length = 4096
+    around = 32
+    peak = 0.0
+    for channel in channels:
+        for start in range(0, len(channel), length):
+            highest = float(np.abs(channel[start : start + length]).max())
+            peak = max(peak, highest)
+            if highest > at_least:
+                piece = channel[max(0, start - around) : start + length + around]
+                peak = max(peak, float(np.abs(resample_poly(piece, 4, 1)).max()))
+    return peak
+
+
+def normalize(channels: NDArray[np.float32], sample_rate: int, lufs: float, ceiling: float) -> None:
+    """Scale `channels` (c, n) in place to a loudness, or to less where the true peak is too high.
+
+    Silence stays silence. `ceiling` is the highest true peak, as an amplitude.
+    """
+    powers = _block_powers(channels, sample_rate)
+    if not np.any(powers > 0):
+        return
+    gain = np.sqrt(1 / powers.max())
+    for _ in range(3):  # what the absolute gate leaves out depends on the gain
+        gain *= 10 ** ((lufs - _gated(powers * gain**2)) / 20)
+    peak = true_peak(channels, at_least=ceiling / gain / 2)
+    channels *= np.float32(min(gain, ceiling / peak))
+
+
+def _weighting(sample_rate: int) -> NDArray[np.float64]:
+    """The two filters of the K weighting as second-order sections (2, 6), at any sample rate.
+
+    Analogue prototypes of the recommendation's coefficients at 48 kHz, by the bilinear transform.
+    """
+    warped = np.tan(np.pi * 1681.974450955533 / sample_rate)
+    quality, high = 0.7071752369554196, 10 ** (3.999843853973347 / 20)
+    band = high**0.4996667741545416
+    below = 1 + warped / quality + warped**2
+    shelf = [
+        (high + band * warped / quality + warped**2) / below,
+        2 * (warped**2 - high) / below,
+        (high - band * warped / quality + warped**2) / below,
+        1.0,
+        2 * (warped**2 - 1) / below,
+        (1 - warped / quality + warped**2) / below,
+    ]
+    warped, quality = np.tan(np.pi * 38.13547087602444 / sample_rate), 0.5003270373238773
+    below = 1 + warped / quality + warped**2
+    passes = [1.0, -2.0, 1.0, 1.0]
+    passes += [2 * (warped**2 - 1) / below, (1 - warped / quality + warped**2) / below]
+    return np.array([shelf, passes])
+
+
+def _power(lufs: float) -> float:
+    return 10 ** ((lufs + 0.691) / 10)
+
+
+def _lufs(power: float) -> float:
+    return float(-0.691 + 10 * np.log10(power))

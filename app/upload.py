@@ -1,0 +1,88 @@
+"""An uploaded file that was accepted, and where its continuation begins."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from app import continuation
+from app.player import Frame, PromptFrame, pack_tracks, timeline
+from tokenization.errors import MidiError
+from tokenization.vocabulary import BAR
+
+if TYPE_CHECKING:
+    from app.continuation import Prompt
+
+
+@dataclass(frozen=True)
+class Upload:
+    """The whole of a file, and the part of it that new music follows."""
+
+    whole: Prompt
+    prompt: Prompt
+
+    @property
+    def title(self) -> str:
+        """What to call it."""
+        return Path(self.whole.name).stem
+
+    @property
+    def joint(self) -> float:
+        """Where the new music begins, in quarter notes."""
+        return self.prompt.joint_ticks / self.prompt.heard.ticks_per_beat
+
+    @property
+    def bars(self) -> int:
+        """Bars of the prompt, up to the new music."""
+        return _bars(self.prompt)
+
+    def until(self, last_bar: int) -> Upload:
+        """The same file with its prompt ending after `last_bar`, counted from 1.
+
+        Raises:
+            MidiError: there is nothing to hear so far.
+        """
+        if last_bar >= _bars(self.whole):
+            return replace(self, prompt=self.whole)
+        prompt = continuation.read_prompt(self.whole.data, self.whole.name, last_bar)
+        return replace(self, prompt=prompt)
+
+    def frame(self) -> Frame:
+        """The player before anything is written."""
+        return Frame(
+            job=secrets.token_hex(4),
+            phase="prompt",
+            title=self.title,
+            subtitle=f"New music begins after bar {self.bars}",
+            timeline=timeline(self.whole.score),
+            prompt=self.prompt_frame(),
+            variations=[],
+        )
+
+    def prompt_frame(self) -> PromptFrame:
+        """The tracks of the whole file, and the joint."""
+        return PromptFrame(tracks=pack_tracks(self.whole.score), joint=self.joint)
+
+
+def read_upload(path: Path, max_bytes: int) -> Upload:
+    """The upload of a file.
+
+    Raises:
+        MidiError: it cannot be continued; the message is one sentence for the user.
+    """
+    size = path.stat().st_size
+    if size > max_bytes:
+        raise MidiError(
+            f"{path.name}: found {size / 1e6:.1f} MB, expected at most {max_bytes / 1e6:.1f} MB; "
+            "export a shorter part"
+        )
+    prompt = continuation.read_prompt(path.read_bytes(), path.name)
+    return Upload(prompt, prompt)
+
+
+def _bars(prompt: Prompt) -> int:
+    return int(np.count_nonzero(prompt.ids == BAR))

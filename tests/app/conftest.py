@@ -1,0 +1,43 @@
+"""A model with random weights, and prompts made here."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from app.continuation import MusicModel
+from relpe.decoder import DecoderConfig
+from relpe.encodings import SineSPEConfig
+from tokenization.midi import write_midi
+from tokenization.remi import PianoRemi
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+
+@pytest.fixture(scope="session")
+def small_model() -> MusicModel:
+    torch.manual_seed(0)
+    config = DecoderConfig(
+        width=16, num_layers=2, num_heads=2, hidden=24,
+        encoding=SineSPEConfig(num_sines=2, num_realizations=8),
+    )
+    decoder = config.build().eval().requires_grad_(requires_grad=False)
+    return MusicModel("small", decoder, PianoRemi(), torch.device("cpu"))
+
+
+def two_hands(bars: int = 4, metre: tuple[int, int] = (4, 4)) -> Score:
+    """Two tracks of `bars` bars at 96 bpm, 480 ticks a quarter."""
+    length = 480 * 4 * metre[0] // metre[1]
+    left = [(bar * length + i * 480, 460, 48 + 4 * i, 60) for bar in range(bars) for i in range(2)]
+    right = [(bar * length + i * 240, 230, 72 + i, 90) for bar in range(bars) for i in range(5)]
+    return Score(
+        480,
+        (Track.of(right), Track.of(left)),
+        (Tempo(0, 96.0),),
+        (TimeSignature(0, *metre),),
+        bars * length,
+    )
+
+
+@pytest.fixture
+def prompt_bytes() -> bytes:
+    return write_midi(two_hands())

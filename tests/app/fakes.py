@@ -1,0 +1,147 @@
+"""A model that needs no weights: it writes a walking left hand and a melody at a steady speed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from app import continuation
+from app.continuation import MusicOptions, Piece, Progress, Prompt, Result
+from tokenization.midi import write_midi
+from tokenization.midi_append import append_to_midi
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pytest
+
+BAR = 48  # a bar of 4/4 in twelfths of a quarter note
+SCALE = np.array([0, 2, 4, 5, 7, 9, 11])
+
+
+@dataclass(frozen=True)
+class FakeModel:
+    """What the page reads of a model, and how fast it writes (notes per second)."""
+
+    name: str = "fake"
+    device: str = "cpu"
+    backend: str = "fake"
+    parameters: int = 4_200_000
+    speed: float = 50.0
+
+
+def example_midi(bars: int = 8) -> bytes:
+    """A prompt of `bars` bars, two tracks."""
+    tracks = [
+        Track.of(_music(seed, 0, bars)[half::2].tolist(), program=0)
+        for seed, half in ((1, 0), (2, 1))
+    ]
+    return write_midi(Score(12, tuple(tracks), (Tempo(0, 96.0),), (TimeSignature(0, 4, 4),)))
+
+
+def install(patch: pytest.MonkeyPatch, *, speed: float = 50.0) -> FakeModel:
+    """Puts the fake in the place of the model's calls."""
+    patch.setattr(continuation, "continue_prompt", continue_prompt)
+    patch.setattr(continuation, "generate_piece", generate_piece)
+    return FakeModel(speed=speed)
+
+
+def continue_prompt(
+    model: FakeModel,
+    prompt: Prompt,
+    options: MusicOptions,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Progress | Result]:
+    """Writes after the prompt; the last item is the result."""
+    joint = prompt.joint_ticks
+    written = yield from _write(model, options, joint, prompt.heard, stop)
+    pieces = []
+    for row, new in enumerate(written):
+        whole = prompt.heard.with_tracks([*prompt.heard.tracks, *new.tracks])
+        midi = append_to_midi(prompt.data, new, joint)
+        pieces.append(_piece(midi, new, whole, (options.seed or 0) + row, joint))
+    yield _result(pieces, joint, options)
+
+
+def generate_piece(
+    model: FakeModel, options: MusicOptions, stop: Callable[[], bool] = lambda: False
+) -> Iterator[Progress | Result]:
+    """Writes from nothing; the last item is the result."""
+    base = Score(12, (), (Tempo(0, 84.0),), (TimeSignature(0, 4, 4),))
+    written = yield from _write(model, options, 0, base, stop)
+    pieces = [
+        _piece(write_midi(new), new, new, (options.seed or 0) + row)
+        for row, new in enumerate(written)
+    ]
+    yield _result(pieces, 0, options)
+
+
+def _write(
+    model: FakeModel, options: MusicOptions, joint: int, base: Score, stop: Callable[[], bool]
+) -> Iterator[Progress]:
+    rows = [
+        _music((options.seed or 0) + row, joint, options.bars) for row in range(options.variations)
+    ]
+    started = time.monotonic()
+    scores: tuple[Score, ...] = ()
+    for count in range(1, min(map(len, rows)) + 1):
+        if stop():
+            break
+        time.sleep(1 / model.speed)
+        scores = tuple(base.with_tracks([Track.of(row[:count].tolist())]) for row in rows)
+        yield Progress(
+            bars_done=int(rows[0][count - 1, 0] - joint) // BAR,
+            bars=options.bars,
+            tokens=4 * count,
+            notes=count,
+            seconds=time.monotonic() - started,
+            scores=scores,
+        )
+    return scores
+
+
+def _music(seed: int, start: int, bars: int) -> np.ndarray:
+    """(n, 4) notes: broken chords below, a melody in steps above."""
+    random = np.random.default_rng(seed)
+    notes = []
+    step = 7
+    for bar in range(bars):
+        root = int(random.choice([0, 3, 4, 5]))
+        at = start + bar * BAR
+        for place in range(8):
+            degree = root + (0, 4, 2, 4)[place % 4]
+            pitch = 48 + 12 * (degree // 7) + SCALE[degree % 7]
+            notes.append((at + 6 * place, 6, pitch, 46 + int(random.integers(14))))
+        place = 0
+        while place < BAR:
+            length = int(random.choice([6, 12, 12, 24]))
+            step = int(np.clip(step + random.integers(-2, 3), 3, 16))
+            pitch = 67 + 12 * (step // 7) + SCALE[step % 7]
+            length = min(length, BAR - place)
+            notes.append((at + place, length, pitch, 66 + int(random.integers(40))))
+            place += length
+    return np.array(sorted(notes))
+
+
+def _result(pieces: list[Piece], joint: int, options: MusicOptions) -> Result:
+    end = max((piece.new.end_ticks for piece in pieces), default=joint)
+    return Result(tuple(pieces), bars=min(options.bars, max(1, -(-(end - joint) // BAR))))
+
+
+def _piece(midi: bytes, new: Score, whole: Score, seed: int, joint: int = 0) -> Piece:
+    notes = new.num_notes
+    alone = (Track(track.notes - [joint, 0, 0, 0]) for track in new.tracks)
+    return Piece(
+        midi=midi,
+        new_midi=write_midi(Score(12, tuple(alone), (Tempo(0, 96.0),))),
+        score=whole,
+        new=new,
+        seed=seed,
+        tokens=4 * notes,
+        notes=notes,
+        tokens_per_second=200.0,
+    )

@@ -1,0 +1,98 @@
+"""Hypothesis strategies: scores as hostile as MIDI allows, and rows of token ids."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from tokenization.remi import PianoRemi
+from tokenization.score import Score, Tempo, TimeSignature, Track
+from tokenization.vocabulary import (
+    BAR,
+    BOS,
+    DURATION,
+    EOS,
+    PIANO_VOCABULARY,
+    PITCH,
+    POSITION,
+    TEMPO,
+    TIME_SIGNATURE,
+    VELOCITY,
+)
+
+RESOLUTIONS = (1, 5, 12, 24, 96, 120, 480, 1000)
+METRES = (
+    *((4, 4), (3, 4), (2, 4), (6, 8), (7, 8), (12, 8), (2, 2)),
+    *((1, 4), (1, 8), (5, 16), (13, 4), (17, 8), (3, 32), (255, 1), (1, 1 << 20), (0, 4), (4, 0)),
+)
+KINDS = (BOS, BAR, TIME_SIGNATURE, POSITION, TEMPO, PITCH, VELOCITY, DURATION)
+
+
+def notes(last_tick: int) -> st.SearchStrategy[tuple[int, int, int, int]]:
+    """Rows of a track: few pitches beside all of them, so that notes meet."""
+    return st.tuples(
+        st.integers(0, last_tick),
+        st.integers(0, last_tick),
+        st.integers(58, 62) | st.integers(0, 127),
+        st.integers(1, 127),
+    )
+
+
+@st.composite
+def time_signatures(draw: st.DrawFn, last_tick: int = 2000) -> list[TimeSignature]:
+    """Metre changes on and off the bar lines."""
+    rows = st.tuples(st.integers(0, last_tick), st.sampled_from(METRES))
+    return [TimeSignature(tick, *metre) for tick, metre in draw(st.lists(rows, max_size=4))]
+
+
+@st.composite
+def scores(draw: st.DrawFn, max_beats: int = 40) -> Score:
+    """Scores of any resolution, with drums, overlaps, unheard pitches, odd metres and tempos."""
+    ticks_per_beat = draw(st.sampled_from(RESOLUTIONS))
+    last = max_beats * ticks_per_beat
+    tracks = [
+        Track.of(draw(st.lists(notes(last), max_size=12)), is_drum=draw(st.integers(0, 5)) == 0)
+        for _ in range(draw(st.integers(0, 3)))
+    ]
+    bpm = st.floats(1, 1000) | st.integers(20, 300).map(float) | st.just(float("inf"))
+    return Score(
+        ticks_per_beat=ticks_per_beat,
+        tracks=tuple(tracks),
+        tempos=tuple(draw(st.lists(st.builds(Tempo, st.integers(0, last), bpm), max_size=4))),
+        time_signatures=tuple(draw(time_signatures(last))),
+        end_ticks=draw(st.integers(0, last)),
+    )
+
+
+@st.composite
+def canonical_ids(draw: st.DrawFn, max_tokens: int = 60) -> np.ndarray:
+    """Whole pieces drawn from the grammar: first a kind of token, then one of that kind."""
+    state = PianoRemi().grammar().advance(BOS)
+    ids = [BOS]
+    choices = st.tuples(st.integers(0, len(KINDS) - 1), st.integers(0, 255))
+    for kind, which in draw(st.lists(choices, max_size=max_tokens)):
+        # Kinds come in the order of their ids, so a kind is a range of the allowed ones.
+        allowed = np.flatnonzero(state.allowed)
+        allowed = allowed[allowed != EOS]
+        kinds = np.searchsorted(KINDS, allowed, side="right")
+        of_kind = allowed[kinds == np.unique(kinds)[kind % len(np.unique(kinds))]]
+        ids.append(int(of_kind[which % len(of_kind)]))
+        state = state.advance(ids[-1])
+    while not state.allowed[EOS]:
+        allowed = np.flatnonzero(state.allowed)
+        ids.append(BAR if BAR in allowed else int(allowed[0]))
+        state = state.advance(ids[-1])
+    return np.array([*ids, EOS], dtype=np.int32)
+
+
+def any_ids(max_tokens: int = 60) -> st.SearchStrategy[list[int]]:
+    """Integers in a row, most of them ids, some of them in a sensible order."""
+    size = len(PIANO_VOCABULARY)
+    token = st.integers(0, size - 1) | st.sampled_from(KINDS) | st.integers(-3, size + 3)
+    note = st.tuples(
+        st.integers(PITCH, PITCH + 3),
+        st.integers(VELOCITY, DURATION - 1),
+        st.integers(DURATION, size),
+    )
+    pieces = st.lists(st.tuples(token) | note, max_size=max_tokens)
+    return pieces.map(lambda rows: [token for row in rows for token in row])

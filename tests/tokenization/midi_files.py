@@ -1,0 +1,361 @@
+"""MIDI files made from bytes: ordinary, odd and broken ones, and a slow parser to compare with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+END = b"\x00\xff\x2f\x00"
+
+
+def quantity(value: int, *, padding: int = 0) -> bytes:
+    """Variable-length quantity, with superfluous leading bytes where padding asks for them."""
+    groups = [value >> shift & 0x7F for shift in (21, 14, 7, 0)]
+    while len(groups) > 1 + padding and groups[0] == 0:
+        groups.pop(0)
+    return bytes([group | 0x80 for group in groups[:-1]] + groups[-1:])
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    return kind + len(content).to_bytes(4, "big") + content
+
+
+def header(num_tracks: int, midi_format: int = 1, division: int = 480, rest: bytes = b"") -> bytes:
+    numbers = (midi_format, num_tracks, division)
+    return chunk(b"MThd", b"".join(number.to_bytes(2, "big") for number in numbers) + rest)
+
+
+def midi_file(*tracks: bytes, midi_format: int = 1, division: int = 480) -> bytes:
+    parts = [header(len(tracks), midi_format, division)]
+    return b"".join(parts + [chunk(b"MTrk", track) for track in tracks])
+
+
+def meta(kind: int, content: bytes, delta: int = 0) -> bytes:
+    return quantity(delta) + bytes([0xFF, kind]) + quantity(len(content)) + content
+
+
+def tempo(microseconds: int) -> bytes:
+    return meta(0x51, microseconds.to_bytes(3, "big"))
+
+
+def note(pitch: int, *, delta: int = 0, length: int = 240, channel: int = 0) -> bytes:
+    on = quantity(delta) + bytes([0x90 | channel, pitch, 80])
+    return on + quantity(length) + bytes([0x80 | channel, pitch, 64])
+
+
+def melody(count: int = 16) -> bytes:
+    return b"".join(note(60 + i % 12) for i in range(count))
+
+
+def riff(data: bytes) -> bytes:
+    odd = b"\x00" * (len(data) % 2)
+    info = b"DISP" + (3).to_bytes(4, "little") + b"abc\x00"
+    content = b"RMID" + info + b"data" + len(data).to_bytes(4, "little") + data + odd
+    return b"RIFF" + len(content).to_bytes(4, "little") + content
+
+
+class BadFile(NamedTuple):
+    name: str
+    data: bytes
+    outcome: int | str | None
+    """Number of notes, or words of the MidiError; None where either will do."""
+
+
+def bad_files() -> list[BadFile]:
+    """The 32 files that no library of 2026 reads without a wrong answer, a crash or a hang."""
+    good = midi_file(tempo(500_000), melody() + END)
+    noise = random.Random(0)
+    flipped = bytearray(midi_file(melody(200) + END))
+    for _ in range(12):
+        flipped[noise.randrange(22, len(flipped))] ^= 1 << noise.randrange(8)
+    same = b"".join(b"\x00\x90\x3c\x40" for _ in range(100)) + b"\x83\x60\x80\x3c\x40"
+    same += b"".join(b"\x00\x80\x3c\x40" for _ in range(99))
+    silent_ends = b"".join(b"\x00\x90\x3c\x40\x60\x90\x3c\x00" for _ in range(12))
+    zero = b"".join(note(60 + i, length=0) for i in range(12))
+    channels = b"".join(note(60, channel=i) for i in range(16))
+    files: list[tuple[str, bytes, int | str | None]] = [
+        ("empty", b"", "is empty"),
+        ("truncated header", good[:9], "cut off"),
+        ("truncated track", good[:-20], "cut off"),
+        ("text renamed", b"Dear diary, today I played the piano.", "not a MIDI file"),
+        ("division 0", midi_file(melody() + END, division=0), "division is 0"),
+        ("film frames", midi_file(melody() + END, division=0xE728), "film frames"),
+        (
+            "track claims 300 MB",
+            header(1) + b"MTrk" + (300_000_000).to_bytes(4, "big") + melody() + END,
+            "cut off",
+        ),
+        ("note-on without note-off", midi_file(melody() + b"\x00\x90\x20\x40" * 3 + END), 16),
+        ("note-off without note-on", midi_file(b"\x00\x80\x20\x40" * 3 + melody() + END), 16),
+        (
+            "time of more than 4 bytes",
+            midi_file(melody() + b"\xff\xff\xff\xff\x7f\x90\x3c\x40" + END),
+            "damaged",
+        ),
+        ("tempo 0", midi_file(tempo(0) + melody() + END), 16),
+        ("tempo absurd", midi_file(tempo(1) + tempo(0xFFFFFF) + melody() + END), 16),
+        ("claims 65535 tracks", header(0xFFFF) + chunk(b"MTrk", melody() + END), 16),
+        ("20000 empty tracks", header(20_000) + chunk(b"MTrk", END) * 20_000, "no notes"),
+        ("one pitch at one tick", midi_file(melody() + same + END), 116),
+        ("note-on with velocity 0", midi_file(silent_ends + END), 12),
+        ("repeated tempo", midi_file(tempo(500_000) * 3 + tempo(400_000) + melody() + END), 16),
+        (
+            "gap of 1e9 ticks",
+            midi_file(note(60) + b"".join(note(60, delta=250_000_000) for _ in range(4)) + END),
+            "at beat",
+        ),
+        (
+            "gap over 2^31 ticks",
+            midi_file(note(60) + b"".join(note(60, delta=0x0FFFFFFF) for _ in range(9)) + END),
+            "ticks, expected at most",
+        ),
+        (
+            "running status after meta",
+            midi_file(b"\x00\x90\x3c\x40" + meta(1, b"x") + b"\x60\x3c\x00" + note(62) + END),
+            2,
+        ),
+        ("data byte over 127", midi_file(melody() + b"\x00\x90\xc8\x40" + END), "damaged"),
+        ("format 2", midi_file(*[melody(8) + END] * 3, midi_format=2), 24),
+        ("format 0, all channels", midi_file(channels + END, midi_format=0), 16),
+        ("no end of track", midi_file(melody()), 16),
+        ("notes without length", midi_file(melody() + zero + END), 28),
+        (
+            "denominator 2^200",
+            midi_file(meta(0x58, b"\x04\xc8\x18\x08") + melody() + END),
+            16,
+        ),
+        ("RIFF", riff(good), 16),
+        ("random bytes", midi_file(noise.randbytes(400) + END), "damaged"),
+        ("flipped bits", bytes(flipped), None),
+        (
+            "note of 1e8 ticks",
+            midi_file(melody(4) + note(60, length=100_000_000) + END),
+            "at beat",
+        ),
+        ("header of 10 bytes", header(1, rest=b"\x01\x02\x03\x04") + good[14:], 16),
+        (
+            "unknown chunk",
+            header(1) + chunk(b"XFIH", b"odd") + chunk(b"MTrk", melody() + END),
+            16,
+        ),
+    ]
+    return [BadFile(*file) for file in files]
+
+
+# ---- a parser as slow and obvious as can be
+
+
+class SlowEvent(NamedTuple):
+    tick: int
+    content: bytes
+    """With the status byte, also where the file leaves it out."""
+
+
+def slow_quantity(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    while True:
+        value = value << 7 | data[at] & 0x7F
+        at += 1
+        if data[at - 1] < 0x80:
+            return value, at
+
+
+def slow_track(data: bytes) -> list[SlowEvent]:
+    """Events of a legal track chunk up to its end; the end-of-track itself is not among them."""
+    return slow_track_and_end(data)[0]
+
+
+def slow_track_and_end(data: bytes) -> tuple[list[SlowEvent], int]:
+    """Events of a legal track chunk, and the number of their bytes."""
+    events: list[SlowEvent] = []
+    end, tick, status = 0, 0, 0
+    while end < len(data):
+        delta, at = slow_quantity(data, end)
+        tick += delta
+        first = data[at]
+        if first == 0xFF:
+            if data[at + 1] == 0x2F:
+                break
+            length, content_at = slow_quantity(data, at + 2)
+            end = content_at + length
+            content = data[at:end]
+        elif first in (0xF0, 0xF7):
+            length, content_at = slow_quantity(data, at + 1)
+            end = content_at + length
+            content = data[at:end]
+        else:
+            if first >= 0x80:
+                status, at = first, at + 1
+            end = at + (1 if 0xC0 <= status < 0xE0 else 2)
+            content = bytes([status]) + data[at:end]
+        events.append(SlowEvent(tick, content))
+    return events, end
+
+
+def slow_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
+    """Kind and content of all chunks; out of a RIFF wrapper."""
+    if data[:4] == b"RIFF":
+        data = data[data.index(b"MThd") :]
+    chunks: list[tuple[bytes, bytes]] = []
+    at = 0
+    while at + 8 <= len(data):
+        size = int.from_bytes(data[at + 4 : at + 8], "big")
+        if at + 8 + size > len(data):
+            break
+        chunks.append((data[at : at + 4], data[at + 8 : at + 8 + size]))
+        at += 8 + size
+    return chunks
+
+
+def slow_tracks(data: bytes) -> list[list[SlowEvent]]:
+    return [slow_track(content) for kind, content in slow_chunks(data) if kind == b"MTrk"]
+
+
+# ---- strategies
+
+TICKS = st.integers(0, 300)
+
+
+@st.composite
+def tracks_of_anything(draw: st.DrawFn) -> bytes:
+    """A legal track chunk with events of all kinds, running status and unusual ends."""
+    parts: list[bytes] = []
+    status = 0
+    for _ in range(draw(st.integers(0, 12))):
+        delta = quantity(draw(TICKS), padding=draw(st.integers(0, 3)))
+        kind = draw(st.sampled_from([0x80, 0x90, 0x90, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xF0, 0xFF]))
+        if kind == 0xFF:
+            text = draw(st.binary(max_size=4))
+            event = bytes([0xFF, draw(st.sampled_from([1, 3, 5, 0x51, 0x58, 0x7F]))])
+            event += quantity(len(text)) + text
+        elif kind == 0xF0:
+            dump = draw(st.binary(max_size=4))
+            event = bytes([draw(st.sampled_from([0xF0, 0xF7]))]) + quantity(len(dump)) + dump
+        else:
+            # few channels, pitches and controllers, so that events have to do with each other
+            new = kind | draw(st.integers(0, 1))
+            first = draw(st.sampled_from([1, 60, 64]))
+            event = bytes([first, draw(st.integers(0, 127))])[: 1 if kind in (0xC0, 0xD0) else 2]
+            if new != status or draw(st.booleans()):
+                event = bytes([new]) + event
+            status = new
+        parts.append(delta + event)
+    late = quantity(draw(st.sampled_from([0, 5, 5000]))) + END[1:]
+    parts.append(draw(st.sampled_from([END, late, late, b"", END + b"junk"])))
+    return b"".join(parts)
+
+
+@st.composite
+def files_of_anything(draw: st.DrawFn) -> bytes:
+    """A legal file: any format, unknown chunks, a long header, RIFF."""
+    tracks = draw(st.lists(tracks_of_anything(), min_size=1, max_size=3))
+    midi_format = 0 if len(tracks) == 1 and draw(st.booleans()) else draw(st.sampled_from([1, 2]))
+    division = draw(st.sampled_from([4, 7, 24, 96, 100, 480, 0x7FFF]))
+    rest = draw(st.sampled_from([b"", b"", b"more"]))
+    parts = [header(len(tracks), midi_format, division, rest)]
+    for track in tracks:
+        parts.append(draw(st.sampled_from([b"", b"", chunk(b"XFIH", b"odd"), chunk(b"junk", b"")])))
+        parts.append(chunk(b"MTrk", track))
+    data = b"".join(parts)
+    return riff(data) if draw(st.integers(0, 4)) == 0 else data
+
+
+def without_overlaps(notes: Iterable[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Notes of which no two of one pitch sound together: what MIDI can say without ambiguity."""
+    free_from: dict[int, int] = {}
+    kept: list[tuple[int, int, int, int]] = []
+    for onset, duration, pitch, velocity in sorted(notes):
+        if onset >= free_from.get(pitch, 0):
+            free_from[pitch] = onset + duration
+            kept.append((onset, duration, pitch, velocity))
+    return kept
+
+
+def notes_of_a_track(
+    start: int = 0, *, shortest: int = 0
+) -> st.SearchStrategy[list[tuple[int, int, int, int]]]:
+    row = st.tuples(
+        st.integers(start, start + 200),
+        st.integers(shortest, 60),
+        st.integers(0, 127) | st.sampled_from([60, 61]),
+        st.integers(1, 127),
+    )
+    return st.lists(row, min_size=1, max_size=12).map(without_overlaps)
+
+
+@st.composite
+def scores(draw: st.DrawFn, *, shortest: int = 0) -> Score:
+    """Scores that a MIDI file can say: one instrument for each channel, no ambiguous notes."""
+    channels = draw(st.lists(st.integers(0, 15), min_size=1, max_size=4, unique=True))
+    tracks: list[Track] = []
+    for number, channel in enumerate(channels):
+        rows = sorted(draw(st.lists(st.tuples(TICKS, *[st.integers(0, 127)] * 2), max_size=5)))
+        bends = sorted(draw(st.lists(st.tuples(TICKS, st.integers(-8192, 8191)), max_size=5)))
+        track = Track(
+            draw(notes_of_a_track(shortest=shortest)),  # pyright: ignore[reportArgumentType]
+            program=draw(st.integers(0, 127)),
+            is_drum=channel == 9,
+            name=draw(st.sampled_from(["", "Piano", "Klavier für Élise", "ピアノ"])),
+            channel=channel,
+            chunk=number + 1,
+            controls=rows,  # pyright: ignore[reportArgumentType]
+            bends=bends,  # pyright: ignore[reportArgumentType]
+        )
+        tracks.append(track)
+    microseconds = st.integers(1, 0xFFFFFF)
+    tempos = draw(st.dictionaries(TICKS, microseconds.map(lambda us: 60e6 / us), max_size=3))
+    powers = st.integers(0, 7).map(lambda power: 2**power)
+    metres = draw(st.dictionaries(TICKS, st.tuples(st.integers(1, 255), powers), max_size=3))
+    return Score(
+        ticks_per_beat=draw(st.sampled_from([1, 12, 96, 480, 0x7FFF])),
+        tracks=tuple(tracks),
+        tempos=tuple(Tempo(tick, bpm) for tick, bpm in tempos.items()),
+        time_signatures=tuple(TimeSignature(tick, *metre) for tick, metre in metres.items()),
+    )
+
+
+Mutation = Callable[[bytearray, random.Random], None]
+
+
+def _flip(data: bytearray, noise: random.Random) -> None:
+    data[noise.randrange(len(data))] ^= 1 << noise.randrange(8)
+
+
+def _replace(data: bytearray, noise: random.Random) -> None:
+    data[noise.randrange(len(data))] = noise.choice([0, 0x7F, 0x80, 0x90, 0xC0, 0xF0, 0xF7, 0xFF])
+
+
+def _delete(data: bytearray, noise: random.Random) -> None:
+    start = noise.randrange(len(data))
+    del data[start : start + noise.randrange(1, 5)]
+
+
+def _insert(data: bytearray, noise: random.Random) -> None:
+    at = noise.randrange(len(data) + 1)
+    data[at:at] = noise.randbytes(noise.randrange(1, 5))
+
+
+def _repeat(data: bytearray, noise: random.Random) -> None:
+    start, at = noise.randrange(len(data)), noise.randrange(len(data))
+    data[at:at] = data[start : start + noise.randrange(1, 40)]
+
+
+def _cut(data: bytearray, noise: random.Random) -> None:
+    del data[noise.randrange(1, len(data)) :]
+
+
+_MUTATIONS: list[Mutation] = [_flip, _flip, _replace, _replace, _delete, _insert, _repeat, _cut]
+
+
+def mutated(data: bytes, noise: random.Random) -> bytes:
+    """A file with a few random damages."""
+    damaged = bytearray(data)
+    for _ in range(noise.choice([1, 1, 1, 2, 4, 8])):
+        if damaged:
+            noise.choice(_MUTATIONS)(damaged, noise)
+    return bytes(damaged)

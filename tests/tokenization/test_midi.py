@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import time
+import tracemalloc
+
+import miditoolkit
+import mido
+import muspy
+import numpy as np
+import pretty_midi
+import pytest
+import symusic
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.tokenization import midi_files
+from tests.tokenization.midi_files import END, BadFile, meta, midi_file, note, tempo
+from tokenization.errors import MidiError
+from tokenization.midi import append_to_midi, read_midi, write_midi
+from tokenization.midi_chunks import open_midi
+from tokenization.midi_events import scan_events
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+# ---- laws
+
+
+@settings(max_examples=60)
+@given(score=midi_files.scores())
+def test_what_is_written_is_read_back(score):
+    again = read_midi(write_midi(score))
+    assert again == score
+
+
+@given(data=midi_files.files_of_anything())
+def test_the_scanner_finds_the_events_of_a_slow_parser(data):
+    file = open_midi(data, "test")
+    events = scan_events(file)
+    tracks = midi_files.slow_tracks(data)
+    assert np.diff(events.track_rows).tolist() == [len(track) for track in tracks]
+    slow = [event for track in tracks for event in track]
+    assert events.tick.tolist() == [event.tick for event in slow]
+    assert events.status.tolist() == [event.content[0] for event in slow]
+    channel = [at for at, event in enumerate(slow) if event.content[0] < 0xF0]
+    assert events.first[channel].tolist() == [slow[at].content[1] for at in channel]
+    two = [at for at in channel if len(slow[at].content) == 3]
+    assert events.second[two].tolist() == [slow[at].content[2] for at in two]
+    metas = {at: event.content for at, event in enumerate(slow) if event.content[0] == 0xFF}
+    assert {row for row, _, _ in events.metas} == set(metas)
+    assert all(metas[row].endswith(payload) for row, _, payload in events.metas)
+    assert all(metas[row][1] == kind for row, kind, _ in events.metas)
+
+
+def _slow_notes(data: bytes) -> list[tuple[int, int, int, int, int, int]]:
+    """Chunk, channel, onset, duration, pitch, velocity; ends go to the earliest note of a pitch."""
+    notes = []
+    for number, track in enumerate(midi_files.slow_tracks(data)):
+        sounding: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for tick, content in track:
+            if content[0] >> 4 not in (8, 9):
+                continue
+            channel, pitch, velocity = content[0] & 15, content[1], content[2]
+            queue = sounding.setdefault((channel, pitch), [])
+            if content[0] >> 4 == 9 and velocity:
+                queue.append((tick, velocity))
+            elif queue:
+                onset, loudness = queue.pop(0)
+                notes.append((number, channel, onset, tick - onset, pitch, loudness))
+    return sorted(notes)
+
+
+@given(data=midi_files.files_of_anything())
+def test_notes_are_paired_in_order(data):
+    slow = _slow_notes(data)
+    if not slow:
+        with pytest.raises(MidiError, match="no notes"):
+            read_midi(data)
+        return
+    score = read_midi(data)
+    ours = [
+        (track.chunk, track.channel, *row) for track in score.tracks for row in track.notes.tolist()
+    ]
+    assert sorted(ours) == slow
+
+
+@given(data=midi_files.files_of_anything())
+def test_reading_writing_and_reading_again_keeps_the_score(data):
+    try:
+        score = read_midi(data)
+    except MidiError:
+        return
+    once = write_midi(score)
+    assert write_midi(score) == once
+    again = read_midi(once)
+    assert again.tempos == score.tempos
+    assert again.time_signatures == score.time_signatures
+    assert sorted(map(len, again.tracks)) == sorted(map(len, score.tracks))
+
+
+def _only_midi_errors(data: bytes) -> None:
+    started = time.process_time()
+    with contextlib.suppress(MidiError):
+        score = read_midi(data)
+        for track in score.tracks:
+            assert track.notes[:, :2].min() >= 0
+            assert track.notes[:, 2:].min() >= 0
+            assert track.notes[:, 2:].max() < 128
+            assert track.notes[:, 3].min() > 0
+        new = Track.of([(score.end_ticks, 10, 60, 80)])
+        append_to_midi(data, Score(score.ticks_per_beat, (new,)), score.end_ticks)
+    assert time.process_time() - started < 1
+
+
+def _fuzz(count: int, seed: int) -> None:
+    noise = random.Random(seed)
+    seeds = [file.data for file in midi_files.bad_files() if 100 < len(file.data) < 1000]
+    control = b"".join(bytes((1, 0xB0, 64, i % 128, 1, 0xE0, i % 128, 64)) for i in range(20))
+    seeds.append(midi_file(tempo(400_000), b"\x00\xc0\x05" + control + midi_files.melody() + END))
+    for _ in range(count):
+        _only_midi_errors(midi_files.mutated(noise.choice(seeds), noise))
+
+
+def test_damaged_bytes_raise_nothing_but_midi_errors():
+    _fuzz(2_000, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_damaged_bytes_raise_nothing_but_midi_errors_for_long(seed):
+    _fuzz(20_000, seed)
+
+
+@given(data=st.binary(max_size=200), riff=st.booleans())
+def test_any_track_content_gives_a_score_or_a_midi_error(data, riff):
+    file = midi_file(data)
+    _only_midi_errors(midi_files.riff(file) if riff else file)
+
+
+# ---- other readers
+
+
+@settings(max_examples=25)
+@given(score=midi_files.scores(shortest=1))
+def test_other_libraries_read_the_same_from_what_is_written(score):
+    # Their readers stop at metres of 2^7 or tempos of hours per beat; ours are tested above.
+    score = Score(480, score.tracks, (Tempo(0, 100.0),), (TimeSignature(0, 3, 4),))
+    data = write_midi(score)
+    rows = sorted(tuple(row) for track in score.tracks for row in track.notes.tolist())
+
+    ours = symusic.Score.from_midi(data)
+    theirs = [(n.time, n.duration, n.pitch, n.velocity) for t in ours.tracks for n in t.notes]  # pyright: ignore[reportAttributeAccessIssue]
+    assert sorted(theirs) == rows
+
+    toolkit = miditoolkit.MidiFile(file=io.BytesIO(data))
+    theirs = [
+        (n.start, n.end - n.start, n.pitch, n.velocity)
+        for instrument in toolkit.instruments
+        for n in instrument.notes
+    ]
+    assert sorted(theirs) == rows
+    assert [change.tempo for change in toolkit.tempo_changes] == pytest.approx([100.0])
+    assert [(t.numerator, t.denominator) for t in toolkit.time_signature_changes] == [(3, 4)]
+
+    pretty = pretty_midi.PrettyMIDI(io.BytesIO(data))
+    theirs = [
+        (
+            pretty.time_to_tick(n.start),
+            pretty.time_to_tick(n.end) - pretty.time_to_tick(n.start),
+            n.pitch,
+            n.velocity,
+        )
+        for instrument in pretty.instruments
+        for n in instrument.notes
+    ]
+    assert sorted(theirs) == rows
+    programs = {(track.program, track.is_drum) for track in score.tracks}
+    assert {(i.program, i.is_drum) for i in pretty.instruments} == programs
+
+    music = muspy.from_mido(mido.MidiFile(file=io.BytesIO(data)))
+    theirs = [(n.time, n.duration, n.pitch, n.velocity) for t in music.tracks for n in t.notes]
+    assert sorted(theirs) == rows
+    assert [change.qpm for change in music.tempos] == pytest.approx([100.0])
+
+
+# ---- bad files
+
+
+@pytest.mark.parametrize("file", midi_files.bad_files(), ids=lambda file: file.name)
+def test_bad_file(file: BadFile):
+    started = time.process_time()
+    try:
+        found = read_midi(file.data, name="odd.mid").num_notes
+    except MidiError as error:
+        found = str(error)
+        assert found.startswith("odd.mid: ")
+        assert len(found.splitlines()) == 1
+    assert time.process_time() - started < 1
+    if isinstance(file.outcome, str):
+        assert isinstance(found, str)
+        assert file.outcome in found
+    elif file.outcome is not None:
+        assert found == file.outcome
+
+
+def test_bad_tempos_and_metres_are_left_out():
+    files = {file.name: file.data for file in midi_files.bad_files()}
+    assert read_midi(files["tempo 0"]).tempos == ()
+    assert read_midi(files["tempo absurd"]).tempos == (Tempo(0, 60e6 / 0xFFFFFF),)
+    assert read_midi(files["repeated tempo"]).tempos == (Tempo(0, 150.0),)
+    assert read_midi(files["denominator 2^200"]).time_signatures == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (midi_files.header(0) + b"junk", "cut off|no track"),
+        (midi_files.header(2) + midi_files.chunk(b"MTrk", note(60)) + b"MTr", "1 of 2 tracks"),
+        (midi_files.header(1, midi_format=3), "unknown MIDI format 3"),
+        (b"RIFF\x04\x00\x00\x00RMID", "without MIDI data"),
+        (midi_files.riff(midi_file(note(60) + END))[:-8], "RIFF file is cut off"),
+        (midi_file(b"\x00\x3c\x40"), "expected a status byte"),
+        (midi_file(b"\x00\xff\x01\x09short"), "longer than its track"),
+        (bytes(17 * 2**20), "more than 16 MB"),
+        (midi_file(meta(1, b"no music") + END), "no notes"),
+        (midi_file(*[b"\x00\xc0" + bytes([i]) + note(60) for i in range(100)] * 11), "instruments"),
+    ],
+)
+def test_what_is_refused_and_why(data, words):
+    with pytest.raises(MidiError, match=words):
+        read_midi(data)
+
+
+def test_a_missing_file_is_a_midi_error(tmp_path):
+    with pytest.raises(MidiError, match=r"nowhere\.mid: the file cannot be read"):
+        read_midi(tmp_path / "nowhere.mid")
+    with pytest.raises(MidiError, match="cannot be read"):
+        read_midi(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x01\x90\x3c\x40" + b"\x00\x3c\x40\x00\x3c\x00" * 1_700_000,
+        b"\x00\xff\x01\x00" * 2_500_000,
+        b"\x00\xc0\x01\x00\xb0\x01\x01" * 1_400_000,
+        b"\x00\x90\x3c\x40" + b"\x00\xb0\x40\x7f" * 2_500_000 + b"\x00\x80\x3c\x40",
+    ],
+    ids=["running notes", "metas", "turns of one and two data bytes", "controllers"],
+)
+def test_a_full_file_of_one_kind_of_event_stays_under_a_gigabyte(content):
+    tracemalloc.start()
+    try:
+        started = time.process_time()
+        with contextlib.suppress(MidiError):
+            read_midi(midi_file(content))
+        assert time.process_time() - started < 60  # under the tracer, which is slow itself
+        assert tracemalloc.get_traced_memory()[1] < 2**30
+    finally:
+        tracemalloc.stop()
+
+
+# ---- examples
+
+
+def test_tracks_know_their_chunk_channel_and_program():
+    two_programs = b"\x00\xc0\x05" + note(60) + b"\x00\xc0\x06" + note(61) + note(62, channel=9)
+    data = midi_file(meta(3, b"map"), meta(3, b"Band") + two_programs, note(63, channel=2))
+    found = [
+        (t.chunk, t.channel, t.program, t.is_drum, t.name, t.notes[:, 2].tolist())
+        for t in read_midi(data).tracks
+    ]
+    assert found == [
+        (1, 0, 5, False, "Band", [60]),
+        (1, 0, 6, False, "Band", [61]),
+        (1, 9, 0, True, "Band", [62]),
+        (2, 2, 0, False, "", [63]),
+    ]
+
+
+def test_a_program_chosen_in_another_chunk_holds_where_the_own_chooses_none():
+    own = b"\x00\xc1\x05" + note(60, channel=1)
+    chosen = b"\x00\xc2\x28"
+    data = midi_file(chosen, note(60, channel=2), own, note(60, channel=3))
+    assert [track.program for track in read_midi(data).tracks] == [40, 5, 0]
+
+
+def test_controllers_of_a_channel_belong_to_all_of_its_tracks():
+    pedal = b"\x00\xb0\x40\x7f\x83\x60\xb0\x40\x00"
+    bend = b"\x00\xe0\x00\x50"
+    score = read_midi(midi_file(note(60), pedal + bend + note(62), note(64, channel=3)))
+    first, second, other = score.tracks
+    assert first.controls.tolist() == second.controls.tolist() == [[0, 64, 127], [480, 64, 0]]
+    assert first.bends.tolist() == [[480, 0x50 * 128 - 8192]]
+    assert len(other.controls) == 0
+    again = read_midi(write_midi(score))
+    assert [track.controls.tolist() for track in again.tracks] == [
+        track.controls.tolist() for track in score.tracks
+    ]
+
+
+def test_instruments_that_want_one_channel_get_different_ones():
+    tracks = [Track.of([(0, 10, 60, 80)], program) for program in (0, 40, 0)]
+    tracks.append(Track.of([(0, 10, 36, 80)], is_drum=True))
+    again = read_midi(write_midi(Score(480, tuple(tracks))))
+    assert [(t.channel, t.program, t.is_drum) for t in again.tracks] == [
+        (0, 0, False),
+        (1, 40, False),
+        (0, 0, False),
+        (9, 0, True),
+    ]
+
+
+def test_a_resolution_that_does_not_fit_is_refused():
+    with pytest.raises(MidiError, match="40000 ticks"):
+        write_midi(Score(40_000, (Track.of([(0, 10, 60, 80)]),)))
+    with pytest.raises(MidiError, match="gap"):
+        write_midi(Score(480, (Track.of([(2**30, 10, 60, 80)]),)))

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import scores
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+
+@given(score=scores())
+def test_a_score_is_sorted_and_ends_after_its_notes(score):
+    for track in score.tracks:
+        assert sorted(track.notes[:, 0].tolist()) == track.notes[:, 0].tolist()
+        assert track.end_ticks <= score.end_ticks
+    assert list(score.tempos) == sorted(score.tempos, key=lambda tempo: tempo.tick)
+    assert score.num_notes == sum(map(len, score.tracks))
+
+
+@given(rows=st.lists(st.tuples(*[st.integers(0, 9)] * 4), max_size=8), order=st.randoms())
+def test_the_order_of_notes_does_not_matter(rows, order):
+    shuffled = order.sample(rows, len(rows))
+    assert Track.of(rows) == Track.of(shuffled)
+
+
+@given(score=scores(), ticks=st.lists(st.integers(0, 50_000), min_size=1, max_size=8))
+def test_seconds_add_up_over_the_tempo_map(score, ticks):
+    ticks.sort()
+    changes = [(0, 120.0), *score.tempos]
+    expected = []
+    for tick in ticks:
+        seconds = 0.0
+        for (start, bpm), stop in zip(
+            changes, [*(start for start, _ in changes[1:]), tick], strict=True
+        ):
+            seconds += max(0, min(stop, tick) - start) * 60 / (bpm * score.ticks_per_beat)
+        expected.append(seconds)
+    np.testing.assert_allclose(score.seconds_at(ticks), expected, rtol=1e-9, atol=1e-9)
+    assert score.seconds_at(ticks[0]).shape == ()
+
+
+def test_tables_cannot_be_written_to():
+    track = Track.of([(0, 1, 60, 64)])
+    with pytest.raises(ValueError, match="read-only"):
+        track.notes[0, 0] = 1
+
+
+def test_equal_scores_are_equal_whatever_they_were_made_of():
+    rows = [(0, 12, 60, 64), (12, 12, 62, 64)]
+    one = Score(12, (Track.of(rows),), (Tempo(0, 90.0),), (TimeSignature(0, 3, 4),))
+    two = Score(12, (Track.of(rows[::-1]),), (Tempo(0, 90.0),), (TimeSignature(0, 3, 4),), 24)
+    assert one == two
+    assert one != one.with_tracks([Track.of(rows, program=1)])
+    assert TimeSignature(0, 6, 8).bar_quarters() == 3
+
+
+def test_a_resolution_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="at least 1"):
+        Score(0)

@@ -1,0 +1,208 @@
+"""MIDI files to scores and back, and new music appended to a file that stays what it was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from tokenization.errors import MidiError
+from tokenization.midi_append import append_to_midi
+from tokenization.midi_bytes import (
+    DRUM_CHANNEL,
+    Scale,
+    bend_events,
+    chunk_bytes,
+    control_events,
+    free_channel,
+    header_bytes,
+    instrument_events,
+    note_events,
+    tempo_events,
+    track_bytes,
+)
+from tokenization.midi_chunks import MAX_FILE_BYTES, MidiFile, open_midi
+from tokenization.midi_events import (
+    NAME,
+    TEMPO,
+    TIME_SIGNATURE,
+    Events,
+    pair_notes,
+    programs_at,
+    rows_in_time,
+    scan_events,
+)
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["append_to_midi", "read_midi", "write_midi"]
+
+MAX_BEATS: Final = 65_536
+"""Files with a later note are refused: nine hours at 120 beats per minute, or a damaged time."""
+MAX_TRACKS: Final = 1024
+MAX_CONTROLS: Final = 4_000_000
+
+
+def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
+    """Notes, controllers, tempos and metre of a MIDI file.
+
+    There is one track for each track chunk, channel and program that has notes. Its controls and
+    bends are those of its channel, in whatever chunk they stand. An end belongs to the earliest
+    note of its pitch that still sounds; a note that never ends is left out, and so are tempos of 0
+    and impossible metres. Of several tempos or metres at one tick the last counts.
+
+    Args:
+        source: the file or its content.
+        name: what errors call the file.
+
+    Raises:
+        MidiError: the file cannot be read, is no MIDI file, is damaged, has no notes, or a note
+            beyond `MAX_BEATS`.
+    """
+    if not isinstance(source, bytes):
+        name = name or str(source)
+        try:
+            with source.open("rb") as stream:
+                source = stream.read(MAX_FILE_BYTES + 1)
+        except OSError as error:
+            raise MidiError(
+                f"{name}: the file cannot be read ({error.strerror}); choose another file"
+            ) from error
+    file = open_midi(source, name or "the file")
+    events = scan_events(file)
+    begins, ends, _ = pair_notes(events)
+    if not begins.size:
+        raise MidiError(
+            f"{file.name}: the file has no notes, expected at least one; choose another file"
+        )
+    limit = MAX_BEATS * file.division
+    last = int(events.tick[ends].max())
+    if last > limit:
+        raise MidiError(
+            f"{file.name}: a note ends at beat {last // file.division}, expected at most "
+            f"{MAX_BEATS}; remove the gap in the music and export the file again"
+        )
+    tempos: dict[int, Tempo] = {}
+    signatures: dict[int, TimeSignature] = {}
+    names: dict[int, str] = {}
+    times: list[int] = events.tick[[meta.row for meta in events.metas]].tolist()
+    for tick, (row, kind, content) in sorted(
+        zip(times, events.metas, strict=True), key=lambda pair: pair[0]
+    ):
+        if kind == NAME:
+            names.setdefault(int(events.chunk[row]), _text(content))
+        elif tick > limit:
+            break
+        elif kind == TEMPO and len(content) == 3 and any(content):
+            tempos[tick] = Tempo(tick, 60e6 / int.from_bytes(content, "big"))
+        elif kind == TIME_SIGNATURE and len(content) >= 2 and content[0] > 0 and content[1] < 8:
+            signatures[tick] = TimeSignature(tick, content[0], 2 ** content[1])
+    return Score(
+        ticks_per_beat=file.division,
+        tracks=_tracks(file, events, begins, ends, names),
+        tempos=tuple(tempos.values()),
+        time_signatures=tuple(signatures.values()),
+    )
+
+
+def _text(content: bytes) -> str:
+    """A track's name: UTF-8 where it can be, else Latin 1, which everything can be."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
+
+
+def _tracks(
+    file: MidiFile,
+    events: Events,
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    names: dict[int, str],
+) -> tuple[Track, ...]:
+    tick, chunk, channel = events.tick[begins], events.chunk[begins], events.status[begins] & 15
+    duration = events.tick[ends] - tick
+    notes = np.stack([tick, duration, events.first[begins], events.second[begins]], axis=1)
+    key = chunk << 11 | channel << 7 | programs_at(events, chunk, channel, begins, tick)
+    order = np.argsort(key, kind="stable")
+    keys, firsts = np.unique(key[order], return_index=True)
+    instruments = [(key >> 11, key >> 7 & 15, key & 127) for key in keys.tolist()]
+    if len(instruments) > MAX_TRACKS:
+        raise MidiError(
+            f"{file.name}: the file has {len(instruments)} instruments, expected at most "
+            f"{MAX_TRACKS}; export it again with fewer tracks"
+        )
+    limit = MAX_BEATS * file.division
+    controls: dict[int, NDArray[np.int64]] = {}
+    bends: dict[int, NDArray[np.int64]] = {}
+    for channel in {channel for _, channel, _ in instruments}:
+        rows = rows_in_time(events, 0xB0 | channel)
+        rows = rows[events.tick[rows] <= limit]
+        controls[channel] = np.stack(
+            [events.tick[rows], events.first[rows], events.second[rows]], axis=1
+        )
+        rows = rows_in_time(events, 0xE0 | channel)
+        rows = rows[events.tick[rows] <= limit]
+        bend = (events.second[rows] << 7 | events.first[rows]) - 8192
+        bends[channel] = np.stack([events.tick[rows], bend], axis=1)
+    # Tracks of one channel have a copy each, which a hostile file could use to fill the memory.
+    if sum(len(controls[at]) + len(bends[at]) for _, at, _ in instruments) > MAX_CONTROLS:
+        raise MidiError(
+            f"{file.name}: the file has millions of controller events; thin them out and export "
+            "it again"
+        )
+    return tuple(
+        Track(
+            notes[rows],
+            program=program,
+            is_drum=channel == DRUM_CHANNEL,
+            name=names.get(chunk, ""),
+            channel=channel,
+            chunk=chunk,
+            controls=controls[channel],
+            bends=bends[channel],
+        )
+        for (chunk, channel, program), rows in zip(
+            instruments, np.split(order, firsts[1:]), strict=True
+        )
+    )
+
+
+def write_midi(score: Score) -> bytes:
+    """A MIDI file of format 1: a chunk of tempos and metres, then one chunk for each track.
+
+    The same score gives the same bytes. A track keeps its channel unless another instrument has it
+    already. Where two notes of one pitch overlap in a track, MIDI cannot say which end is whose:
+    they are read back as ending in the order in which they began.
+
+    Raises:
+        MidiError: the resolution or a gap is more than a MIDI file can say.
+    """
+    if score.ticks_per_beat > 0x7FFF:
+        raise MidiError(
+            f"{score.ticks_per_beat} ticks per quarter note, expected at most {0x7FFF}; "
+            "use a coarser resolution"
+        )
+    scale = Scale()
+    contents = [track_bytes(tempo_events(score, scale), score.end_ticks)]
+    taken: dict[int, tuple[int, bool]] = {}
+    written: dict[int, list[Track]] = {}
+    for track in score.tracks:
+        channel = free_channel(track, taken)
+        taken.setdefault(channel, (track.program, track.is_drum))
+        events = instrument_events(track, channel, 0)
+        # Tracks of one channel share its controllers: they are written once.
+        others = written.setdefault(channel, [])
+        if not any(np.array_equal(other.controls, track.controls) for other in others):
+            events.append(control_events(track, channel, scale))
+        if not any(np.array_equal(other.bends, track.bends) for other in others):
+            events.append(bend_events(track, channel, scale))
+        others.append(track)
+        events.append(note_events(track, channel, scale))
+        contents.append(track_bytes(events, 0))
+    header = header_bytes(1, len(contents), score.ticks_per_beat)
+    return b"".join([header, *(chunk_bytes(b"MTrk", content) for content in contents)])

@@ -1,0 +1,134 @@
+"""The chunks of a Standard MIDI File.
+
+What is no legal file is refused here, in one sentence, before anything is computed from it.
+Source: The Complete MIDI 1.0 Detailed Specification (MMA, 1996), Standard MIDI Files 1.0, and
+RP-029 for the RIFF wrapper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tokenization.errors import MidiError
+
+MAX_FILE_BYTES: Final = 16 * 2**20
+"""Larger files are refused: an hour of dense piano music is under 1 MiB."""
+
+
+class Chunk(NamedTuple):
+    """A chunk's four letters, and where its content begins and ends in the file."""
+
+    kind: bytes
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class MidiFile:
+    """A file cut into chunks, with a legal header; nothing inside the tracks has been looked at."""
+
+    name: str
+    data: bytes
+    """The file without a RIFF wrapper."""
+    format: int
+    division: int
+    """Ticks per quarter note."""
+    header: Chunk
+    chunks: tuple[Chunk, ...]
+    """All chunks behind the header, those of unknown kinds as well."""
+    tracks: tuple[Chunk, ...]
+    """The track chunks among them."""
+
+
+def open_midi(data: bytes, name: str) -> MidiFile:
+    """Chunks of a file, out of its RIFF wrapper where it has one.
+
+    Raises:
+        MidiError: it is no MIDI file, it is cut off, or its time is not counted in parts of a
+            quarter note.
+    """
+    if len(data) > MAX_FILE_BYTES:
+        raise MidiError(
+            f"{name}: the file has more than {MAX_FILE_BYTES >> 20} MB, expected a MIDI file of a "
+            "few hundred kB; choose another file or a part of it"
+        )
+    if not data:
+        raise MidiError(f"{name}: the file is empty, expected a MIDI file; choose another file")
+    if data[:4] == b"RIFF" and data[8:12] == b"RMID":
+        data = _unwrap(data, name)
+    if data[:4] != b"MThd":
+        raise MidiError(
+            f"{name}: this is not a MIDI file (it begins with {data[:4]!r}, expected b'MThd'); "
+            "choose a .mid file, or export one from your music program"
+        )
+    header = Chunk(b"MThd", 8, 8 + int.from_bytes(data[4:8], "big"))
+    if header.end > len(data) or header.end < 14:
+        raise MidiError(
+            f"{name}: the file is cut off or damaged in its header; export or download it again"
+        )
+    midi_format, claimed, division = (int.from_bytes(data[i : i + 2], "big") for i in (8, 10, 12))
+    if midi_format > 2:
+        raise MidiError(
+            f"{name}: unknown MIDI format {midi_format}, expected 0, 1 or 2; export the file again"
+        )
+    if division == 0 or division >= 0x8000:
+        found = (
+            "the division is 0"
+            if division == 0
+            else f"time is counted in film frames (division {division:#x})"
+        )
+        raise MidiError(
+            f"{name}: {found}, expected ticks per quarter note; export the file with musical time"
+        )
+    chunks = tuple(_chunks(data, header.end, claimed, name))
+    tracks = tuple(chunk for chunk in chunks if chunk.kind == b"MTrk")
+    return MidiFile(name, data, midi_format, division, header, chunks, tracks)
+
+
+def _unwrap(data: bytes, name: str) -> bytes:
+    """The MIDI file inside a RIFF file: the content of its chunk `data`."""
+    at = 12
+    while at + 8 <= len(data):
+        size = int.from_bytes(data[at + 4 : at + 8], "little")
+        if data[at : at + 4] == b"data":
+            if at + 8 + size > len(data):
+                raise MidiError(f"{name}: the RIFF file is cut off; export or download it again")
+            return data[at + 8 : at + 8 + size]
+        at += 8 + size + size % 2
+    raise MidiError(
+        f"{name}: a RIFF file without MIDI data in it, expected a chunk named data; "
+        "export the file again"
+    )
+
+
+def _chunks(data: bytes, at: int, claimed: int, name: str) -> list[Chunk]:
+    chunks: list[Chunk] = []
+    num_tracks = 0
+    while at + 8 <= len(data):
+        kind, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "big")
+        is_track = kind == b"MTrk"
+        if at + 8 + size > len(data):
+            if is_track or num_tracks < claimed:
+                raise MidiError(
+                    f"{name}: the file is cut off: a chunk claims {size} bytes, "
+                    f"{len(data) - at - 8} are there; export or download it again"
+                )
+            break  # junk behind the last track
+        chunks.append(Chunk(kind, at + 8, at + 8 + size))
+        num_tracks += is_track
+        at += 8 + size
+    if num_tracks == 0:
+        raise MidiError(
+            f"{name}: the file has no track chunk, expected at least one; "
+            "export or download it again"
+        )
+    if num_tracks > 0xFFFF:
+        raise MidiError(
+            f"{name}: the file has {num_tracks} tracks, expected at most 65535; export it again"
+        )
+    if at + 8 > len(data) > at and num_tracks < claimed:
+        raise MidiError(
+            f"{name}: the file is cut off after {num_tracks} of {claimed} tracks; download it again"
+        )
+    return chunks

@@ -1,0 +1,206 @@
+"""Ticks to grid: notes, bar lines and tempos on twelfths of a quarter note."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+
+from tokenization.score import TimeSignature
+from tokenization.vocabulary import (
+    BAR_UNIT,
+    DURATIONS,
+    MAX_BAR_STEPS,
+    MAX_BPM,
+    MAX_DURATION,
+    MIN_BPM,
+    STEPS_PER_BEAT,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tokenization.score import Score
+
+Ticks = TypeVar("Ticks", int, "NDArray[np.int64]")
+
+DEFAULT_BPM = 120.0
+_STEPS_PER_WHOLE = 4 * STEPS_PER_BEAT
+
+# Onset and length of a packed note, in bits. Above them stands the pitch, below the velocity bin.
+_ONSET_BITS, _DURATION_BITS, _VELOCITY_BITS = 40, 10, 5
+_LONGEST_PACKED = (1 << _DURATION_BITS) - 1
+
+_STEPS = np.arange(MAX_DURATION + 1)
+_NEAREST = np.searchsorted((DURATIONS[1:] + DURATIONS[:-1] + 1) // 2, _STEPS, side="right")
+_FITTING = np.maximum(np.searchsorted(DURATIONS, _STEPS, side="right") - 1, 0)
+
+
+def nearest_step(ticks: Ticks, ticks_per_beat: int) -> Ticks:
+    """Grid step closest to each time in ticks; halves go to the later step."""
+    if ticks_per_beat == STEPS_PER_BEAT:
+        return ticks
+    return (2 * STEPS_PER_BEAT * ticks + ticks_per_beat) // (2 * ticks_per_beat)
+
+
+class PianoNotes(NamedTuple):
+    """Notes of which no two of one pitch overlap, sorted by pitch and onset; columns (n,) int64."""
+
+    pitches: NDArray[np.int64]
+    onsets: NDArray[np.int64]
+    durations: NDArray[np.int64]
+    """In steps, cut where the pitch is struck again; at most 1,023."""
+    gaps: NDArray[np.int64]
+    """Steps to the next note of the pitch; huge where there is none."""
+    velocities: NDArray[np.int64]
+    """Bins, as given."""
+
+    def duration_tokens(self) -> NDArray[np.int64]:
+        """Index into DURATIONS closest to each length, of those that do not reach the next note."""
+        longest = _FITTING[np.minimum(self.gaps, MAX_DURATION)]
+        return np.minimum(_NEAREST[np.minimum(self.durations, MAX_DURATION)], longest)
+
+
+def separate_notes(
+    pitches: NDArray[np.int64],
+    onsets: NDArray[np.int64],
+    durations: NDArray[np.int64],
+    velocities: NDArray[np.int64],
+) -> PianoNotes:
+    """Notes as one piano can play them: one per pitch and onset, the longest and then the loudest.
+
+    Times in steps, velocities in bins; order does not matter.
+    """
+    packed = np.minimum(durations, _LONGEST_PACKED)
+    packed |= ((pitches << _ONSET_BITS) | onsets) << _DURATION_BITS
+    packed <<= _VELOCITY_BITS
+    packed |= velocities
+    packed.sort()
+    places = packed >> (_DURATION_BITS + _VELOCITY_BITS)
+    gaps = np.empty_like(places)
+    np.subtract(places[1:], places[:-1], out=gaps[:-1])
+    gaps[-1:] = 1 << _ONSET_BITS
+    last = gaps > 0
+    if not last.all():
+        packed, places, gaps = packed[last], places[last], gaps[last]
+    return PianoNotes(
+        pitches=places >> _ONSET_BITS,
+        onsets=places & ((1 << _ONSET_BITS) - 1),
+        durations=np.minimum((packed >> _VELOCITY_BITS) & _LONGEST_PACKED, gaps),
+        gaps=gaps,
+        velocities=packed & ((1 << _VELOCITY_BITS) - 1),
+    )
+
+
+class TempoMap(NamedTuple):
+    """Tempos in force: steps, strictly rising from 0, and whole quarter notes per minute, (n,)."""
+
+    steps: NDArray[np.int64]
+    bpm: NDArray[np.int64]
+    clipped: int
+    """Tempos of the score outside 30 to 240."""
+
+
+def quantize_tempos(score: Score) -> TempoMap:
+    """Tempos on the grid; of several at one step the last counts, repetitions are left out."""
+    ticks, exact = zip((0, DEFAULT_BPM), *score.tempos, strict=True)
+    steps = nearest_step(np.array(ticks), score.ticks_per_beat)
+    rounded = (np.minimum(exact, 2 * MAX_BPM) + 0.5).astype(np.int64)
+    bpm = np.minimum(np.maximum(rounded, MIN_BPM), MAX_BPM)
+    clipped = int(np.count_nonzero(bpm != rounded))
+    last = np.append(steps[1:] != steps[:-1], True)
+    steps, bpm = steps[last], bpm[last]
+    changed = np.append(True, bpm[1:] != bpm[:-1])
+    return TempoMap(steps[changed], bpm[changed], clipped)
+
+
+def quantize_time_signatures(score: Score) -> tuple[TimeSignature, ...]:
+    """Metre changes at steps that can be bar lines: multiples of an eighth note from 0 on.
+
+    Of several at one step the last counts. Repetitions are left out, and what is no metre.
+    """
+    changes = {0: TimeSignature(0, 4, 4)}
+    for tick, numerator, denominator in score.time_signatures:
+        if 0 < numerator < 256 and denominator > 0:
+            step = BAR_UNIT * _round_ratio(tick * STEPS_PER_BEAT, score.ticks_per_beat * BAR_UNIT)
+            changes[step] = TimeSignature(step, numerator, denominator)
+    kept: list[TimeSignature] = []
+    for change in changes.values():
+        if not kept or change[1:] != kept[-1][1:]:
+            kept.append(change)
+    return tuple(kept)
+
+
+def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64]:
+    """Bar lines in steps (bars + 1,): from 0 to the first one at or after `end`, at least one bar.
+
+    Bars have lengths that the vocabulary can say. A line that is not at a multiple of an eighth
+    note goes to the nearest one, each from its exact place, so that lines do not drift; a bar of
+    more than eight quarters is split at quarters; a change of metre cuts the bar it falls into.
+    `signatures` are those of `quantize_time_signatures`.
+    """
+    end = max(BAR_UNIT, end + -end % BAR_UNIT)
+    sections: list[NDArray[np.int64]] = []
+    for index, (start, numerator, denominator) in enumerate(signatures):
+        change = signatures[index + 1].tick if index + 1 < len(signatures) else None
+        stop = end if change is None else min(end, change)
+        bar = (_STEPS_PER_WHOLE * numerator, denominator)
+        if bar[0] < BAR_UNIT * bar[1]:
+            bar = (BAR_UNIT, 1)
+        num_bars = -(-(stop - start) * bar[1] // bar[0])
+        unit = BAR_UNIT * bar[1]
+        if bar[0] % unit == 0:
+            lines = np.arange(num_bars + 1) * (bar[0] // bar[1]) + start
+        else:
+            lines = (2 * bar[0] * np.arange(num_bars + 1) + unit) // (2 * unit) * BAR_UNIT + start
+        if stop == end:
+            sections.append(lines if change is None else np.minimum(lines, change))
+            break
+        sections.append(lines[lines < stop])
+    lines = np.concatenate(sections)
+    if (lines[1:] - lines[:-1]).max() > MAX_BAR_STEPS:
+        lines = _split_long_bars(lines, end)
+    return lines[: int(np.searchsorted(lines, end)) + 1]
+
+
+def name_bars(
+    lines: NDArray[np.int64], written: Sequence[TimeSignature]
+) -> tuple[TimeSignature, ...]:
+    """Time signatures of bars; the `written` ones as long as they lead to the same bar lines."""
+    lengths = lines[1:] - lines[:-1]
+    start = 0
+    written = [change for change in written if change.tick < lines[-1]]
+    if written:
+        wanted = bar_lines(written, int(lines[-1]))
+        common = min(len(wanted), len(lines))
+        same = wanted[:common] == lines[:common]
+        start = common - 1 if same.all() else int(np.argmin(same)) - 1
+    kept = [change for change in written if change.tick < lines[start]]
+    changed = np.append(True, lengths[1:] != lengths[:-1])[: len(lengths)]
+    changed[start : start + 1] = True
+    for bar in (np.flatnonzero(changed[start:]) + start).tolist():
+        length = int(lengths[bar])
+        numerator, denominator = (length // 12, 4) if length % 12 == 0 else (length // 6, 8)
+        kept.append(TimeSignature(int(lines[bar]), numerator, denominator))
+    return tuple(kept)
+
+
+def _split_long_bars(lines: NDArray[np.int64], end: int) -> NDArray[np.int64]:
+    """Bar lines with more between those too far apart, up to `end`."""
+    split: list[int] = []
+    for start, stop in zip(lines[:-1].tolist(), lines[1:].tolist(), strict=True):
+        num_parts = -(-(stop - start) // MAX_BAR_STEPS)
+        for part in range(num_parts):
+            # Rounded up to a quarter: no part is then longer than the longest bar.
+            inner = -(-(stop - start) * part // (num_parts * STEPS_PER_BEAT)) * STEPS_PER_BEAT
+            split.append(start + inner)
+            if start + inner >= end:
+                break
+    return np.array([*split, int(lines[-1])])
+
+
+def _round_ratio(numerator: int, denominator: int) -> int:
+    """Closest integer to a ratio; halves go up."""
+    return (2 * numerator + denominator) // (2 * denominator)
