@@ -37,16 +37,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check(options)
         options.run(options)
     except _input_errors() as error:
-        print(f"relpe: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201
+        print(f"relpe: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("relpe: stopped, nothing written", file=sys.stderr)  # noqa: T201
+        print("relpe: stopped, nothing written", file=sys.stderr)
         return 130
     return 0
 
 
 def _input_errors() -> tuple[type[Exception], ...]:
-    """Errors that the input causes, of the packages that were needed; others are bugs and keep their traceback."""
+    """Errors that the input causes; any other is a bug and keeps its traceback."""
     from app.sound import SoundError
     from relpe.checkpoint import CheckpointError
     from tokenization.errors import MidiError, TokenizerError
@@ -63,7 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     page.add_argument("--port", type=_port, default=7860, help="port to listen on (%(default)s)")
     _add_model(page)
     _add_file_size(page)
-    page.add_argument("--output-dir", type=Path, help="where music is kept; a temporary folder if not given")
+    page.add_argument(
+        "--output-dir", type=Path, help="where music is kept; a temporary folder if not given"
+    )
     page.add_argument("--open", action="store_true", help="open a browser as well")
     page.set_defaults(run=_ui)
 
@@ -71,7 +73,10 @@ def _parser() -> argparse.ArgumentParser:
     proceed.add_argument("prompt", type=Path, metavar="PROMPT.mid", help="MIDI file to continue")
     _add_music(proceed, bars=16)
     proceed.add_argument(
-        "--prompt-bars", type=int, metavar="N", help="the model hears the last N bars only (all it can)"
+        "--prompt-bars",
+        type=int,
+        metavar="N",
+        help="the model hears the last N bars only (all it can)",
     )
     _add_file_size(proceed)
     proceed.set_defaults(run=_continue)
@@ -84,30 +89,51 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--model", default="piano", metavar="NAME_OR_DIR", help="released model or folder (%(default)s)"
+        "--model",
+        default="piano",
+        metavar="NAME_OR_DIR",
+        help="released model or folder (%(default)s)",
     )
     parser.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute (%(default)s)"
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="where to compute (%(default)s)",
     )
 
 
 def _add_file_size(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--max-file-size", type=_bytes, default=10_000_000, metavar="SIZE",
+        "--max-file-size",
+        type=_bytes,
+        default=10_000_000,
+        metavar="SIZE",
         help="largest MIDI file read, such as 500KB or 10MB (10MB)",
     )
 
 
 def _add_music(parser: argparse.ArgumentParser, bars: int) -> None:
-    parser.add_argument("--output", type=Path, required=True, metavar="OUT.mid", help="MIDI file to write")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="OUT.mid", help="MIDI file to write"
+    )
     _add_model(parser)
     parser.add_argument("--bars", type=int, default=bars, help="bars of new music (%(default)s)")
     parser.add_argument("--seed", type=int, help="seed of the draws (random, and printed)")
-    parser.add_argument("--temperature", type=float, default=1.0, help="below 1 safer, above wilder (%(default)s)")
-    parser.add_argument("--top-p", type=float, default=0.95, help="share of probability drawn from (%(default)s)")
-    parser.add_argument("--variations", type=int, default=1, metavar="K", help="write OUT.1.mid to OUT.K.mid")
-    parser.add_argument("--audio", type=Path, metavar="FILE", help="write sound as well: .wav, .flac or .ogg")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, help="below 1 safer, above wilder (%(default)s)"
+    )
+    parser.add_argument(
+        "--top-p", type=float, default=0.95, help="share of probability drawn from (%(default)s)"
+    )
+    parser.add_argument(
+        "--variations", type=int, default=1, metavar="K", help="write OUT.1.mid to OUT.K.mid"
+    )
+    parser.add_argument(
+        "--audio", type=Path, metavar="FILE", help="write sound as well: .wav, .flac or .ogg"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object on standard output"
+    )
 
 
 def _port(text: str) -> int:
@@ -129,7 +155,9 @@ def _check(options: argparse.Namespace) -> None:
     if output is not None and output.suffix.lower() not in (".mid", ".midi"):
         raise CommandError(f"--output {output}: expected a file name that ends in .mid")
     if audio is not None and audio.suffix.lower() not in AUDIO_SUFFIXES:
-        raise CommandError(f"--audio {audio}: expected a file name that ends in {', '.join(AUDIO_SUFFIXES)}")
+        raise CommandError(
+            f"--audio {audio}: expected a file name that ends in {', '.join(AUDIO_SUFFIXES)}"
+        )
     for path in filter(None, (output, audio)):
         if not path.resolve().parent.is_dir():
             raise CommandError(f"{path}: there is no folder {path.parent}; make it first")
@@ -158,7 +186,9 @@ def _read(path: Path, most: int) -> bytes:
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error
     if len(content) > most:
-        raise CommandError(f"{path}: larger than {most:,} bytes; shorten it or raise --max-file-size")
+        raise CommandError(
+            f"{path}: larger than {most:,} bytes; shorten it or raise --max-file-size"
+        )
     return content
 
 
@@ -167,14 +197,20 @@ def _ui(options: argparse.Namespace) -> None:
     from app.page import launch
 
     model = load_music_model(options.model, options.device)
-    print(f"relpe: http://{options.host}:{options.port} (Ctrl+C ends it)", file=sys.stderr)  # noqa: T201
+    print(f"relpe: http://{options.host}:{options.port} (Ctrl+C ends it)", file=sys.stderr)
     try:
         launch(
-            model, host=options.host, port=options.port, output_folder=options.output_dir,
-            max_upload_bytes=options.max_file_size, open_browser=options.open,
+            model,
+            host=options.host,
+            port=options.port,
+            output_folder=options.output_dir,
+            max_upload_bytes=options.max_file_size,
+            open_browser=options.open,
         )
     except OSError as error:
-        raise CommandError(f"{options.host}:{options.port}: {error}; choose another --port") from error
+        raise CommandError(
+            f"{options.host}:{options.port}: {error}; choose another --port"
+        ) from error
 
 
 def _continue(options: argparse.Namespace) -> None:
@@ -184,7 +220,7 @@ def _continue(options: argparse.Namespace) -> None:
     prompt = read_prompt(_read(options.prompt, options.max_file_size), options.prompt.name)
     model = load_music_model(options.model, options.device)
     for notice in prompt.facts.notices:
-        print(f"{options.prompt.name}: {notice}", file=sys.stderr)  # noqa: T201
+        print(f"{options.prompt.name}: {notice}", file=sys.stderr)
     _finish(options, music, model.backend, continue_prompt(model, prompt, music))
 
 
@@ -215,7 +251,7 @@ def _finish(options: argparse.Namespace, music: MusicOptions, backend: str, step
 
         save_audio(sound, path)
     if options.json:
-        print(  # noqa: T201
+        print(
             json.dumps(
                 {
                     "output": [str(path) for path in paths],
@@ -234,7 +270,7 @@ def _finish(options: argparse.Namespace, music: MusicOptions, backend: str, step
         )
     else:
         names = ", ".join(map(str, [*paths, *audio]))
-        print(f"{names}: {result.bars} bars, seed {music.seed}", file=sys.stderr)  # noqa: T201
+        print(f"{names}: {result.bars} bars, seed {music.seed}", file=sys.stderr)
 
 
 def _show(steps: Steps, music: MusicOptions) -> Result:

@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 import torch
 
+from app.prompt import Prompt, PromptFacts, read_prompt
 from relpe.checkpoint import find_checkpoint, load_model
 from relpe.sampling import SamplingOptions, prefill, sample
-from tokenization.errors import MidiError
-from tokenization.layout import read_bars
 from tokenization.midi import read_midi, write_midi
 from tokenization.midi_append import append_to_midi
-from tokenization.midi_cut import cut_midi
 from tokenization.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.tokenizer import load_tokenizer
-from tokenization.vocabulary import BAR, BAR_UNIT, BOS, EOS, STEPS_PER_BEAT, TIME_SIGNATURE
+from tokenization.vocabulary import BAR, BAR_UNIT, BOS, STEPS_PER_BEAT, TIME_SIGNATURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_REPORTS = 0.1
 LARGEST_SEED = 2**31 - 1
-OVERHANG_STEPS = STEPS_PER_BEAT
-"""How far a last note may ring over a bar line without the continuation waiting for the next one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,35 +87,11 @@ class MusicModel:
 
 
 @dataclass(frozen=True)
-class PromptFacts:
-    """What is worth knowing of an upload at once."""
-
-    tracks: int
-    notes: int
-    bars: int
-    bpm: float
-    metre: str
-    seconds: float
-    notices: tuple[str, ...] = ()
-    """What the model does not hear, and the like: one sentence each."""
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """An upload, what the model hears of it, and where the new music begins."""
-
-    name: str
-    data: bytes
-    score: Score
-    heard: Score  # one piano on the grid, up to the joint
-    facts: PromptFacts
-    joint_ticks: int  # in ticks of `heard`, from the start of the file
-    ids: NDArray[np.int32]  # whole bars up to the joint, without EOS
-
-
-@dataclass(frozen=True)
 class Progress:
-    """How far the work is, and the new music so far: one score per variation, times from the start of the output."""
+    """How far the work is, and the new music so far.
+
+    One score per variation, times from the start of the output.
+    """
 
     bars_done: int
     bars: int
@@ -163,6 +135,22 @@ class Result:
         return self.tokens / self.seconds if self.seconds else 0.0
 
 
+__all__ = [
+    "MusicModel",
+    "MusicOptions",
+    "Piece",
+    "Progress",
+    "Prompt",
+    "PromptFacts",
+    "Result",
+    "Steps",
+    "continue_prompt",
+    "generate_piece",
+    "load_music_model",
+    "read_prompt",
+    "with_seed",
+]
+
 Steps: TypeAlias = "Iterator[Progress | Result]"
 
 
@@ -181,49 +169,6 @@ def load_music_model(name_or_folder: str | Path = "piano", device: str = "auto")
         device = "cuda" if torch.cuda.is_available() else "cpu"
     decoder = load_model(folder, device)
     return MusicModel(folder.name, decoder, load_tokenizer(folder), torch.device(device))
-
-
-def read_prompt(data: bytes, name: str = "prompt.mid", last_bar: int | None = None) -> Prompt:
-    """An upload as the piano model hears it; new music begins after `last_bar`, or after the last note.
-
-    What follows `last_bar` is cut off. A last note may ring over its bar line by a quarter note; where it rings longer
-    the new music waits. Raises MidiError where the file cannot be continued.
-    """
-    score = read_midi(data, name=name)
-    melodic = [track for track in score.tracks if not track.is_drum and len(track)]
-    if not melodic:
-        raise MidiError(
-            f"{name}: found {'drums' if score.num_notes else 'no notes'} only, expected notes of a "
-            "piano or another pitched instrument; choose another file"
-        )
-    tokenizer = PianoRemi()
-    try:
-        sequence = tokenizer.encode(score)
-    except MidiError as error:
-        raise MidiError(f"{name}: {error}") from error
-    ids = sequence.ids[sequence.ids != EOS]
-    if sequence.dropped == sum(map(len, melodic)):
-        raise MidiError(f"{name}: found no note between A0 and C8, the range of a piano; choose another file")
-    starts = np.append(np.flatnonzero(ids == BAR), len(ids))
-    lines = read_bars(ids.astype(np.int64)).lines
-    total = len(lines) - 1
-    if last_bar is None:
-        notes = tokenizer.decode(ids).tracks[0].notes
-        last_onset = int(notes[:, 0].max())
-        needed = max(last_onset + 1, int((notes[:, 0] + notes[:, 1]).max()) - OVERHANG_STEPS)
-        bars = int(np.searchsorted(lines, needed))
-    elif not 1 <= last_bar <= total:
-        raise MidiError(f"{name}: asked to go on after bar {last_bar}, expected 1 to {total}")
-    else:
-        bars = last_bar
-    kept, joint = ids[: starts[bars]], int(lines[bars])
-    heard = tokenizer.decode(kept, sequence.signatures)
-    if not len(heard.tracks[0]):
-        raise MidiError(f"{name}: found no notes in bars 1 to {bars}; go on after a later bar")
-    facts = _facts(score, melodic, bars=total, dropped=sequence.dropped)
-    if last_bar is not None and last_bar < total:
-        data = cut_midi(data, joint, STEPS_PER_BEAT)
-    return Prompt(name, data, score, heard, facts, joint, kept)
 
 
 def continue_prompt(
@@ -254,7 +199,9 @@ def continue_prompt(
     yield rows.result(pieces, prompt_notes=len(model.tokenizer.decode(context).tracks[0]))
 
 
-def generate_piece(model: MusicModel, options: MusicOptions, stop: Callable[[], bool] = never) -> Steps:
+def generate_piece(
+    model: MusicModel, options: MusicOptions, stop: Callable[[], bool] = never
+) -> Steps:
     """Music from nothing: yields Progress while it is made, and the Result last."""
     options = with_seed(options)
     rules = model.tokenizer.grammar(tempo="bar_line", end=False).advance(BOS)
@@ -402,7 +349,8 @@ class _Rows:
 def _shared_among_hands(new: Score, upload: Score, joint: int) -> Score:
     """New notes in the tracks that they continue: the pianos of the upload, by how high these lie.
 
-    An upload of two hands in two tracks goes on in two; without pianos all goes to the fullest track.
+    An upload of two hands in two tracks goes on in two; without pianos all goes to the fullest
+    track.
     """
     before = joint * upload.ticks_per_beat // STEPS_PER_BEAT
     tracks = [t for t in upload.tracks if not t.is_drum and (t.notes[:, 0] < before).any()]
@@ -432,29 +380,4 @@ def _alone(new: Score, prompt: Prompt) -> bytes:
             (TimeSignature(0, metre.numerator, metre.denominator),),
             max(new.end_ticks - prompt.joint_ticks, 0),
         )
-    )
-
-
-def _facts(score: Score, melodic: list[Track], *, bars: int, dropped: int) -> PromptFacts:
-    """What the upload card says."""
-    notices = []
-    if len(melodic) > 1:
-        notices.append(f"{len(melodic)} tracks: the model hears them as one piano")
-    elif melodic[0].program >= 8:
-        notices.append("another instrument than a piano: the model hears it as a piano")
-    if any(track.is_drum for track in score.tracks):
-        notices.append("drums are not heard")
-    if dropped:
-        notices.append(f"{dropped} notes beyond the 88 keys are not heard")
-    if len(score.tempos) > 1:
-        notices.append(f"the tempo changes {len(score.tempos) - 1} times; the new music keeps the last one")
-    metre = score.time_signatures[0] if score.time_signatures else TimeSignature(0, 4, 4)
-    return PromptFacts(
-        tracks=len(score.tracks),
-        notes=score.num_notes,
-        bars=bars,
-        bpm=score.tempos[0].bpm if score.tempos else 120.0,
-        metre=f"{metre.numerator}/{metre.denominator}",
-        seconds=float(score.seconds_at(score.end_ticks)),
-        notices=tuple(notices),
     )

@@ -1,4 +1,4 @@
-"""Attention modules: queries, keys and values of a layer, its encoding and the operation, state in and state out."""
+"""Attention modules: projections, encoding and operation of a layer, state in and state out."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SoftmaxAttentionConfig:
 
     kind: Literal["softmax"] = "softmax"
 
-    def build(self, *, in_features: int) -> SoftmaxOperation:  # noqa: ARG002
+    def build(self, *, in_features: int) -> SoftmaxOperation:
         """The operation."""
         return SoftmaxOperation()
 
@@ -82,7 +82,9 @@ class LinearOperation:
     ) -> tuple[Tensor, LinearAttentionState]:
         """Values (b, l, h, e) for encoded q and k (b, l, h, d)."""
         with torch.autocast(q.device.type, enabled=False):
-            projection = None if state.projection is None else state.projection.to(state.sums.kv.dtype)
+            projection = (
+                None if state.projection is None else state.projection.to(state.sums.kv.dtype)
+            )
             q, k = q.to(state.sums.kv.dtype), k.to(state.sums.kv.dtype)
             queries, keys = self.feature_map(q, projection), self.feature_map(k, projection)
             out, sums = causal_linear_attention(
@@ -97,7 +99,7 @@ class SoftmaxOperation:
     def init_state(
         self,
         shape: tuple[int, int, int],
-        generator: torch.Generator,  # noqa: ARG002
+        generator: torch.Generator,
         device: torch.device,
     ) -> SoftmaxAttentionState:
         """No keys yet, for shape (b, h, e)."""
@@ -114,10 +116,15 @@ class SoftmaxOperation:
         values = torch.cat([state.values.to(v.dtype), v], 1)
         mask = None
         if past:
-            mask = torch.ones(q.shape[1], keys.shape[1], dtype=torch.bool, device=q.device).tril(past)
+            mask = torch.ones(q.shape[1], keys.shape[1], dtype=torch.bool, device=q.device).tril(
+                past
+            )
         out = functional.scaled_dot_product_attention(
-            q.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2),
-            attn_mask=mask, is_causal=not past,
+            q.transpose(1, 2),
+            keys.transpose(1, 2),
+            values.transpose(1, 2),
+            attn_mask=mask,
+            is_causal=not past,
         )
         return out.transpose(1, 2), SoftmaxAttentionState(keys, values)
 
@@ -132,10 +139,10 @@ class ConvolvedState(NamedTuple):
 class SelfAttention(nn.Module):
     """Causal multi-head self-attention of one layer.
 
-    Queries and keys are brought to unit mean square per head and scaled by a learned temperature, before the encoding:
-    stochastic codes make the squared norms heavy-tailed, and exponential features of large norms overflow. A depthwise
-    convolution over the last few positions lets a head find what stands just before, which averages over a
-    noisy kernel do badly.
+    Queries and keys are brought to unit mean square per head and scaled by a learned temperature,
+    before the encoding: stochastic codes make the squared norms heavy-tailed, and exponential
+    features of large norms overflow. A depthwise convolution over the last few positions lets a
+    head find what stands just before, which averages over a noisy kernel do badly.
     """
 
     def __init__(
@@ -175,7 +182,11 @@ class SelfAttention(nn.Module):
         return ConvolvedState(recent, self.operation.init_state(shape, generator, device))
 
     def forward(
-        self, x: Tensor, encoding: QueryKeyEncoding, codes: Any, state: ConvolvedState  # noqa: ANN401
+        self,
+        x: Tensor,
+        encoding: QueryKeyEncoding,
+        codes: Any,  # noqa: ANN401
+        state: ConvolvedState,
     ) -> tuple[Tensor, ConvolvedState]:
         """Attention of x (b, l, m) to itself and to what the state remembers."""
         recent = state.recent
@@ -194,14 +205,15 @@ class SelfAttention(nn.Module):
 def causal_convolution(x: Tensor, taps: Tensor, recent: Tensor) -> tuple[Tensor, Tensor]:
     """Depthwise convolution of x (b, l, c) with taps (c, n), the last of them the present.
 
-    `recent` (b, n - 1, c) are the inputs before x; returned are (b, l, c) and the inputs that a next piece needs.
+    `recent` (b, n - 1, c) are the inputs before x; returned are (b, l, c) and the inputs that a
+    next piece needs.
     """
     history = torch.cat([recent.to(x.dtype), x], 1)
     return _CausalConvolution.apply(history, taps), history[:, x.shape[1] :]
 
 
 class _CausalConvolution(torch.autograd.Function):
-    """Sum of shifted copies, in place: an order less memory traffic than the same sum left to autograd."""
+    """Sum of shifted copies, in place: far less memory traffic than the sum left to autograd."""
 
     @staticmethod
     def forward(ctx: Any, history: Tensor, taps: Tensor) -> Tensor:  # noqa: ANN401

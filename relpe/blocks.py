@@ -37,7 +37,11 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(width, hidden)
 
     def forward(
-        self, x: Tensor, encoding: QueryKeyEncoding, codes: Any, state: ConvolvedState  # noqa: ANN401
+        self,
+        x: Tensor,
+        encoding: QueryKeyEncoding,
+        codes: Any,  # noqa: ANN401
+        state: ConvolvedState,
     ) -> tuple[Tensor, ConvolvedState]:
         """(b, l, m) and state to (b, l, m) and state."""
         attended, state = self.attention(self.attention_norm(x), encoding, codes, state)

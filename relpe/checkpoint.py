@@ -32,12 +32,18 @@ def to_plain(config: object) -> Any:  # noqa: ANN401 - JSON values
 
 
 def from_plain(kind: Any, value: Any, where: str = "config") -> Any:  # noqa: ANN401 - any config type
-    """A config of type `kind` from plain values; a union is decided by `kind`, an unknown name is an error."""
+    """A config of type `kind` from plain values; a union is decided by its `kind`.
+
+    Raises CheckpointError for names that the type does not have.
+    """
     if typing.get_origin(kind) in (types.UnionType, typing.Union) and isinstance(value, dict):
-        names = {typing.get_args(typing.get_type_hints(t)["kind"])[0]: t for t in typing.get_args(kind)}
+        names = {
+            typing.get_args(typing.get_type_hints(t)["kind"])[0]: t for t in typing.get_args(kind)
+        }
         if value.get("kind") not in names:
             raise CheckpointError(
-                f"{where}: kind is {value.get('kind')!r}, expected one of {', '.join(sorted(names))}"
+                f"{where}: kind is {value.get('kind')!r}, "
+                f"expected one of {', '.join(sorted(names))}"
             )
         kind = names[value["kind"]]
     if not dataclasses.is_dataclass(kind):
@@ -112,18 +118,23 @@ def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -
         version = description["format_version"]
         if version != FORMAT_VERSION:
             raise CheckpointError(
-                f"{folder / 'model.json'}: format {version}, expected {FORMAT_VERSION}; update this program"
+                f"{folder / 'model.json'}: format {version}, expected {FORMAT_VERSION}; "
+                "update this program"
             )
         decoder = from_plain(DecoderConfig, description["decoder"], "model.json").build()
         weights: dict[str, torch.Tensor] = {}
         for name in description["weights"]:
             if Path(name).name != name:
-                raise CheckpointError(f"{folder / 'model.json'}: weights {name!r} lie outside the folder")
+                raise CheckpointError(
+                    f"{folder / 'model.json'}: weights {name!r} lie outside the folder"
+                )
             weights.update(load_file(folder / name))
     except CheckpointError:
         raise
     except FileNotFoundError as error:
-        raise CheckpointError(f"{error.filename} is missing; the model's folder is incomplete") from error
+        raise CheckpointError(
+            f"{error.filename} is missing; the model's folder is incomplete"
+        ) from error
     except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
         raise CheckpointError(
             f"{folder}: the model's files are damaged ({error}); get them again"
@@ -133,7 +144,10 @@ def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -
 
 
 def load_weights(decoder: Decoder, weights: dict[str, torch.Tensor], folder: Path) -> None:
-    """Fills every parameter; missing, left-over and misshapen tensors are a CheckpointError that names them."""
+    """Fills every parameter.
+
+    Missing, left-over and misshapen tensors are a CheckpointError that names them.
+    """
     wanted = decoder.state_dict()
     problems = [f"{name} is missing" for name in wanted if name not in weights]
     problems += [f"{name} is left over" for name in weights if name not in wanted]

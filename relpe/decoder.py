@@ -1,4 +1,4 @@
-"""Causal model of token sequences: one code path for sequences of any length, state in and state out."""
+"""Causal model of token sequences: one code path for any length, state in and state out."""
 
 from __future__ import annotations
 
@@ -39,11 +39,14 @@ class DecoderConfig:
     encoding: EncodingConfig = field(default_factory=SineSPEConfig)
     """Positions, shared by all layers."""
     normalize_queries_keys: bool = True
-    """Brings queries and keys to unit mean square, times a learned temperature, before the encoding."""
+    """Brings queries and keys to unit mean square, times a learned temperature, before the
+    encoding."""
     convolution_taps: int = 4
-    """Positions that the short convolution before each attention sees, the present included; 0: none."""
+    """Positions that the short convolution before each attention sees, the present included; 0:
+    none."""
     noise_seed: int = 0
-    """Seed of noise and random features in evaluation and generation: all users of a model share its codes."""
+    """Seed of noise and random features in evaluation and generation: all users of a model share
+    its codes."""
 
     def build(self) -> Decoder:
         """A decoder with new weights."""
@@ -51,7 +54,7 @@ class DecoderConfig:
 
 
 class DecoderState(NamedTuple):
-    """All that a decoder remembers: of constant size, whatever came before, with linear attention."""
+    """All that a decoder remembers: with linear attention of constant size."""
 
     encoding: Any  # shared by the rows
     layers: tuple[ConvolvedState, ...]
@@ -68,7 +71,9 @@ class DecoderState(NamedTuple):
         def mapped(layer: ConvolvedState) -> ConvolvedState:
             operation = layer.operation
             if hasattr(operation, "sums"):
-                operation = operation._replace(sums=type(operation.sums)(*map(change, operation.sums)))
+                operation = operation._replace(
+                    sums=type(operation.sums)(*map(change, operation.sums))
+                )
             else:
                 operation = type(operation)(*map(change, operation))
             return type(layer)(change(layer.recent), operation)
@@ -116,7 +121,10 @@ class Decoder(nn.Module):
                 nn.init.normal_(module.weight, std=0.02 / scale)
 
     def init_state(self, batch_size: int, seed: int | None = None) -> DecoderState:
-        """State before the first token. `seed` of noise and random features: the config's where None."""
+        """State before the first token.
+
+        `seed` is that of noise and random features: the config's where None.
+        """
         seed = self.config.noise_seed if seed is None else seed
         generator = torch.Generator().manual_seed(seed + 1)
         layers = (block.attention.init_state(batch_size, generator) for block in self.blocks)
@@ -132,6 +140,6 @@ class Decoder(nn.Module):
         x = self.embedding(tokens)
         layers = []
         for block, layer_state in zip(self.blocks, state.layers, strict=True):
-            x, layer_state = block(x, self.encoding, codes, layer_state)  # noqa: PLW2901
+            x, layer_state = block(x, self.encoding, codes, layer_state)
             layers.append(layer_state)
         return self.project_out(self.norm(x)), DecoderState(encoding, tuple(layers))

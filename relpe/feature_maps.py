@@ -1,8 +1,9 @@
 """Feature maps: what makes attention linear.
 
-A map gives features (..., f) and, where they are exponentials, the logarithm of the factor that was taken out of
-each vector, so that nothing overflows. A query's factor cancels in the ratio of attention and is dropped; a key's
-does not, and attention keeps the running maximum of the past ones.
+A map gives features (..., f) and, where they are exponentials, the logarithm of the factor that was
+taken out of each vector, so that nothing overflows. A query's factor cancels in the ratio of
+attention and is dropped; a key's does not, and attention keeps the running maximum of the past
+ones.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch.nn import functional
 
 
 class Features(NamedTuple):
-    """Non-negative features (..., f) times exp(log_scale (...)); log_scale is None where it is 0 everywhere."""
+    """Non-negative features (..., f) times exp(log_scale (...)); None where that is 1."""
 
     values: Tensor
     log_scale: Tensor | None
@@ -41,7 +42,7 @@ class FeatureMap(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class FavorConfig:
-    """Positive random features of the softmax kernel, FAVOR+ (Choromanski et al., 2021, lemma 1)."""
+    """Positive random features of the softmax kernel, FAVOR+ (Choromanski et al., 2021)."""
 
     kind: Literal["favor"] = "favor"
     num_features: int = 64
@@ -53,17 +54,20 @@ class FavorConfig:
 
 
 class Favor:
-    """exp(u - |x|^2/2) and exp(-u - |x|^2/2) for x scaled by d^-1/4 and u its orthogonal random projections.
+    """exp(u - |x|^2/2) and exp(-u - |x|^2/2): x is scaled by d^-1/4, u its random projections.
 
-    Expected products of features are exp(q.k / sqrt(d)). The largest exponent of each vector is taken out.
+    Expected products of features are exp(q.k / sqrt(d)). The largest exponent of each vector is
+    taken out.
     """
 
     def __init__(self, config: FavorConfig) -> None:
         if config.num_features < 2 or config.num_features % 2:
-            raise ValueError(f"{config.num_features} FAVOR+ features; features come in pairs: use an even number")
+            raise ValueError(
+                f"{config.num_features} FAVOR+ features; features come in pairs: use an even number"
+            )
         self.config = config
 
-    def num_features(self, in_features: int) -> int:  # noqa: ARG002
+    def num_features(self, in_features: int) -> int:
         """Features per head."""
         return self.config.num_features
 
@@ -95,7 +99,7 @@ class Favor:
 
 @dataclass(frozen=True, kw_only=True)
 class ReluConfig:
-    """relu(x) plus a little, so that no query is left without keys (Choromanski et al., 2021, section 4.2)."""
+    """relu(x) plus a little, so that no query is without keys (Choromanski et al., 2021, 4.2)."""
 
     kind: Literal["relu"] = "relu"
     offset: float = 1e-3
@@ -116,11 +120,11 @@ class Relu:
         """As many as there are inputs."""
         return in_features
 
-    def draw(self, in_features: int, generator: torch.Generator) -> None:  # noqa: ARG002
+    def draw(self, in_features: int, generator: torch.Generator) -> None:
         """No projection."""
         return
 
-    def __call__(self, x: Tensor, projection: Tensor | None) -> Features:  # noqa: ARG002
+    def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
         """Features of x (..., d)."""
         return Features(functional.relu(x) + self.config.offset, None)
 
@@ -143,11 +147,11 @@ class Elu:
         """As many as there are inputs."""
         return in_features
 
-    def draw(self, in_features: int, generator: torch.Generator) -> None:  # noqa: ARG002
+    def draw(self, in_features: int, generator: torch.Generator) -> None:
         """No projection."""
         return
 
-    def __call__(self, x: Tensor, projection: Tensor | None) -> Features:  # noqa: ARG002
+    def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
         """Features of x (..., d)."""
         return Features(functional.elu(x) + 1, None)
 

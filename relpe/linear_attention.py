@@ -1,7 +1,7 @@
 """Causal linear attention: chunks of positions, running sums between them, and its own backward.
 
-Within a chunk scores are formed as in ordinary attention; all that came before is in sums of constant size. One
-function serves whole sequences, pieces and single tokens.
+Within a chunk scores are formed as in ordinary attention; all that came before is in sums of
+constant size. One function serves whole sequences, pieces and single tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class LinearState(NamedTuple):
     log_scale: Tensor  # (b, h): logarithm of the factor taken out of both sums
 
     @classmethod
-    def empty(cls, shape: tuple[int, int, int, int], *, device: torch.device, dtype: torch.dtype) -> LinearState:
+    def empty(
+        cls, shape: tuple[int, int, int, int], *, device: torch.device, dtype: torch.dtype
+    ) -> LinearState:
         """State before the first key, for shape (b, h, f, e)."""
         b, h, f, e = shape
         return cls(
@@ -38,17 +40,23 @@ def causal_linear_attention(
 ) -> tuple[Tensor, LinearState]:
     """Weighted means of the values up to each position (Katharopoulos et al., 2020, section 3.3).
 
-    q and k are features (b, l, h, f), v values (b, l, h, e); `log_scale` (b, l, h), where given, is the logarithm of
-    a factor that belongs to each key's features. Returns (b, l, h, e) and the state after the last position.
-    Cost is linear in l. Sums are kept in the state's dtype whatever the inputs, since they grow with l.
-    A query whose features meet no key gives zero, not a division by zero.
+    q and k are features (b, l, h, f), v values (b, l, h, e); `log_scale` (b, l, h), where given, is
+    the logarithm of a factor that belongs to each key's features. Returns (b, l, h, e) and the
+    state after the last position. Cost is linear in l. Sums are kept in the state's dtype whatever
+    the inputs, since they grow with l. A query whose features meet no key gives zero, not a
+    division by zero.
     """
     dtype = state.kv.dtype
     flat_q, flat_k, flat_v = (x.transpose(1, 2).flatten(0, 1).to(dtype) for x in (q, k, v))
     scale = None if log_scale is None else log_scale.transpose(1, 2).flatten(0, 1).to(dtype)
     numerator, denominator, kv, k_sum, last = _CausalSums.apply(
-        flat_q, flat_k, flat_v, state.kv.flatten(0, 1), state.k_sum.flatten(0, 1),
-        scale, state.log_scale.flatten(),
+        flat_q,
+        flat_k,
+        flat_v,
+        state.kv.flatten(0, 1),
+        state.k_sum.flatten(0, 1),
+        scale,
+        state.log_scale.flatten(),
     )
     values = numerator / torch.where(denominator == 0, 1.0, denominator)[..., None]
     rows = q.shape[0]
@@ -59,7 +67,7 @@ def causal_linear_attention(
 
 
 class _Chunk(NamedTuple):
-    """Where a chunk lies, and the causal weights (n, c, c), (n, c), (n, c), (n,) of its keys and of the sums.
+    """Where a chunk lies, and the causal weights of its keys and of the sums.
 
     Weights are exp(key's scale - running maximum at the query): 1 where there are no scales.
     """
@@ -71,7 +79,9 @@ class _Chunk(NamedTuple):
     decay: Tensor | None  # the old sums in the new sums
 
 
-def _chunks(length: int, like: Tensor, scale: Tensor | None, start: Tensor) -> tuple[list[_Chunk], Tensor]:
+def _chunks(
+    length: int, like: Tensor, scale: Tensor | None, start: Tensor
+) -> tuple[list[_Chunk], Tensor]:
     """All chunks and the running maximum after them. The maximum never looks at later keys."""
     triangle = torch.ones(CHUNK, CHUNK, dtype=like.dtype, device=like.device).tril()
     chunks = []
@@ -97,7 +107,7 @@ def _chunks(length: int, like: Tensor, scale: Tensor | None, start: Tensor) -> t
 
 
 class _CausalSums(torch.autograd.Function):
-    """Numerator (n, l, e) and denominator (n, l) of attention, and the sums after it, for n rows times heads.
+    """Numerator (n, l, e) and denominator (n, l) of attention, and the sums; n rows times heads.
 
     Scales are constants to the gradient: they cancel in the ratio.
     """
@@ -105,7 +115,13 @@ class _CausalSums(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401
-        q: Tensor, k: Tensor, v: Tensor, kv: Tensor, k_sum: Tensor, scale: Tensor | None, start: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        kv: Tensor,
+        k_sum: Tensor,
+        scale: Tensor | None,
+        start: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         ctx.save_for_backward(q, k, v, kv, k_sum, scale, start)
         chunks, last = _chunks(q.shape[1], q, scale, start)
@@ -122,7 +138,11 @@ class _CausalSums(torch.autograd.Function):
     @staticmethod
     def backward(
         ctx: Any,  # noqa: ANN401
-        grad_num: Tensor, grad_den: Tensor, grad_kv: Tensor, grad_k_sum: Tensor, _grad_last: Tensor,
+        grad_num: Tensor,
+        grad_den: Tensor,
+        grad_kv: Tensor,
+        grad_k_sum: Tensor,
+        _grad_last: Tensor,
     ) -> tuple[Tensor | None, ...]:
         q, k, v, kv, k_sum, scale, start = ctx.saved_tensors
         chunks, _ = _chunks(q.shape[1], q, scale, start)
@@ -147,18 +167,26 @@ class _CausalSums(torch.autograd.Function):
             later_k = v_c @ grad_kv.mT + grad_k_sum[:, None]
             later_v = k_c @ grad_kv
             if chunk.after is not None:
-                later_k, later_v = later_k * chunk.after[..., None], later_v * chunk.after[..., None]
+                later_k, later_v = (
+                    later_k * chunk.after[..., None],
+                    later_v * chunk.after[..., None],
+                )
             grad_k[:, chunk.span] += later_k
             grad_v[:, chunk.span] += later_v
             if chunk.decay is not None and chunk.before is not None:
                 q_c = q_c * chunk.before[..., None]
-                grad_kv, grad_k_sum = grad_kv * chunk.decay[:, None, None], grad_k_sum * chunk.decay[:, None]
+                grad_kv, grad_k_sum = (
+                    grad_kv * chunk.decay[:, None, None],
+                    grad_k_sum * chunk.decay[:, None],
+                )
             grad_kv = torch.baddbmm(grad_kv, q_c.mT, num)
             grad_k_sum = grad_k_sum + (q_c * den).sum(1)
         return grad_q, grad_k, grad_v, grad_kv, grad_k_sum, None, None
 
 
-def _next_sums(chunk: _Chunk, k: Tensor, v: Tensor, kv: Tensor, k_sum: Tensor) -> tuple[Tensor, Tensor]:
+def _next_sums(
+    chunk: _Chunk, k: Tensor, v: Tensor, kv: Tensor, k_sum: Tensor
+) -> tuple[Tensor, Tensor]:
     if chunk.after is not None and chunk.decay is not None:
         k = k * chunk.after[..., None]
         kv, k_sum = kv * chunk.decay[:, None, None], k_sum * chunk.decay[:, None]

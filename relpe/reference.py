@@ -1,4 +1,4 @@
-"""Slow, obvious versions of the operations: the specification that the fast ones are tested against."""
+"""Slow, obvious versions of the operations: what the fast ones are tested against."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     from relpe.encodings.sine_spe import SineNoise, SineSPE
 
 
-def causal_linear_attention(q: Tensor, k: Tensor, v: Tensor, log_scale: Tensor | None = None) -> Tensor:
+def causal_linear_attention(
+    q: Tensor, k: Tensor, v: Tensor, log_scale: Tensor | None = None
+) -> Tensor:
     """All weights at once: (b, l, h, e) of features (b, l, h, f) and values (b, l, h, e)."""
     scores = torch.einsum("blhf,bshf->bhls", q, k)
     if log_scale is not None:
-        scores = scores * (log_scale - log_scale.amax(1, keepdim=True)).exp().permute(0, 2, 1)[:, :, None]
+        scores = (
+            scores
+            * (log_scale - log_scale.amax(1, keepdim=True)).exp().permute(0, 2, 1)[:, :, None]
+        )
     scores = scores.tril()
     return torch.einsum("bhls,bshe->blhe", scores / scores.sum(-1, keepdim=True), v)
 
@@ -29,14 +34,16 @@ def softmax_attention(logits: Tensor, v: Tensor) -> Tensor:
 
 
 def sine_codes(encoding: SineSPE, positions: Tensor, noise: SineNoise) -> tuple[Tensor, Tensor]:
-    """Codes of queries and keys (l, h, d, r) at `positions` (l,), before the gate: Liutkus et al., 2021, section 3.2."""
+    """Codes of queries and keys (l, h, d, r) at `positions` (l,), before the gate (ibid., 3.2)."""
     sines = encoding.config.num_sines
     features, draws = noise.sines.shape[1], noise.sines.shape[-1]
     frequencies = torch.sigmoid(encoding.frequencies) / 2
     gains = functional.softplus(encoding.gains) / math.sqrt(2 * sines) * (draws * features) ** -0.25
 
     def codes(offsets: Tensor | float) -> Tensor:
-        angles = 2 * math.pi * frequencies * positions.to(frequencies)[:, None, None, None] + offsets
+        angles = (
+            2 * math.pi * frequencies * positions.to(frequencies)[:, None, None, None] + offsets
+        )
         waves = torch.stack([angles.cos(), angles.sin()], -1) * gains[..., None]
         return torch.einsum("lhdkw,hdkwr->lhdr", waves, noise.sines.to(frequencies))
 

@@ -44,7 +44,7 @@ class SamplingOptions:
 
 
 def prefill(model: Decoder, state: DecoderState, tokens: Tensor, position: int = 0) -> DecoderState:
-    """State after reading all of `tokens` (b, l), the first of them at `position`; any length in constant memory."""
+    """State after reading `tokens` (b, l), the first at `position`, in constant memory."""
     with torch.inference_mode():
         for start in range(0, tokens.shape[1], PREFILL_CHUNK):
             piece = tokens[:, start : start + PREFILL_CHUNK]
@@ -65,9 +65,10 @@ def sample(
 ) -> Iterator[tuple[Tensor, Sequence[Rule]]]:
     """Draws one token per row and step, for ever or until no row may go on.
 
-    `tokens` (b,) are the last of the prompt, not yet in `state`, at `position`. Yields the new tokens (b,), -1 in rows
-    that have ended, and the rules after them. Each row has a rule and a CPU generator of its own, so that what a row
-    draws hangs on its own seed alone. No mode of torch is held across a yield: the decorator enters anew at each step.
+    `tokens` (b,) are the last of the prompt, not yet in `state`, at `position`. Yields the new
+    tokens (b,), -1 in rows that have ended, and the rules after them. Each row has a rule and a CPU
+    generator of its own, so that what a row draws hangs on its own seed alone. No mode of torch is
+    held across a yield: the decorator enters anew at each step.
     """
     rules = list(rules)
     ended = [False] * len(rules)
@@ -89,7 +90,9 @@ def sample(
         position += 1
 
 
-def draw(logits: Tensor, allowed: Tensor, options: SamplingOptions, generator: torch.Generator) -> int:
+def draw(
+    logits: Tensor, allowed: Tensor, options: SamplingOptions, generator: torch.Generator
+) -> int:
     """One token from logits (v,) among those `allowed` (v,) bool."""
     logits = logits.masked_fill(~allowed, -torch.inf)
     if options.temperature == 0:
@@ -106,7 +109,7 @@ def draw(logits: Tensor, allowed: Tensor, options: SamplingOptions, generator: t
 
 
 def nucleus(probabilities: Tensor, top_p: float) -> Tensor:
-    """Mask (v,) of the likeliest tokens, up to and with the first that brings their sum over `top_p`.
+    """Mask (v,) of the likeliest tokens, with the first that brings their sum over `top_p`.
 
     Holtzman et al., 2020, section 3.1. At least one token is kept, and never one of probability 0.
     """

@@ -10,7 +10,7 @@ from tokenization.midi_events import END_OF_TRACK, pair_notes, scan_events
 
 
 def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
-    """The file up to `end_ticks` (of `ticks_per_beat`), what stands before as it was, byte for byte.
+    """The file up to `end_ticks` (of `ticks_per_beat`); what stands before keeps its bytes.
 
     Events at or after the end go; notes that sound there are ended.
 
@@ -30,7 +30,9 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
         before = int(events.tick[kept - 1]) if kept > first else 0
         closing = [
             NewEvents.one(
-                end, CLOSING, bytes((0x80 | int(events.status[row]) & 15, int(events.first[row]), 64))
+                end,
+                CLOSING,
+                bytes((0x80 | int(events.status[row]) & 15, int(events.first[row]), 64)),
             )
             for row in rows[events.chunk[rows] == chunk].tolist()
         ]

@@ -19,7 +19,7 @@ class NoEncodingConfig:
 
     kind: Literal["none"] = "none"
 
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> NoEncoding:  # noqa: ARG002
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> NoEncoding:
         """Module for heads of this size."""
         return NoEncoding(head_dim)
 
@@ -31,11 +31,11 @@ class NoEncoding(nn.Module):
         super().__init__()
         self.out_features = head_dim
 
-    def init_state(self, seed: int, device: torch.device) -> tuple[()]:  # noqa: ARG002
+    def init_state(self, seed: int, device: torch.device) -> tuple[()]:
         """Nothing to remember."""
         return ()
 
-    def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[tuple[()], tuple[()]]:  # noqa: ARG002
+    def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[tuple[()], tuple[()]]:
         """No codes."""
         return (), state
 
@@ -43,8 +43,8 @@ class NoEncoding(nn.Module):
         self,
         q: Tensor,
         k: Tensor,
-        codes: Sequence[Tensor],  # noqa: ARG002
-        layer: int,  # noqa: ARG002
+        codes: Sequence[Tensor],
+        layer: int,
     ) -> tuple[Tensor, Tensor]:
         """Queries and keys unchanged, (b, l, h, d)."""
         return q, k
@@ -58,7 +58,7 @@ class RopeConfig:
     base: float = 10_000.0
     """Ratio of the longest to the shortest wave length."""
 
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Rope:  # noqa: ARG002
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Rope:
         """Module for heads of this size, which must be even."""
         return Rope(self, head_dim)
 
@@ -78,21 +78,25 @@ class Rope(nn.Module):
     def __init__(self, config: RopeConfig, head_dim: int) -> None:
         super().__init__()
         if head_dim % 2:
-            raise ValueError(f"heads of {head_dim} features; rotary embedding turns pairs: use an even number")
+            raise ValueError(
+                f"heads of {head_dim} features; rotary embedding turns pairs: use an even number"
+            )
         self.out_features = head_dim
         exponents = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
         self.register_buffer("frequencies", config.base**-exponents, persistent=False)
 
-    def init_state(self, seed: int, device: torch.device) -> tuple[()]:  # noqa: ARG002
+    def init_state(self, seed: int, device: torch.device) -> tuple[()]:
         """Nothing to remember."""
         return ()
 
     def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[RopeCodes, tuple[()]]:
         """Rotations at `positions` (b or 1, l, 1); phases in float64."""
-        angles = (positions[..., :1].double() * self.frequencies.double())[:, :, None] % (2 * math.pi)
+        angles = (positions[..., :1].double() * self.frequencies.double())[:, :, None] % (
+            2 * math.pi
+        )
         return RopeCodes(angles.cos().float(), angles.sin().float()), state
 
-    def apply(self, q: Tensor, k: Tensor, codes: RopeCodes, layer: int) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+    def apply(self, q: Tensor, k: Tensor, codes: RopeCodes, layer: int) -> tuple[Tensor, Tensor]:
         """Rotated queries and keys, (b, l, h, d)."""
         return _rotate(q, codes), _rotate(k, codes)
 

@@ -1,8 +1,8 @@
 """Sinusoidal stochastic positional encoding, fused with its gate (Liutkus et al., 2021, section 3).
 
-For every head and feature, queries and keys are multiplied by two random processes whose covariance is a
-learned sum of cosines of the lag, and summed over features: relative attention from absolute codes, so that
-it fits attention of linear cost.
+For every head and feature, queries and keys are multiplied by two random processes whose covariance
+is a learned sum of cosines of the lag, and summed over features: relative attention from absolute
+codes, so that it fits attention of linear cost.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 BLOCK = 128
-"""Positions of one block: sines are evaluated for one block, and the noise is turned by a block's first phase."""
+"""Positions of one block: sines are evaluated for one block, and the noise is turned by a block's
+first phase."""
 SHARED_CODE_BYTES = 256 * 2**20
-"""Codes up to this size are built once and shared by all layers; larger ones never exist as a whole."""
+"""Codes up to this size are built once and shared by all layers; larger ones never exist as a
+whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +34,11 @@ class SineSPEConfig:
     num_sines: int = 5
     """Sines per head and feature (k)."""
     num_realizations: int = 64
-    """Random codes per sequence (r), the features per head after encoding; more means less variance and more work."""
+    """Random codes per sequence (r), the features per head after encoding; more means less variance
+    and more work."""
     gated: bool = True
-    """Lets each feature of each layer mix its code with a constant one, that is, ignore position."""
+    """Lets each feature of each layer mix its code with a constant one, that is, ignore position.
+    """
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> SineSPE:
         """Module for a model of this shape, shared by its layers; the gates are per layer."""
@@ -49,7 +53,7 @@ class SineNoise(NamedTuple):
 
 
 class SineCodes(NamedTuple):
-    """Codes of a call's positions, shared by all layers: as factors, or multiplied out where they are small."""
+    """Codes of a call's positions, shared by all layers: factors, and products where small."""
 
     waves: Tensor  # (n or 1, c, h, d, 2k): cosines, then sines, of the positions of a block
     query_noise: Tensor  # (n, h, d, 2k, r): gains and the phase of each block's start folded in
@@ -60,10 +64,11 @@ class SineCodes(NamedTuple):
 
 
 class SineSPE(nn.Module):
-    """See `SineSPEConfig`. Parameters, raw: frequencies, offsets, gains (h, d, k) and gates (layers, h, d).
+    """`SineSPEConfig` as a module. Raw: frequencies, offsets, gains (h, d, k), gates (layers, h, d).
 
-    A frequency is sigmoid/2, in cycles per position; a gain is softplus; offsets, in radians, belong to the queries;
-    a gate is sigmoid, 1 meaning that position is ignored. Initialization as in the original, spe.py (2021).
+    A frequency is sigmoid/2, in cycles per position; a gain is softplus; offsets, in radians,
+    belong to the queries; a gate is sigmoid, 1 meaning that position is ignored. Initialization as
+    in the original, spe.py (2021).
     """
 
     def __init__(
@@ -84,7 +89,8 @@ class SineSPE(nn.Module):
 
     def init_state(self, seed: int, device: torch.device) -> SineNoise:
         """Noise drawn from `seed`, on the CPU, so that all devices see the same."""
-        heads, features, sines = self.frequencies.shape
+        features, sines = self.frequencies.shape[1:]
+        heads = self.frequencies.shape[0]
         generator = torch.Generator().manual_seed(seed)
         draws = self.config.num_realizations
         noise = torch.randn((heads, features, sines, 2, draws), generator=generator)
@@ -92,12 +98,15 @@ class SineSPE(nn.Module):
         return SineNoise(noise.to(device), gates.to(device))
 
     def covariance(self, lags: Tensor) -> Float[Tensor, "h d o"]:
-        """Exact expected product of query and key codes at each lag m - n, before the gate and the scale (RD)^-1/4.
+        """Exact expected product of query and key codes at each lag m - n, before gate and scale.
 
-        `lags` (o,) in positions. In float64 (Liutkus et al., 2021, equation 10, with the factor 1/2K of the code).
+        `lags` (o,) in positions. In float64 (Liutkus et al., 2021, equation 10, with the factor
+        1/2K of the code).
         """
         frequencies, gains = self._frequencies(), functional.softplus(self.gains.double())
-        angles = 2 * math.pi * frequencies[..., None] * lags.double() + self.offsets.double()[..., None]
+        angles = (
+            2 * math.pi * frequencies[..., None] * lags.double() + self.offsets.double()[..., None]
+        )
         return (gains.square()[..., None] * angles.cos()).sum(2) / (2 * self.config.num_sines)
 
     def prepare(self, positions: Tensor, state: SineNoise) -> tuple[SineCodes, SineNoise]:
@@ -107,8 +116,8 @@ class SineSPE(nn.Module):
         """
         if positions.shape[0] != 1:
             raise ValueError(
-                f"positions of {positions.shape[0]} rows; sine SPE shares its codes among the rows of a "
-                "batch: give one row of positions, (1, l, p)"
+                f"positions of {positions.shape[0]} rows; sine SPE shares its codes among the "
+                "rows of a batch: give one row of positions, (1, l, p)"
             )
         place = positions[0, :, 0].double()
         length = place.shape[0]
@@ -136,7 +145,10 @@ class SineSPE(nn.Module):
         ), state
 
     def apply(self, q: Tensor, k: Tensor, codes: SineCodes, layer: int) -> tuple[Tensor, Tensor]:
-        """Queries and keys (b, l, h, d) to (b, l, h, r): scores of q.k/sqrt(r) estimate sum_d q k P_d / sqrt(d)."""
+        """Queries and keys (b, l, h, d) to (b, l, h, r).
+
+        Scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
+        """
         q_sines, k_sines = q, k
         if self.gates is not None:
             gate = torch.sigmoid(self.gates[layer])
@@ -157,7 +169,7 @@ class SineSPE(nn.Module):
         return torch.sigmoid(self.frequencies.double()) / 2
 
     def _turn(self, place: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Cosine and sine (..., h, d, k) of the phases at `place` (...), in float64; `shift` in turns."""
+        """Cosine and sine (..., h, d, k), float64, of the phases at `place` (...); `shift` in turns."""
         turns = place[..., None, None, None] * self._frequencies()
         if shift is not None:
             turns = turns + shift
@@ -165,7 +177,7 @@ class SineSPE(nn.Module):
         return angles.cos(), angles.sin()
 
     def _turned_noise(self, turn: tuple[Tensor, Tensor], noise: Tensor) -> Tensor:
-        """(n, h, d, 2k, r): noise that, times the waves of a block, gives the codes of its positions."""
+        """(n, h, d, 2k, r): noise that, times the waves of a block, gives its positions' codes."""
         dtype = self.frequencies.dtype
         features, sines, draws = noise.shape[1], noise.shape[2], noise.shape[-1]
         scale = (draws * features) ** -0.25 / math.sqrt(2 * sines)
@@ -191,8 +203,8 @@ def _project(x: Tensor, waves: Tensor, noise: Tensor, codes: Tensor | None) -> T
 class _FusedProjection(torch.autograd.Function):
     """Projection that contracts features and sines against the noise: no code is ever formed.
 
-    Works block by block and forms again in backward what forward did not keep, so that memory beyond
-    inputs and outputs is that of one block.
+    Works block by block and forms again in backward what forward did not keep, so that memory
+    beyond inputs and outputs is that of one block.
     """
 
     @staticmethod

@@ -17,7 +17,10 @@ from tokenization.score import Score, Tempo, TimeSignature, Track
 def small_model() -> MusicModel:
     torch.manual_seed(0)
     config = DecoderConfig(
-        width=16, num_layers=2, num_heads=2, hidden=24,
+        width=16,
+        num_layers=2,
+        num_heads=2,
+        hidden=24,
         encoding=SineSPEConfig(num_sines=2, num_realizations=8),
     )
     decoder = config.build().eval().requires_grad_(requires_grad=False)

@@ -55,7 +55,12 @@ def test_same_seed_same_file_and_json_says_what_was_made(
 
 def test_variations_and_sound(folder: Path) -> None:
     audio = str(folder / "out.flac")
-    assert relpe(folder, "continue", "--bars", "1", "--variations", "2", "--audio", audio, "--seed", "1") == 0
+    assert (
+        relpe(
+            folder, "continue", "--bars", "1", "--variations", "2", "--audio", audio, "--seed", "1"
+        )
+        == 0
+    )
     names = sorted(path.name for path in folder.glob("out*"))
     assert names == ["out.1.flac", "out.1.mid", "out.2.flac", "out.2.mid"]
     assert read_midi(folder / "out.2.mid").num_notes > two_hands().num_notes
@@ -106,7 +111,10 @@ def test_a_bad_file_is_one_sentence_and_writes_nothing(
     ],
 )
 def test_bad_options_are_one_sentence(
-    folder: Path, extra: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    extra: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(folder)
     assert relpe(folder, "continue", *extra) == 2

@@ -18,7 +18,7 @@ from app.continuation import (
 from tests.app.conftest import two_hands
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
-from tokenization.score import Score, Tempo, TimeSignature, Track
+from tokenization.score import Score, Tempo, Track
 
 if TYPE_CHECKING:
     from app.continuation import Steps
@@ -32,11 +32,15 @@ def finish(steps: Steps) -> tuple[list[Progress], Result]:
 
 
 def run(model: MusicModel, data: bytes, last_bar: int | None = None, **options: int) -> Result:
-    return finish(continue_prompt(model, read_prompt(data, last_bar=last_bar), MusicOptions(**options)))[1]
+    return finish(
+        continue_prompt(model, read_prompt(data, last_bar=last_bar), MusicOptions(**options))
+    )[1]
 
 
 @pytest.mark.parametrize("metre", [(4, 4), (3, 4), (6, 8), (5, 4)])
-def test_exactly_the_bars_asked_for_in_tempo_and_metre(small_model: MusicModel, metre: tuple[int, int]) -> None:
+def test_exactly_the_bars_asked_for_in_tempo_and_metre(
+    small_model: MusicModel, metre: tuple[int, int]
+) -> None:
     upload = two_hands(metre=metre)
     data = write_midi(upload)
     result = run(small_model, data, bars=3, seed=1)
@@ -64,7 +68,9 @@ def test_two_hands_go_on_in_two_tracks(small_model: MusicModel, prompt_bytes: by
     assert right.min() >= left.max()
 
 
-def test_same_seed_same_bytes_and_variations_differ(small_model: MusicModel, prompt_bytes: bytes) -> None:
+def test_same_seed_same_bytes_and_variations_differ(
+    small_model: MusicModel, prompt_bytes: bytes
+) -> None:
     first = run(small_model, prompt_bytes, bars=2, seed=5, variations=3)
     again = run(small_model, prompt_bytes, bars=2, seed=5, variations=3)
     assert [piece.midi for piece in first.pieces] == [piece.midi for piece in again.pieces]
@@ -72,7 +78,9 @@ def test_same_seed_same_bytes_and_variations_differ(small_model: MusicModel, pro
     assert [piece.seed for piece in first.pieces] == [5, 6, 7]
 
 
-def test_the_new_music_alone_starts_at_its_first_bar(small_model: MusicModel, prompt_bytes: bytes) -> None:
+def test_the_new_music_alone_starts_at_its_first_bar(
+    small_model: MusicModel, prompt_bytes: bytes
+) -> None:
     (piece,) = run(small_model, prompt_bytes, bars=2, seed=1).pieces
     alone = read_midi(piece.new_midi)
     assert alone.tempos[0].bpm == pytest.approx(96)
@@ -80,7 +88,9 @@ def test_the_new_music_alone_starts_at_its_first_bar(small_model: MusicModel, pr
     assert alone.end_ticks <= 2 * 4 * alone.ticks_per_beat
 
 
-def test_prompt_bars_limits_what_is_heard_and_not_what_is_kept(small_model: MusicModel, prompt_bytes: bytes) -> None:
+def test_prompt_bars_limits_what_is_heard_and_not_what_is_kept(
+    small_model: MusicModel, prompt_bytes: bytes
+) -> None:
     all_heard = run(small_model, prompt_bytes, bars=2, seed=1)
     some = run(small_model, prompt_bytes, bars=2, seed=1, prompt_bars=2)
     more = run(small_model, prompt_bytes, bars=2, seed=1, prompt_bars=99)
@@ -92,16 +102,23 @@ def test_prompt_bars_limits_what_is_heard_and_not_what_is_kept(small_model: Musi
 def test_stop_keeps_what_is_there(small_model: MusicModel, prompt_bytes: bytes) -> None:
     calls = iter(range(1000))
     steps = continue_prompt(
-        small_model, read_prompt(prompt_bytes), MusicOptions(bars=50, seed=1), lambda: next(calls) > 30
+        small_model,
+        read_prompt(prompt_bytes),
+        MusicOptions(bars=50, seed=1),
+        lambda: next(calls) > 30,
     )
     _, result = finish(steps)
     assert 20 < result.tokens < 60
     assert read_midi(result.pieces[0].midi).num_notes >= two_hands().num_notes
 
 
-def test_progress_grows_to_the_result(small_model: MusicModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_grows_to_the_result(
+    small_model: MusicModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("app.continuation.SECONDS_BETWEEN_REPORTS", 0.0)
-    progress, result = finish(generate_piece(small_model, MusicOptions(bars=3, seed=2, variations=2)))
+    progress, result = finish(
+        generate_piece(small_model, MusicOptions(bars=3, seed=2, variations=2))
+    )
     assert len(progress) > 5
     tokens = [step.tokens for step in progress]
     assert tokens == sorted(tokens)
@@ -128,13 +145,17 @@ def test_music_goes_on_at_the_next_bar_line(small_model: MusicModel) -> None:
     cut = upload.tracks[0].notes[upload.tracks[0].notes[:, 0] < 1920 * 3 + 500]
     data = write_midi(Score(480, (Track(cut),), upload.tempos, upload.time_signatures))
     assert read_prompt(data).joint_ticks == 4 * 48
-    late = write_midi(replace(upload, tracks=(Track.of([(0, 1920 * 2 + 1000, 60, 80)]),), end_ticks=0))
+    late = write_midi(
+        replace(upload, tracks=(Track.of([(0, 1920 * 2 + 1000, 60, 80)]),), end_ticks=0)
+    )
     assert read_prompt(late).joint_ticks == 3 * 48  # waits for a note that rings on
     legato = write_midi(replace(upload, tracks=(Track.of([(0, 1920 + 300, 60, 80)]),), end_ticks=0))
     assert read_prompt(legato).joint_ticks == 48
 
 
-def test_last_bar_is_where_the_new_music_begins(small_model: MusicModel, prompt_bytes: bytes) -> None:
+def test_last_bar_is_where_the_new_music_begins(
+    small_model: MusicModel, prompt_bytes: bytes
+) -> None:
     prompt = read_prompt(prompt_bytes, last_bar=2)
     assert prompt.joint_ticks == 2 * 48
     result = finish(continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1)))[1]
@@ -178,7 +199,8 @@ def test_a_bar_that_is_not_there_is_refused(prompt_bytes: bytes, last_bar: int) 
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("bars", 0), ("seed", -1), ("temperature", -0.1), ("top_p", 1.5), ("variations", 0)]
+    ("option", "value"),
+    [("bars", 0), ("seed", -1), ("temperature", -0.1), ("top_p", 1.5), ("variations", 0)],
 )
 def test_options_out_of_range_are_refused(option: str, value: float) -> None:
     with pytest.raises(ValueError, match=option.replace("_", " ")):

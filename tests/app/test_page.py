@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +27,16 @@ from tokenization.errors import MidiError
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 REQUEST = SimpleNamespace(session_hash="someone")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _event_loop():
+    """Blocks take a loop for their locks, and leave open one that they had to make."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()
 
 
 @pytest.fixture

@@ -43,8 +43,8 @@ def level(audio: Audio, start: float, end: float) -> float:
 def peak_hertz(audio: Audio, start: float, end: float, near: float) -> float:
     """Frequency of the strongest partial within a fourth of `near`."""
     part = audio.samples[int(start * RATE) : int(end * RATE)].mean(axis=1)
-    spectrum = np.abs(np.fft.rfft(part * np.hanning(len(part)), 1 << 19))
-    frequencies = np.fft.rfftfreq(1 << 19, 1 / RATE)
+    spectrum = np.abs(np.fft.rfft(part * np.hanning(len(part)), 1 << 17))
+    frequencies = np.fft.rfftfreq(1 << 17, 1 / RATE)
     inside = (frequencies > near * 0.75) & (frequencies < near / 0.75)
     return float(frequencies[inside][np.argmax(spectrum[inside])])
 
@@ -244,8 +244,9 @@ def test_files_are_read_back(tmp_path, suffix):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_a_long_ogg_file_is_written(tmp_path):
-    noise = np.random.default_rng(0).normal(0, 0.1, (60 * RATE, 2)).astype(np.float32)
+    noise = np.random.default_rng(0).normal(0, 0.1, (200 * RATE, 2)).astype(np.float32)
     save_audio(Audio(noise, RATE, "builtin"), tmp_path / "long.ogg")
     assert soundfile.info(tmp_path / "long.ogg").frames == len(noise)
 

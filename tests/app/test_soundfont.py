@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-Values = dict[int, int]
+Values = dict[Generator, int]
 G = Generator
 
 

@@ -91,10 +91,9 @@ def test_a_loop_that_is_left_ends_with_the_rest_of_the_sample(held):
     sample = looped.sample
     speed = sample.rate / RATE * 2 ** (looped.transposition(62) / 1200)
     sound = wave(FONT, left, 62, RATE * 5, RATE, held=held)
-    whole_rounds = len(sound) * speed - (sample.end - sample.start)
-    assert whole_rounds / (sample.loop_end - sample.loop_start) % 1 == pytest.approx(
-        0, abs=0.01
-    ) or whole_rounds / (sample.loop_end - sample.loop_start) % 1 == pytest.approx(1, abs=0.01)
+    loop = sample.loop_end - sample.loop_start
+    rounds = (len(sound) * speed - (sample.end - sample.start)) / loop
+    assert rounds == pytest.approx(round(rounds), abs=0.01)
     assert len(sound) > held
     until = min(held, len(sound))
     np.testing.assert_allclose(

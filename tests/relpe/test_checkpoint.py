@@ -9,7 +9,14 @@ from safetensors.torch import load_file, save_file
 
 from relpe import checkpoint
 from relpe.attention import LinearAttentionConfig, SoftmaxAttentionConfig
-from relpe.checkpoint import CheckpointError, find_checkpoint, from_plain, load_model, save_model, to_plain
+from relpe.checkpoint import (
+    CheckpointError,
+    find_checkpoint,
+    from_plain,
+    load_model,
+    save_model,
+    to_plain,
+)
 from relpe.decoder import Decoder, DecoderConfig
 from relpe.encodings import RopeConfig, SineSPEConfig
 from relpe.feature_maps import FavorConfig

@@ -13,14 +13,21 @@ from relpe.feature_maps import EluConfig, FavorConfig
 SINE = SineSPEConfig(num_sines=3, num_realizations=8)
 CONFIGS = {
     "sine relu": {"encoding": SINE},
-    "sine favor": {"encoding": SINE, "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8))},
+    "sine favor": {
+        "encoding": SINE,
+        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
+    },
     "sine softmax": {"encoding": SINE, "attention": SoftmaxAttentionConfig()},
     "ungated, not normalized": {
         "encoding": SineSPEConfig(num_sines=2, num_realizations=8, gated=False),
-        "normalize_queries_keys": False, "convolution_taps": 0,
+        "normalize_queries_keys": False,
+        "convolution_taps": 0,
     },
     "rope softmax": {"encoding": RopeConfig(), "attention": SoftmaxAttentionConfig()},
-    "none elu": {"encoding": NoEncodingConfig(), "attention": LinearAttentionConfig(feature_map=EluConfig())},
+    "none elu": {
+        "encoding": NoEncodingConfig(),
+        "attention": LinearAttentionConfig(feature_map=EluConfig()),
+    },
 }
 
 
@@ -47,7 +54,8 @@ def tokens_of(length: int, rows: int = 2) -> torch.Tensor:
 
 
 @given(
-    pieces=st.lists(st.integers(1, 140), min_size=1, max_size=4), name=st.sampled_from(sorted(CONFIGS)),
+    pieces=st.lists(st.integers(1, 140), min_size=1, max_size=4),
+    name=st.sampled_from(sorted(CONFIGS)),
 )
 def test_any_split_of_a_sequence_gives_the_same_output(pieces: list[int], name: str) -> None:
     model, tokens = decoder(name), tokens_of(sum(pieces))
@@ -97,8 +105,12 @@ def test_state_is_of_constant_size_with_linear_attention() -> None:
 
     def size(length: int) -> int:
         with torch.no_grad():
-            _, state = model(tokens[:, :length], torch.arange(length)[None, :, None], model.init_state(2))
-        return sum(x.numel() for layer in state.layers for x in (layer.recent, *layer.operation.sums))
+            _, state = model(
+                tokens[:, :length], torch.arange(length)[None, :, None], model.init_state(2)
+            )
+        return sum(
+            x.numel() for layer in state.layers for x in (layer.recent, *layer.operation.sums)
+        )
 
     assert size(5) == size(200)
 
@@ -107,7 +119,9 @@ def test_noise_is_a_function_of_the_seed() -> None:
     model, tokens = decoder("sine favor"), tokens_of(10)
     positions = torch.arange(10)[None, :, None]
     with torch.no_grad():
-        outs = [model(tokens, positions, model.init_state(2, seed))[0] for seed in (3, 3, 4, None, 0)]
+        outs = [
+            model(tokens, positions, model.init_state(2, seed))[0] for seed in (3, 3, 4, None, 0)
+        ]
     assert torch.equal(outs[0], outs[1])
     assert not torch.equal(outs[0], outs[2])
     assert torch.equal(outs[3], outs[4])

@@ -68,7 +68,14 @@ def inputs(length: int, kind: str, seed: int = 0, size: float = 1.0) -> tuple[to
     return q, k, v, torch.empty(0) if projection is None else projection
 
 
-def run(kind: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, projection: torch.Tensor, pieces: list[int]) -> torch.Tensor:
+def run(
+    kind: str,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    projection: torch.Tensor,
+    pieces: list[int],
+) -> torch.Tensor:
     feature_map = MAPS[kind].build()
     queries, keys = feature_map(q, projection), feature_map(k, projection)
     state = empty(queries.values, v.shape[-1])
@@ -86,9 +93,12 @@ def run(kind: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, projection
 
 @given(
     pieces=st.lists(st.integers(1, 90), min_size=1, max_size=5),
-    kind=st.sampled_from(sorted(MAPS)), seed=st.integers(0, 99),
+    kind=st.sampled_from(sorted(MAPS)),
+    seed=st.integers(0, 99),
 )
-def test_any_split_equals_the_slow_whole_with_gradients(pieces: list[int], kind: str, seed: int) -> None:
+def test_any_split_equals_the_slow_whole_with_gradients(
+    pieces: list[int], kind: str, seed: int
+) -> None:
     length = sum(pieces)
     q, k, v, projection = inputs(length, kind, seed)
     grad = torch.randn(2, length, 2, 4, dtype=torch.float64)
@@ -138,7 +148,9 @@ def test_random_features_estimate_the_softmax_kernel() -> None:
         a, b = feature_map(q, projection), feature_map(k, projection)
         assert a.log_scale is not None
         assert b.log_scale is not None
-        estimates.append((a.values * a.log_scale.exp()[:, None]) @ (b.values * b.log_scale.exp()[:, None]).T)
+        estimates.append(
+            (a.values * a.log_scale.exp()[:, None]) @ (b.values * b.log_scale.exp()[:, None]).T
+        )
     stacked = torch.stack(estimates)
     error = stacked.std(0) / len(estimates) ** 0.5
     assert ((stacked.mean(0) - exact).abs() <= 5 * error).all()

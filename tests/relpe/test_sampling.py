@@ -19,13 +19,17 @@ GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "spe.npz", allow_pickle=
 def test_nucleus_is_that_of_the_original() -> None:
     logits = torch.from_numpy(GOLDEN["nuc_logits"]).double()
     probabilities = (logits / float(GOLDEN["nuc_temp"])).softmax(-1)
-    torch.testing.assert_close(probabilities, torch.from_numpy(GOLDEN["nuc_probs"]), rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(
+        probabilities, torch.from_numpy(GOLDEN["nuc_probs"]), rtol=1e-6, atol=1e-8
+    )
     kept = nucleus(probabilities, float(GOLDEN["nuc_p"]))
     assert sorted(GOLDEN["nuc_candidates"].tolist()) == kept.nonzero()[:, 0].tolist()
 
 
 @given(
-    logits=st.lists(st.floats(-40, 40), min_size=2, max_size=30), top_p=st.floats(0, 1), seed=st.integers(0, 9)
+    logits=st.lists(st.floats(-40, 40), min_size=2, max_size=30),
+    top_p=st.floats(0, 1),
+    seed=st.integers(0, 9),
 )
 def test_what_is_drawn_is_allowed_and_likely(logits: list[float], top_p: float, seed: int) -> None:
     values = torch.tensor(logits)
@@ -52,8 +56,10 @@ def test_draws_follow_the_tempered_probabilities() -> None:
 
 def test_temperature_zero_takes_the_likeliest() -> None:
     token = draw(
-        torch.tensor([5.0, 1.0, 3.0]), torch.tensor([False, True, True]),
-        SamplingOptions(temperature=0), torch.Generator(),
+        torch.tensor([5.0, 1.0, 3.0]),
+        torch.tensor([False, True, True]),
+        SamplingOptions(temperature=0),
+        torch.Generator(),
     )
     assert token == 2
 
@@ -77,9 +83,13 @@ class Rising(NamedTuple):
 def model() -> Decoder:
     torch.manual_seed(0)
     encoding = SineSPEConfig(num_sines=2, num_realizations=8)
-    return DecoderConfig(
-        vocabulary_size=12, width=16, num_layers=2, num_heads=2, hidden=24, encoding=encoding
-    ).build().eval()
+    return (
+        DecoderConfig(
+            vocabulary_size=12, width=16, num_layers=2, num_heads=2, hidden=24, encoding=encoding
+        )
+        .build()
+        .eval()
+    )
 
 
 def draws(seeds: list[int], lasts: list[int]) -> list[list[int]]:
@@ -87,8 +97,13 @@ def draws(seeds: list[int], lasts: list[int]) -> list[list[int]]:
     prompt = torch.arange(8)[None]
     state = prefill(decoder, decoder.init_state(1), prompt[:, :-1]).repeat(len(seeds))
     steps = sample(
-        decoder, state, prompt[:, -1].repeat(len(seeds)), 7, [Rising(last) for last in lasts],
-        SamplingOptions(), [torch.Generator().manual_seed(seed) for seed in seeds],
+        decoder,
+        state,
+        prompt[:, -1].repeat(len(seeds)),
+        7,
+        [Rising(last) for last in lasts],
+        SamplingOptions(),
+        [torch.Generator().manual_seed(seed) for seed in seeds],
     )
     rows: list[list[int]] = [[] for _ in seeds]
     for tokens, _ in steps:

@@ -24,7 +24,11 @@ def golden_encoding(*, gated: bool = True) -> tuple[SineSPE, SineNoise]:
     draws = GOLDEN["sine_z"].shape[-1]
     config = SineSPEConfig(num_sines=sines, num_realizations=draws, gated=gated)
     encoding = config.build(num_layers=1, num_heads=heads, head_dim=features).double()
-    weights = {"frequencies": "sine_freqs_raw", "offsets": "sine_offsets", "gains": "sine_gains_raw"}
+    weights = {
+        "frequencies": "sine_freqs_raw",
+        "offsets": "sine_offsets",
+        "gains": "sine_gains_raw",
+    }
     with torch.no_grad():
         for name, key in weights.items():
             getattr(encoding, name).copy_(golden(key))
@@ -35,7 +39,9 @@ def golden_encoding(*, gated: bool = True) -> tuple[SineSPE, SineNoise]:
     )
 
 
-def small(length: int = 0, *, gated: bool = True) -> tuple[SineSPE, SineNoise, torch.Tensor, torch.Tensor]:
+def small(
+    length: int = 0, *, gated: bool = True
+) -> tuple[SineSPE, SineNoise, torch.Tensor, torch.Tensor]:
     torch.manual_seed(length)
     config = SineSPEConfig(num_sines=3, num_realizations=6, gated=gated)
     encoding = config.build(num_layers=2, num_heads=2, head_dim=4).double()
@@ -54,8 +60,10 @@ def test_covariance_is_that_of_the_original() -> None:
     length = GOLDEN["sine_P"].shape[-1]
     lags = torch.arange(length)[:, None] - torch.arange(length)
     torch.testing.assert_close(
-        encoding.covariance(lags.flatten()).unflatten(-1, (length, length)), golden("sine_P"),
-        rtol=1e-10, atol=1e-10,
+        encoding.covariance(lags.flatten()).unflatten(-1, (length, length)),
+        golden("sine_P"),
+        rtol=1e-10,
+        atol=1e-10,
     )
 
 
@@ -108,7 +116,8 @@ def test_fast_equals_slow_with_gradients(
 
 @given(start=st.integers(0, 10**7), shift=st.integers(0, 10**6), length=st.integers(1, 140))
 def test_shifting_positions_changes_no_expected_score(start: int, shift: int, length: int) -> None:
-    """Over the noise, by its exact second moments: products of waves do not change when all positions do."""
+    """Over the noise, by its exact second moments: products of waves do not change when all
+    positions do."""
     encoding, noise, _, _ = small(length)
     identity = torch.eye(6, dtype=torch.float64).view(3, 2, 6)  # unit noise in place of random
     unit = noise._replace(sines=identity.expand(2, 4, 3, 2, 6))
@@ -122,7 +131,8 @@ def test_shifting_positions_changes_no_expected_score(start: int, shift: int, le
 
 
 def test_mean_and_variance_of_scores() -> None:
-    """The estimate is unbiased with the variance of the derivation (reference formula, independent draws)."""
+    """The estimate is unbiased with the variance of the derivation (reference formula, independent
+    draws)."""
     encoding, _, q, k = small(4)
     q, k = q[:1], k[:1]
     lags = torch.arange(4)[:, None] - torch.arange(4)

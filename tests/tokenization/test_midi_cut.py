@@ -8,13 +8,20 @@ from tokenization.midi import read_midi, write_midi
 from tokenization.midi_cut import cut_midi
 from tokenization.score import Score, Track
 
-notes = st.tuples(st.integers(0, 900), st.integers(1, 400), st.integers(40, 52), st.integers(1, 127))
+notes = st.tuples(
+    st.integers(0, 900), st.integers(1, 400), st.integers(40, 52), st.integers(1, 127)
+)
 
 
-@given(rows=st.lists(notes, min_size=1, max_size=20, unique_by=lambda n: (n[0] // 450, n[2])), end=st.integers(1, 80))
+@given(
+    rows=st.lists(notes, min_size=1, max_size=20, unique_by=lambda n: (n[0] // 450, n[2])),
+    end=st.integers(1, 80),
+)
 def test_what_stands_before_the_end_is_kept(rows: list[tuple[int, ...]], end: int) -> None:
     rows = [(onset, min(length, 449 - onset % 450), pitch, v) for onset, length, pitch, v in rows]
-    data = write_midi(Score(120, (Track.of([(0, 1, 30, 9), *((o, max(d, 1), p, v) for o, d, p, v in rows)]),)))
+    data = write_midi(
+        Score(120, (Track.of([(0, 1, 30, 9), *((o, max(d, 1), p, v) for o, d, p, v in rows)]),))
+    )
     score = read_midi(cut_midi(data, end, 12))
     whole = read_midi(data).tracks[0].notes
     wanted = whole[whole[:, 0] < end * 10].copy()
