@@ -64,7 +64,7 @@ class SineCodes(NamedTuple):
 
 
 class SineSPE(nn.Module):
-    """`SineSPEConfig` as a module. Raw: frequencies, offsets, gains (h, d, k), gates (layers, h, d).
+    """`SineSPEConfig` as a module; raw: frequencies, offsets, gains (h, d, k) and gates.
 
     A frequency is sigmoid/2, in cycles per position; a gain is softplus; offsets, in radians,
     belong to the queries; a gate is sigmoid, 1 meaning that position is ignored. Initialization as
@@ -157,7 +157,7 @@ class SineSPE(nn.Module):
         encoded_q = _project(q_sines, codes.waves, codes.query_noise, codes.queries)
         encoded_k = _project(k_sines, codes.waves, codes.key_noise, codes.keys)
         if self.gates is not None:
-            heads, features, draws = codes.gate_noise.shape[1:]
+            features, draws = codes.gate_noise.shape[2:]
             scale = (draws * features) ** -0.25
             constant = codes.gate_noise[layer] * (torch.sqrt(gate) * scale)[..., None]
             encoded_q = encoded_q + torch.einsum("blhd,hdr->blhr", q, constant)
@@ -169,7 +169,7 @@ class SineSPE(nn.Module):
         return torch.sigmoid(self.frequencies.double()) / 2
 
     def _turn(self, place: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Cosine and sine (..., h, d, k), float64, of the phases at `place` (...); `shift` in turns."""
+        """Cosine and sine (..., h, d, k), float64, at `place` (...); `shift` in turns."""
         turns = place[..., None, None, None] * self._frequencies()
         if shift is not None:
             turns = turns + shift

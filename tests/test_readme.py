@@ -1,0 +1,136 @@
+"""The commands of README.md.
+
+Fenced blocks marked `sh` or `console` hold commands; in `console` a command follows `$ `, and the
+rest is what it prints. Each block runs in a folder of its own in which everything of the repository
+can be read. Targets of make are checked against the Makefile instead. A block that would run for
+ever or for long says why it is left out, on the line above it:
+
+    <!-- not run: the page stays open until it is stopped -->
+
+Its commands `relpe` and `relpe-train` must still be there, with every option that it gives them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(
+    r"(?:^<!-- not run: (?P<reason>\S.*?) -->\n)?^```(?P<kind>sh|console)\n(?P<body>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Block(NamedTuple):
+    line: int
+    commands: list[str]
+    reason: str | None
+
+
+def blocks(text: str) -> list[Block]:
+    """The blocks of commands of a text, with continued lines joined and comments left out."""
+    found = []
+    for match in BLOCK.finditer(text):
+        body = match["body"].replace("\\\n> ", "").replace("\\\n", "")
+        lines = [line.strip() for line in body.splitlines()]
+        if match["kind"] == "console":
+            lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        commands = [line for line in lines if line and not line.startswith("#")]
+        found.append(Block(text[: match.start("body")].count("\n"), commands, match["reason"]))
+    return found
+
+
+README = blocks((ROOT / "README.md").read_text("utf-8"))
+RUN = [block for block in README if block.reason is None]
+COMMANDS = sorted({command for block in README for command in block.commands})
+
+
+def words(command: str) -> list[str]:
+    return shlex.split(command, comments=True)
+
+
+def is_make(command: str) -> bool:
+    return words(command)[0] == "make"
+
+
+def environment() -> dict[str, str]:
+    """The environment of this interpreter: its commands come first."""
+    commands = Path(sys.executable).parent
+    assert (commands / "relpe").exists(), "the project is not installed here: see `make test`"
+    return {**os.environ, "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}"}
+
+
+def run(command: list[str], folder: Path) -> str:
+    """Standard output of a command that has to succeed."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("block", RUN, ids=lambda block: f"line-{block.line}")
+def test_a_block_of_commands_runs(block, tmp_path):
+    for entry in ROOT.iterdir():
+        if entry.name == "examples":  # outputs may land here
+            shutil.copytree(entry, tmp_path / entry.name)
+        elif not entry.name.startswith("."):
+            (tmp_path / entry.name).symlink_to(entry)
+    commands = [command for command in block.commands if not is_make(command)]
+    run(["bash", "-euxo", "pipefail", "-c", "\n".join(commands)], tmp_path)
+
+
+def test_every_target_of_make_is_in_the_makefile():
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    named = {
+        word
+        for command in filter(is_make, COMMANDS)
+        for word in words(command)[1:]
+        if "=" not in word
+    }
+    assert {"app", "test"} <= named
+    assert named <= targets
+
+
+LEFT_OUT = [
+    command
+    for block in README
+    if block.reason is not None
+    for command in block.commands
+    if words(command)[0] in {"relpe", "relpe-train"}
+]
+
+
+@pytest.mark.parametrize("command", LEFT_OUT)
+def test_a_command_that_is_not_run_is_there_with_its_options(command, tmp_path):
+    program, subcommand, *rest = words(command)
+    given = {word.partition("=")[0] for word in rest if word.startswith("--")}
+    offered = run([program, subcommand, "--help"], tmp_path)
+    assert given <= set(re.findall(r"--[\w-]+", offered))
+
+
+def test_blocks_are_read_as_the_module_says():
+    text = (
+        "```sh\nrelpe a \\\n  b  # why\n\n# only words\nmake app\n```\n"
+        "```python\nimport os\n```\n"
+        "<!-- not run: for ever -->\n```console\n$ relpe ui\nprinted\n$ relpe c \\\n> d\n```\n"
+    )
+    assert blocks(text) == [
+        Block(1, ["relpe a   b  # why", "make app"], None),
+        Block(12, ["relpe ui", "relpe c d"], "for ever"),
+    ]
