@@ -112,7 +112,7 @@ def _facts(score: Score, melodic: list[Track], *, bars: int, dropped: int) -> Pr
         notices.append(
             f"the tempo changes {len(score.tempos) - 1} times; the new music keeps the last one"
         )
-    metre = score.time_signatures[0] if score.time_signatures else TimeSignature(0, 4, 4)
+    metre = _usual_metre(score)
     return PromptFacts(
         tracks=len(score.tracks),
         notes=score.num_notes,
@@ -122,3 +122,16 @@ def _facts(score: Score, melodic: list[Track], *, bars: int, dropped: int) -> Pr
         seconds=float(score.seconds_at(score.end_ticks)),
         notices=tuple(notices),
     )
+
+
+def _usual_metre(score: Score) -> TimeSignature:
+    """The metre that holds longest: a pickup has one of its own."""
+    changes = score.time_signatures
+    if not changes or changes[0].tick > 0:
+        changes = (TimeSignature(0, 4, 4), *changes)
+    ends = [*(change.tick for change in changes[1:]), max(score.end_ticks, changes[-1].tick)]
+    lengths: dict[tuple[int, int], int] = {}
+    for change, end in zip(changes, ends, strict=True):
+        kind = (change.numerator, change.denominator)
+        lengths[kind] = lengths.get(kind, 0) + end - change.tick
+    return TimeSignature(0, *max(lengths, key=lambda kind: lengths[kind]))
