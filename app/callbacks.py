@@ -126,7 +126,7 @@ class Callbacks:
         """The job is over, however it ended: the buttons."""
         return _buttons(running=False, can_continue=upload is not None)
 
-    def stop(self, request: gr.Request) -> None:
+    def stop_job(self, request: gr.Request) -> None:
         """Ends the job of this session; what is written stays."""
         self.studio.stop(str(request.session_hash))
 

@@ -20,7 +20,6 @@ from relpe.checkpoint import find_checkpoint, load_model
 from relpe.sampling import SamplingOptions, prefill, sample
 from tokenization.midi import read_midi, write_midi
 from tokenization.midi_append import append_to_midi
-from tokenization.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.tokenizer import load_tokenizer
 from tokenization.vocabulary import BAR, BAR_UNIT, BOS, STEPS_PER_BEAT, TIME_SIGNATURE
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relpe.decoder import Decoder, DecoderState
-    from tokenization.grammar import PianoGrammar
+    from tokenization.tokenizer import Grammar, Tokenizer
 
 SECONDS_BETWEEN_REPORTS = 0.1
 LARGEST_SEED = 2**31 - 1
@@ -76,7 +75,7 @@ class MusicModel:
 
     name: str
     decoder: Decoder
-    tokenizer: PianoRemi
+    tokenizer: Tokenizer
     device: torch.device
     backend: str = "torch"
 
@@ -226,7 +225,7 @@ def with_seed(options: MusicOptions) -> MusicOptions:
 class _BarLimit(NamedTuple):
     """A grammar that stops a row at the Bar that would open one bar too many."""
 
-    grammar: PianoGrammar
+    grammar: Grammar
     last_bar: int
     finished: bool = False
 
@@ -248,7 +247,7 @@ class _Rows:
         model: MusicModel,
         prefix: Sequence[int],
         joint: int,
-        rules: PianoGrammar,
+        rules: Grammar,
         options: MusicOptions,
     ) -> None:
         self.model, self.options, self.joint = model, options, joint

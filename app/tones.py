@@ -85,7 +85,7 @@ class Envelope(NamedTuple):
         return self.delay + self.attack + self.hold + self.decay * (1 - _FLOOR_VALUE)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def release_curve(release: float, sample_rate: int) -> NDArray[np.float32]:
     """Amplitude (n,) from 1 to the floor after the key is let go, for a release time in seconds."""
     count = int(release * (1 - _FLOOR_VALUE) * sample_rate)
@@ -120,7 +120,7 @@ def wave(
     cents = zone.transposition(key) + modulation.pitch_cents()
     if bend_cents is not None:
         cents += bend_cents
-    speeds = zone.sample.rate / sample_rate * 2 ** (cents / 1200)
+    speeds = zone.sample.rate / sample_rate * 2 ** (np.clip(cents, -12000, 12000) / 1200)
     places = np.concatenate([[0.0], np.cumsum(speeds * CONTROL_SAMPLES)])
     sound = _resampled(soundfont, zone, places, held)[:count]
     return modulation.tremolo(modulation.filtered(sound))

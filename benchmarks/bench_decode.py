@@ -30,7 +30,7 @@ class Anything:
     def __init__(self, size: int) -> None:
         self.allowed = np.ones(size, bool)
 
-    def advance(self, token: int) -> Anything:  # noqa: ARG002
+    def advance(self, token: int) -> Anything:
         """Itself."""
         return self
 
@@ -44,9 +44,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     options = parser.parse_args()
     model = load_music_model(options.model, "cpu")
-    print(f"# {platform.processor() or platform.machine()}, torch {torch.__version__}")  # noqa: T201
-    print(f"# {' '.join(sys.argv)}")  # noqa: T201
-    print("threads,variations,tokens_per_second,bars_per_second,music_seconds_per_second")  # noqa: T201
+    print(f"# {platform.processor() or platform.machine()}, torch {torch.__version__}")
+    print(f"# {' '.join(sys.argv)}")
+    print("threads,variations,tokens_per_second,bars_per_second,music_seconds_per_second")
     for threads in options.threads:
         torch.set_num_threads(threads)
         for variations in (1, 4):
@@ -54,13 +54,13 @@ def main() -> None:
             result = list(generate_piece(model, music))[-1]
             assert isinstance(result, Result)
             seconds = sum(float(p.score.seconds_at(p.score.end_ticks)) for p in result.pieces)
-            print(  # noqa: T201
+            print(
                 f"{threads},{variations},{result.tokens_per_second:.0f},"
                 f"{result.bars * variations / result.seconds:.2f},{seconds / result.seconds:.1f}"
             )
 
     torch.set_num_threads(options.threads[0])
-    print("token,ms_per_token,peak_MB")  # noqa: T201
+    print("token,ms_per_token,peak_MB")
     rules = [Anything(model.decoder.config.vocabulary_size)]
     steps = sample(
         model.decoder,
@@ -78,7 +78,7 @@ def main() -> None:
         recent.append(1000 * (now - last))
         last = now
         if count in (1000, 10_000) or count == options.tokens:
-            print(f"{count},{statistics.median(recent[-1000:]):.2f},{resident_megabytes():.0f}")  # noqa: T201
+            print(f"{count},{statistics.median(recent[-1000:]):.2f},{resident_megabytes():.0f}")
             if count == options.tokens:
                 break
 

@@ -46,7 +46,7 @@ def case(method: str, length: int, *, train: bool) -> Callable[[], torch.Tensor]
         with torch.set_grad_enabled(train):
             if method == "fused":
                 codes, _ = encoding.prepare(positions[None, :, None], noise)
-                a, b = encoding.apply(q, k, codes, 0)
+                a, b = encoding.encode(q, k, codes, 0)
             else:
                 a, b = reference.apply_sine_spe(encoding, q, k, positions, noise, 0)
             if train:
@@ -56,7 +56,7 @@ def case(method: str, length: int, *, train: bool) -> Callable[[], torch.Tensor]
     return run
 
 
-def _peak(method: str, length: int, train: bool, queue: multiprocessing.Queue) -> None:  # noqa: FBT001
+def _peak(method: str, length: int, train: bool, queue: multiprocessing.Queue) -> None:
     torch.set_num_threads(1)
     run = case(method, 256, train=train)
     run()
@@ -83,9 +83,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"# {platform.processor() or platform.machine()}, torch {torch.__version__}, 1 thread")  # noqa: T201
-    print(f"# {' '.join(sys.argv)}: h={HEADS} d={FEATURES} k={SINES} r={DRAWS} gated")  # noqa: T201
-    print("mode,method,length,milliseconds,ratio,peak_MB,ratio")  # noqa: T201
+    print(f"# {platform.processor() or platform.machine()}, torch {torch.__version__}, 1 thread")
+    print(f"# {' '.join(sys.argv)}: h={HEADS} d={FEATURES} k={SINES} r={DRAWS} gated")
+    print("mode,method,length,milliseconds,ratio,peak_MB,ratio")
     for train in (False, True):
         runs = {name: case(name, options.length, train=train) for name in ("direct", "fused")}
         times: dict[str, list[float]] = {name: [] for name in runs}
@@ -98,7 +98,7 @@ def main() -> None:
         memory = {name: peak(name, options.length, train=train) for name in runs}
         for name, values in times.items():
             against = (ratio, memory["direct"] / memory["fused"]) if name == "fused" else (1.0, 1.0)
-            print(  # noqa: T201
+            print(
                 f"{'train' if train else 'forward'},{name},{options.length},"
                 f"{statistics.median(values):.0f},{against[0]:.1f},{memory[name]:.0f},{against[1]:.1f}"
             )

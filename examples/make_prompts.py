@@ -36,7 +36,9 @@ def line(text: str, velocity: int, start: float = 0.0) -> Line:
     return rows
 
 
-def broken(chords: str, pattern: tuple[int, ...], step: float, velocity: int, start: float = 0) -> Line:
+def broken(
+    chords: str, pattern: tuple[int, ...], step: float, velocity: int, start: float = 0
+) -> Line:
     """Each chord's notes in the order of a pattern, one every `step` beats."""
     rows = []
     for bar, chord in enumerate(chords.split()):
@@ -54,7 +56,10 @@ def piece(bpm: float, metre: tuple[int, int], right: Line, left: Line, pickup: f
     """Two hands, in a track each; a pickup is a short first bar."""
     signatures = [TimeSignature(0, *metre)]
     if pickup:
-        signatures = [TimeSignature(0, round(pickup), 4), TimeSignature(round(pickup * TICKS), *metre)]
+        signatures = [
+            TimeSignature(0, round(pickup), 4),
+            TimeSignature(round(pickup * TICKS), *metre),
+        ]
     tracks = (Track.of(right), Track.of(left))
     return Score(TICKS, tracks, (Tempo(0, bpm),), tuple(signatures))
 
@@ -79,7 +84,7 @@ def waltz() -> Score:
         "Bb4:2 C5:1 D5:1.5 C5:.5 Bb4:1 A4:1 G4:1 F4:1 E4:3"
     )
     bass = "D3:1 A2:1 E3:1 A2:1 G2:1 Bb2:1 A2:1 A2:1"
-    chords = "F3+A3 F3+A3 G3+C#4 F3+A3 Bb3+D4 F3+Bb3 F3+D4 G3+C#4".split()
+    chords = ["F3+A3", "F3+A3", "G3+C#4", "F3+A3", "Bb3+D4", "F3+Bb3", "F3+D4", "G3+C#4"]
     left: Line = []
     for bar, (low, high) in enumerate(zip(bass.split(), chords, strict=True)):
         left += line(low, 66, 3 * bar) + line(f"{high}:1 {high}:1", 54, 3 * bar + 1)
@@ -93,8 +98,10 @@ def pop() -> Score:
         "C#5:.5 B4:2 .:1 E4:.5 A4:.5 C#5:1.5 D5:.5 E5:1 C#5:.5 B4:.5 B4:1.5 G#4:.5 E4:2 "
         "F#4:1 A4:1 C#5:1 B4:.5 A4:.5 B4:4"
     )
-    roots = "A2 E2 F#2 D2 A2 E2 D2 E2".split()
-    chords = "A3+C#4+E4 G#3+B3+E4 A3+C#4+F#4 A3+D4+F#4 A3+C#4+E4 G#3+B3+E4 A3+D4+F#4 G#3+B3+E4".split()
+    roots = ["A2", "E2", "F#2", "D2", "A2", "E2", "D2", "E2"]
+    chords = (
+        ["A3+C#4+E4", "G#3+B3+E4", "A3+C#4+F#4", "A3+D4+F#4", "A3+C#4+E4", "G#3+B3+E4", "A3+D4+F#4", "G#3+B3+E4"]
+    )
     left: Line = []
     for bar, (root, chord) in enumerate(zip(roots, chords, strict=True)):
         at = 2 + 4 * bar

@@ -197,7 +197,7 @@ class SelfAttention(nn.Module):
             q_scale, k_scale = self.log_temperature.exp()
             q = functional.rms_norm(q, q.shape[-1:], eps=1e-6) * q_scale
             k = functional.rms_norm(k, k.shape[-1:], eps=1e-6) * k_scale
-        q, k = encoding.apply(q, k, codes, self.layer)
+        q, k = encoding.encode(q, k, codes, self.layer)
         out, operation = self.operation(q, k, v, state.operation)
         return self.project_out(out.flatten(2)), ConvolvedState(recent, operation)
 
@@ -225,7 +225,10 @@ class _CausalConvolution(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         history, taps = ctx.saved_tensors
         grad_history, grad_taps = torch.zeros_like(history), torch.empty_like(taps)
         length = grad.shape[1]

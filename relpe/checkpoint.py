@@ -46,7 +46,7 @@ def from_plain(kind: Any, value: Any, where: str = "config") -> Any:  # noqa: AN
                 f"expected one of {', '.join(sorted(names))}"
             )
         kind = names[value["kind"]]
-    if not dataclasses.is_dataclass(kind):
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         return value
     if not isinstance(value, dict):
         raise CheckpointError(f"{where}: found {value!r}, expected named options")

@@ -127,7 +127,10 @@ class Decoder(nn.Module):
         """
         seed = self.config.noise_seed if seed is None else seed
         generator = torch.Generator().manual_seed(seed + 1)
-        layers = (block.attention.init_state(batch_size, generator) for block in self.blocks)
+        layers: list[ConvolvedState] = []
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            layers.append(block.attention.init_state(batch_size, generator))
         return DecoderState(
             self.encoding.init_state(seed, self.embedding.weight.device), tuple(layers)
         )

@@ -136,7 +136,7 @@ class _CausalSums(torch.autograd.Function):
         return numerator, denominator, kv, k_sum, last
 
     @staticmethod
-    def backward(
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any,  # noqa: ANN401
         grad_num: Tensor,
         grad_den: Tensor,

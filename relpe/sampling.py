@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,9 +28,12 @@ class Rule(Protocol):
         """Mask (v,) of the tokens that may come next; all False ends the row."""
         ...
 
-    def advance(self, token: int) -> Rule:
+    def advance(self, token: int) -> Self:
         """The rule after `token`."""
         ...
+
+
+RuleT = TypeVar("RuleT", bound=Rule)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +62,10 @@ def sample(
     state: DecoderState,
     tokens: Tensor,
     position: int,
-    rules: Sequence[Rule],
+    rules: Sequence[RuleT],
     options: SamplingOptions,
     generators: Sequence[torch.Generator],
-) -> Iterator[tuple[Tensor, Sequence[Rule]]]:
+) -> Iterator[tuple[Tensor, Sequence[RuleT]]]:
     """Draws one token per row and step, for ever or until no row may go on.
 
     `tokens` (b,) are the last of the prompt, not yet in `state`, at `position`. Yields the new

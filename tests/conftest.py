@@ -6,7 +6,9 @@ import pytest
 import torch
 from hypothesis import settings
 
-settings.register_profile("default", deadline=None, derandomize=True, max_examples=40, print_blob=True)
+settings.register_profile(
+    "default", deadline=None, derandomize=True, max_examples=40, print_blob=True
+)
 settings.load_profile("default")
 torch.set_num_threads(1)
 

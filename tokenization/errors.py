@@ -2,7 +2,7 @@
 
 
 class MidiError(ValueError):
-    """A MIDI file cannot be used; the message says what was found, what was expected, what to do."""
+    """A MIDI file cannot be used; the message says what was found, expected, and what to do."""
 
 
 class TokenizerError(ValueError):

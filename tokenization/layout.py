@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tokenization.quantize import starts_of_runs
 from tokenization.vocabulary import (
     BAR,
     BAR_UNIT,
@@ -51,20 +52,20 @@ def write_ids(events: NDArray[np.int64], lines: NDArray[np.int64]) -> NDArray[np
 
     # Place of the first id of each event among the tokens of events: after the ids of the event
     # before, and a Position where the time is new. One more stands for the end.
+    new_position = starts_of_runs(steps)
     ahead = np.empty(len(events) + 1, np.int64)
-    new_position = steps[1:] != steps[:-1]
-    ahead[0] = 1
+    ahead[0] = 0
     ahead[1:] = np.where(first_ids < PITCH, 1, 3)
-    ahead[1:-1] += new_position
+    ahead[:-1] += new_position
     ahead[-1] += 1
     places = np.cumsum(ahead)
-    new_positions = np.append(0, np.flatnonzero(new_position) + 1)
+    new_positions = np.flatnonzero(new_position)
 
     # A bar opens with one or two tokens; `opened` counts them up to each bar, and BOS.
     lengths = lines[1:] - lines[:-1]
-    new_lengths = np.append(0, np.flatnonzero(lengths[1:] != lengths[:-1]) + 1)
-    opens = np.ones_like(lengths)
-    opens[new_lengths] = 2
+    new_length = starts_of_runs(lengths)
+    new_lengths = np.flatnonzero(new_length)
+    opens = new_length + 1
     opened = np.cumsum(opens) + 1
     first_events = np.searchsorted(steps, lines)
     events_per_bar = first_events[1:] - first_events[:-1]
@@ -74,8 +75,8 @@ def write_ids(events: NDArray[np.int64], lines: NDArray[np.int64]) -> NDArray[np
 
     # In this order a velocity and duration written for a tempo is overwritten, or past the end.
     ids = np.empty(num_ids + 2, np.int32)
-    ids[places + 2] = packed & _ID_MASK
-    ids[places + 1] = (packed >> _ID_BITS) & _ID_MASK
+    ids[2:][places] = packed & _ID_MASK
+    ids[1:][places] = (packed >> _ID_BITS) & _ID_MASK
     ids[places] = first_ids
     positions = steps - np.repeat(lines[:-1] - POSITION, events_per_bar)
     ids[places[new_positions] - 1] = positions[new_positions]

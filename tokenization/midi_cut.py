@@ -22,7 +22,7 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
     begins, ends, endless = pair_notes(events)
     sounding = (events.tick[begins] < end) & (events.tick[ends] >= end)
     rows = np.concatenate([begins[sounding], endless[events.tick[endless] < end]])
-    contents = []
+    contents: list[bytes] = []
     for chunk, whole in enumerate(file.tracks):
         first, last = events.track_rows[chunk : chunk + 2].tolist()
         kept = first + int(np.searchsorted(events.tick[first:last], end))

@@ -12,7 +12,6 @@ from tokenization.vocabulary import (
     DURATIONS,
     MAX_BAR_STEPS,
     MAX_BPM,
-    MAX_DURATION,
     MIN_BPM,
     STEPS_PER_BEAT,
 )
@@ -33,9 +32,9 @@ _STEPS_PER_WHOLE = 4 * STEPS_PER_BEAT
 _ONSET_BITS, _DURATION_BITS, _VELOCITY_BITS = 40, 10, 5
 _LONGEST_PACKED = (1 << _DURATION_BITS) - 1
 
-_STEPS = np.arange(MAX_DURATION + 1)
-_NEAREST = np.searchsorted((DURATIONS[1:] + DURATIONS[:-1] + 1) // 2, _STEPS, side="right")
-_FITTING = np.maximum(np.searchsorted(DURATIONS, _STEPS, side="right") - 1, 0)
+_NEAREST = np.searchsorted(
+    (DURATIONS[1:] + DURATIONS[:-1] + 1) // 2, np.arange(_LONGEST_PACKED + 1), side="right"
+)
 
 
 def nearest_step(ticks: Ticks, ticks_per_beat: int) -> Ticks:
@@ -43,6 +42,13 @@ def nearest_step(ticks: Ticks, ticks_per_beat: int) -> Ticks:
     if ticks_per_beat == STEPS_PER_BEAT:
         return ticks
     return (2 * STEPS_PER_BEAT * ticks + ticks_per_beat) // (2 * ticks_per_beat)
+
+
+def starts_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(n,), which of the values differ from the one before; the first does."""
+    starts = np.ones(len(values), bool)
+    np.not_equal(values[1:], values[:-1], out=starts[1:])
+    return starts
 
 
 class PianoNotes(NamedTuple):
@@ -59,8 +65,10 @@ class PianoNotes(NamedTuple):
 
     def duration_tokens(self) -> NDArray[np.int64]:
         """Index into DURATIONS closest to each length, of those that do not reach the next note."""
-        longest = _FITTING[np.minimum(self.gaps, MAX_DURATION)]
-        return np.minimum(_NEAREST[np.minimum(self.durations, MAX_DURATION)], longest)
+        nearest = _NEAREST[self.durations]
+        # The nearest is at most one too long, since the length itself leaves room.
+        nearest -= DURATIONS[nearest] > self.gaps
+        return nearest
 
 
 def separate_notes(
@@ -83,7 +91,7 @@ def separate_notes(
     np.subtract(places[1:], places[:-1], out=gaps[:-1])
     gaps[-1:] = 1 << _ONSET_BITS
     last = gaps > 0
-    if not last.all():
+    if np.count_nonzero(last) < len(last):
         packed, places, gaps = packed[last], places[last], gaps[last]
     return PianoNotes(
         pitches=places >> _ONSET_BITS,
@@ -110,9 +118,9 @@ def quantize_tempos(score: Score) -> TempoMap:
     rounded = (np.minimum(exact, 2 * MAX_BPM) + 0.5).astype(np.int64)
     bpm = np.minimum(np.maximum(rounded, MIN_BPM), MAX_BPM)
     clipped = int(np.count_nonzero(bpm != rounded))
-    last = np.append(steps[1:] != steps[:-1], True)
+    last = starts_of_runs(steps[::-1])[::-1]
     steps, bpm = steps[last], bpm[last]
-    changed = np.append(True, bpm[1:] != bpm[:-1])
+    changed = starts_of_runs(bpm)
     return TempoMap(steps[changed], bpm[changed], clipped)
 
 
@@ -143,12 +151,14 @@ def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64
     """
     end = max(BAR_UNIT, end + -end % BAR_UNIT)
     sections: list[NDArray[np.int64]] = []
+    has_long_bars = False
     for index, (start, numerator, denominator) in enumerate(signatures):
         change = signatures[index + 1].tick if index + 1 < len(signatures) else None
         stop = end if change is None else min(end, change)
         bar = (_STEPS_PER_WHOLE * numerator, denominator)
         if bar[0] < BAR_UNIT * bar[1]:
             bar = (BAR_UNIT, 1)
+        has_long_bars = has_long_bars or bar[0] > MAX_BAR_STEPS * bar[1]
         num_bars = -(-(stop - start) * bar[1] // bar[0])
         unit = BAR_UNIT * bar[1]
         if bar[0] % unit == 0:
@@ -160,7 +170,7 @@ def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64
             break
         sections.append(lines[lines < stop])
     lines = np.concatenate(sections)
-    if (lines[1:] - lines[:-1]).max() > MAX_BAR_STEPS:
+    if has_long_bars:
         lines = _split_long_bars(lines, end)
     return lines[: int(np.searchsorted(lines, end)) + 1]
 
@@ -178,7 +188,7 @@ def name_bars(
         same = wanted[:common] == lines[:common]
         start = common - 1 if same.all() else int(np.argmin(same)) - 1
     kept = [change for change in written if change.tick < lines[start]]
-    changed = np.append(True, lengths[1:] != lengths[:-1])[: len(lengths)]
+    changed = starts_of_runs(lengths)
     changed[start : start + 1] = True
     for bar in (np.flatnonzero(changed[start:]) + start).tolist():
         length = int(lengths[bar])

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 MAX_BEATS = 65_536
 """Quarter notes of the longest piece: a hostile gap must not become a million empty bars."""
 _MAX_STEPS = MAX_BEATS * STEPS_PER_BEAT
+_NO_NOTES = np.empty((0, 4), np.int64)
 
 FILE_NAME = "tokenizer.json"
 FORMAT_VERSION = 1
@@ -116,10 +117,10 @@ class PianoRemi:
         Raises MidiError where a note stands beyond 65,536 quarters.
         """
         tables = [track.notes for track in score.tracks if not track.is_drum]
-        table = np.concatenate(tables) if tables else np.empty((0, 4), np.int64)
+        table = tables[0] if len(tables) == 1 else np.concatenate([_NO_NOTES, *tables])
         keys = table[:, 2] - MIN_PITCH
         heard = keys.view(np.uint64) < NUM_PITCHES
-        if not heard.all():
+        if np.count_nonzero(heard) < len(heard):
             table, keys = table[heard], keys[heard]
         last_beat = int(table[:, 0].max(initial=0)) // score.ticks_per_beat
         if last_beat >= MAX_BEATS:

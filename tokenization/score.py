@@ -63,7 +63,8 @@ class Track:
     name: str = ""
     channel: int = 0
     chunk: int | None = None
-    """Index of the file's track chunk that the notes stand in; None for music that is in no file yet."""
+    """Index of the file's track chunk that the notes stand in; None for music that is in no file
+    yet."""
     controls: NDArray[np.int64] = field(default_factory=lambda: _table([], 3))
     bends: NDArray[np.int64] = field(default_factory=lambda: _table([], 2))
 
@@ -75,7 +76,9 @@ class Track:
         object.__setattr__(self, "bends", _table(self.bends, 2))
 
     @classmethod
-    def of(cls, notes: Iterable[Sequence[int]], program: int = 0, *, is_drum: bool = False) -> Track:
+    def of(
+        cls, notes: Iterable[Sequence[int]], program: int = 0, *, is_drum: bool = False
+    ) -> Track:
         """Track of (onset, duration, pitch, velocity) rows."""
         return cls(_table(list(notes), 4), program=program, is_drum=is_drum)
 
@@ -103,8 +106,8 @@ class Track:
 class Score:
     """A piece of music: tracks, tempo map and metre.
 
-    Tempos and time signatures are sorted by tick. Without one at tick 0, MIDI's defaults hold there:
-    120 quarter notes per minute, 4/4.
+    Tempos and time signatures are sorted by tick. Without one at tick 0, MIDI's defaults hold
+    there: 120 quarter notes per minute, 4/4.
     """
 
     ticks_per_beat: int
@@ -134,7 +137,11 @@ class Score:
 
     def seconds_at(self, ticks: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:
         """Seconds from the start at each of `ticks`, by the tempo map; same shape as `ticks`."""
-        tempos = [Tempo(0, 120.0), *self.tempos] if not self.tempos or self.tempos[0].tick > 0 else self.tempos
+        tempos = (
+            [Tempo(0, 120.0), *self.tempos]
+            if not self.tempos or self.tempos[0].tick > 0
+            else self.tempos
+        )
         starts = np.array([tempo.tick for tempo in tempos], dtype=np.int64)
         per_tick = 60.0 / (np.array([tempo.bpm for tempo in tempos]) * self.ticks_per_beat)
         elapsed = np.concatenate([[0.0], np.cumsum(np.diff(starts) * per_tick[:-1])])

@@ -45,6 +45,16 @@ class Grammar(Protocol):
         """Bars begun so far."""
         ...
 
+    @property
+    def bar_start(self) -> int:
+        """Where the bar begins, in twelfths of a quarter from the start."""
+        ...
+
+    @property
+    def bar_length(self) -> int:
+        """Length of the bar in twelfths of a quarter; 0 before it is known."""
+        ...
+
     def advance(self, token: int) -> Grammar:
         """State after one more token. Raises ValueError for a token that is not allowed."""
         ...

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 class QueryKeyEncoding(Protocol):
     """Acts on queries and keys separately: fits softmax and linear attention.
 
-    `prepare` runs once per call of the model and serves all layers; `apply` runs in each layer.
+    `prepare` runs once per call of the model and serves all layers; `encode` runs in each layer.
     Codes and states are tuples of tensors that only the encoding itself looks into.
     """
 
@@ -27,6 +27,6 @@ class QueryKeyEncoding(Protocol):
         """Codes for `positions` (1, l, p), int64 or float64, and the state after them."""
         ...
 
-    def apply(self, q: Tensor, k: Tensor, codes: Any, layer: int) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+    def encode(self, q: Tensor, k: Tensor, codes: Any, layer: int) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         """Encoded queries and keys (b, l, h, out_features) of q and k (b, l, h, d)."""
         ...

@@ -39,7 +39,7 @@ class NoEncoding(nn.Module):
         """No codes."""
         return (), state
 
-    def apply(
+    def encode(
         self,
         q: Tensor,
         k: Tensor,
@@ -96,7 +96,7 @@ class Rope(nn.Module):
         )
         return RopeCodes(angles.cos().float(), angles.sin().float()), state
 
-    def apply(self, q: Tensor, k: Tensor, codes: RopeCodes, layer: int) -> tuple[Tensor, Tensor]:
+    def encode(self, q: Tensor, k: Tensor, codes: RopeCodes, layer: int) -> tuple[Tensor, Tensor]:
         """Rotated queries and keys, (b, l, h, d)."""
         return _rotate(q, codes), _rotate(k, codes)
 

@@ -144,25 +144,27 @@ class SineSPE(nn.Module):
             _codes(waves, key_noise)[:length] if small else None,
         ), state
 
-    def apply(self, q: Tensor, k: Tensor, codes: SineCodes, layer: int) -> tuple[Tensor, Tensor]:
+    def encode(self, q: Tensor, k: Tensor, codes: SineCodes, layer: int) -> tuple[Tensor, Tensor]:
         """Queries and keys (b, l, h, d) to (b, l, h, r).
 
         Scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
         """
-        q_sines, k_sines = q, k
-        if self.gates is not None:
-            gate = torch.sigmoid(self.gates[layer])
-            through = torch.sqrt(1 - gate)
-            q_sines, k_sines = q * through, k * through
-        encoded_q = _project(q_sines, codes.waves, codes.query_noise, codes.queries)
-        encoded_k = _project(k_sines, codes.waves, codes.key_noise, codes.keys)
-        if self.gates is not None:
-            features, draws = codes.gate_noise.shape[2:]
-            scale = (draws * features) ** -0.25
-            constant = codes.gate_noise[layer] * (torch.sqrt(gate) * scale)[..., None]
-            encoded_q = encoded_q + torch.einsum("blhd,hdr->blhr", q, constant)
-            encoded_k = encoded_k + torch.einsum("blhd,hdr->blhr", k, constant)
-        return encoded_q, encoded_k
+        if self.gates is None:
+            return (
+                _project(q, codes.waves, codes.query_noise, codes.queries),
+                _project(k, codes.waves, codes.key_noise, codes.keys),
+            )
+        gate = torch.sigmoid(self.gates[layer])
+        features, draws = codes.gate_noise.shape[2:]
+        open_gate = torch.sqrt(gate) * (draws * features) ** -0.25
+        constant = codes.gate_noise[layer] * open_gate[..., None]
+        through = torch.sqrt(1 - gate)
+
+        def gated(x: Tensor, noise: Tensor, products: Tensor | None) -> Tensor:
+            positional = _project(x * through, codes.waves, noise, products)
+            return positional + torch.einsum("blhd,hdr->blhr", x, constant)
+
+        return gated(q, codes.query_noise, codes.queries), gated(k, codes.key_noise, codes.keys)
 
     def _frequencies(self) -> Tensor:
         """(h, d, k) float64, cycles per position."""
@@ -217,7 +219,10 @@ class _FusedProjection(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         x, waves, noise = ctx.saved_tensors
         grad_x, grad_waves = torch.empty_like(x), torch.zeros_like(waves)
         grad_noise = torch.empty_like(noise)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,6 +32,8 @@ class FakeModel:
     backend: str = "fake"
     parameters: int = 4_200_000
     speed: float = 50.0
+    ended: list[int] = field(default_factory=list)
+    """Notes that each job wrote until it ended or was ended."""
 
 
 def example_midi(bars: int = 8) -> bytes:
@@ -88,19 +90,22 @@ def _write(
     ]
     started = time.monotonic()
     scores: tuple[Score, ...] = ()
-    for count in range(1, min(map(len, rows)) + 1):
-        if stop():
-            break
-        time.sleep(1 / model.speed)
-        scores = tuple(base.with_tracks([Track.of(row[:count].tolist())]) for row in rows)
-        yield Progress(
-            bars_done=int(rows[0][count - 1, 0] - joint) // BAR,
-            bars=options.bars,
-            tokens=4 * count,
-            notes=count,
-            seconds=time.monotonic() - started,
-            scores=scores,
-        )
+    count = 0
+    try:
+        while count < min(map(len, rows)) and not stop():
+            count += 1
+            time.sleep(1 / model.speed)
+            scores = tuple(base.with_tracks([Track.of(row[:count].tolist())]) for row in rows)
+            yield Progress(
+                bars_done=int(rows[0][count - 1, 0] - joint) // BAR,
+                bars=options.bars,
+                tokens=4 * count,
+                notes=count,
+                seconds=time.monotonic() - started,
+                scores=scores,
+            )
+    finally:
+        model.ended.append(count)
     return scores
 
 

@@ -104,9 +104,9 @@ def test_any_split_equals_the_slow_whole_with_gradients(
     grad = torch.randn(2, length, 2, 4, dtype=torch.float64)
 
     def results(fast: bool) -> tuple[torch.Tensor, ...]:
-        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        leaves = a, b, c = tuple(x.clone().requires_grad_() for x in (q, k, v))
         if fast:
-            out = run(kind, *leaves, projection, pieces)
+            out = run(kind, a, b, c, projection, pieces)
         else:
             a, b = (MAPS[kind].build()(x, projection) for x in leaves[:2])
             out = reference.causal_linear_attention(a.values, b.values, leaves[2], b.log_scale)

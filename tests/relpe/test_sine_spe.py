@@ -83,7 +83,7 @@ def test_encoded_queries_and_keys_are_those_of_the_original(gated: bool) -> None
     q, k = golden("filt_queries"), golden("filt_keys")
     codes, _ = encoding.prepare(positions_of(q.shape[1]), noise)
     suffix = "" if gated else "_ungated"
-    for made, key in zip(encoding.apply(q, k, codes, 0), ("filt_qhat", "filt_khat"), strict=True):
+    for made, key in zip(encoding.encode(q, k, codes, 0), ("filt_qhat", "filt_khat"), strict=True):
         torch.testing.assert_close(made, golden(key + suffix), rtol=1e-10, atol=1e-10)
 
 
@@ -99,13 +99,13 @@ def test_fast_equals_slow_with_gradients(
     grad = torch.randn(2, 3, len(steps), 2, 6, dtype=torch.float64)
 
     def run(fast: bool) -> list[torch.Tensor]:
-        inputs = [x.clone().requires_grad_() for x in (q, k)]
+        inputs = a, b = q.clone().requires_grad_(), k.clone().requires_grad_()
         if fast:
             codes, _ = encoding.prepare(positions[None, :, None], noise)
             assert (codes.queries is None) == fused
-            out = encoding.apply(*inputs, codes, 1)
+            out = encoding.encode(a, b, codes, 1)
         else:
-            out = reference.apply_sine_spe(encoding, *inputs, positions, noise, 1)
+            out = reference.apply_sine_spe(encoding, a, b, positions, noise, 1)
         weights = [*inputs, *encoding.parameters()]
         grads = torch.autograd.grad(list(out), weights, list(grad))
         return [*out, *grads]
@@ -137,6 +137,7 @@ def test_mean_and_variance_of_scores() -> None:
     q, k = q[:1], k[:1]
     lags = torch.arange(4)[:, None] - torch.arange(4)
     covariance = encoding.covariance(lags.flatten()).unflatten(-1, (4, 4))
+    assert encoding.gates is not None
     gate = torch.sigmoid(encoding.gates[0])[..., None, None]
     covariance = (1 - gate) * covariance + gate
     variance = (1 - gate[..., 0, 0]) * encoding_variance(encoding) + gate[..., 0, 0]
@@ -162,7 +163,7 @@ def one_score(encoding: SineSPE, q: torch.Tensor, k: torch.Tensor, seed: int) ->
     codes, _ = encoding.prepare(
         positions_of(q.shape[1]), SineNoise(noise.sines.double(), noise.gates.double())
     )
-    a, b = encoding.apply(q, k, codes, 0)
+    a, b = encoding.encode(q, k, codes, 0)
     return torch.einsum("blhr,bshr->hls", a, b) / 6**0.5
 
 

@@ -356,6 +356,6 @@ def mutated(data: bytes, noise: random.Random) -> bytes:
     """A file with a few random damages."""
     damaged = bytearray(data)
     for _ in range(noise.choice([1, 1, 1, 2, 4, 8])):
-        if damaged:
+        if len(damaged) > 1:
             noise.choice(_MUTATIONS)(damaged, noise)
     return bytes(damaged)

@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -177,7 +178,7 @@ def bar_starts(ids: np.ndarray) -> list[int]:
 @given(ids=canonical_ids(), semitones=st.integers(-90, 90))
 def test_transposing_moves_every_pitch(ids, semitones):
     moved = REMI.transpose(ids.astype(np.uint16), semitones)
-    table = [*REMI.decode(ids).tracks[0].notes, 0, 0, semitones, 0]
+    table = np.add(REMI.decode(ids).tracks[0].notes, [0, 0, semitones, 0])
     if moved is None:
         assert ((table[:, 2] < 21) | (table[:, 2] > 108)).any()
     else:
@@ -318,3 +319,22 @@ def test_the_ids_of_a_long_piece_stay_what_they_are():
         hashlib.sha256(ids.astype("<i4").tobytes()).hexdigest()
         == "4614224c434c1b3e60f19252cb52ce42e9fc1331340eb47901ca045fbf783c06"
     )
+
+
+def test_the_bar_of_the_readme():
+    _, text = (
+        (Path(__file__).parents[2] / "tokenization/README.md")
+        .read_text("utf-8")
+        .split("## One bar")
+    )
+    rows = [
+        [int(cell) for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("| ") and line[2].isdigit()
+    ]
+    columns = [(onset, length, pitch, velocity) for onset, length, pitch, velocity in rows]
+    score = Score(12, (Track.of(columns),), (Tempo(0, 96.0),), (TimeSignature(0, 3, 4),))
+    sequence = REMI.encode(score)
+    assert named(sequence.ids).split() == text.split("```")[1].split()
+    beats = dict(zip(named(sequence.ids).split(), sequence.beats, strict=True))
+    assert (beats["Position_24"], beats["Position_30"], beats["EOS"]) == (0, 2, 2.5)

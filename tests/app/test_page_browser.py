@@ -1,0 +1,239 @@
+"""The page in a real browser, with a fake model and the real sound: what a user does, once."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import mido
+import pytest
+import soundfile
+
+from app.page import build_page, open_page
+from tests.app import fakes
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--autoplay-policy=no-user-gesture-required",
+]
+SLOWLY = 60_000  # milliseconds: machines are shared
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium"),
+    # loops and sockets of the server and of the browser's driver live until the process ends
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A model that writes 40 notes a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield fakes.install(patch, speed=40.0)
+
+
+@pytest.fixture(scope="module")
+def address(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("music")
+    blocks = build_page(model, folder, max_upload_bytes=20_000)
+    yield open_page(blocks, folder, port=None, max_upload_bytes=50_000, block=False)
+    blocks.close(verbose=False)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(address, browser):
+    """A fresh tab; afterwards: nothing was asked of another host, and no script failed."""
+    tab = browser.new_page(viewport={"width": 1280, "height": 860})
+    tab.set_default_timeout(SLOWLY)
+    hosts, failures = set(), []
+    tab.on("request", lambda request: hosts.add(urlsplit(request.url)))
+    tab.on("pageerror", lambda error: failures.append(str(error)))
+    tab.goto(address)
+    tab.wait_for_selector(".player-roll")
+    yield tab
+    tab.close()
+    own = urlsplit(address).netloc
+    assert {
+        url.geturl() for url in hosts if url.scheme.startswith("http") and url.netloc != own
+    } == set()
+    assert failures == []
+
+
+def upload(page, content, name="Evening song.mid"):
+    page.set_input_files(
+        "#upload input[type=file]",
+        files=[{"name": name, "mimeType": "audio/midi", "buffer": content}],
+    )
+
+
+def phase(page, name):
+    page.wait_for_selector(f".player[data-phase={name}]")
+
+
+def button(page, name):
+    return page.get_by_role("button", name=name, exact=True).locator("visible=true").first
+
+
+def now(page):
+    return page.evaluate("document.querySelector('.player audio').currentTime")
+
+
+def downloaded(page, part):
+    with page.expect_download() as download:
+        page.locator(f"[data-part={part}]").click()
+    return download.value.suggested_filename, Path(download.value.path()).read_bytes()
+
+
+def roll_colours(page):
+    """How many different colours the roll shows: a blank one has few."""
+    return page.evaluate(
+        "(() => { const c = document.querySelector('.player-roll');"
+        " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        " const seen = new Set();"
+        " for (let i = 0; i < d.length; i += 4) seen.add(d[i] << 16 | d[i + 1] << 8 | d[i + 2]);"
+        " return seen.size; })()"
+    )
+
+
+def test_upload_continue_play_seek_and_download(page):
+    upload(page, fakes.example_midi(bars=6))
+    page.wait_for_selector("#facts dl")
+    facts = page.inner_text("#facts")
+    assert "96 bpm" in facts
+    assert "4/4" in facts
+    assert "one piano" in facts
+    blank = roll_colours(page)
+
+    page.locator("#controls .segments label", has_text="2").first.click()
+    button(page, "Continue").click()
+    phase(page, "composing")
+    page.wait_for_function("/Bar \\d+ of 16 · \\d+ notes/.test(document.body.innerText)")
+    phase(page, "done")
+    assert roll_colours(page) > blank
+    assert "16 bars after bar 6" in page.inner_text("[data-part=subtitle]")
+    seed = page.locator("#controls .seed input[type=number]").first.input_value()
+    assert f"seed {seed}" in page.inner_text("[data-part=settings]")
+    assert button(page, "Continue").is_enabled()
+
+    page.get_by_role("radio", name="2", exact=True).last.click()
+    assert f"seed {int(seed) + 1}" in page.inner_text("[data-part=settings]")
+
+    page.wait_for_function("document.querySelector('.player audio').readyState > 2")
+    start = now(page)
+    assert start > 1  # two bars before the new music
+    button(page, "Play").click()
+    page.wait_for_function(f"document.querySelector('.player audio').currentTime > {start} + 0.5")
+    page.keyboard.press("Escape")
+    page.locator("h1").click()
+    page.keyboard.press("Space")
+    page.wait_for_function("document.querySelector('.player audio').paused")
+
+    box = page.locator(".player-roll").bounding_box()
+    page.mouse.click(box["x"] + box["width"] * 0.9, box["y"] + box["height"] / 2)
+    page.wait_for_timeout(200)
+    late = now(page)
+    page.mouse.click(box["x"] + box["width"] * 0.3, box["y"] + box["height"] / 2)
+    page.wait_for_timeout(200)
+    assert now(page) < late - 3
+    total = page.inner_text("[data-part=total]").strip(" /")
+    assert page.locator(".player-roll").get_attribute("aria-valuetext").endswith(f"of {total}")
+
+    name, midi = downloaded(page, "midi")
+    assert re.fullmatch(r"Evening-?_?song_fake_s\d+_T1\.00_p0\.95_v2\.mid", name)
+    whole = mido.MidiFile(file=io.BytesIO(midi)).length
+    _, new_midi = downloaded(page, "new_midi")
+    assert whole == pytest.approx(mido.MidiFile(file=io.BytesIO(new_midi)).length + 15, abs=1.5)
+    for part, kind in (("audio", "FLAC"), ("wav", "WAV")):
+        name, content = downloaded(page, part)
+        sound = soundfile.info(io.BytesIO(content))
+        assert name.endswith(f".{kind.lower()}")
+        assert sound.format == kind
+        assert sound.duration == pytest.approx(whole, abs=3)
+
+
+def test_stop_keeps_what_is_there(page):
+    page.get_by_role("tab", name="Piano").click()
+    button(page, "Generate").click()
+    page.wait_for_function("/Bar [3-9] of 32/.test(document.body.innerText)")
+    button(page, "Stop").click()
+    phase(page, "done")
+    _, midi = downloaded(page, "midi")
+    notes = [m for m in mido.MidiFile(file=io.BytesIO(midi)) if m.type == "note_on" and m.velocity]
+    assert 5 < len(notes) < 300
+    button(page, "Play").click()
+    page.wait_for_function("document.querySelector('.player audio').currentTime > 0.3")
+
+
+def test_a_refused_upload_says_why(page):
+    upload(page, b"MThd and nothing", "broken.mid")
+    page.wait_for_selector("#facts .refused")
+    assert "broken.mid" in page.inner_text("#facts .refused")
+    assert button(page, "Continue").is_disabled()
+
+    page.locator("#upload button[aria-label=Clear]").click()
+    upload(page, bytes(30_000), "large.mid")
+    page.wait_for_function("/large.mid: found 0.0 MB/.test(document.body.innerText)")
+
+
+def test_closing_the_tab_ends_the_work(model, page):
+    page.get_by_role("tab", name="Piano").click()
+    button(page, "Generate").click()
+    page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")
+    before = len(model.ended)
+    page.goto("about:blank")
+    until = time.monotonic() + 30
+    while len(model.ended) == before and time.monotonic() < until:
+        page.wait_for_timeout(100)
+    assert model.ended[before] < 300  # all would be over 350
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1280, "dark")])
+def test_nothing_is_wider_than_the_screen(address, browser, width, scheme):
+    tab = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    tab.set_default_timeout(SLOWLY)
+    tab.goto(address)
+    tab.wait_for_selector(".player-roll")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    paper = tab.evaluate("getComputedStyle(document.body).getPropertyValue('--paper').trim()")
+    assert paper == {"light": "#f5f2ec", "dark": "#14161b"}[scheme]
+    tab.close()
+
+
+def test_scripts_continue_and_stop_by_name(address, tmp_path):
+    client_package = pytest.importorskip("gradio_client")
+    client = client_package.Client(address, verbose=False, download_files=str(tmp_path))
+    path = tmp_path / "prompt.mid"
+    path.write_bytes(fakes.example_midi(bars=3))
+    prompt = client_package.handle_file(str(path))
+    files, facts = client.predict(prompt=prompt, bars=2, seed=5, api_name="/continue")
+    assert facts["seed"] == 5
+    assert [Path(file).suffix for file in files] == [".mid", ".mid", ".flac"]
+    assert Path(files[0]).read_bytes()[:4] == b"MThd"
+    assert client.predict(api_name="/stop") is False
+    path.write_bytes(b"MThd")
+    broken = client_package.handle_file(str(path))
+    with pytest.raises(Exception, match=r"prompt.mid"):
+        client.predict(prompt=broken, api_name="/continue")
