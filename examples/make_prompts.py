@@ -94,14 +94,13 @@ def waltz() -> Score:
 def pop() -> Score:
     """Eight bars with a pickup, in A, over repeated chords."""
     melody = (
-        "E4:.5 A4:.5 B4:1 C#5:1.5 B4:.5 A4:1 E4:.5 F#4:.5 G#4:1.5 E4:.5 B4:2 A4:1.5 B4:.5 C#5:1 D5:.5 "
-        "C#5:.5 B4:2 .:1 E4:.5 A4:.5 C#5:1.5 D5:.5 E5:1 C#5:.5 B4:.5 B4:1.5 G#4:.5 E4:2 "
+        "E4:.5 A4:.5 B4:1 C#5:1.5 B4:.5 A4:1 E4:.5 F#4:.5 G#4:1.5 E4:.5 B4:2 A4:1.5 B4:.5 C#5:1 "
+        "D5:.5 C#5:.5 B4:2 .:1 E4:.5 A4:.5 C#5:1.5 D5:.5 E5:1 C#5:.5 B4:.5 B4:1.5 G#4:.5 E4:2 "
         "F#4:1 A4:1 C#5:1 B4:.5 A4:.5 B4:4"
     )
     roots = ["A2", "E2", "F#2", "D2", "A2", "E2", "D2", "E2"]
-    chords = (
-        ["A3+C#4+E4", "G#3+B3+E4", "A3+C#4+F#4", "A3+D4+F#4", "A3+C#4+E4", "G#3+B3+E4", "A3+D4+F#4", "G#3+B3+E4"]
-    )
+    a, e, f_sharp, d = "A3+C#4+E4", "G#3+B3+E4", "A3+C#4+F#4", "A3+D4+F#4"
+    chords = [a, e, f_sharp, d, a, e, d, e]
     left: Line = []
     for bar, (root, chord) in enumerate(zip(roots, chords, strict=True)):
         at = 2 + 4 * bar

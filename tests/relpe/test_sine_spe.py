@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from relpe import reference
 from relpe.encodings import sine_spe
@@ -171,3 +172,37 @@ def test_rows_of_positions_that_differ_are_refused() -> None:
     encoding, noise, _, _ = small(2)
     with pytest.raises(ValueError, match="give one row"):
         encoding.prepare(torch.zeros(3, 2, 1, dtype=torch.int64), noise)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Elements of the largest tensor that any operation makes."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        out = func(*args, **(kwargs or {}))
+        for part in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(part, torch.Tensor):
+                stored = part.untyped_storage().nbytes() // part.element_size()
+                self.elements = max(self.elements, stored)
+        return out
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_no_tensor_of_all_products_ever_exists(
+    fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sine_spe, "SHARED_CODE_BYTES", 0 if fused else 2**30)
+    rows, length, heads, features, draws = 4, 512, 2, 8, 32
+    encoding = SineSPEConfig(num_sines=2, num_realizations=draws).build(
+        num_layers=1, num_heads=heads, head_dim=features
+    )
+    q, k = torch.randn(2, rows, length, heads, features, requires_grad=True).unbind(0)
+    with LargestTensor() as largest:
+        noise = encoding.init_state(0, torch.device("cpu"))
+        codes, _ = encoding.prepare(positions_of(length), noise)
+        sum(x.square().sum() for x in encoding.encode(q, k, codes, 0)).backward()  # type: ignore[union-attr]
+    codes_of_all = length * heads * features * draws
+    assert largest.elements < rows * codes_of_all / 2
+    if fused:
+        assert largest.elements < codes_of_all
