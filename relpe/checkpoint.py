@@ -76,6 +76,7 @@ def save_model(decoder: Decoder, folder: Path) -> None:
     for name, shard in zip(names, shards, strict=True):
         beside = folder / (name + ".part")
         save_file(shard, beside)
+        beside.chmod(0o644)
         beside.replace(folder / name)
     description = {
         "format_version": FORMAT_VERSION,

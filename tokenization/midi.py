@@ -27,6 +27,7 @@ from tokenization.midi_events import (
     TEMPO,
     TIME_SIGNATURE,
     Events,
+    meta_events,
     pair_notes,
     programs_at,
     rows_in_time,
@@ -43,7 +44,10 @@ __all__ = ["append_to_midi", "read_midi", "write_midi"]
 
 MAX_BEATS: Final = 65_536
 """Files with a later note are refused: nine hours at 120 beats per minute, or a damaged time."""
+# Bounds of memory: hundreds of times what music needs.
+MAX_NOTES: Final = 1_000_000
 MAX_TRACKS: Final = 1024
+MAX_CHANGES: Final = 100_000
 MAX_CONTROLS: Final = 4_000_000
 
 
@@ -60,8 +64,8 @@ def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
         name: what errors call the file.
 
     Raises:
-        MidiError: the file cannot be read, is no MIDI file, is damaged, has no notes, or a note
-            beyond `MAX_BEATS`.
+        MidiError: the file cannot be read, is no MIDI file, is damaged, has no notes, a note beyond
+            `MAX_BEATS`, or more of anything than the other bounds of this module.
     """
     if not isinstance(source, bytes):
         name = name or str(source)
@@ -79,6 +83,11 @@ def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
         raise MidiError(
             f"{file.name}: the file has no notes, expected at least one; choose another file"
         )
+    if len(begins) > MAX_NOTES:
+        raise MidiError(
+            f"{file.name}: the file has {len(begins)} notes, expected at most {MAX_NOTES}; "
+            "use a part of it"
+        )
     limit = MAX_BEATS * file.division
     last = int(events.tick[ends].max())
     if last > limit:
@@ -86,27 +95,59 @@ def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
             f"{file.name}: a note ends at beat {last // file.division}, expected at most "
             f"{MAX_BEATS}; remove the gap in the music and export the file again"
         )
-    tempos: dict[int, Tempo] = {}
-    signatures: dict[int, TimeSignature] = {}
-    names: dict[int, str] = {}
-    times: list[int] = events.tick[[meta.row for meta in events.metas]].tolist()
-    for tick, (row, kind, content) in sorted(
-        zip(times, events.metas, strict=True), key=lambda pair: pair[0]
-    ):
-        if kind == NAME:
-            names.setdefault(int(events.chunk[row]), _text(content))
-        elif tick > limit:
-            break
-        elif kind == TEMPO and len(content) == 3 and any(content):
-            tempos[tick] = Tempo(tick, 60e6 / int.from_bytes(content, "big"))
-        elif kind == TIME_SIGNATURE and len(content) >= 2 and content[0] > 0 and content[1] < 8:
-            signatures[tick] = TimeSignature(tick, content[0], 2 ** content[1])
     return Score(
         ticks_per_beat=file.division,
-        tracks=_tracks(file, events, begins, ends, names),
-        tempos=tuple(tempos.values()),
-        time_signatures=tuple(signatures.values()),
+        tracks=_tracks(file, events, begins, ends),
+        tempos=_tempos(file, events),
+        time_signatures=_time_signatures(file, events),
     )
+
+
+def _tempos(file: MidiFile, events: Events) -> tuple[Tempo, ...]:
+    rows, content, end = meta_events(events, TEMPO)
+    rows, content = rows[end - content == 3], content[end - content == 3]
+    data = np.frombuffer(file.data, dtype=np.uint8).astype(np.int64)
+    microseconds = data[content] << 16 | data[content + 1] << 8 | data[content + 2]
+    rows, microseconds = rows[microseconds > 0], microseconds[microseconds > 0]
+    kept = _last_at_each_tick(file, events.tick[rows])
+    bpm: list[float] = (60e6 / microseconds[kept]).tolist()
+    return tuple(map(Tempo, events.tick[rows[kept]].tolist(), bpm))
+
+
+def _time_signatures(file: MidiFile, events: Events) -> tuple[TimeSignature, ...]:
+    rows, content, end = meta_events(events, TIME_SIGNATURE)
+    rows, content = rows[end - content >= 2], content[end - content >= 2]
+    data = np.frombuffer(file.data, dtype=np.uint8)
+    numerator, power = data[content], data[content + 1]
+    is_metre = (numerator > 0) & (power < 8)
+    rows, numerator, power = rows[is_metre], numerator[is_metre], power[is_metre]
+    kept = _last_at_each_tick(file, events.tick[rows])
+    denominator: list[int] = (1 << power[kept].astype(np.int64)).tolist()
+    ticks: list[int] = events.tick[rows[kept]].tolist()
+    return tuple(map(TimeSignature, ticks, numerator[kept].tolist(), denominator))
+
+
+def _last_at_each_tick(file: MidiFile, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Indices into `ticks`, in the order of time, of the last one at each tick up to the limit."""
+    order = np.argsort(ticks, kind="stable")
+    is_last = np.append(np.diff(ticks[order]) > 0, True)[: len(order)]
+    kept = order[is_last & (ticks[order] <= MAX_BEATS * file.division)]
+    if len(kept) > MAX_CHANGES:
+        raise MidiError(
+            f"{file.name}: {len(kept)} changes of tempo or metre, expected at most {MAX_CHANGES}; "
+            "thin them out and export the file again"
+        )
+    return kept
+
+
+def _names(file: MidiFile, events: Events) -> dict[int, str]:
+    """The name of each track chunk that has one."""
+    rows, content, end = meta_events(events, NAME)
+    chunks, firsts = np.unique(events.chunk[rows], return_index=True)
+    return {
+        chunk: _text(file.data[content[first] : end[first]])
+        for chunk, first in zip(chunks.tolist(), firsts.tolist(), strict=True)
+    }
 
 
 def _text(content: bytes) -> str:
@@ -117,17 +158,24 @@ def _text(content: bytes) -> str:
         return content.decode("latin-1")
 
 
+def _notes_and_instruments(
+    events: Events, begins: NDArray[np.int32], ends: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Table of notes, and of each a number for its chunk, channel and program."""
+    tick, chunk, channel = events.tick[begins], events.chunk[begins], events.status[begins] & 15
+    duration = events.tick[ends] - tick
+    pitch, velocity = events.first[begins], events.second[begins]
+    notes = np.stack([tick, duration, pitch, velocity], axis=1, dtype=np.int64)
+    return notes, chunk << 11 | channel << 7 | programs_at(events, chunk, channel, begins, tick)
+
+
 def _tracks(
     file: MidiFile,
     events: Events,
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    names: dict[int, str],
+    begins: NDArray[np.int32],
+    ends: NDArray[np.int32],
 ) -> tuple[Track, ...]:
-    tick, chunk, channel = events.tick[begins], events.chunk[begins], events.status[begins] & 15
-    duration = events.tick[ends] - tick
-    notes = np.stack([tick, duration, events.first[begins], events.second[begins]], axis=1)
-    key = chunk << 11 | channel << 7 | programs_at(events, chunk, channel, begins, tick)
+    notes, key = _notes_and_instruments(events, begins, ends)
     order = np.argsort(key, kind="stable")
     keys, firsts = np.unique(key[order], return_index=True)
     instruments = [(key >> 11, key >> 7 & 15, key & 127) for key in keys.tolist()]
@@ -136,6 +184,7 @@ def _tracks(
             f"{file.name}: the file has {len(instruments)} instruments, expected at most "
             f"{MAX_TRACKS}; export it again with fewer tracks"
         )
+    names = _names(file, events)
     limit = MAX_BEATS * file.division
     controls: dict[int, NDArray[np.int64]] = {}
     bends: dict[int, NDArray[np.int64]] = {}
@@ -143,7 +192,7 @@ def _tracks(
         rows = rows_in_time(events, 0xB0 | channel)
         rows = rows[events.tick[rows] <= limit]
         controls[channel] = np.stack(
-            [events.tick[rows], events.first[rows], events.second[rows]], axis=1
+            [events.tick[rows], events.first[rows], events.second[rows]], axis=1, dtype=np.int64
         )
         rows = rows_in_time(events, 0xE0 | channel)
         rows = rows[events.tick[rows] <= limit]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from tokenization.errors import MidiError
 from tokenization.midi_bytes import (
     CLOSING,
     DRUM_CHANNEL,
@@ -63,7 +64,7 @@ def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
         joint_ticks: where the new music begins, in the ticks of `new`.
 
     Raises:
-        MidiError: the prompt is no MIDI file or damaged.
+        MidiError: the prompt is no MIDI file or damaged, or the result would not be one.
         ValueError: `new` continues a chunk that the prompt does not have.
     """
     file = open_midi(prompt, "the prompt")
@@ -97,11 +98,12 @@ def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
     contents = [
         _continued(file, events, chunk, additions[chunk], factor) for chunk in range(num_tracks)
     ]
-    midi_format = 1 if file.format == 0 and num_tracks + len(new_contents) > 1 else file.format
+    num_tracks += len(new_contents)
+    if num_tracks > 0xFFFF:
+        raise MidiError(f"{file.name} and the new music have {num_tracks} tracks, a file has 65535")
+    midi_format = 1 if file.format == 0 and num_tracks > 1 else file.format
     rest = file.data[14 : file.header.end]
-    parts = [
-        header_bytes(midi_format, num_tracks + len(new_contents), file.division * factor, rest)
-    ]
+    parts = [header_bytes(midi_format, num_tracks, file.division * factor, rest)]
     remaining = iter(contents)
     for chunk in file.chunks:
         is_track = chunk.kind == b"MTrk"

@@ -8,8 +8,9 @@ NumPy takes them apart for all tracks at once. Source: The Complete MIDI 1.0 Det
 from __future__ import annotations
 
 import re
+from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -32,21 +33,15 @@ TIME_SIGNATURE: Final = 0x58
 
 # Delta time, then messages of one size, each with its own status byte or with the running one.
 # Possessive quantifiers: there is one way to read a stream, so nothing is ever tried again.
-_DELTA = re.compile(rb"[\x80-\xff]{0,3}+[\x00-\x7f]")
+_QUANTITY = re.compile(rb"[\x80-\xff]{0,3}+[\x00-\x7f]")
 _TWO_DATA_BYTES = re.compile(
     rb"(?:[\x80-\xff]{0,3}+[\x00-\x7f][\x80-\xbf\xe0-\xef]?+[\x00-\x7f]{2})++"
 )
 _ONE_DATA_BYTE = re.compile(rb"(?:[\x80-\xff]{0,3}+[\x00-\x7f][\xc0-\xdf]?+[\x00-\x7f])++")
 # System common and real time messages do not belong in files, but some recorders leave them there.
-_SYSTEM_DATA_BYTES: Final = {0xF1: 1, 0xF2: 2, 0xF3: 1}
-
-
-class Meta(NamedTuple):
-    """A meta event: the row it has in `Events`, its type and its content."""
-
-    row: int
-    kind: int
-    payload: bytes
+_SYSTEM_DATA_BYTES: Final = {0xF1: 1, 0xF2: 2, 0xF3: 1} | dict.fromkeys(
+    (0xF4, 0xF5, 0xF6, *range(0xF8, META)), 0
+)
 
 
 @dataclass(frozen=True)
@@ -56,17 +51,16 @@ class Events:
     Columns are (n,): `start` and `body` are the places in the file of an event's delta time and of
     what follows it, `tick` its time from the start of its track, `chunk` the index of its track
     chunk, `status` its status byte (the running one where none is written), `first` and `second`
-    its data bytes; `first` is the type of a meta event.
+    its data bytes; of a meta event they are its type and the place in the file of its content.
     """
 
-    start: NDArray[np.int64]
-    body: NDArray[np.int64]
+    start: NDArray[np.int32]
+    body: NDArray[np.int32]
     tick: NDArray[np.int64]
     chunk: NDArray[np.int64]
-    status: NDArray[np.int64]
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
-    metas: tuple[Meta, ...]
+    status: NDArray[np.int32]
+    first: NDArray[np.int32]
+    second: NDArray[np.int32]
     track_rows: NDArray[np.int64]
     """(tracks + 1,): the first row of each track."""
     track_ends: NDArray[np.int64]
@@ -80,10 +74,10 @@ class _Scan:
 
     def __init__(self, file: MidiFile) -> None:
         self.file = file
-        self.two: list[int] = []  # starts and ends in turn
-        self.one: list[int] = []
-        self.others: list[int] = []  # start, body, status, type, in turn
-        self.payloads: list[bytes] = []  # of meta events only: long sysex dumps stay in the file
+        # Arrays, not lists: a hostile file has millions of them.
+        self.two = array("q")  # starts and ends in turn
+        self.one = array("q")
+        self.others = array("q")  # start, body, status, type and place of the content, in turn
         self.track_ends: list[int] = []
         self.end_deltas: list[int] = []
         for index, chunk in enumerate(file.tracks):
@@ -103,10 +97,9 @@ class _Scan:
                 (self.two if run is _TWO_DATA_BYTES else self.one).extend(stretch.span())
                 at = stretch.end()
                 continue
-            delta = _DELTA.match(data, at, end)
-            if delta is None or delta.end() == end:
-                raise self._damaged(index, at, "expected a time of at most four bytes and an event")
-            body = delta.end()
+            body = self._after_quantity(index, at, end)
+            if body == end:
+                raise self._damaged(index, at, "a time without an event")
             status = data[body]
             if status < 0x80 and run is None:
                 raise self._damaged(index, body, f"found {status:#04x}, expected a status byte")
@@ -124,34 +117,38 @@ class _Scan:
                     )
                 run = expected
                 continue
-            next_at = self._other(index, body, status, end)
-            if status == META and data[body + 1] == END_OF_TRACK:
+            content, next_at = self._other(index, body, status, end)
+            kind = data[body + 1] if status == META else 0
+            if status == META and kind == END_OF_TRACK:
                 self.track_ends.append(at)
-                self.end_deltas.append(variable_length_value(delta.group()))
+                self.end_deltas.append(variable_length_value(data[at:body]))
                 return  # what follows is no part of the track
-            self.others.extend((at, body, status, data[body + 1] if status == META else 0))
+            self.others.extend((at, body, status, kind, content))
             at = next_at
         self.track_ends.append(end)
         self.end_deltas.append(0)
 
-    def _other(self, index: int, body: int, status: int, end: int) -> int:
-        """End of an event that is no channel message; the content of a meta event is kept."""
-        data = self.file.data
-        if status not in (META, 0xF0, 0xF7):
-            next_at = body + 1 + _SYSTEM_DATA_BYTES.get(status, 0)
-            if next_at > end:
-                raise self._damaged(index, body, "an event is cut off")
-            return next_at
-        length_at = body + 2 if status == META else body + 1
-        length = _DELTA.match(data, length_at, end) if length_at < end else None
-        if length is None:
-            raise self._damaged(index, body, "an event is cut off")
-        next_at = length.end() + variable_length_value(length.group())
+    def _other(self, index: int, body: int, status: int, end: int) -> tuple[int, int]:
+        """Where the content of an event that is no channel message begins, and where it ends."""
+        if status in _SYSTEM_DATA_BYTES:
+            content = body + 1
+            next_at = content + _SYSTEM_DATA_BYTES[status]
+        else:
+            length_at = body + 2 if status == META else body + 1
+            content = self._after_quantity(index, length_at, end)
+            next_at = content + variable_length_value(self.file.data[length_at:content])
         if next_at > end:
             raise self._damaged(index, body, "an event is longer than its track")
-        if status == META and data[body + 1] != END_OF_TRACK:
-            self.payloads.append(data[length.end() : next_at])
-        return next_at
+        return content, next_at
+
+    def _after_quantity(self, index: int, at: int, end: int) -> int:
+        """The place behind a number of variable length."""
+        if at < end and self.file.data[at] < 0x80:
+            return at + 1
+        quantity = _QUANTITY.match(self.file.data, at, end)
+        if quantity is None:
+            raise self._damaged(index, at, "expected a number of at most four bytes")
+        return quantity.end()
 
 
 def variable_length_value(quantity: bytes) -> int:
@@ -170,16 +167,18 @@ def scan_events(file: MidiFile) -> Events:
     """
     scan = _Scan(file)
     data = np.frombuffer(file.data, dtype=np.uint8)
-    others = np.array(scan.others, dtype=np.int64).reshape(-1, 4)
-    two = _channel_messages(data, scan.two, 2)
-    one = _channel_messages(data, scan.one, 1)
-    delta = _times(data, others[:, 0], others[:, 1])
-    other = np.stack(
-        [others[:, 0], others[:, 1], delta, others[:, 2], others[:, 3], np.zeros_like(delta)]
-    )
-    table = np.concatenate([two, one, other], axis=1)
-    if one.size or other.size:
+    others = np.array(scan.others, dtype=np.int32).reshape(-1, 5).T
+    tables = [
+        _channel_messages(data, np.array(scan.two, dtype=np.int32), 2),
+        _channel_messages(data, np.array(scan.one, dtype=np.int32), 1),
+        np.stack([others[0], others[1], _times(data, others[0], others[1]), *others[2:]]),
+    ]
+    tables = [table for table in tables if table.size] or tables
+    table = tables[0]
+    if len(tables) > 1:
+        table = np.concatenate(tables, axis=1)
         table = table[:, np.argsort(table[0], kind="stable")]
+    del tables
     start, body, delta, status, first, second = table
 
     tracks = file.tracks
@@ -187,7 +186,7 @@ def scan_events(file: MidiFile) -> Events:
     track_ends = np.array(scan.track_ends, dtype=np.int64)
     track_rows = np.append(np.searchsorted(start, chunk_starts), len(start))
     chunk = np.repeat(np.arange(len(tracks)), np.diff(track_rows))
-    elapsed = np.concatenate([[0], np.cumsum(delta)])
+    elapsed = np.concatenate([[0], np.cumsum(delta, dtype=np.int64)])
     before = elapsed[track_rows[:-1]]
     tick = elapsed[1:] - before[chunk]
     end_ticks = elapsed[track_rows[1:]] - before + np.array(scan.end_deltas, dtype=np.int64)
@@ -201,51 +200,39 @@ def scan_events(file: MidiFile) -> Events:
     # Only channel messages set the running status: it survives the others, as in every player.
     written = np.where((status > 0) & (status < 0xF0), np.arange(len(status)), 0)
     status = np.where(status == 0, status[np.maximum.accumulate(written)], status)
-    rows = np.flatnonzero(status == META)
-    kinds: list[int] = first[rows].tolist()
-    metas = tuple(map(Meta, rows.tolist(), kinds, scan.payloads))
     return Events(
-        start, body, tick, chunk, status, first, second, metas, track_rows, track_ends, end_ticks
+        start, body, tick, chunk, status, first, second, track_rows, track_ends, end_ticks
     )
 
 
 def _times(
-    data: NDArray[np.uint8], start: NDArray[np.int64], body: NDArray[np.int64]
-) -> NDArray[np.int64]:
+    data: NDArray[np.uint8], start: NDArray[np.int32], body: NDArray[np.int32]
+) -> NDArray[np.int32]:
     """Delta times that stand in the file from `start` to before `body`."""
-    delta = data[body - 1].astype(np.int64)
+    delta = data[body - 1].astype(np.int32)
     for more in (1, 2, 3):
         rows = np.flatnonzero(body - start > more)
         if not rows.size:
             break
-        delta[rows] |= (data[body[rows] - 1 - more] & 0x7F).astype(np.int64) << (7 * more)
+        delta[rows] |= (data[body[rows] - 1 - more] & 0x7F).astype(np.int32) << (7 * more)
     return delta
 
 
 def _channel_messages(
-    data: NDArray[np.uint8], spans: list[int], data_bytes: int
-) -> NDArray[np.int64]:
+    data: NDArray[np.uint8], spans: NDArray[np.int32], data_bytes: int
+) -> NDArray[np.int32]:
     """Table (6, n) of messages: start, body, delta time, status (0: running), two data bytes.
 
     In a stretch of messages of one size, each has the same number of bytes below 128: the last byte
     of its time, and its data. Counting them finds all messages at once.
     """
-    pairs = np.array(spans, dtype=np.int64).reshape(-1, 2)
-    starts, ends = pairs[:, 0], pairs[:, 1]
-    if len(starts) == 1:
-        low = np.flatnonzero(data[starts[0] : ends[0]] < 0x80) + starts[0]
-    else:
-        lengths = ends - starts
-        places = np.arange(int(lengths.sum())) + np.repeat(
-            starts - np.cumsum(lengths) + lengths, lengths
-        )
-        low = places[data[places] < 0x80]
-    time_end, first, last = (
-        low[0 :: data_bytes + 1],
-        low[1 :: data_bytes + 1],
-        low[data_bytes :: data_bytes + 1],
-    )
-    table = np.empty((6, len(first)), dtype=np.int64)
+    starts, lengths = spans[0::2], spans[1::2] - spans[0::2]
+    shift = np.repeat(starts - np.cumsum(lengths, dtype=np.int32) + lengths, lengths)
+    places = np.arange(len(shift), dtype=np.int32) + shift
+    low = places[data[places] < 0x80]
+    size = data_bytes + 1
+    time_end, first, last = low[0::size], low[1::size], low[data_bytes::size]
+    table = np.empty((6, len(first)), dtype=np.int32)
     start, body = table[0], table[1]
     start[1:] = last[:-1] + 1
     start[np.searchsorted(time_end, starts)] = starts
@@ -257,33 +244,51 @@ def _channel_messages(
     return table
 
 
+def meta_events(
+    events: Events, kind: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """Rows of the meta events of a type, and where in the file their contents begin and end."""
+    rows = np.flatnonzero((events.status == META) & (events.first == kind))
+    chunk = events.chunk[rows]
+    is_last = rows + 1 == events.track_rows[chunk + 1]
+    following = events.start[np.minimum(rows + 1, len(events.start) - 1)]
+    return rows, events.second[rows], np.where(is_last, events.track_ends[chunk], following)
+
+
 def pair_notes(
     events: Events,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
     """Rows where notes begin, the rows where the same notes end, and rows of notes that never end.
 
     An end belongs to the earliest note of its chunk, channel and pitch that still sounds.
     An end without a note is nothing.
     """
+    # Chunk, channel and pitch have 27 bits. Four bytes a number keep hostile files in bounds.
     kind = events.status & 0xF0
-    rows = np.flatnonzero((kind == 0x80) | (kind == 0x90))
-    key = (events.chunk[rows] << 11) | ((events.status[rows] & 0x0F) << 7) | events.first[rows]
+    rows = np.flatnonzero((kind == 0x80) | (kind == 0x90)).astype(np.int32)
+    key = events.chunk[rows].astype(np.int32) << 11
+    key |= (events.status[rows] & 0x0F) << 7 | events.first[rows]
     order = np.argsort(key, kind="stable")
     rows, key = rows[order], key[order]
+    del kind, order
     is_on = (events.status[rows] >= 0x90) & (events.second[rows] > 0)
-    is_new = np.diff(key, prepend=-1) != 0
-    group = np.cumsum(is_new) - 1
+    is_new = np.diff(key, prepend=np.int32(-1)) != 0
+    group = np.cumsum(is_new, dtype=np.int32) - np.int32(1)
     # The number of notes that sound is a walk, up and down by one in each group of equal keys.
     # An end has no note where the walk reaches a new low below 0.
-    walk = np.cumsum(np.where(is_on, 1, -1))
+    walk = np.cumsum(np.where(is_on, np.int8(1), np.int8(-1)), dtype=np.int32)
     first = np.flatnonzero(is_new)
-    before = np.concatenate([[0], walk])[first]
+    walk -= np.concatenate([[0], walk])[first].astype(np.int32)[group]
     # Every group is put far below the one before: one running minimum serves all of them.
-    depth = (2 * len(rows) + 2) * group
-    low = np.minimum(np.minimum.accumulate(walk - before[group] - depth) + depth, 0)
+    depth = (2 * len(rows) + 2) * group.astype(np.int64)
+    low = walk - depth
+    np.minimum.accumulate(low, out=low)
+    low += depth
+    np.minimum(low, 0, out=low)
     low_before = np.concatenate([[0], low[:-1]])
     low_before[first] = 0
     is_end = ~is_on & (low == low_before)
+    del walk, depth, low, low_before
     # What is left are, for each group, as many ends as notes or fewer, both in order.
     num_ends = np.bincount(group[is_end], minlength=len(first))
     on_group = group[is_on]
@@ -296,8 +301,8 @@ def pair_notes(
 def programs_at(
     events: Events,
     chunk: NDArray[np.int64],
-    channel: NDArray[np.int64],
-    row: NDArray[np.int64],
+    channel: NDArray[np.int32] | NDArray[np.int64],
+    row: NDArray[np.int32] | NDArray[np.int64],
     tick: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     """Program of a channel in a chunk before `row` of the chunk's events; all arrays (n,).
@@ -309,7 +314,8 @@ def programs_at(
     programs = np.zeros(len(row), dtype=np.int64)
     if not changes.size:
         return programs
-    change_channel, change_tick = events.status[changes] & 15, events.tick[changes]
+    change_channel = events.status[changes].astype(np.int64) & 15
+    change_tick = events.tick[changes]
     place, change_place = chunk * 16 + channel, events.chunk[changes] * 16 + change_channel
     size = len(events.tick) + 1
     order = np.argsort(change_place, kind="stable")
@@ -323,7 +329,8 @@ def programs_at(
     if is_elsewhere.any():
         order = np.lexsort((change_tick, change_channel))
         keys = (change_channel << 32 | change_tick)[order]
-        found = np.searchsorted(keys, channel << 32 | tick, side="right") - 1
+        wanted = channel.astype(np.int64) << 32 | tick
+        found = np.searchsorted(keys, wanted, side="right") - 1
         is_elsewhere &= (found >= 0) & (change_channel[order][found] == channel)
         programs = np.where(is_elsewhere, events.first[changes][order][found], programs)
     return programs

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import io
 import re
 import shutil
 import time
+import warnings
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -34,10 +37,20 @@ SLOWLY = 60_000  # milliseconds: machines are shared
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium"),
-    # loops and sockets of the server and of the browser's driver live until the process ends
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_left_open():
+    """Server and client leave loops and sockets to the collector: not to a later test."""
+    yield
+    asyncio.set_event_loop(None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        for _ in range(5):
+            gc.collect()
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +69,7 @@ def address(model, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def browser():
+def browser(address):
     with playwright.sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield chromium

@@ -1,0 +1,89 @@
+"""A small corpus made here, prepared once, and a tiny model."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tokenization.midi import write_midi
+from tokenization.remi import PianoRemi
+from tokenization.score import Score, Tempo, TimeSignature, Track
+from training.prepare import prepare
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TINY_MODEL: dict[str, Any] = {
+    "width": 16,
+    "num_layers": 1,
+    "num_heads": 2,
+    "hidden": 16,
+    "encoding": {"kind": "sine_spe", "num_sines": 2, "num_realizations": 4},
+}
+
+
+def piece(seed: int, bars: int = 12) -> Score:
+    """Notes drawn at random between C3 and C5, a change of metre and two of tempo."""
+    draw = np.random.default_rng(seed)
+    onsets = np.sort(draw.integers(0, bars * 4 * 12, bars * 8)) * 40
+    notes = np.stack(
+        [
+            onsets,
+            draw.integers(1, 13, len(onsets)) * 40,
+            draw.integers(48, 73, len(onsets)),
+            draw.integers(40, 100, len(onsets)),
+        ],
+        1,
+    )
+    return Score(
+        480,
+        (Track(notes),),
+        (Tempo(0, 100), Tempo(3 * 1920, 90), Tempo(5 * 1920 + 960, 120)),
+        (TimeSignature(0, 4, 4), TimeSignature(4 * 1920, 3, 4)),
+    )
+
+
+@pytest.fixture(scope="session")
+def midi_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("midi")
+    (folder / "songs").mkdir()
+    for number in range(8):
+        (folder / "songs" / f"{number}.mid").write_bytes(write_midi(piece(number, 6 + 2 * number)))
+    (folder / "songs" / "broken.mid").write_bytes(b"no MIDI")
+    splits = {"train": ["0", "1", "2", "3", "7", "broken"], "validation": ["4"], "test": ["5", "6"]}
+    (folder / "splits.json").write_text(json.dumps(splits))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data(midi_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("prepared") / "data"
+    prepare(midi_folder, output, PianoRemi(), progress=False)
+    return output
+
+
+@pytest.fixture
+def experiment(data: Path) -> dict[str, Any]:
+    """Plain values of an experiment that takes a moment: six steps."""
+    return {
+        "task": {
+            "kind": "music",
+            "data": str(data),
+            "length": 32,
+            "batch_size": 2,
+            "validation_windows": 4,
+            "model": TINY_MODEL,
+        },
+        "optimizer": {"learning_rate": 1e-2, "warmup_steps": 2},
+        "trainer": {
+            "token_budget": 6 * 64,
+            "device": "cpu",
+            "precision": "32",
+            "validate_every": 4,
+            "checkpoint_every": 3,
+            "log_every": 2,
+        },
+    }

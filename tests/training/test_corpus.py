@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenization.remi import PianoRemi
+from training.corpus import Corpus, Crops, windows
+from training.errors import TrainingError
+
+names = PianoRemi().vocabulary.names
+ids = PianoRemi().vocabulary.ids
+
+
+def crops(data, **changes):
+    settings: dict[str, Any] = {"length": 64, "batch_size": 4, "seed": 1} | changes
+    return Crops(corpus=Corpus.load(data, "train"), tokenizer=PianoRemi(), **settings)
+
+
+@given(seed=st.integers(0, 2**31 - 1), step=st.integers(0, 10**6))
+def test_a_batch_is_a_function_of_seed_and_step(data, seed, step):
+    first, second = crops(data, seed=seed), crops(data, seed=seed)
+    second[step + 1]  # what was drawn before leaves no trace
+    batch = first[step]
+    assert batch.shape == (4, 65)
+    assert np.array_equal(batch, second[step])
+    assert not np.array_equal(batch, first[step + 1])
+
+
+@given(step=st.integers(0, 10**6))
+def test_crops_begin_with_what_is_in_force(data, step):
+    for row in crops(data)[step]:
+        start = [names[token] for token in row[:5]]
+        start = start[1:] if start[0] == "BOS" else start
+        kinds = [name.split("_")[0] for name in start[:4]]
+        assert kinds == ["Bar", "TimeSignature", "Position", "Tempo"]
+        assert start[2] == "Position_0"
+
+
+@given(step=st.integers(0, 10**6))
+def test_crops_are_canonical(data, step):
+    for row in crops(data)[step]:
+        state = PianoRemi().grammar()
+        for token in row[row != 0]:
+            state = state.advance(int(token))
+
+
+def test_one_crop_in_ten_is_a_beginning(data):
+    drawn = crops(data, batch_size=1000)[0]
+    assert 0.07 < (drawn[:, 0] == ids["BOS"]).mean() < 0.13
+
+
+def test_crops_are_filled_and_whole_pieces_end(data):
+    drawn = crops(data, batch_size=500)[0]
+    assert (drawn != 0).mean() > 0.9
+    assert (drawn == ids["EOS"]).any()
+
+
+def test_transpositions_take_all_twelve_steps_and_stay_on_the_keyboard(data):
+    low, high = ids["Pitch_21"], ids["Pitch_108"]
+    source = crops(data, transposition=(0, 0), batch_size=300)
+    moved = crops(data, transposition=(-5, 6), batch_size=300)
+    shifts = set()
+    for before, after in zip(source[3], moved[3], strict=True):
+        places = (before >= low) & (before <= high)
+        assert ((after[places] >= low) & (after[places] <= high)).all()
+        assert np.array_equal(before[~places], after[~places])
+        shifts |= set((after[places] - before[places]).tolist())
+    assert shifts == set(range(-5, 7))
+
+
+def test_a_draw_that_leaves_the_keyboard_is_drawn_again(data):
+    wide = crops(data, transposition=(-60, 60), batch_size=200)[0]
+    pitches = wide[(wide >= ids["Pitch_21"]) & (wide <= ids["Pitch_108"])]
+    assert len(pitches)
+    assert len(set(pitches.tolist())) > 60
+
+
+def test_windows_hold_every_target_once(data):
+    corpus = Corpus.load(data, "test")
+    cut = windows(corpus, 50)
+    wanted = np.concatenate([corpus.piece(index)[1:] for index in range(len(corpus))])
+    assert cut.shape[1] == 51
+    assert np.array_equal(cut[:, 1:][cut[:, 1:] != 0], wanted)
+
+
+def test_what_is_not_prepared_is_refused(data, tmp_path):
+    with pytest.raises(TrainingError, match="relpe-train prepare"):
+        Corpus.load(tmp_path, "train")
+    with pytest.raises(TrainingError, match="no split 'dev'"):
+        Corpus.load(data, "dev")
+    (tmp_path / "data.json").write_text(json.dumps({"format": 99}))
+    with pytest.raises(TrainingError, match="format 99"):
+        Corpus.load(tmp_path, "train")

@@ -1,0 +1,182 @@
+"""The command relpe-train; imports the engine only after the options are read."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training.config import OptimizerConfig, TrainerConfig, describe, read_yaml
+from training.errors import TrainingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code: 0, or 2 when the input cannot be used."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
+    # One sentence for the errors of all packages without importing them: they are ValueErrors
+    # defined in a module of the project called errors or checkpoint.
+    try:
+        return options.call(options)
+    except ValueError as error:
+        if not _is_users(error):
+            raise
+        sys.stderr.write(f"relpe-train: {error}\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(f"relpe-train: {error.filename}: {error.strerror}\n")
+        return 2
+
+
+def _is_users(error: Exception) -> bool:
+    names = {"TrainingError", "MidiError", "TokenizerError", "CheckpointError", "ConfigError"}
+    return any(kind.__name__ in names for kind in type(error).__mro__)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="relpe-train", description="Train and measure models.", allow_abbrev=False
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    prepare = commands.add_parser(
+        "prepare", allow_abbrev=False, help="folder or zip of MIDI files to tokens"
+    )
+    prepare.add_argument("--corpus", type=Path, required=True, help="folder or zip of MIDI files")
+    prepare.add_argument("--output", type=Path, required=True, help="folder to write")
+    prepare.add_argument("--include", help="pattern of the names to take, as a shell writes it")
+    prepare.add_argument("--splits", type=Path, help="JSON of split -> names without suffix")
+    prepare.set_defaults(call=_prepare)
+
+    settings = [*describe(TrainerConfig, "trainer"), *describe(OptimizerConfig, "optimizer")]
+    fit = commands.add_parser(
+        "fit",
+        allow_abbrev=False,
+        help="train a model, or go on with a run",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="what --set can change, beside task.*:\n" + "\n".join(settings),
+    )
+    fit.add_argument("--config", type=Path, required=True, help="YAML file of the experiment")
+    fit.add_argument("--run", type=Path, help="run folder; runs/<name of the config> if not given")
+    fit.add_argument("--data", type=Path, help="prepared corpus, instead of the config's")
+    fit.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="see below")
+    fit.add_argument("--init-from", type=Path, help="run or checkpoint to take the weights from")
+    fit.add_argument(
+        "--resume", action="store_true", help="refuse to start when there is nothing to resume"
+    )
+    fit.add_argument("--fresh", action="store_true", help="start anew over an old run")
+    fit.set_defaults(call=_fit)
+
+    evaluate = commands.add_parser("evaluate", allow_abbrev=False, help="measure a model")
+    evaluate.add_argument("--run", required=True, help="run folder, or checkpoint folder or name")
+    evaluate.add_argument("--data", type=Path, required=True, help="prepared corpus")
+    evaluate.add_argument("--split", default="test", help="split to measure on")
+    evaluate.add_argument("--weights", choices=("best", "last"), default="best", help="of a run")
+    evaluate.add_argument("--length", type=int, default=1024, help="tokens of a window")
+    evaluate.add_argument("--chunk", type=int, default=1024, help="tokens per streaming call")
+    evaluate.add_argument("--reach", type=int, default=4096, help="tokens of a long piece")
+    evaluate.add_argument("--batch-size", type=int, default=8, help="pieces at once")
+    evaluate.add_argument("--threads", type=int, help="threads of torch")
+    evaluate.add_argument("--ngram", type=int, metavar="N", help="measure an n-gram model as well")
+    evaluate.add_argument("--output", type=Path, help="folder to write; else RUN/evaluation")
+    evaluate.set_defaults(call=_evaluate)
+
+    export = commands.add_parser("export", allow_abbrev=False, help="release a run's weights")
+    export.add_argument("--run", type=Path, required=True, help="run folder")
+    export.add_argument("--output", type=Path, required=True, help="folder to write")
+    export.add_argument("--weights", choices=("best", "last"), default="best")
+    export.add_argument("--licence", default="unknown", help="licence of the data")
+    export.set_defaults(call=_export)
+    return parser
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    from tokenization.remi import PianoRemi
+    from training.prepare import prepare
+
+    data = prepare(
+        options.corpus,
+        options.output,
+        PianoRemi(),
+        include=options.include,
+        splits=options.splits,
+    )
+    for name, reason in data["refused"].items():
+        sys.stderr.write(f"refused: {reason if name in reason else f'{name}: {reason}'}\n")
+    if data["unassigned"]:
+        sys.stderr.write(f"in no split, left out: {', '.join(data['unassigned'])}\n")
+    for split, facts in data["splits"].items():
+        line = ", ".join(f"{value:,} {key}" for key, value in facts.items())
+        sys.stdout.write(f"{split}: {line}\n")
+    return 0
+
+
+def _fit(options: argparse.Namespace) -> int:
+    overrides = list(options.set)
+    if options.data is not None:
+        overrides.append(f"task.data={options.data}")
+    mapping = read_yaml(options.config, overrides)
+    folder = options.run or Path("runs") / options.config.stem
+    if options.resume and not (folder / "last.ckpt").exists():
+        raise TrainingError(f"{folder}: found no last.ckpt to resume")
+    if options.resume and options.fresh:
+        raise TrainingError("--resume and --fresh contradict each other")
+    # OpenMP reads this once, when the engine is loaded.
+    policy = (mapping.get("trainer") or {}).get("omp_wait_policy")
+    if policy:
+        os.environ.setdefault("OMP_WAIT_POLICY", str(policy))
+
+    from training.run import build_experiment, fit
+
+    result = fit(
+        build_experiment(mapping), folder, fresh=options.fresh, init_from=options.init_from
+    )
+    value = (
+        "" if result.validation is None else f", validation {result.validation:.4f} nats per token"
+    )
+    sys.stdout.write(f"{folder}: step {result.step}{value}\n")
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    import json
+
+    import torch
+
+    from training.evaluate import EvaluateOptions, evaluate
+
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    results = evaluate(
+        EvaluateOptions(
+            model=options.run,
+            data=options.data,
+            split=options.split,
+            weights=options.weights,
+            length=options.length,
+            chunk=options.chunk,
+            reach=options.reach,
+            batch_size=options.batch_size,
+            ngram=options.ngram,
+            output=options.output,
+        )
+    )
+    sys.stdout.write(json.dumps(results, indent=1) + "\n")
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from training.export import export
+
+    sys.stdout.write(f"{export(options.run, options.output, options.weights, options.licence)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,265 @@
+"""Typed configuration of a run, read from YAML and the command line; imports no engine."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+import textwrap
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import yaml
+
+from training.errors import TrainingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ConfigT = TypeVar("ConfigT")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """The optimizer and its learning rate: warm-up, constant, linear decay."""
+
+    kind: Literal["muon", "adamw"] = "muon"
+    """muon (Jordan et al., 2024) for the blocks' matrices, AdamW for the rest; or adamw alone."""
+    learning_rate: float = 1e-3
+    """Learning rate between warm-up and decay."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """Decay of the running means of gradients and of their squares."""
+    weight_decay: float = 0.1
+    """Decay of weight matrices; biases, norms, embeddings, temperatures, encodings have none."""
+    warmup_steps: int = 200
+    """Steps over which the learning rate rises from 0."""
+    decay_share: float = 0.2
+    """Last part of the budget, over which the learning rate falls to `final_share`."""
+    final_share: float = 0.01
+    """Learning rate at the end, as a share of `learning_rate`."""
+    max_gradient_norm: float = 1.0
+    """Gradients with a greater norm are scaled down to it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerConfig:
+    """How long, where and how a run trains, and what it writes."""
+
+    token_budget: int = 20_000_000
+    """Tokens (batch_size x length per step) after which the run ends with usable weights."""
+    time_budget_minutes: float | None = None
+    """Wall-clock minutes after which the run ends as well, all of its sessions together."""
+    seed: int = 0
+    """Seed of weights, data order and noise."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes a GPU if there is one."""
+    precision: Literal["auto", "32", "bf16"] = "auto"
+    """Of matrix products; auto times them and takes the faster one."""
+    threads: int | None = None
+    """Threads of torch on the CPU; None leaves torch's choice."""
+    omp_wait_policy: Literal["passive", "active"] | None = None
+    """What idle OpenMP threads do; passive is kinder where the machine is shared."""
+    validate_every: int = 500
+    """Steps between validations."""
+    checkpoint_every: int = 200
+    """Steps between checkpoints."""
+    log_every: int = 20
+    """Steps between lines of the logs."""
+    ema_decay: float | None = None
+    """Decay of a running mean of the weights, which is validated and exported; None for none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentConfig:
+    """One experiment: a task with its data and model, an optimizer and a trainer."""
+
+    task: Any
+    """What is learnt from what by which model; its `kind` names the task."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """How weights change."""
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    """How long and where."""
+
+
+def read_yaml(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """Mapping of a YAML file; `extends: other.yaml` takes over what that file holds.
+
+    An override is `section.key=value` with the value in YAML.
+
+    Raises:
+        TrainingError: a file or an override cannot be read.
+    """
+    mapping = _read_extended(path)
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        names = key.strip().split(".")
+        if not equals or not all(names):
+            raise TrainingError(f"--set {override}: expected section.key=value")
+        inner = mapping
+        for name in names[:-1]:
+            inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise TrainingError(f"--set {override}: {name!r} holds a value, not a section")
+        inner[names[-1]] = _parse(text, f"--set {override}")
+    return mapping
+
+
+def _read_extended(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise TrainingError(f"{path}: found no such file, expected a YAML configuration")
+    mapping = _parse(path.read_text(), str(path))
+    if not isinstance(mapping, dict):
+        raise TrainingError(f"{path}: expected a YAML mapping of sections")
+    parent = mapping.pop("extends", None)
+    return _merge(_read_extended(path.parent / parent), mapping) if parent else mapping
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`over` on top of `base`; a section of another `kind` replaces the base's section."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        same_kind = isinstance(value, dict) and value.get("kind") in (None, _kind(old))
+        both = isinstance(old, dict) and isinstance(value, dict) and same_kind
+        merged[key] = _merge(old, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def _kind(section: object) -> object:
+    return section.get("kind") if isinstance(section, dict) else None
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 without its surprise that 1e-3 is a text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d[\d_]*)(\.[\d_]*)?[eE][-+]?\d+$"),
+    list("-+0123456789"),
+)
+
+
+def _parse(text: str, where: str) -> object:
+    try:
+        return yaml.load(text, Loader=_Loader)  # as safe as SafeLoader, which it derives from
+    except yaml.YAMLError as error:
+        raise TrainingError(f"{where}: not YAML: {' '.join(str(error).split())}") from error
+
+
+def build(kind: type[ConfigT], mapping: object, where: str = "config") -> ConfigT:
+    """Instance of a config dataclass from plain values; unions are told apart by `kind`.
+
+    Raises:
+        TrainingError: a key is unknown or missing, or a value is of another type.
+    """
+    if not isinstance(mapping, dict):
+        raise TrainingError(f"{where}: found {mapping!r}, expected a section")
+    hints = typing.get_type_hints(kind)
+    fields = [item.name for item in _fields(kind)]
+    for key in mapping:
+        if key not in fields:
+            raise TrainingError(f"{where}.{key}: unknown, expected one of {', '.join(fields)}")
+    values = {key: _convert(hints[key], value, f"{where}.{key}") for key, value in mapping.items()}
+    try:
+        return kind(**values)
+    except (TypeError, ValueError) as error:
+        raise TrainingError(f"{where}: {error}") from error
+
+
+def _fields(kind: object) -> tuple[dataclasses.Field[object], ...]:
+    return dataclasses.fields(kind)  # type: ignore[arg-type]  # callers know that it is a dataclass
+
+
+def _convert(hint: object, value: object, where: str) -> object:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any or dataclasses.is_dataclass(value):
+        return value
+    if origin in (typing.Union, types.UnionType):
+        return _convert_union(args, value, where)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return build(hint, value, where)
+    if origin is Literal:
+        for choice in args:
+            if choice in (value, str(value)):
+                return choice
+        choices = ", ".join(map(repr, args))
+        raise TrainingError(f"{where}: found {value!r}, expected one of {choices}")
+    if origin is tuple:
+        items = value if isinstance(value, (list, tuple)) else [value]
+        kinds = [args[0]] * len(items) if args[-1] is Ellipsis else list(args)
+        if len(kinds) != len(items):
+            raise TrainingError(f"{where}: found {value!r}, expected {len(kinds)} values")
+        return tuple(_convert(k, item, where) for k, item in zip(kinds, items, strict=True))
+    return _convert_plain(hint, value, where)
+
+
+def _convert_union(args: tuple[object, ...], value: object, where: str) -> object:
+    if value is None and type(None) in args:
+        return None
+    choices = [choice for choice in args if choice is not type(None)]
+    sections = {_default_kind(choice): choice for choice in choices if _is_section(choice)}
+    if sections and isinstance(value, dict):
+        wanted = value.get("kind", next(iter(sections)) if len(sections) == 1 else None)
+        if wanted not in sections:
+            names = ", ".join(map(str, sections))
+            raise TrainingError(f"{where}.kind: found {wanted!r}, expected one of {names}")
+        return _convert(sections[wanted], value, where)
+    for choice in choices[:-1]:
+        try:
+            return _convert(choice, value, where)
+        except TrainingError:  # another choice may fit; the last one says what is wrong
+            continue
+    return _convert(choices[-1], value, where)
+
+
+def _is_section(hint: object) -> bool:
+    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
+
+
+def _default_kind(kind: object) -> object:
+    return {item.name: item.default for item in _fields(kind)}.get("kind", kind)
+
+
+def _convert_plain(hint: object, value: object, where: str) -> object:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if hint is float and is_number:
+        return float(value)  # type: ignore[arg-type]  # it is a number
+    if hint is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    fits = isinstance(hint, type) and isinstance(value, hint)
+    if fits and (hint is bool or not isinstance(value, bool)):
+        return value
+    name = getattr(hint, "__name__", str(hint))
+    raise TrainingError(f"{where}: found {value!r}, expected a value of type {name}")
+
+
+def plain(value: object) -> Any:  # noqa: ANN401 - values of YAML and JSON
+    """Config as plain values for YAML and JSON."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.name: plain(getattr(value, item.name)) for item in _fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def describe(kind: type, prefix: str) -> list[str]:
+    """One line of help per field of a config dataclass: name, default, the docstring below it."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    lines: list[str] = []
+    for item, following in zip(body.body, [*body.body[1:], None], strict=True):
+        if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
+            continue
+        text = ""
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            text = " ".join(str(following.value.value).split())
+        default = f"={ast.unparse(item.value)}" if item.value else ""
+        lines.append(f"  {prefix}.{item.target.id}{default}: {text}")
+    return lines

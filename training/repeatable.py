@@ -1,0 +1,35 @@
+"""Order of data and random numbers as functions of (seed, step): a resumed run repeats itself."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Stream = Literal["data", "noise", "weights"]
+_STREAMS: dict[Stream, int] = {"data": 1, "noise": 2, "weights": 3}
+
+
+def generator(seed: int, step: int, stream: Stream, row: int = 0) -> np.random.Generator:
+    """Generator of the random numbers of one row of one step; streams are independent."""
+    return np.random.default_rng((seed, _STREAMS[stream], step, row))
+
+
+def noise_seed(seed: int, step: int) -> int:
+    """Seed of the positional noise of one step, 0 to 2**31 - 1, shared by all rows and ranks."""
+    return int(generator(seed, step, "noise").integers(2**31))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Sampler of the numbers of the steps from `start` on, without an end."""
+
+    start: int = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.count(self.start)

@@ -1,0 +1,1 @@
+"""Tasks: what is trained on what; they differ here and nowhere else."""
