@@ -213,8 +213,8 @@ function choose(index) {
 }
 
 function bringIntoSight() {
-  const box = player.getBoundingClientRect();
-  if (box.top < 0 || box.top > window.innerHeight * 0.6) {
+  const top = player.getBoundingClientRect().top;
+  if (top < 0 || part("roll").getBoundingClientRect().bottom > window.innerHeight) {
     const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
     player.scrollIntoView({ behavior: still ? "auto" : "smooth", block: "start" });
   }

@@ -106,8 +106,9 @@ def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
 def _tempos(file: MidiFile, events: Events) -> tuple[Tempo, ...]:
     rows, content, end = meta_events(events, TEMPO)
     rows, content = rows[end - content == 3], content[end - content == 3]
-    data = np.frombuffer(file.data, dtype=np.uint8).astype(np.int64)
-    microseconds = data[content] << 16 | data[content + 1] << 8 | data[content + 2]
+    data = np.frombuffer(file.data, dtype=np.uint8)
+    high, middle, low = (data[content + at].astype(np.int64) for at in range(3))
+    microseconds = high << 16 | middle << 8 | low
     rows, microseconds = rows[microseconds > 0], microseconds[microseconds > 0]
     kept = _last_at_each_tick(file, events.tick[rows])
     bpm: list[float] = (60e6 / microseconds[kept]).tolist()

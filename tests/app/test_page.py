@@ -6,6 +6,7 @@ import asyncio
 import io
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_type_hints
 
 import gradio as gr
 import mido
@@ -342,7 +343,8 @@ def test_wav_is_made_of_the_studios_own_sounds_only(calls, studio, tmp_path, mon
     monkeypatch.setattr(sound, "render", lambda _: sound.Audio(noise, 8000, "builtin"))
     flac = compose(calls, None)[-1]["variations"][0]["audio"]
     wav = studio.wav(flac)
-    np.testing.assert_array_equal(*(soundfile.read(path, dtype="int16")[0] for path in (wav, flac)))
+    samples, original = (soundfile.read(path, dtype="int16")[0] for path in (wav, flac))
+    np.testing.assert_array_equal(samples, original)
     outside = tmp_path / "secret.flac"
     outside.write_bytes(Path(flac).read_bytes())
     inside = f"{Path(flac).parent}/../../../secret.flac"
@@ -353,8 +355,10 @@ def test_wav_is_made_of_the_studios_own_sounds_only(calls, studio, tmp_path, mon
 
 def test_the_player_waits_with_the_prompt_in_sight(calls, midi):
     upload, *_ = calls.read(str(midi))
-    assert waiting(upload)["prompt"]["tracks"]
-    assert waiting(None)["timeline"]["end"] == 64
+    frame = waiting(upload)
+    assert frame.get("phase") == "waiting"
+    assert frame.get("prompt", {}).get("tracks")
+    assert waiting(None).get("timeline", {}).get("end") == 64
 
 
 def test_the_written_file_begins_with_the_upload(calls, midi):
@@ -367,4 +371,4 @@ def test_the_written_file_begins_with_the_upload(calls, midi):
 
 def test_gradio_sees_the_request_of_each_callback(calls):
     for call in (calls.begin, calls.compose, calls.stop_job, calls.leave):
-        assert gr.Request in gr.utils.get_type_hints(call).values()
+        assert gr.Request in get_type_hints(call).values()

@@ -315,6 +315,13 @@ def test_a_chunk_that_is_not_there_is_an_error_of_the_caller():
         _continue(midi_file(note(60) + END), chunk=3)
 
 
+@pytest.mark.slow
+def test_there_is_no_room_for_a_track_behind_the_last_possible_one():
+    tracks = [END] * 0xFFFE
+    with pytest.raises(MidiError, match="65536 tracks"):
+        _continue(midi_file(note(60) + END, *tracks), chunk=None)
+
+
 @pytest.mark.parametrize("file", midi_files.bad_files(), ids=lambda file: file.name)
 def test_bad_files_are_continued_or_refused(file):
     try:

@@ -240,6 +240,21 @@ def test_what_is_refused_and_why(data, words):
         read_midi(data)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("track", "words"),
+    [
+        (b"\x01\xff\x51\x03\x07\xa1\x20" * 100_001, "changes of tempo"),
+        (b"\x00\x90\x3c\x40" + b"\x00\xb0\x40\x7f" * 3_900_000, "more than|controller events"),
+        (b"\x00\x90\x3c\x40" + b"\x00\x3c\x00\x00\x3c\x40" * 1_000_001, "1000001 notes"),
+    ],
+)
+def test_millions_of_one_thing_are_refused(track, words):
+    programs = b"".join(b"\x00\xc0" + bytes([i]) + note(60) for i in range(2))
+    with pytest.raises(MidiError, match=words):
+        read_midi(midi_file(programs + track))
+
+
 def test_a_missing_file_is_a_midi_error(tmp_path):
     with pytest.raises(MidiError, match=r"nowhere\.mid: the file cannot be read"):
         read_midi(tmp_path / "nowhere.mid")
