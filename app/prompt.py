@@ -108,10 +108,9 @@ def _facts(score: Score, melodic: list[Track], *, bars: int, dropped: int) -> Pr
         notices.append("drums are not heard")
     if dropped:
         notices.append(f"{dropped} notes beyond the 88 keys are not heard")
-    if len(score.tempos) > 1:
-        notices.append(
-            f"the tempo changes {len(score.tempos) - 1} times; the new music keeps the last one"
-        )
+    if (changes := len(score.tempos) - 1) > 0:
+        times = "once" if changes == 1 else f"{changes} times"
+        notices.append(f"the tempo changes {times}; the new music keeps the last one")
     metre = _usual_metre(score)
     return PromptFacts(
         tracks=len(score.tracks),

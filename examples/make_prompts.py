@@ -60,7 +60,10 @@ def piece(bpm: float, metre: tuple[int, int], right: Line, left: Line, pickup: f
             TimeSignature(0, round(pickup), 4),
             TimeSignature(round(pickup * TICKS), *metre),
         ]
-    tracks = (Track.of(right), Track.of(left))
+    tracks = (
+        Track(Track.of(right).notes, name="Right hand"),
+        Track(Track.of(left).notes, name="Left hand"),
+    )
     return Score(TICKS, tracks, (Tempo(0, bpm),), tuple(signatures))
 
 

@@ -20,12 +20,11 @@ MAY_IMPORT = {
     "training": {"relpe", "tokenization"},
     "app": {"relpe", "tokenization"},
 }
-MIDI_PACKAGES = {"symusic", "miditoolkit", "mido", "muspy", "pretty_midi"}
 # Packages of others; training and app take what their extra declares.
 MAY_USE = {
     # numpy: the mask of a grammar, which rules sampling, is an array of it
     "relpe": {"torch", "safetensors", "jaxtyping", "numpy"},
-    "tokenization": {"numpy", *MIDI_PACKAGES},
+    "tokenization": {"numpy"},
 }
 EXTRAS = {"relpe": [], "tokenization": [], "training": ["train"], "app": ["app"]}
 FILES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
@@ -85,16 +84,6 @@ def objections(package: str, path: Path) -> list[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_imports_follow_the_table(path):
     assert objections(path.relative_to(ROOT).parts[0], path) == []
-
-
-def test_only_one_module_knows_the_midi_packages():
-    knows = {
-        path.relative_to(ROOT).as_posix()
-        for path in FILES
-        for _, name in imports(path)
-        if path.is_relative_to(ROOT / "tokenization") and name.partition(".")[0] in MIDI_PACKAGES
-    }
-    assert knows <= {"tokenization/midi.py"}
 
 
 def test_the_table_of_this_test_is_that_of_architecture():

@@ -42,10 +42,24 @@ class Note(NamedTuple):
 
 
 def _table(rows: object, columns: int) -> NDArray[np.int64]:
-    """Read-only (n, columns) int64 table of `rows`."""
+    """Read-only (n, columns) int64 table of `rows`; one that is such a table already is kept."""
+    if isinstance(rows, np.ndarray) and not rows.flags.writeable and rows.base is None:
+        table = np.asarray(rows, dtype=np.int64)
+        if table.ndim == 2 and table.shape[1] == columns:
+            return table
     table = np.array(rows, dtype=np.int64).reshape(-1, columns)
     table.setflags(write=False)
     return table
+
+
+def _sorted(notes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Notes by onset, pitch, duration and velocity: most are in this order already."""
+    later = np.diff(notes[:, 0])
+    higher = np.diff(notes[:, 2])
+    if bool(((later > 0) | ((later == 0) & (higher > 0))).all()):
+        return notes
+    order = np.lexsort((notes[:, 3], notes[:, 1], notes[:, 2], notes[:, 0]))
+    return _table(notes[order], 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +83,7 @@ class Track:
     bends: NDArray[np.int64] = field(default_factory=lambda: _table([], 2))
 
     def __post_init__(self) -> None:
-        notes = _table(self.notes, 4)
-        order = np.lexsort((notes[:, 3], notes[:, 1], notes[:, 2], notes[:, 0]))
-        object.__setattr__(self, "notes", _table(notes[order], 4))
+        object.__setattr__(self, "notes", _sorted(_table(self.notes, 4)))
         object.__setattr__(self, "controls", _table(self.controls, 3))
         object.__setattr__(self, "bends", _table(self.bends, 2))
 

@@ -174,7 +174,7 @@ def test_what_the_model_does_not_hear_is_said() -> None:
     )
     prompt = read_prompt(write_midi(Score(480, tracks, (Tempo(0, 100.0), Tempo(960, 90.0)))))
     notices = "; ".join(prompt.facts.notices)
-    for part in ("2 tracks", "drums", "tempo changes 1"):
+    for part in ("2 tracks", "drums", "tempo changes once"):
         assert part in notices
     assert prompt.facts.tracks == 3
     assert prompt.facts.notes == 4
