@@ -47,6 +47,10 @@ def causal_linear_attention(
     division by zero.
     """
     dtype = state.kv.dtype
+    if q.shape[1] == 1 and not torch.is_grad_enabled():
+        scale = None if log_scale is None else log_scale[:, 0].to(dtype)
+        values, state = _step(q[:, 0].to(dtype), k[:, 0].to(dtype), v[:, 0].to(dtype), state, scale)
+        return values[:, None].to(v.dtype), state
     flat_q, flat_k, flat_v = (x.transpose(1, 2).flatten(0, 1).to(dtype) for x in (q, k, v))
     scale = None if log_scale is None else log_scale.transpose(1, 2).flatten(0, 1).to(dtype)
     numerator, denominator, kv, k_sum, last = _CausalSums.apply(
@@ -64,6 +68,26 @@ def causal_linear_attention(
         kv.unflatten(0, (rows, -1)), k_sum.unflatten(0, (rows, -1)), last.unflatten(0, (rows, -1))
     )
     return values.unflatten(0, (rows, -1)).transpose(1, 2).to(v.dtype), new_state
+
+
+def _step(
+    q: Tensor, k: Tensor, v: Tensor, state: LinearState, log_scale: Tensor | None
+) -> tuple[Tensor, LinearState]:
+    """The same for one position, features (b, h, f) and values (b, h, e): the recurrence itself."""
+    kv, k_sum, past = state
+    if log_scale is None:
+        running = torch.zeros_like(past)
+    else:
+        running = torch.maximum(past, log_scale)
+        decay = torch.exp(past - running)[..., None]
+        k = k * torch.exp(log_scale - running)[..., None]
+        kv, k_sum = kv * decay[..., None], k_sum * decay
+    kv = torch.addcmul(kv, k[..., None], v[..., None, :])
+    k_sum = k_sum + k
+    numerator = (q[..., None, :] @ kv)[..., 0, :]
+    denominator = (q * k_sum).sum(-1, keepdim=True)
+    values = numerator / torch.where(denominator == 0, 1.0, denominator)
+    return values, LinearState(kv, k_sum, running)
 
 
 class _Chunk(NamedTuple):

@@ -154,3 +154,11 @@ def test_random_features_estimate_the_softmax_kernel() -> None:
     stacked = torch.stack(estimates)
     error = stacked.std(0) / len(estimates) ** 0.5
     assert ((stacked.mean(0) - exact).abs() <= 5 * error).all()
+
+
+@pytest.mark.parametrize("kind", MAPS)
+def test_the_recurrent_step_equals_the_chunked_operation(kind: str) -> None:
+    q, k, v, projection = inputs(20, kind, size=3.0)
+    with torch.no_grad():
+        steps = run(kind, q, k, v, projection, [1] * 20)
+    torch.testing.assert_close(steps, run(kind, q, k, v, projection, [20]), rtol=1e-9, atol=1e-10)
