@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import platform
-import resource
 import statistics
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -56,13 +56,19 @@ def case(method: str, length: int, *, train: bool) -> Callable[[], torch.Tensor]
     return run
 
 
+def peak_megabytes() -> float:
+    """Peak resident size of this process (Linux; getrusage would report the parent's)."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
 def _peak(method: str, length: int, train: bool, queue: multiprocessing.Queue) -> None:
     torch.set_num_threads(1)
     run = case(method, 256, train=train)
     run()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_megabytes()
     case(method, length, train=train)()
-    queue.put((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    queue.put(peak_megabytes() - before)
 
 
 def peak(method: str, length: int, *, train: bool) -> float:

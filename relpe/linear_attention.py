@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 CHUNK = 64
@@ -18,9 +19,10 @@ CHUNK = 64
 class LinearState(NamedTuple):
     """Sums over past keys: all that linear attention remembers. float32 or wider."""
 
-    kv: Tensor  # (b, h, f, e)
-    k_sum: Tensor  # (b, h, f)
-    log_scale: Tensor  # (b, h): logarithm of the factor taken out of both sums
+    kv: Float[Tensor, "b h f e"]
+    k_sum: Float[Tensor, "b h f"]
+    log_scale: Float[Tensor, "b h"]
+    """Logarithm of the factor taken out of both sums."""
 
     @classmethod
     def empty(
@@ -36,8 +38,12 @@ class LinearState(NamedTuple):
 
 
 def causal_linear_attention(
-    q: Tensor, k: Tensor, v: Tensor, state: LinearState, log_scale: Tensor | None = None
-) -> tuple[Tensor, LinearState]:
+    q: Float[Tensor, "b l h f"],
+    k: Float[Tensor, "b l h f"],
+    v: Float[Tensor, "b l h e"],
+    state: LinearState,
+    log_scale: Float[Tensor, "b l h"] | None = None,
+) -> tuple[Float[Tensor, "b l h e"], LinearState]:
     """Weighted means of the values up to each position (Katharopoulos et al., 2020, section 3.3).
 
     q and k are features (b, l, h, f), v values (b, l, h, e); `log_scale` (b, l, h), where given, is

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
@@ -14,8 +15,11 @@ if TYPE_CHECKING:
 
 
 def causal_linear_attention(
-    q: Tensor, k: Tensor, v: Tensor, log_scale: Tensor | None = None
-) -> Tensor:
+    q: Float[Tensor, "b l h f"],
+    k: Float[Tensor, "b l h f"],
+    v: Float[Tensor, "b l h e"],
+    log_scale: Float[Tensor, "b l h"] | None = None,
+) -> Float[Tensor, "b l h e"]:
     """All weights at once: (b, l, h, e) of features (b, l, h, f) and values (b, l, h, e)."""
     scores = torch.einsum("blhf,bshf->bhls", q, k)
     if log_scale is not None:
@@ -27,7 +31,9 @@ def causal_linear_attention(
     return torch.einsum("bhls,bshe->blhe", scores / scores.sum(-1, keepdim=True), v)
 
 
-def softmax_attention(logits: Tensor, v: Tensor) -> Tensor:
+def softmax_attention(
+    logits: Float[Tensor, "b h l l"], v: Float[Tensor, "b l h e"]
+) -> Float[Tensor, "b l h e"]:
     """Causal softmax attention of explicit logits (b, h, l, s) and values (b, s, h, e)."""
     future = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).triu(1)
     return torch.einsum("bhls,bshe->blhe", logits.masked_fill(future, -torch.inf).softmax(-1), v)

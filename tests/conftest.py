@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from hypothesis import settings
+from jaxtyping import install_import_hook
 
 settings.register_profile(
     "default", deadline=None, derandomize=True, max_examples=40, print_blob=True
 )
 settings.load_profile("default")
 torch.set_num_threads(1)
+# shapes in signatures hold, in every call that a test makes
+install_import_hook(["relpe.linear_attention", "relpe.reference"], "beartype.beartype")
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from torch.nn import functional
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-BLOCK = 128
+BLOCK = 256
 """Positions of one block: sines are evaluated for one block, and the noise is turned by a block's
 first phase."""
 SHARED_CODE_BYTES = 256 * 2**20
