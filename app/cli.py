@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import math
+import os
 import re
 import sys
 from dataclasses import MISSING, fields
@@ -31,6 +32,8 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code: 0, or 2 where the input cannot be used."""
+    # idle threads that spin take the time of those that work, where the machine is shared
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     try:
@@ -164,8 +167,11 @@ def _check(options: argparse.Namespace) -> None:
         if path.is_dir():
             raise CommandError(f"{path} is a folder, expected the name of a file")
     prompt = getattr(options, "prompt", None)
-    if prompt is not None and output is not None and output.resolve() == prompt.resolve():
-        raise CommandError(f"--output {output} is the prompt itself; choose another name")
+    count = max(getattr(options, "variations", 1), 1)
+    for row in range(min(count, 64)):
+        path = output and _numbered(output, row, count)
+        if prompt is not None and path is not None and path.resolve() == prompt.resolve():
+            raise CommandError(f"--output {output} would overwrite the prompt; choose another name")
 
 
 def _music_options(options: argparse.Namespace) -> MusicOptions:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from app.prompt import Prompt, PromptFacts, read_prompt
-from relpe.checkpoint import find_checkpoint, load_model
+from relpe.checkpoint import CheckpointError, find_checkpoint, load_model
 from relpe.sampling import SamplingOptions, prefill, sample
 from tokenization.midi import read_midi, write_midi
 from tokenization.midi_append import append_to_midi
@@ -59,7 +59,7 @@ class MusicOptions:
             ("bars", 1, 4096),
             ("prompt_bars", 1, None),
             ("seed", 0, LARGEST_SEED),
-            ("temperature", 0, 10),
+            ("temperature", 0.01, 10),
             ("top_p", 0, 1),
             ("variations", 1, 64),
         ):
@@ -166,6 +166,10 @@ def load_music_model(name_or_folder: str | Path = "piano", device: str = "auto")
     folder = find_checkpoint(name_or_folder)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise CheckpointError(
+            "found no CUDA device, expected one for --device cuda; use auto or cpu"
+        )
     decoder = load_model(folder, device)
     return MusicModel(folder.name, decoder, load_tokenizer(folder), torch.device(device))
 
@@ -184,14 +188,17 @@ def continue_prompt(
     context = model.tokenizer.crop(ids, bars - heard_bars)
     rules = model.tokenizer.grammar(tempo="never", time_signature=False, end=False).resume(context)
     rules = rules.advance(BAR)
+    rules = rules.hold(_still_sounding(prompt, rules.bar_start))
     context = np.append(context, BAR)
     prefix = [BAR, TIME_SIGNATURE + rules.bar_length // BAR_UNIT - 1]
 
     rows = _Rows(model, prefix, prompt.joint_ticks, rules, options)
     yield from rows.write(context, stop)
-    end = prompt.joint_ticks + rules.bar_length * max(rows.bars_done, 1)
+    start = rules.bar_start
     pieces = []
     for row in range(options.variations):
+        grammar = rows.rules[row].grammar
+        end = prompt.joint_ticks + grammar.bar_start + grammar.bar_length - start
         new = _shared_among_hands(rows.score(row, end), prompt.score, prompt.joint_ticks)
         midi = append_to_midi(prompt.data, new, prompt.joint_ticks)
         pieces.append(rows.piece(row, midi, new, _alone(new, prompt)))
@@ -274,7 +281,7 @@ class _Rows:
         model, options = self.model, self.options
         tokens = torch.from_numpy(np.asarray(context, np.int64))[None].to(model.device)
         state: DecoderState = model.decoder.init_state(1)
-        state = prefill(model.decoder, state, tokens[:, :-1]).repeat(options.variations)
+        state = prefill(model.decoder, state, tokens[:, :-1], stop=stop).repeat(options.variations)
         assert options.seed is not None
         generators = [
             torch.Generator().manual_seed(options.seed + row) for row in range(options.variations)
@@ -345,6 +352,27 @@ class _Rows:
         return Result(tuple(pieces), self.seconds, self.tokens, self.bars_done, prompt_notes)
 
 
+def _still_sounding(prompt: Prompt, joint: int) -> list[tuple[int, int]]:
+    """Pitches of the upload that sound beyond the joint, and the steps where they end.
+
+    `joint` is where it lies for the grammar, which counts from the first bar that is heard. The
+    ends are those of the file: tokens round them, and MIDI would end a note that is struck again
+    before with the end of the first.
+    """
+    resolution = prompt.score.ticks_per_beat
+    sounding = []
+    for track in prompt.score.tracks:
+        if track.is_drum:
+            continue
+        starts, ends = track.notes[:, 0], track.notes[:, 0] + track.notes[:, 1]
+        over = (starts * STEPS_PER_BEAT < prompt.joint_ticks * resolution) & (
+            ends * STEPS_PER_BEAT > prompt.joint_ticks * resolution
+        )
+        late = -(-ends[over] * STEPS_PER_BEAT // resolution) - prompt.joint_ticks + joint
+        sounding += zip(track.notes[over, 2].tolist(), late.tolist(), strict=True)
+    return sounding
+
+
 def _shared_among_hands(new: Score, upload: Score, joint: int) -> Score:
     """New notes in the tracks that they continue: the pianos of the upload, by how high these lie.
 
@@ -352,11 +380,15 @@ def _shared_among_hands(new: Score, upload: Score, joint: int) -> Score:
     track.
     """
     before = joint * upload.ticks_per_beat // STEPS_PER_BEAT
-    tracks = [t for t in upload.tracks if not t.is_drum and (t.notes[:, 0] < before).any()]
+    tracks = [t for t in upload.tracks if not t.is_drum and len(_before(t, before))]
     pianos = [track for track in tracks if track.program < 8]
-    chosen = pianos[:2] if len(pianos) == 2 else [max(pianos or tracks, key=len)]
+    chosen = (
+        pianos[:2]
+        if len(pianos) == 2
+        else [max(pianos or tracks, key=lambda track: len(_before(track, before)))]
+    )
     notes = new.tracks[0].notes
-    heights = np.array([np.median(track.notes[-200:, 2]) for track in chosen])
+    heights = np.array([np.median(_before(track, before)[-200:, 2]) for track in chosen])
     nearest = np.abs(notes[:, 2, None] - heights).argmin(1)
     return new.with_tracks(
         replace(track, notes=notes[nearest == index], controls=[], bends=[])
@@ -364,9 +396,15 @@ def _shared_among_hands(new: Score, upload: Score, joint: int) -> Score:
     )
 
 
+def _before(track: Track, end_ticks: int) -> NDArray[np.int64]:
+    """Notes that begin before a time."""
+    return track.notes[track.notes[:, 0] < end_ticks]
+
+
 def _alone(new: Score, prompt: Prompt) -> bytes:
     """The new music as a file of its own, in the prompt's tempo and metre."""
-    tempo = [t.bpm for t in prompt.heard.tempos if t.tick <= prompt.joint_ticks] or [120.0]
+    joint = prompt.joint_ticks * prompt.score.ticks_per_beat // STEPS_PER_BEAT
+    tempo = [t.bpm for t in prompt.score.tempos if t.tick <= joint] or [120.0]
     metres = [t for t in prompt.heard.time_signatures if t.tick <= prompt.joint_ticks]
     metre = metres[-1] if metres else TimeSignature(0, 4, 4)
     shift = np.array([prompt.joint_ticks, 0, 0, 0])

@@ -189,7 +189,14 @@ def launch(
         if output_folder is None:
             output_folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="relpe-")))
         page = build_page(model, output_folder, max_upload_bytes=max_upload_bytes)
-        open_page(page, output_folder, host=host, port=port, open_browser=open_browser)
+        open_page(
+            page,
+            output_folder,
+            host=host,
+            port=port,
+            max_upload_bytes=max_upload_bytes,
+            open_browser=open_browser,
+        )
 
 
 def open_page(

@@ -66,14 +66,18 @@ class LinearOperation:
         self.in_features = in_features
 
     def init_state(
-        self, shape: tuple[int, int, int], generator: torch.Generator, device: torch.device
+        self, shape: tuple[int, int, int], generator: torch.Generator, weight: Tensor
     ) -> LinearAttentionState:
-        """Empty sums for shape (b, h, e), and random features drawn from `generator`."""
+        """Empty sums for shape (b, h, e), and random features drawn from `generator`.
+
+        On the device of `weight`, in its dtype or float32, whichever is wider.
+        """
         b, h, e = shape
+        device, dtype = weight.device, torch.promote_types(torch.float32, weight.dtype)
         projection = self.feature_map.draw(self.in_features, generator)
         features = self.feature_map.num_features(self.in_features)
         return LinearAttentionState(
-            LinearState.empty((b, h, features, e), device=device, dtype=torch.float32),
+            LinearState.empty((b, h, features, e), device=device, dtype=dtype),
             None if projection is None else projection.to(device),
         )
 
@@ -100,11 +104,11 @@ class SoftmaxOperation:
         self,
         shape: tuple[int, int, int],
         generator: torch.Generator,
-        device: torch.device,
+        weight: Tensor,
     ) -> SoftmaxAttentionState:
         """No keys yet, for shape (b, h, e)."""
         b, h, e = shape
-        empty = torch.zeros(b, 0, h, e, device=device)
+        empty = torch.zeros(b, 0, h, e, device=weight.device, dtype=weight.dtype)
         return SoftmaxAttentionState(empty, empty)
 
     def __call__(
@@ -179,7 +183,7 @@ class SelfAttention(nn.Module):
         taps = 1 if self.convolution is None else self.convolution.shape[1]
         recent = torch.zeros(batch_size, taps - 1, width, device=device, dtype=weight.dtype)
         shape = (batch_size, self.num_heads, width // self.num_heads)
-        return ConvolvedState(recent, self.operation.init_state(shape, generator, device))
+        return ConvolvedState(recent, self.operation.init_state(shape, generator, weight))
 
     def forward(
         self,

@@ -98,6 +98,8 @@ def find_checkpoint(name_or_folder: str | Path) -> Path:
     """Folder of a released model by name, or of any model by path."""
     places = (Path(__file__).parents[1] / "checkpoints", Path(__file__).parent / "_checkpoints")
     folders = [Path(name_or_folder), *(place / name_or_folder for place in places)]
+    if len(Path(name_or_folder).parts) == 1:  # a name: a folder here must not stand in its way
+        folders = [*folders[1:], folders[0]]
     for folder in folders:
         if (folder / "model.json").is_file():
             return folder

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -46,10 +46,21 @@ class SamplingOptions:
     """Draws from the likeliest tokens that hold this share of probability; 1 draws from all."""
 
 
-def prefill(model: Decoder, state: DecoderState, tokens: Tensor, position: int = 0) -> DecoderState:
-    """State after reading `tokens` (b, l), the first at `position`, in constant memory."""
+def prefill(
+    model: Decoder,
+    state: DecoderState,
+    tokens: Tensor,
+    position: int = 0,
+    stop: Callable[[], bool] | None = None,
+) -> DecoderState:
+    """State after reading `tokens` (b, l), the first at `position`, in constant memory.
+
+    Where `stop` gives True between two chunks, the rest is not read.
+    """
     with torch.inference_mode():
         for start in range(0, tokens.shape[1], PREFILL_CHUNK):
+            if stop is not None and stop():
+                break
             piece = tokens[:, start : start + PREFILL_CHUNK]
             place = position + start + torch.arange(piece.shape[1], device=tokens.device)
             _, state = model(piece, place[None, :, None], state)

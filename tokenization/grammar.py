@@ -14,6 +14,7 @@ from tokenization.vocabulary import (
     DURATION,
     DURATIONS,
     EOS,
+    MIN_PITCH,
     NUM_PITCHES,
     PAD,
     PIANO_VOCABULARY,
@@ -26,7 +27,7 @@ from tokenization.vocabulary import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -176,6 +177,14 @@ class PianoGrammar(NamedTuple):
                 pitch=-1,
             )
         return self._replace(after=After.BOS if token == BOS else After.EOS)
+
+    def hold(self, notes: Iterable[tuple[int, int]]) -> PianoGrammar:
+        """The same with more notes sounding: MIDI pitches, and the steps where they end."""
+        held = tuple((p - MIN_PITCH, end) for p, end in notes if 0 <= p - MIN_PITCH < NUM_PITCHES)
+        until = max((end for _, end in held), default=0)
+        return self._replace(
+            sounding=(*self.sounding, *held), sounds_until=max(self.sounds_until, until)
+        )
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> PianoGrammar:
         """State after a prompt, whatever the rules: they hold for what follows.

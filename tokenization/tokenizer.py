@@ -10,7 +10,7 @@ from tokenization.errors import TokenizerError
 from tokenization.remi import FILE_NAME, FORMAT_VERSION, PianoRemiConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -57,6 +57,10 @@ class Grammar(Protocol):
 
     def advance(self, token: int) -> Grammar:
         """State after one more token. Raises ValueError for a token that is not allowed."""
+        ...
+
+    def hold(self, notes: Iterable[tuple[int, int]]) -> Grammar:
+        """The same with more notes sounding: MIDI pitches, and the steps where they end."""
         ...
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> Grammar:

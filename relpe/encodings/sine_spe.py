@@ -125,7 +125,7 @@ class SineSPE(nn.Module):
         beyond = torch.arange(1, -length % block + 1, device=place.device)
         blocks = torch.cat([place, place[-1:] + beyond]).view(-1, block)
         offsets = blocks - blocks[:, :1]
-        if bool((offsets == offsets[:1]).all()):
+        if len(blocks) > 1 and bool((offsets == offsets[:1]).all()):
             offsets = offsets[:1]
 
         waves = torch.cat(self._turn(offsets), -1).to(self.frequencies.dtype)
@@ -199,7 +199,8 @@ def _project(x: Tensor, waves: Tensor, noise: Tensor, codes: Tensor | None) -> T
     """Sum over features of x (b, l, h, d) times its codes: (b, l, h, r)."""
     if codes is not None:
         return torch.einsum("blhd,lhdr->blhr", x, codes)
-    return _FusedProjection.apply(x, waves, noise)
+    # autocast may have made x narrower than the noise
+    return _FusedProjection.apply(x.to(noise.dtype), waves, noise)
 
 
 class _FusedProjection(torch.autograd.Function):

@@ -144,6 +144,11 @@ def test_the_prompt_is_not_overwritten(folder: Path, capsys: pytest.CaptureFixtu
     before = (folder / "prompt.mid").read_bytes()
     assert relpe(folder, "continue", "--output", str(folder / "prompt.mid")) == 2
     assert "choose another name" in capsys.readouterr().err
+    (folder / "prompt.mid").rename(folder / "prompt.1.mid")
+    (folder / "prompt.mid").write_bytes(before)
+    output = ["--output", str(folder / "prompt.mid"), "--variations", "2"]
+    assert main(["continue", str(folder / "prompt.1.mid"), *output]) == 2
+    assert (folder / "prompt.1.mid").read_bytes() == before
     assert (folder / "prompt.mid").read_bytes() == before
 
 

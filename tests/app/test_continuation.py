@@ -112,6 +112,36 @@ def test_stop_keeps_what_is_there(small_model: MusicModel, prompt_bytes: bytes) 
     assert read_midi(result.pieces[0].midi).num_notes >= two_hands().num_notes
 
 
+def test_stop_keeps_all_that_was_shown(small_model: MusicModel, prompt_bytes: bytes) -> None:
+    calls = iter(range(1000))
+    steps = continue_prompt(
+        small_model,
+        read_prompt(prompt_bytes),
+        MusicOptions(bars=50, seed=1, variations=3),
+        lambda: next(calls) > 150,
+    )
+    progress, result = finish(steps)
+    shown = [score.num_notes for score in progress[-1].scores]
+    assert [piece.notes for piece in result.pieces] == shown
+    assert min(shown) > 5
+
+
+def test_a_note_that_rings_into_the_new_music_is_not_struck_before_its_end(
+    small_model: MusicModel,
+) -> None:
+    upload = two_hands()
+    ringing = [(3 * 1920 + 960, 960 + 200, pitch, 80) for pitch in range(40, 90)]
+    data = write_midi(Score(480, (Track.of(ringing),), upload.tempos, upload.time_signatures))
+    prompt = read_prompt(data)
+    assert prompt.joint_ticks == 4 * 48
+    for seed in range(4):
+        options = MusicOptions(bars=1, seed=seed)
+        (piece,) = finish(continue_prompt(small_model, prompt, options))[1].pieces
+        struck = piece.new.tracks[0].notes
+        early = struck[(struck[:, 0] < 4 * 48 + 5) & (struck[:, 2] >= 40) & (struck[:, 2] < 90)]
+        assert not len(early)
+
+
 def test_progress_grows_to_the_result(
     small_model: MusicModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

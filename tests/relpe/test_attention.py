@@ -22,7 +22,7 @@ def test_softmax_attention_is_exact() -> None:
     q, k, v = (golden(f"attn_{name}") for name in "qkv")
     operation = SoftmaxAttentionConfig().build(in_features=q.shape[-1])
     shape = (q.shape[0], q.shape[2], v.shape[-1])
-    state = operation.init_state(shape, torch.Generator(), torch.device("cpu"))
+    state = operation.init_state(shape, torch.Generator(), v)
     state = type(state)(torch.zeros(*q.shape[:1], 0, *q.shape[2:]), state.values)
     out, _ = operation(q, k, v, state)
     torch.testing.assert_close(out, golden("attn_causal_exact_softmax"), rtol=1e-9, atol=1e-9)

@@ -136,3 +136,26 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
         assert weights.grad is not None, parameter
         assert weights.grad.isfinite().all(), parameter
         assert weights.grad.abs().max() > 0, parameter
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("fused", [True, False])
+def test_bfloat16_autocast_trains(name: str, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relpe.encodings.sine_spe.SHARED_CODE_BYTES", 0 if fused else 2**30)
+    model, tokens = decoder(name), tokens_of(20)
+    positions = torch.arange(20)[None, :, None]
+    exact, _ = model(tokens, positions, model.init_state(2))
+    with torch.autocast("cpu", torch.bfloat16):
+        out, state = model(tokens, positions, model.init_state(2))
+    out.float().logsumexp(-1).sum().backward()
+    torch.testing.assert_close(out.float(), exact, rtol=0.1, atol=0.05)
+    if hasattr(state.layers[0].operation, "sums"):
+        assert state.layers[0].operation.sums.kv.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_float64_is_float64_throughout(name: str) -> None:
+    model, tokens = decoder(name).double(), tokens_of(150)
+    torch.testing.assert_close(
+        run(model, tokens, [1] * 5 + [80, 65]), run(model, tokens, [150]), rtol=1e-9, atol=1e-10
+    )
