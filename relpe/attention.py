@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -38,10 +39,19 @@ class LinearAttentionConfig:
     kind: Literal["linear"] = "linear"
     feature_map: FeatureMapConfig = field(default_factory=ReluConfig)
     """Turns queries and keys into non-negative features."""
+    half_lives: tuple[float, float] | None = None
+    """Of the first and of the last head, in positions, geometric between them: a key weighs half as
+    much after that many positions (Sun et al., 2023, section 2.1). None: keys never fade."""
 
     def build(self, *, in_features: int) -> LinearOperation:
-        """The operation on encoded queries and keys of in_features per head."""
-        return LinearOperation(self.feature_map.build(), in_features)
+        """The operation on encoded queries and keys of in_features per head.
+
+        Raises:
+            ValueError: a half-life that is not positive.
+        """
+        if self.half_lives is not None and min(self.half_lives) <= 0:
+            raise ValueError(f"half_lives {self.half_lives}: expected two positive numbers")
+        return LinearOperation(self.feature_map.build(), in_features, self.half_lives)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +71,12 @@ AttentionConfig = LinearAttentionConfig | SoftmaxAttentionConfig
 class LinearOperation:
     """Causal linear attention with its feature map."""
 
-    def __init__(self, feature_map: FeatureMap, in_features: int) -> None:
+    def __init__(
+        self, feature_map: FeatureMap, in_features: int, half_lives: tuple[float, float] | None
+    ) -> None:
         self.feature_map = feature_map
         self.in_features = in_features
+        self.half_lives = half_lives
 
     def init_state(
         self, shape: tuple[int, int, int], generator: torch.Generator, weight: Tensor
@@ -91,10 +104,29 @@ class LinearOperation:
             )
             q, k = q.to(state.sums.kv.dtype), k.to(state.sums.kv.dtype)
             queries, keys = self.feature_map(q, projection), self.feature_map(k, projection)
+            log_scale, faded = keys.log_scale, None
+            if self.half_lives is not None:
+                ramp, faded = self._fading(*k.shape[1:3], like=k)
+                log_scale = ramp[None] if log_scale is None else log_scale + ramp
             out, sums = causal_linear_attention(
-                queries.values, keys.values, v, state.sums, keys.log_scale
+                queries.values, keys.values, v, state.sums, log_scale
             )
+            if faded is not None:
+                sums = sums._replace(log_scale=sums.log_scale - faded)
         return out, state._replace(sums=sums)
+
+    def _fading(self, length: int, heads: int, *, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Logarithms (length, h) by which later keys outweigh those before the call, and the last.
+
+        Keys that grow exponentially are keys that fade, since only ratios count. Places are counted
+        from the call's start, so that they are as exact after 10^6 positions as after 10.
+        """
+        assert self.half_lives is not None
+        first, last = (math.log(x) for x in self.half_lives)
+        lives = torch.linspace(first, last, heads, device=like.device, dtype=torch.float64).exp()
+        places = torch.arange(1, length + 1, device=like.device, dtype=torch.float64)
+        ramp = (places[:, None] * (math.log(2) / lives)).to(like.dtype)
+        return ramp, ramp[-1]
 
 
 class SoftmaxOperation:

@@ -42,12 +42,13 @@ def causal_linear_attention(
     k: Float[Tensor, "b l h f"],
     v: Float[Tensor, "b l h e"],
     state: LinearState,
-    log_scale: Float[Tensor, "b l h"] | None = None,
+    log_scale: Float[Tensor, "b_or_1 l h"] | None = None,
 ) -> tuple[Float[Tensor, "b l h e"], LinearState]:
     """Weighted means of the values up to each position (Katharopoulos et al., 2020, section 3.3).
 
     q and k are features (b, l, h, f), v values (b, l, h, e); `log_scale` (b, l, h), where given, is
-    the logarithm of a factor that belongs to each key's features. Returns (b, l, h, e) and the
+    the logarithm of a factor that belongs to each key's features; (1, l, h) if all rows share it,
+    which is faster. Returns (b, l, h, e) and the
     state after the last position. Cost is linear in l. Sums are kept in the state's dtype whatever
     the inputs, since they grow with l. A query whose features meet no key gives zero, not a
     division by zero.
@@ -99,37 +100,48 @@ def _step(
 class _Chunk(NamedTuple):
     """Where a chunk lies, and the causal weights of its keys and of the sums.
 
-    Weights are exp(key's scale - running maximum at the query): 1 where there are no scales.
+    Weights are exp(key's scale - running maximum at the query): 1 where there are no scales. `n`
+    rows times heads, `s` of them where only so many differ.
     """
 
     span: slice
-    within: Tensor  # key j as query i sees it; 0 for j > i
-    before: Tensor | None  # the sums as query i sees them
-    after: Tensor | None  # key j in the new sums
-    decay: Tensor | None  # the old sums in the new sums
+    within: Tensor  # (s, c, c): key j as query i sees it; 0 for j > i
+    before: Tensor | None  # (n, c): the sums as query i sees them
+    after: Tensor | None  # (n, c): key j in the new sums
+    decay: Tensor | None  # (n,): the old sums in the new sums
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        """Scores (n, c, c) times the weights, in place."""
+        scores.unflatten(0, (-1, self.within.shape[0])).mul_(self.within)
+        return scores
 
 
 def _chunks(
     length: int, like: Tensor, scale: Tensor | None, start: Tensor
 ) -> tuple[list[_Chunk], Tensor]:
-    """All chunks and the running maximum after them. The maximum never looks at later keys."""
+    """All chunks and the running maximum after them. The maximum never looks at later keys.
+
+    `scale` is (n, l), or (s, l) where rows share it, and `start` (n,); rows that share scales then
+    share the maximum, which may be any common factor.
+    """
     triangle = torch.ones(CHUNK, CHUNK, dtype=like.dtype, device=like.device).tril()
     chunks = []
     for first in range(0, length, CHUNK):
         span = slice(first, min(first + CHUNK, length))
         size = span.stop - first
-        mask = triangle[:size, :size]
+        mask = triangle[None, :size, :size]
         if scale is None:
             chunks.append(_Chunk(span, mask, None, None, None))
             continue
-        keys = scale[:, span]
-        running = torch.maximum(keys.cummax(1).values, start[:, None])
-        end = running[:, -1]
+        keys, copies = scale[:, span], len(start) // len(scale)
+        greatest = start.unflatten(0, (copies, -1)).amax(0)
+        running = torch.maximum(keys.cummax(1).values, greatest[:, None])
+        end = running[:, -1:]
         within = torch.exp((keys[:, None] - running[..., None]).clamp(max=0)) * mask
-        before = torch.exp(start[:, None] - running)
-        chunks.append(
-            _Chunk(span, within, before, torch.exp(keys - end[:, None]), torch.exp(start - end))
-        )
+        before = torch.exp(start[:, None] - running.repeat(copies, 1))
+        after = torch.exp(keys - end).repeat(copies, 1)
+        end = end[:, 0].repeat(copies)
+        chunks.append(_Chunk(span, within, before, after, torch.exp(start - end)))
         start = end
     if scale is None:
         start = torch.zeros_like(start)
@@ -158,7 +170,7 @@ class _CausalSums(torch.autograd.Function):
         numerator, denominator = torch.empty_like(v), q.new_empty(q.shape[:2])
         for chunk in chunks:
             q_c, k_c, v_c = q[:, chunk.span], k[:, chunk.span], v[:, chunk.span]
-            scores = (q_c @ k_c.mT).mul_(chunk.within)
+            scores = chunk.weigh(q_c @ k_c.mT)
             past = q_c if chunk.before is None else q_c * chunk.before[..., None]
             numerator[:, chunk.span] = torch.baddbmm(past @ kv, scores, v_c)
             denominator[:, chunk.span] = scores.sum(-1) + (past @ k_sum[..., None])[..., 0]
@@ -180,7 +192,7 @@ class _CausalSums(torch.autograd.Function):
         for chunk in chunks:  # sums grow again from the first position on
             k_c, v_c = k[:, chunk.span], v[:, chunk.span]
             num, den = grad_num[:, chunk.span], grad_den[:, chunk.span, None]
-            grad_scores = (num @ v_c.mT).add_(den).mul_(chunk.within)
+            grad_scores = chunk.weigh((num @ v_c.mT).add_(den))
             past = torch.baddbmm(den * k_sum[:, None], num, kv.mT)
             if chunk.before is not None:
                 past = past * chunk.before[..., None]
@@ -188,7 +200,7 @@ class _CausalSums(torch.autograd.Function):
             # the weights of keys, already at hand, serve the second half of the gradient too
             q_c = q[:, chunk.span]
             grad_k[:, chunk.span] = grad_scores.mT @ q_c
-            scores = (q_c @ k_c.mT).mul_(chunk.within)
+            scores = chunk.weigh(q_c @ k_c.mT)
             grad_v[:, chunk.span] = scores.mT @ num
             kv, k_sum = _next_sums(chunk, k_c, v_c, kv, k_sum)
         for chunk in reversed(chunks):  # and their gradients from the last position back
