@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -122,10 +123,8 @@ class LinearOperation:
         from the call's start, so that they are as exact after 10^6 positions as after 10.
         """
         assert self.half_lives is not None
-        first, last = (math.log(x) for x in self.half_lives)
-        lives = torch.linspace(first, last, heads, device=like.device, dtype=torch.float64).exp()
-        places = torch.arange(1, length + 1, device=like.device, dtype=torch.float64)
-        ramp = (places[:, None] * (math.log(2) / lives)).to(like.dtype)
+        rates = math.log(2) / np.geomspace(*self.half_lives, heads)
+        ramp = torch.from_numpy(np.arange(1, length + 1)[:, None] * rates).to(like)
         return ramp, ramp[-1]
 
 

@@ -19,6 +19,7 @@ def causal_linear_attention(
     k: Float[Tensor, "b l h f"],
     v: Float[Tensor, "b l h e"],
     log_scale: Float[Tensor, "b l h"] | None = None,
+    half_lives: Float[Tensor, " h"] | None = None,
 ) -> Float[Tensor, "b l h e"]:
     """All weights at once: (b, l, h, e) of features (b, l, h, f) and values (b, l, h, e)."""
     scores = torch.einsum("blhf,bshf->bhls", q, k)
@@ -27,6 +28,10 @@ def causal_linear_attention(
             scores
             * (log_scale - log_scale.amax(1, keepdim=True)).exp().permute(0, 2, 1)[:, :, None]
         )
+    if half_lives is not None:
+        places = torch.arange(q.shape[1], device=q.device)
+        lags = (places[:, None] - places).clamp(min=0)
+        scores = scores * 0.5 ** (lags / half_lives[:, None, None])
     scores = scores.tril()
     return torch.einsum("bhls,bshe->blhe", scores / scores.sum(-1, keepdim=True), v)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +8,8 @@ import pytest
 import torch
 
 from relpe import reference
-from relpe.attention import SoftmaxAttentionConfig, causal_convolution
-from relpe.feature_maps import FavorConfig, Features, ReluConfig
+from relpe.attention import LinearAttentionConfig, SoftmaxAttentionConfig, causal_convolution
+from relpe.feature_maps import FavorConfig, FeatureMapConfig, Features, ReluConfig
 from relpe.linear_attention import LinearState, causal_linear_attention
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "spe.npz", allow_pickle=False)
@@ -79,3 +80,37 @@ def test_the_short_convolution_is_a_convolution_with_gradients() -> None:
     assert torch.autograd.gradcheck(
         lambda x, taps: causal_convolution(x, taps, recent)[0], (x, taps)
     )
+
+
+@pytest.mark.parametrize("config", [ReluConfig(), FavorConfig(num_features=8)])
+def test_fading_keys_are_the_slow_ones_with_gradients(config: FeatureMapConfig) -> None:
+    operation = LinearAttentionConfig(feature_map=config, half_lives=(1.5, 60.0)).build(
+        in_features=4
+    )
+    q, k, v = torch.randn(3, 2, 150, 3, 4, dtype=torch.float64).requires_grad_().unbind()
+    state = operation.init_state((2, 3, 4), torch.Generator().manual_seed(1), v.detach())
+    projection = None if state.projection is None else state.projection.double()
+    queries, keys = (operation.feature_map(x, projection) for x in (q, k))
+    lives = torch.tensor([1.5, math.sqrt(1.5 * 60), 60.0], dtype=torch.float64)
+    slow = reference.causal_linear_attention(
+        queries.values, keys.values, v, keys.log_scale, half_lives=lives
+    )
+    outs = []
+    for part in range(3):  # the state carries what has faded so far
+        span = slice(50 * part, 50 * part + 50)
+        out, state = operation(q[:, span], k[:, span], v[:, span], state)
+        outs.append(out)
+    fast = torch.cat(outs, 1)
+    torch.testing.assert_close(fast, slow, rtol=1e-7, atol=1e-9)
+    weights = torch.randn_like(slow)
+    for a, b in zip(
+        torch.autograd.grad(fast, (q, k, v), weights),
+        torch.autograd.grad(slow, (q, k, v), weights),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
+
+
+def test_a_half_life_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="half_lives"):
+        LinearAttentionConfig(half_lives=(0.0, 8.0)).build(in_features=4)

@@ -17,6 +17,13 @@ CONFIGS = {
         "encoding": SINE,
         "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
     },
+    "sine relu, fading": {"encoding": SINE, "attention": LinearAttentionConfig(half_lives=(1, 40))},
+    "sine favor, fading": {
+        "encoding": SINE,
+        "attention": LinearAttentionConfig(
+            feature_map=FavorConfig(num_features=8), half_lives=(2, 9)
+        ),
+    },
     "sine softmax": {"encoding": SINE, "attention": SoftmaxAttentionConfig()},
     "ungated, not normalized": {
         "encoding": SineSPEConfig(num_sines=2, num_realizations=8, gated=False),
