@@ -5,18 +5,26 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
+from tokenization.multitrack import MultitrackRemi
 from tokenization.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.vocabulary import (
     BAR,
     BOS,
+    DRUM_PITCH,
     DURATION,
     EOS,
+    MULTITRACK_VOCABULARY,
+    PART,
     PIANO_VOCABULARY,
     PITCH,
     POSITION,
+    PROGRAM,
     TEMPO,
     TIME_SIGNATURE,
+    TRACK_DURATION,
+    TRACK_PITCH,
+    TRACK_VELOCITY,
     VELOCITY,
 )
 
@@ -26,6 +34,11 @@ METRES = (
     *((1, 4), (1, 8), (5, 16), (13, 4), (17, 8), (3, 32), (255, 1), (1, 1 << 20), (0, 4), (4, 0)),
 )
 KINDS = (BOS, BAR, TIME_SIGNATURE, POSITION, TEMPO, PITCH, VELOCITY, DURATION)
+TRACK_KINDS = (
+    *(BOS, BAR, TIME_SIGNATURE, POSITION, TEMPO),
+    *(PROGRAM, PART, TRACK_PITCH, DRUM_PITCH, TRACK_VELOCITY, TRACK_DURATION),
+)
+PIANO = PianoRemi()
 
 
 def notes(last_tick: int) -> st.SearchStrategy[tuple[int, int, int, int]]:
@@ -46,13 +59,17 @@ def time_signatures(draw: st.DrawFn, last_tick: int = 2000) -> list[TimeSignatur
 
 
 @st.composite
-def scores(draw: st.DrawFn, max_beats: int = 40) -> Score:
+def scores(draw: st.DrawFn, max_beats: int = 40, programs: tuple[int, ...] = (0,)) -> Score:
     """Scores of any resolution, with drums, overlaps, unheard pitches, odd metres and tempos."""
     ticks_per_beat = draw(st.sampled_from(RESOLUTIONS))
     last = max_beats * ticks_per_beat
     tracks = [
-        Track.of(draw(st.lists(notes(last), max_size=12)), is_drum=draw(st.integers(0, 5)) == 0)
-        for _ in range(draw(st.integers(0, 3)))
+        Track.of(
+            draw(st.lists(notes(last), max_size=12)),
+            program=draw(st.sampled_from(programs)),
+            is_drum=draw(st.integers(0, 5)) == 0,
+        )
+        for _ in range(draw(st.integers(0, 3 if len(programs) == 1 else 7)))
     ]
     bpm = st.floats(1, 1000) | st.integers(20, 300).map(float) | st.just(float("inf"))
     return Score(
@@ -65,16 +82,21 @@ def scores(draw: st.DrawFn, max_beats: int = 40) -> Score:
 
 
 @st.composite
-def canonical_ids(draw: st.DrawFn, max_tokens: int = 60) -> np.ndarray:
+def canonical_ids(
+    draw: st.DrawFn,
+    max_tokens: int = 60,
+    remi: PianoRemi | MultitrackRemi = PIANO,
+    first_of_kinds: tuple[int, ...] = KINDS,
+) -> np.ndarray:
     """Whole pieces drawn from the grammar: first a kind of token, then one of that kind."""
-    state = PianoRemi().grammar().advance(BOS)
+    state = remi.grammar().advance(BOS)
     ids = [BOS]
-    choices = st.tuples(st.integers(0, len(KINDS) - 1), st.integers(0, 255))
+    choices = st.tuples(st.integers(0, len(first_of_kinds) - 1), st.integers(0, 255))
     for kind, which in draw(st.lists(choices, max_size=max_tokens)):
         # Kinds come in the order of their ids, so a kind is a range of the allowed ones.
         allowed = np.flatnonzero(state.allowed)
         allowed = allowed[allowed != EOS]
-        kinds = np.searchsorted(KINDS, allowed, side="right")
+        kinds = np.searchsorted(first_of_kinds, allowed, side="right")
         of_kind = allowed[kinds == np.unique(kinds)[kind % len(np.unique(kinds))]]
         ids.append(int(of_kind[which % len(of_kind)]))
         state = state.advance(ids[-1])
@@ -83,6 +105,19 @@ def canonical_ids(draw: st.DrawFn, max_tokens: int = 60) -> np.ndarray:
         ids.append(BAR if BAR in allowed else int(allowed[0]))
         state = state.advance(ids[-1])
     return np.array([*ids, EOS], dtype=np.int32)
+
+
+def any_track_ids(max_tokens: int = 60) -> st.SearchStrategy[list[int]]:
+    """As `any_ids`, of the multi-track vocabulary."""
+    size = len(MULTITRACK_VOCABULARY)
+    token = st.integers(0, size - 1) | st.sampled_from(TRACK_KINDS) | st.integers(-3, size + 3)
+    velocity = st.integers(TRACK_VELOCITY, TRACK_DURATION - 1)
+    note = st.tuples(
+        st.integers(TRACK_PITCH, TRACK_PITCH + 3), velocity, st.integers(TRACK_DURATION, size)
+    )
+    drum = st.tuples(st.integers(DRUM_PITCH, DRUM_PITCH + 3), velocity)
+    pieces = st.lists(st.tuples(token) | note | drum, max_size=max_tokens)
+    return pieces.map(lambda rows: [token for row in rows for token in row])
 
 
 def any_ids(max_tokens: int = 60) -> st.SearchStrategy[list[int]]:

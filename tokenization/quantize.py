@@ -29,7 +29,7 @@ DEFAULT_BPM = 120.0
 _STEPS_PER_WHOLE = 4 * STEPS_PER_BEAT
 
 # Onset and length of a packed note, in bits. Above them stands the pitch, below the velocity bin.
-_ONSET_BITS, _DURATION_BITS, _VELOCITY_BITS = 40, 10, 5
+_ONSET_BITS, _DURATION_BITS, _VELOCITY_BITS = 31, 10, 5
 _LONGEST_PACKED = (1 << _DURATION_BITS) - 1
 
 _NEAREST = np.searchsorted(
@@ -171,7 +171,7 @@ def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64
         sections.append(lines[lines < stop])
     lines = np.concatenate(sections)
     if has_long_bars:
-        lines = _split_long_bars(lines, end)
+        lines = split_long_bars(lines, end)
     return lines[: int(np.searchsorted(lines, end)) + 1]
 
 
@@ -197,7 +197,7 @@ def name_bars(
     return tuple(kept)
 
 
-def _split_long_bars(lines: NDArray[np.int64], end: int) -> NDArray[np.int64]:
+def split_long_bars(lines: NDArray[np.int64], end: int) -> NDArray[np.int64]:
     """Bar lines with more between those too far apart, up to `end`."""
     split: list[int] = []
     for start, stop in zip(lines[:-1].tolist(), lines[1:].tolist(), strict=True):

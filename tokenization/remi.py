@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from tokenization.errors import MidiError
 from tokenization.grammar import PianoGrammar, Rules
 from tokenization.layout import pack_events, read_bars, token_beats, write_ids
+from tokenization.midi import MAX_BEATS
 from tokenization.quantize import (
     bar_lines,
     name_bars,
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 
     from tokenization.grammar import TempoRule
 
-MAX_BEATS = 65_536
-"""Quarter notes of the longest piece: a hostile gap must not become a million empty bars."""
 _MAX_STEPS = MAX_BEATS * STEPS_PER_BEAT
 _NO_NOTES = np.empty((0, 4), np.int64)
 
@@ -75,6 +74,9 @@ class TokenSequence:
     """Tempos outside 30 to 240 quarter notes per minute."""
     signatures: tuple[TimeSignature, ...]
     """Time signatures as written, ticks in twelfths of a quarter; for `decode`."""
+    tracks: tuple[Track, ...] = ()
+    """Where tokens tell tracks apart: these without their notes, in the order of tokens; for
+    `decode`."""
 
     @cached_property
     def beats(self) -> NDArray[np.float64]:
@@ -229,26 +231,7 @@ class PianoRemi:
         They start with `Bar TimeSignature Position_0 Tempo`, what is in force there. BOS is kept
         with the first bar, EOS with the last. Raises ValueError where there is no such bar.
         """
-        bars = np.flatnonzero(ids == BAR)
-        if not 0 <= first_bar < len(bars) or (num_bars is not None and num_bars < 1):
-            raise ValueError(
-                f"asked for {num_bars} bars from bar {first_bar} on of a piece of {len(bars)} bars"
-            )
-        stop = len(ids)
-        if num_bars is not None and first_bar + num_bars < len(bars):
-            stop = int(bars[first_bar + num_bars])
-        if first_bar == 0:
-            return ids[:stop]
-        start = int(bars[first_bar])
-        rest = start + 1
-        if rest < stop and TIME_SIGNATURE <= ids[rest] < POSITION:
-            rest += 1
-        head = [BAR, _last_between(ids[:rest], TIME_SIGNATURE, POSITION), POSITION]
-        if rest < stop and ids[rest] == POSITION:
-            rest += 1
-        if not (rest < stop and TEMPO <= ids[rest] < PITCH):
-            head.append(_last_between(ids[:start], TEMPO, PITCH))
-        return np.concatenate([np.array(head, dtype=ids.dtype), ids[rest:stop]])
+        return crop_bars(ids, first_bar, num_bars)
 
     def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
         """The same ids with other pitches; None where one would leave the keyboard."""
@@ -262,14 +245,45 @@ class PianoRemi:
 
     def save(self, folder: Path) -> None:
         """Write `tokenizer.json` into a folder: the config and the hash of the vocabulary."""
-        content = {
-            "format_version": FORMAT_VERSION,
-            "config": asdict(self.config),
-            "vocabulary_hash": self.vocabulary.hash,
-        }
-        beside = folder / f"{FILE_NAME}.part"
-        beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        beside.replace(folder / FILE_NAME)
+        save_config(self.config, self.vocabulary, folder)
+
+
+def crop_bars(
+    ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None
+) -> NDArray[np.integer]:
+    """See `PianoRemi.crop`; for all vocabularies that begin as the piano's does."""
+    bars = np.flatnonzero(ids == BAR)
+    if not 0 <= first_bar < len(bars) or (num_bars is not None and num_bars < 1):
+        raise ValueError(
+            f"asked for {num_bars} bars from bar {first_bar} on of a piece of {len(bars)} bars"
+        )
+    stop = len(ids)
+    if num_bars is not None and first_bar + num_bars < len(bars):
+        stop = int(bars[first_bar + num_bars])
+    if first_bar == 0:
+        return ids[:stop]
+    start = int(bars[first_bar])
+    rest = start + 1
+    if rest < stop and TIME_SIGNATURE <= ids[rest] < POSITION:
+        rest += 1
+    head = [BAR, _last_between(ids[:rest], TIME_SIGNATURE, POSITION), POSITION]
+    if rest < stop and ids[rest] == POSITION:
+        rest += 1
+    if not (rest < stop and TEMPO <= ids[rest] < PITCH):
+        head.append(_last_between(ids[:start], TEMPO, PITCH))
+    return np.concatenate([np.array(head, dtype=ids.dtype), ids[rest:stop]])
+
+
+def save_config(config: Any, vocabulary: Vocabulary, folder: Path) -> None:  # noqa: ANN401
+    """Write `tokenizer.json` into a folder: the config and the hash of the vocabulary."""
+    content = {
+        "format_version": FORMAT_VERSION,
+        "config": asdict(config),
+        "vocabulary_hash": vocabulary.hash,
+    }
+    beside = folder / f"{FILE_NAME}.part"
+    beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    beside.replace(folder / FILE_NAME)
 
 
 def _last_between(ids: NDArray[np.integer], first: int, stop: int) -> int:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tokenization.errors import TokenizerError
+from tokenization.multitrack import MultitrackRemiConfig
 from tokenization.remi import FILE_NAME, FORMAT_VERSION, PianoRemiConfig
 
 if TYPE_CHECKING:
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from tokenization.score import Score, TimeSignature
     from tokenization.vocabulary import Vocabulary
 
-TokenizerConfig = PianoRemiConfig
+TokenizerConfig = PianoRemiConfig | MultitrackRemiConfig
 """Every tokenizer there is; another one is added with `|`."""
 
-_CONFIGS = {PianoRemiConfig.kind: PianoRemiConfig}
+_CONFIGS = {kind.kind: kind for kind in (PianoRemiConfig, MultitrackRemiConfig)}
 
 
 class Grammar(Protocol):

@@ -81,3 +81,30 @@ PIANO_VOCABULARY = Vocabulary(
     )
 )
 """The 512 tokens of `PianoRemi`."""
+
+# The multi-track vocabulary: ids up to the tempos are those of the piano; then come
+PROGRAM = PITCH
+DRUMS = 128
+"""Stands for the drums where others have their program, 0 to 127."""
+PROGRAM_ORDER = (DRUMS, *range(32, 40), *range(32), *range(48, 56), *range(40, 48), *range(56, 128))
+"""Programs in the order of their tokens, and so at one position: drums, basses, chords, others."""
+PART = PROGRAM + len(PROGRAM_ORDER)
+NUM_PARTS = 4
+"""Tracks of one program that are told apart; the first of them has no Part token."""
+TRACK_PITCH = PART + NUM_PARTS - 1
+DRUM_PITCH = TRACK_PITCH + 128
+TRACK_VELOCITY = DRUM_PITCH + 128
+TRACK_DURATION = TRACK_VELOCITY + NUM_VELOCITIES
+
+MULTITRACK_VOCABULARY = Vocabulary(
+    (
+        *PIANO_VOCABULARY.names[:PROGRAM],
+        *(f"Program_{'Drums' if p == DRUMS else p}" for p in PROGRAM_ORDER),
+        *(f"Part_{part}" for part in range(1, NUM_PARTS)),
+        *(f"Pitch_{pitch}" for pitch in range(128)),
+        *(f"Drum_{pitch}" for pitch in range(128)),
+        *(f"Velocity_{velocity}" for velocity in range(NUM_VELOCITIES)),
+        *(f"Duration_{steps}" for steps in DURATIONS.tolist()),
+    )
+)
+"""The 812 tokens of `MultitrackRemi`."""
