@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import logging
-import os
 import signal
 import sys
 import time
@@ -15,6 +14,8 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers.logger import Logger
 from tqdm import tqdm
+
+from training.files import replacing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -164,7 +165,7 @@ class Report(pl.Callback):
 
 
 class Checkpoints(pl.Callback):
-    """Writes `last.ckpt` every few steps, at the end and on a signal, and `best.ckpt`."""
+    """Writes `last.ckpt` every few steps, after validations and on a signal, and `best.ckpt`."""
 
     def __init__(self, folder: Path, every: int) -> None:
         self._folder = folder
@@ -205,11 +206,16 @@ class Checkpoints(pl.Callback):
             raise InterruptedRunError(f"stopped at step {trainer.global_step}")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
-        """Write `best.ckpt` when the validation is the best so far."""
+        """Write `best.ckpt` when the validation is the best so far, and `last.ckpt`.
+
+        `last.ckpt` says what the best is: a run that goes on from one older than the validation
+        would replace a better `best.ckpt`.
+        """
         value = pl_module.validation["validation/nats_per_token"]
         if value < self._best:
             self._best = value
             self._save(trainer, "best.ckpt")
+        self._save(trainer, "last.ckpt")
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Give the signals back."""
@@ -218,6 +224,5 @@ class Checkpoints(pl.Callback):
         self._handlers.clear()
 
     def _save(self, trainer: pl.Trainer, name: str) -> None:
-        partial = self._folder / f"{name}.partial"
-        trainer.save_checkpoint(partial)
-        os.replace(partial, self._folder / name)  # noqa: PTH105  # atomic on every system
+        with replacing(self._folder / name) as partial:
+            trainer.save_checkpoint(partial)

@@ -82,6 +82,12 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--chunk", type=int, default=1024, help="tokens per streaming call")
     evaluate.add_argument("--reach", type=int, default=4096, help="tokens of a long piece")
     evaluate.add_argument("--batch-size", type=int, default=8, help="pieces at once")
+    evaluate.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU if any"
+    )
+    evaluate.add_argument(
+        "--draws", type=int, default=1, metavar="S", help="draws of the noise to take the mean over"
+    )
     evaluate.add_argument("--threads", type=int, help="threads of torch")
     evaluate.add_argument("--ngram", type=int, metavar="N", help="measure an n-gram model as well")
     evaluate.add_argument("--output", type=Path, help="folder to write; else RUN/evaluation")
@@ -140,7 +146,10 @@ def _fit(options: argparse.Namespace) -> int:
     value = (
         "" if result.validation is None else f", validation {result.validation:.4f} nats per token"
     )
-    sys.stdout.write(f"{folder}: step {result.step}{value}\n")
+    sys.stdout.write(
+        f"{folder}: step {result.step}, {result.tokens:,} tokens, {result.minutes:.1f} minutes"
+        f"{value}\n"
+    )
     return 0
 
 
@@ -163,6 +172,8 @@ def _evaluate(options: argparse.Namespace) -> int:
             chunk=options.chunk,
             reach=options.reach,
             batch_size=options.batch_size,
+            device=options.device,
+            draws=options.draws,
             ngram=options.ngram,
             output=options.output,
         )

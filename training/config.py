@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import inspect
 import re
 import textwrap
-import types
-import typing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import yaml
@@ -19,6 +15,7 @@ from training.errors import TrainingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 ConfigT = TypeVar("ConfigT")
 
@@ -157,96 +154,13 @@ def build(kind: type[ConfigT], mapping: object, where: str = "config") -> Config
     Raises:
         TrainingError: a key is unknown or missing, or a value is of another type.
     """
-    if not isinstance(mapping, dict):
-        raise TrainingError(f"{where}: found {mapping!r}, expected a section")
-    hints = typing.get_type_hints(kind)
-    fields = [item.name for item in _fields(kind)]
-    for key in mapping:
-        if key not in fields:
-            raise TrainingError(f"{where}.{key}: unknown, expected one of {', '.join(fields)}")
-    values = {key: _convert(hints[key], value, f"{where}.{key}") for key, value in mapping.items()}
+    # brings the engine, without which --help has to answer
+    from relpe.checkpoint import CheckpointError, from_plain
+
     try:
-        return kind(**values)
-    except (TypeError, ValueError) as error:
-        raise TrainingError(f"{where}: {error}") from error
-
-
-def _fields(kind: object) -> tuple[dataclasses.Field[object], ...]:
-    return dataclasses.fields(kind)  # type: ignore[arg-type]  # callers know that it is a dataclass
-
-
-def _convert(hint: object, value: object, where: str) -> object:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any or dataclasses.is_dataclass(value):
-        return value
-    if origin in (typing.Union, types.UnionType):
-        return _convert_union(args, value, where)
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return build(hint, value, where)
-    if origin is Literal:
-        for choice in args:
-            if choice in (value, str(value)):
-                return choice
-        choices = ", ".join(map(repr, args))
-        raise TrainingError(f"{where}: found {value!r}, expected one of {choices}")
-    if origin is tuple:
-        items = value if isinstance(value, (list, tuple)) else [value]
-        kinds = [args[0]] * len(items) if args[-1] is Ellipsis else list(args)
-        if len(kinds) != len(items):
-            raise TrainingError(f"{where}: found {value!r}, expected {len(kinds)} values")
-        return tuple(_convert(k, item, where) for k, item in zip(kinds, items, strict=True))
-    return _convert_plain(hint, value, where)
-
-
-def _convert_union(args: tuple[object, ...], value: object, where: str) -> object:
-    if value is None and type(None) in args:
-        return None
-    choices = [choice for choice in args if choice is not type(None)]
-    sections = {_default_kind(choice): choice for choice in choices if _is_section(choice)}
-    if sections and isinstance(value, dict):
-        wanted = value.get("kind", next(iter(sections)) if len(sections) == 1 else None)
-        if wanted not in sections:
-            names = ", ".join(map(str, sections))
-            raise TrainingError(f"{where}.kind: found {wanted!r}, expected one of {names}")
-        return _convert(sections[wanted], value, where)
-    for choice in choices[:-1]:
-        try:
-            return _convert(choice, value, where)
-        except TrainingError:  # another choice may fit; the last one says what is wrong
-            continue
-    return _convert(choices[-1], value, where)
-
-
-def _is_section(hint: object) -> bool:
-    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
-
-
-def _default_kind(kind: object) -> object:
-    return {item.name: item.default for item in _fields(kind)}.get("kind", kind)
-
-
-def _convert_plain(hint: object, value: object, where: str) -> object:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is Path and isinstance(value, str):
-        return Path(value)
-    if hint is float and is_number:
-        return float(value)  # type: ignore[arg-type]  # it is a number
-    if hint is int and isinstance(value, float) and value.is_integer():
-        return int(value)
-    fits = isinstance(hint, type) and isinstance(value, hint)
-    if fits and (hint is bool or not isinstance(value, bool)):
-        return value
-    name = getattr(hint, "__name__", str(hint))
-    raise TrainingError(f"{where}: found {value!r}, expected a value of type {name}")
-
-
-def plain(value: object) -> Any:  # noqa: ANN401 - values of YAML and JSON
-    """Config as plain values for YAML and JSON."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.name: plain(getattr(value, item.name)) for item in _fields(value)}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
+        return from_plain(kind, mapping, where)
+    except CheckpointError as error:
+        raise TrainingError(str(error)) from error
 
 
 def describe(kind: type, prefix: str) -> list[str]:

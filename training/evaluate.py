@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import yaml
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from relpe.checkpoint import load_model
 from tokenization.tokenizer import load_tokenizer
-from training.config import build
 from training.corpus import Corpus, pitch_ids, read_facts
 from training.errors import TrainingError
+from training.files import replacing
+from training.machine import choose_device
 from training.metrics.ngram import SMOOTHINGS, Counts, NGram
 from training.metrics.nll_by_position import nll_by_position, plot, write_csv
+from training.repeatable import draw_seeds
+from training.weights import load_decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tokenization.tokenizer import Tokenizer
 
     Nats = list[NDArray[np.float64]]
+    Advance = Callable[[int], object]
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +52,9 @@ class EvaluateOptions:
     chunk: int = 1024
     reach: int = 4096
     batch_size: int = 8
+    device: str = "auto"
+    draws: int = 1
+    """Draws of the positional noise and of the random features; the first is the model's own."""
     ngram: int | None = None
     output: Path | None = None
 
@@ -60,6 +65,9 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
     Raises:
         TrainingError: data and model do not fit.
     """
+    if options.draws < 1:
+        raise TrainingError(f"--draws is {options.draws}, expected 1 or more")
+    device = choose_device(options.device, "--device")
     facts = read_facts(options.data)
     tokenizer = load_tokenizer(options.data)
     is_run = (Path(options.model) / "config.yaml").exists()
@@ -67,7 +75,8 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
         Path(options.model) / "evaluation" if is_run else Path("runs") / Path(options.model).name
     )
     _check_vocabulary(Path(options.model), tokenizer.vocabulary.hash)
-    decoder = load_decoder(options.model, options.weights).eval()
+    decoder, origin = load_decoder(options.model, options.weights)
+    decoder.to(device).eval()
     corpus = Corpus.load(options.data, options.split)
     pieces = [corpus.piece(index).astype(np.int64) for index in range(len(corpus))]
     if not pieces:
@@ -75,6 +84,9 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
     notes = sum(int(np.isin(piece[1:], pitch_ids(tokenizer)).sum()) for piece in pieces)
     results: dict[str, Any] = {
         "model": options.model,
+        "weights": origin._asdict(),
+        "device": device,
+        "draws": options.draws,
         "parameters": sum(parameter.numel() for parameter in decoder.parameters()),
         "data": facts["hash"],
         "split": options.split,
@@ -82,14 +94,28 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
         "tokens": sum(len(piece) - 1 for piece in pieces),
         "notes": notes,
     }
+    seeds = draw_seeds(decoder.config.noise_seed, options.draws)
+
+    def measure(name: str, read: Callable[[int, Advance], Nats]) -> tuple[Nats, dict[str, float]]:
+        """Nats of each token, mean over the draws, and what they sum up to."""
+        total = results["tokens"] * len(seeds)
+        with tqdm(
+            total=total, desc=name, unit="token", unit_scale=True, disable=not show, mininterval=2
+        ) as bar:
+            draws = [read(seed, bar.update) for seed in seeds]
+        logger.info("%s: %s", name, _line(summary(draws, notes)))
+        return [np.mean(piece, 0) for piece in zip(*draws, strict=True)], summary(draws, notes)
+
     started = time.monotonic()
-    nats = window_nats(decoder, pieces, options.length, options.batch_size, show=show)
-    results[f"windows_{options.length}"] = summary(nats, notes)
-    logger.info("windows of %d: %s", options.length, _line(results[f"windows_{options.length}"]))
-    nats = streaming_nats(decoder, pieces, options.chunk, options.batch_size, show=show)
-    results["streaming"] = summary(nats, notes)
+    _, results[f"windows_{options.length}"] = measure(
+        f"windows of {options.length}",
+        lambda *draw: window_nats(decoder, pieces, options.length, options.batch_size, *draw),
+    )
+    nats, results["streaming"] = measure(
+        "whole pieces",
+        lambda *draw: streaming_nats(decoder, pieces, options.chunk, options.batch_size, *draw),
+    )
     results["seconds"] = round(time.monotonic() - started, 1)
-    logger.info("whole pieces: %s", _line(results["streaming"]))
     bins = nll_by_position(nats, options.reach)
     results["by_position"] = {
         "reach": options.reach,
@@ -100,48 +126,16 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
     if options.ngram is not None:
         models = ngram_nats(options, tokenizer, pieces, show=show)
         results[f"{options.ngram}-gram"] = {
-            name: summary(values, notes) for name, values in models.items()
+            name: summary([values], notes) for name, values in models.items()
         }
         best = min(results[f"{options.ngram}-gram"].items(), key=lambda i: i[1]["nats_per_token"])
         logger.info("%d-gram, %s: %s", options.ngram, best[0], _line(best[1]))
     if bins:
         write_csv(bins, folder / "nll_by_position.csv")
         plot({Path(options.model).name: bins}, folder / "nll_by_position.png", options.length)
-    path = folder / "results.json"
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(json.dumps(results, indent=1) + "\n")
-    partial.replace(path)
+    with replacing(folder / "results.json") as path:
+        path.write_text(json.dumps(results, indent=1) + "\n")
     return results
-
-
-def load_decoder(model: str | Path, weights: str = "best") -> Decoder:
-    """Decoder of a run folder, or of a released model's folder or name.
-
-    Of a run that averages its weights, the averaged ones.
-
-    Raises:
-        TrainingError: the run holds no such checkpoint.
-    """
-    folder = Path(model)
-    if not (folder / "config.yaml").exists():
-        return load_model(model, "cpu")
-    from training.tasks.music import MusicTask
-
-    stored = yaml.safe_load((folder / "config.yaml").read_text())
-    task = build(MusicTask, stored["task"], f"{folder / 'config.yaml'}: task")
-    decoder = task.model.build()
-    path = folder / f"{weights}.ckpt"
-    if not path.exists():
-        raise TrainingError(f"{folder}: found no {path.name}; train longer, or take other weights")
-    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    prefix = "decoder."
-    state = {k.removeprefix(prefix): v for k, v in checkpoint["state_dict"].items()}
-    decoder.load_state_dict(state)
-    mean = checkpoint["average"]["mean"]
-    if mean:
-        for parameter, value in zip(decoder.parameters(), mean, strict=True):
-            parameter.data.copy_(value)
-    return decoder
 
 
 def _check_vocabulary(folder: Path, vocabulary: str) -> None:
@@ -152,15 +146,30 @@ def _check_vocabulary(folder: Path, vocabulary: str) -> None:
         )
 
 
-def summary(nats: Sequence[NDArray[np.float64]], notes: int) -> dict[str, float]:
-    """Negative log-likelihood of a split, nats per token and per note."""
-    total = float(sum(piece.sum() for piece in nats))
-    tokens = sum(len(piece) for piece in nats)
-    return {"nats_per_token": total / tokens, "nats_per_note": total / max(notes, 1)}
+def summary(draws: Sequence[Nats], notes: int) -> dict[str, float]:
+    """Negative log-likelihood of a split, nats per token and per note: mean over draws.
+
+    With more than one draw also the standard deviation of one draw's figures.
+    """
+    totals = np.array([sum(piece.sum() for piece in nats) for nats in draws])
+    units = {"nats_per_token": sum(map(len, draws[0])), "nats_per_note": max(notes, 1)}
+    values = {name: float(totals.mean() / count) for name, count in units.items()}
+    if len(draws) > 1:
+        spread = totals.std(ddof=1)
+        values |= {f"{name}_deviation": float(spread / count) for name, count in units.items()}
+    return values
+
+
+def figure(values: dict[str, float], name: str, digits: int) -> str:
+    """One figure of a summary, with its deviation where there is one."""
+    deviation = values.get(f"{name}_deviation")
+    spread = "" if deviation is None else f" ± {deviation:.{digits}f}"
+    return f"{values[name]:.{digits}f}{spread}"
 
 
 def _line(values: dict[str, float]) -> str:
-    return f"{values['nats_per_token']:.4f} nats per token, {values['nats_per_note']:.3f} per note"
+    token, note = figure(values, "nats_per_token", 4), figure(values, "nats_per_note", 3)
+    return f"{token} nats per token, {note} per note"
 
 
 @torch.inference_mode()
@@ -169,23 +178,26 @@ def window_nats(
     pieces: Sequence[NDArray[np.int64]],
     length: int,
     batch_size: int,
-    *,
-    show: bool = False,
+    seed: int | None = None,
+    advance: Advance = lambda _: None,
 ) -> Nats:
     """Nats of each token but the first of each piece, read in windows without overlap.
 
     A window's first token is the last one's target: every token but a piece's first is a target
-    once, and nothing is remembered from one window to the next.
+    once, and nothing is remembered from one window to the next. `seed` is that of the noise, the
+    model's where None; `advance` is called with the number of tokens done.
     """
     nats = [np.zeros(len(piece) - 1) for piece in pieces]
     places = [(i, s) for i, piece in enumerate(pieces) for s in range(0, len(piece) - 1, length)]
     # Windows of like length together, so that little is padding.
     places.sort(key=lambda place: min(length, len(pieces[place[0]]) - 1 - place[1]), reverse=True)
-    for rows in _batches(places, batch_size, "windows", show=show):
+    for first in range(0, len(places), batch_size):
+        rows = places[first : first + batch_size]
         parts = [pieces[index][start : start + length + 1] for index, start in rows]
-        values, _ = _nats(decoder, parts, 0, decoder.init_state(len(parts)))
+        values, _ = _nats(decoder, parts, 0, decoder.init_state(len(parts), seed))
         for (index, start), part, row in zip(rows, parts, values, strict=True):
             nats[index][start : start + len(part) - 1] = row[: len(part) - 1]
+        advance(sum(len(part) - 1 for part in parts))
     return nats
 
 
@@ -195,27 +207,26 @@ def streaming_nats(
     pieces: Sequence[NDArray[np.int64]],
     chunk: int,
     batch_size: int,
-    *,
-    show: bool = False,
+    seed: int | None = None,
+    advance: Advance = lambda _: None,
 ) -> Nats:
-    """Nats of each token but the first of each piece, read whole: the state is carried on."""
+    """Nats of each token but the first of each piece, read whole: the state is carried on.
+
+    `seed` and `advance` are as for windows.
+    """
     nats = [np.zeros(len(piece) - 1) for piece in pieces]
     order = sorted(range(len(pieces)), key=lambda index: -len(pieces[index]))
-    for rows in _batches(order, batch_size, "whole pieces", show=show):
-        state = decoder.init_state(len(rows))
+    for first in range(0, len(order), batch_size):
+        rows = order[first : first + batch_size]
+        state = decoder.init_state(len(rows), seed)
         for start in range(0, len(pieces[rows[0]]) - 1, chunk):
             parts = [pieces[index][start : start + chunk + 1] for index in rows]
             values, state = _nats(decoder, parts, start, state)
             for index, part, row in zip(rows, parts, values, strict=True):
                 count = max(0, len(part) - 1)
                 nats[index][start : start + count] = row[:count]
+                advance(count)
     return nats
-
-
-def _batches(items: list[Any], size: int, name: str, *, show: bool) -> Iterator[list[Any]]:
-    starts = range(0, len(items), size)
-    for start in tqdm(starts, desc=name, disable=not show, mininterval=2):
-        yield items[start : start + size]
 
 
 def _nats(

@@ -9,24 +9,28 @@ from typing import TYPE_CHECKING, Any
 from relpe.checkpoint import save_model
 from tokenization.tokenizer import load_tokenizer
 from training.errors import TrainingError
-from training.evaluate import load_decoder
+from training.evaluate import figure
+from training.files import replacing
+from training.weights import load_decoder
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from training.weights import Origin
 
 
 def export(run: Path, output: Path, weights: str = "best", licence: str = "unknown") -> Path:
     """Write weights, model.json, tokenizer.json and README.md of a run; returns the folder.
 
-    The measured results are those that `relpe-train evaluate` has written into the run folder.
-    `licence` is that of the data.
+    The measured results are those that `relpe-train evaluate` has written into the run folder,
+    where it measured these very weights. `licence` is that of the data.
 
     Raises:
         TrainingError: the folder is no run, or holds no such checkpoint.
     """
     if not (run / "config.yaml").is_file() or not (run / "run.json").is_file():
         raise TrainingError(f"{run}: found no config.yaml and run.json, expected a run folder")
-    decoder = load_decoder(run, weights)
+    decoder, origin = load_decoder(run, weights)
     description = json.loads((run / "run.json").read_text())
     if load_tokenizer(run).vocabulary.hash != description["data"]["vocabulary"]:
         raise TrainingError(f"{run}: tokenizer.json is not that of the run's data")
@@ -34,15 +38,19 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
     save_model(decoder, output)
     shutil.copyfile(run / "tokenizer.json", output / "tokenizer.json")
     results = run / "evaluation" / "results.json"
-    measured = json.loads(results.read_text()) if results.is_file() else None
-    lines = [*_head(output.name, description, licence), *_results(measured), ""]
-    partial = output / "README.md.partial"
-    partial.write_text("\n".join(lines))
-    partial.replace(output / "README.md")
+    measured = json.loads(results.read_text()) if results.is_file() else {}
+    if measured.get("weights") == origin._asdict():
+        table = _results(measured)
+    else:
+        table = [
+            f"Not measured yet: run `relpe-train evaluate --weights {weights}`, then export again."
+        ]
+    with replacing(output / "README.md") as path:
+        path.write_text("\n".join([*_head(output.name, description, origin, licence), *table, ""]))
     return output
 
 
-def _head(name: str, run: dict[str, Any], licence: str) -> list[str]:
+def _head(name: str, run: dict[str, Any], origin: Origin, licence: str) -> list[str]:
     data = run["data"]
     train = data["splits"]["train"]
     include = f", files `{data['include']}`" if data["include"] else ""
@@ -54,6 +62,7 @@ def _head(name: str, run: dict[str, Any], licence: str) -> list[str]:
         f"- Data: train split of `{data['source']}`{include}: {train['files']} pieces, "
         f"{train['tokens']:,} tokens; prepared corpus `{data['hash'][:16]}`.",
         f"- Licence of the data: {licence}.",
+        f"- Weights: `{origin.file}`, step {origin.step or 0:,}, {origin.tokens or 0:,} tokens.",
         f"- Command: `{run['command']}`",
         f"- Commit: {run['commit'] or 'unknown'}",
         f"- Machine: {run['machine']}, {run['threads']} threads, {run['precision']}; "
@@ -62,9 +71,7 @@ def _head(name: str, run: dict[str, Any], licence: str) -> list[str]:
     ]
 
 
-def _results(measured: dict[str, Any] | None) -> list[str]:
-    if measured is None:
-        return ["Not measured yet: run `relpe-train evaluate`, then export again."]
+def _results(measured: dict[str, Any]) -> list[str]:
     rows: list[tuple[str, dict[str, float]]] = []
     for key, value in measured.items():
         if key.startswith("windows_"):
@@ -74,14 +81,17 @@ def _results(measured: dict[str, Any] | None) -> list[str]:
         elif key.endswith("-gram"):
             rows.extend((f"{key}, {name}", values) for name, values in value.items())
     table = [
-        f"| {name} | {values['nats_per_token']:.4f} | {values['nats_per_note']:.3f} |"
+        f"| {name} | {figure(values, 'nats_per_token', 4)} | {figure(values, 'nats_per_note', 3)} |"
         for name, values in rows
     ]
     by_position = measured["by_position"]
+    draws = measured["draws"]
+    spread = f" Mean ± standard deviation over {draws} draws of the noise." if draws > 1 else ""
     return [
         f"## Measured on the {measured['split']} split",
         "",
-        f"{measured['pieces']} pieces, {measured['tokens']:,} tokens, {measured['notes']:,} notes.",
+        f"{measured['pieces']} pieces, {measured['tokens']:,} tokens, {measured['notes']:,} notes."
+        + spread,
         "",
         "| read as | nats per token | nats per note |",
         "|---|---|---|",

@@ -11,8 +11,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Stream = Literal["data", "noise", "weights"]
-_STREAMS: dict[Stream, int] = {"data": 1, "noise": 2, "weights": 3}
+Stream = Literal["data", "noise", "weights", "draws"]
+_STREAMS: dict[Stream, int] = {"data": 1, "noise": 2, "weights": 3, "draws": 4}
 
 
 def generator(seed: int, step: int, stream: Stream, row: int = 0) -> np.random.Generator:
@@ -23,6 +23,12 @@ def generator(seed: int, step: int, stream: Stream, row: int = 0) -> np.random.G
 def noise_seed(seed: int, step: int) -> int:
     """Seed of the positional noise of one step, 0 to 2**31 - 1, shared by all rows and ranks."""
     return int(generator(seed, step, "noise").integers(2**31))
+
+
+def draw_seeds(seed: int, draws: int) -> list[int]:
+    """Seeds of the noise of each draw of an evaluation: the model's own, then others, all fixed."""
+    others = (generator(seed, draw, "draws").integers(2**31) for draw in range(1, draws))
+    return [seed, *map(int, others)]
 
 
 @dataclass(frozen=True)

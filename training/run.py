@@ -8,27 +8,31 @@ import os
 import platform
 import subprocess
 import sys
-import time
 import warnings
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 import torch
 import yaml
 from pytorch_lightning.loggers import TensorBoardLogger
 
+from relpe.checkpoint import to_plain
 from tokenization.tokenizer import load_tokenizer
 from training.callbacks import Checkpoints, CsvLog, InterruptedRunError, Report
-from training.config import ExperimentConfig, TrainerConfig, build, plain
+from training.config import ExperimentConfig, TrainerConfig, build
 from training.errors import TrainingError
+from training.files import replacing
+from training.machine import choose_arithmetic, resume_arithmetic
 from training.tasks.music import MusicTask
+from training.weights import load_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from training.machine import Arithmetic
     from training.tasks.music import MusicModule
 
 logger = logging.getLogger(__name__)
@@ -59,6 +63,10 @@ class Result:
     """How a run ended."""
 
     step: int
+    tokens: int
+    """Tokens that all steps have read, padding included."""
+    minutes: float
+    """Wall-clock minutes of all sessions."""
     validation: float | None
     """Nats per token at the end."""
     finished: bool
@@ -82,14 +90,28 @@ def fit(
         TrainingError: data, configuration and an earlier session of the run do not fit.
     """
     settings: TrainerConfig = config.trainer
-    accelerator = choose_device(settings)
+    last = folder / "last.ckpt"
+    resume = last if last.exists() and not fresh else None
+    if resume is None:
+        arithmetic = choose_arithmetic(settings)
+    else:
+        began = json.loads((folder / "run.json").read_text())
+        arithmetic = resume_arithmetic(settings, began, folder)
     data = config.task.build_data(settings.seed)
     module: MusicModule = config.task.build_module(config.optimizer, settings)
-    last = folder / "last.ckpt"
+
+    def result(step: int, *, finished: bool) -> Result:
+        return Result(
+            step=step,
+            tokens=step * config.task.tokens_per_step,
+            minutes=module.budget.elapsed() / 60,
+            validation=module.validation.get("validation/nats_per_token"),
+            finished=finished,
+        )
+
     if fresh:
         for name in ("last.ckpt", "best.ckpt", "metrics.csv"):
             (folder / name).unlink(missing_ok=True)
-    resume = last if last.exists() else None
     folder.mkdir(parents=True, exist_ok=True)
     if resume is not None:
         _check_same_run(config, folder, data.facts["hash"])
@@ -97,17 +119,15 @@ def fit(
         module.budget.earlier = checkpoint["elapsed_seconds"]
         if module.budget.progress(checkpoint["global_step"]) >= 1:
             logger.info("%s: the budget of this run is spent", folder)
-            return Result(checkpoint["global_step"], None, finished=True)
+            return result(checkpoint["global_step"], finished=True)
         logger.info("%s: goes on from step %d", folder, checkpoint["global_step"])
         del checkpoint
     elif init_from is not None:
-        from training.evaluate import load_decoder
-
-        module.decoder.load_state_dict(load_decoder(init_from).state_dict())
-    precision = choose_precision(settings, accelerator)
+        start, _ = load_decoder(init_from)
+        module.decoder.load_state_dict(start.state_dict())
     parameters = sum(parameter.numel() for parameter in module.decoder.parameters())
-    logger.info("%s parameters, %s, %s", f"{parameters:,}", accelerator, precision)
-    _describe_run(config, folder, data.facts, parameters, precision)
+    logger.info("%s parameters, %s, %s, %d threads", f"{parameters:,}", *arithmetic)
+    _describe_run(config, folder, data.facts, parameters, arithmetic)
     load_tokenizer(config.task.data).save(folder)
     report = Report(settings.log_every, config.task.tokens_per_step, show=show)
     with warnings.catch_warnings():
@@ -116,9 +136,9 @@ def fit(
         warnings.filterwarnings("ignore", message=".*GPU available but not used.*")
         logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
         trainer = pl.Trainer(
-            accelerator="gpu" if accelerator == "cuda" else accelerator,
+            accelerator="gpu" if arithmetic.device == "cuda" else "cpu",
             devices=1,
-            precision=precision,
+            precision=arithmetic.precision,
             max_epochs=-1,
             val_check_interval=settings.validate_every,
             check_val_every_n_epoch=None,
@@ -142,46 +162,7 @@ def fit(
         except InterruptedRunError as stop:
             logger.info("%s: %s; the same command goes on from there", folder, stop)
             finished = False
-    return Result(trainer.global_step, module.validation.get("validation/nats_per_token"), finished)
-
-
-def choose_device(settings: TrainerConfig) -> str:
-    """The device to compute on: cpu or cuda; sets the number of threads.
-
-    Raises:
-        TrainingError: a GPU is asked for and there is none.
-    """
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
-    if settings.device == "cuda" and not torch.cuda.is_available():
-        raise TrainingError("trainer.device is cuda, found no GPU; use cpu or auto")
-    if settings.device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return settings.device
-
-
-def choose_precision(settings: TrainerConfig, device: str) -> Literal["32-true", "bf16-mixed"]:
-    """Lightning's name of the precision; auto times a matrix product in both.
-
-    bfloat16 is far slower than float32 on a CPU without instructions for it, and several times
-    faster on one with them.
-    """
-    bf16 = settings.precision == "bf16"
-    if settings.precision == "auto":
-        bf16 = _time_product(torch.bfloat16, device) < 0.8 * _time_product(torch.float32, device)
-    return "bf16-mixed" if bf16 else "32-true"
-
-
-def _time_product(dtype: torch.dtype, device: str) -> float:
-    # Large enough for a GPU to be busy; small enough where bfloat16 is emulated.
-    size = 4096 if device == "cuda" else 256
-    matrix = torch.ones(size, size, dtype=dtype, device=device)
-    best = float("inf")
-    for _ in range(4):
-        started = time.perf_counter()
-        float((matrix @ matrix)[0, 0])
-        best = min(best, time.perf_counter() - started)
-    return best
+    return result(trainer.global_step, finished=finished)
 
 
 def _check_same_run(config: ExperimentConfig, folder: Path, data_hash: str) -> None:
@@ -209,29 +190,24 @@ def _describe_run(
     folder: Path,
     facts: dict[str, Any],
     parameters: int,
-    precision: str,
+    arithmetic: Arithmetic,
 ) -> None:
     """Store the resolved configuration and what made the run."""
-    _write(folder / "config.yaml", yaml.safe_dump(plain(config), sort_keys=False))
+    with replacing(folder / "config.yaml") as path:
+        path.write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
     run = {
         "command": " ".join(["relpe-train", *sys.argv[1:]]),
         "commit": commit(),
         "parameters": parameters,
-        "precision": precision,
-        "threads": torch.get_num_threads(),
+        **arithmetic._asdict(),
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
         "python": platform.python_version(),
         "torch": torch.__version__,
         "lightning": version("pytorch-lightning"),
         "data": {key: value for key, value in facts.items() if key != "refused"},
     }
-    _write(folder / "run.json", json.dumps(run, indent=1) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text)
-    partial.replace(path)
+    with replacing(folder / "run.json") as path:
+        path.write_text(json.dumps(run, indent=1) + "\n")
 
 
 def commit() -> str | None:

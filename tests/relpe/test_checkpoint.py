@@ -38,6 +38,7 @@ def saved(folder: Path) -> Decoder:
         DecoderConfig(encoding=RopeConfig(base=50.0), attention=SoftmaxAttentionConfig()),
         DecoderConfig(attention=LinearAttentionConfig(feature_map=FavorConfig(num_features=8))),
         DecoderConfig(encoding=SineSPEConfig(num_sines=2, gated=False)),
+        DecoderConfig(attention=LinearAttentionConfig(half_lives=(1.0, 64.0))),
     ],
 )
 def test_a_config_survives_json(config: DecoderConfig) -> None:
@@ -91,6 +92,18 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
                 '{"format_version": 1, "weights": ["../x"], "decoder": {}}'
             ),
             "outside",
+        ),
+        (
+            lambda f: (f / "model.json").write_text(
+                '{"format_version": 1, "weights": [], "decoder": {"width": "16"}}'
+            ),
+            r"model\.json\.width: found '16', expected a value of type int",
+        ),
+        (
+            lambda f: (f / "model.json").write_text(
+                '{"format_version": 1, "weights": [], "decoder": {"girth": 16}}'
+            ),
+            r"model\.json\.girth: unknown, expected one of vocabulary_size, width",
         ),
     ],
 )

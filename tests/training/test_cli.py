@@ -40,7 +40,7 @@ def test_the_commands_from_midi_to_a_released_model(midi_folder, experiment, tmp
             "--set",
             "trainer.token_budget=64",
         ],
-        ["evaluate", "--run", run, "--data", data, "--length", "32", "--reach", "100"],
+        ["evaluate", "--run", run, "--data", data, "--length", "32", "--draws", "2"],
         ["export", "--run", run, "--output", model],
         ["evaluate", "--run", model, "--data", data, "--output", tmp_path / "results"],
     ]
@@ -49,6 +49,7 @@ def test_the_commands_from_midi_to_a_released_model(midi_folder, experiment, tmp
     captured = capsys.readouterr()
     assert "broken.mid" in captured.err
     assert "train: 5 files" in captured.out
+    assert f"{run}: step 1, 64 tokens, 0.0 minutes, validation" in captured.out
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,7 @@ def test_the_commands_from_midi_to_a_released_model(midi_folder, experiment, tmp
         (["fit", "--config", "{config}", "--resume"], "no last.ckpt"),
         (["export", "--run", "none", "--output", "out"], "expected a run folder"),
         (["evaluate", "--run", "none", "--data", "{data}"], "none"),
+        (["evaluate", "--run", "x", "--data", "{data}", "--draws", "0"], "expected 1 or more"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(

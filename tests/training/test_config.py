@@ -9,7 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.config import OptimizerConfig, TrainerConfig, build, describe, plain, read_yaml
+from relpe.checkpoint import to_plain
+from training.config import OptimizerConfig, TrainerConfig, build, describe, read_yaml
 from training.errors import TrainingError
 
 
@@ -42,8 +43,13 @@ class Basket:
     )
 )
 def test_plain_values_build_the_same_config(config):
-    stored = yaml.safe_load(yaml.safe_dump(plain(config)))
+    stored = yaml.safe_load(yaml.safe_dump(to_plain(config)))
     assert build(TrainerConfig, stored) == config
+
+
+def test_a_config_with_paths_and_pairs_survives_yaml():
+    basket = Basket(fruit=Pear(count=2), folder=Path("a/b"), pair=(3, 4))
+    assert build(Basket, yaml.safe_load(yaml.safe_dump(to_plain(basket)))) == basket
 
 
 def test_unions_are_told_apart_by_kind():

@@ -11,12 +11,13 @@ from training.errors import TrainingError
 from training.evaluate import (
     EvaluateOptions,
     evaluate,
-    load_decoder,
     streaming_nats,
+    summary,
     window_nats,
 )
 from training.export import export
 from training.run import build_experiment, fit
+from training.weights import load_decoder
 
 
 @pytest.fixture
@@ -65,13 +66,17 @@ def test_a_run_is_measured_exported_and_loaded(experiment, data, tmp_path):
         ratio = results[name]["nats_per_note"] / results[name]["nats_per_token"]
         assert ratio == pytest.approx(results["tokens"] / results["notes"])
     assert len(results["3-gram"]) == 4
+    _, origin = load_decoder(run)
+    assert results["weights"] == origin._asdict()
+    assert results["weights"]["file"] == "best.ckpt"
     assert (run / "evaluation" / "nll_by_position.png").exists()
 
     folder = export(run, tmp_path / "piano", licence="MIT, by nobody")
     readme = (folder / "README.md").read_text()
     assert "MIT, by nobody" in readme
     assert f"{results['streaming']['nats_per_token']:.4f}" in readme
-    released, trained = load_model(folder), load_decoder(run)
+    assert f"`best.ckpt`, step {origin.step}, {origin.tokens:,} tokens" in readme
+    released, (trained, _) = load_model(folder), load_decoder(run)
     for name, tensor in trained.state_dict().items():
         assert torch.equal(released.state_dict()[name], tensor.bfloat16().float()), name
 
@@ -79,24 +84,76 @@ def test_a_run_is_measured_exported_and_loaded(experiment, data, tmp_path):
         model=str(folder), data=data, length=32, output=tmp_path / "out", reach=100
     )
     measured = evaluate(again, show=False)
+    assert measured["weights"]["file"] == "model.safetensors"
     assert measured["windows_32"]["nats_per_token"] == pytest.approx(
         results["windows_32"]["nats_per_token"], rel=1e-2
     )
 
 
-def test_averaged_weights_are_those_that_are_loaded(experiment, tmp_path):
-    experiment["trainer"] = experiment["trainer"] | {"ema_decay": 0.9}
-    fit(build_experiment(experiment), tmp_path, show=False)
-    checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=True)
-    decoder = load_decoder(tmp_path, "last")
-    for parameter, mean in zip(decoder.parameters(), checkpoint["average"]["mean"], strict=True):
-        assert torch.equal(parameter, mean)
+def test_export_tells_no_results_of_other_weights(experiment, data, tmp_path):
+    run = tmp_path / "run"
+    fit(build_experiment(experiment), run, show=False)
+    evaluate(EvaluateOptions(model=str(run), data=data, length=32), show=False)
+    export(run, tmp_path / "best")
+    export(run, tmp_path / "last", "last")
+    assert "Measured on the test split" in (tmp_path / "best" / "README.md").read_text()
+    readme = (tmp_path / "last" / "README.md").read_text()
+    assert "Not measured yet: run `relpe-train evaluate --weights last`" in readme
 
 
-def test_what_is_no_run_is_refused(experiment, data, tmp_path):
+def test_draws_of_the_noise_are_averaged_and_their_spread_is_told(experiment, data, tmp_path):
+    run = tmp_path / "run"
+    fit(build_experiment(experiment), run, show=False)
+
+    def measured(draws):
+        options = EvaluateOptions(
+            model=str(run), data=data, length=32, device="cpu", draws=draws, batch_size=64
+        )
+        results = evaluate(options, show=False)
+        del results["seconds"]
+        return results
+
+    one, three = measured(1), measured(3)
+    assert measured(3) == three
+    assert (one["draws"], three["draws"]) == (1, 3)
+    for name in ("windows_32", "streaming"):
+        assert set(one[name]) == {"nats_per_token", "nats_per_note"}
+        for unit in ("nats_per_token", "nats_per_note"):
+            spread = three[name][f"{unit}_deviation"]
+            assert 0 < spread < 1
+            # none of three values lies further than this from their mean
+            assert abs(three[name][unit] - one[name][unit]) < 1.2 * spread
+    export(run, tmp_path / "model")
+    readme = (tmp_path / "model" / "README.md").read_text()
+    token = three["streaming"]["nats_per_token"]
+    deviation = three["streaming"]["nats_per_token_deviation"]
+    assert f"{token:.4f} ± {deviation:.4f}" in readme
+    assert "over 3 draws" in readme
+
+
+def test_the_noise_is_that_of_the_seed(decoder, pieces):
+    assert decoder.config.noise_seed == 0
+    for read in (window_nats, streaming_nats):
+        own, zero, other = (read(decoder, pieces, 16, 3, seed) for seed in (None, 0, 1))
+        np.testing.assert_array_equal(own[3], zero[3])
+        assert not np.array_equal(own[3], other[3])
+
+
+def test_progress_counts_every_token_once(decoder, pieces):
+    for read in (window_nats, streaming_nats):
+        counts = []
+        read(decoder, pieces, 16, 3, None, counts.append)
+        assert sum(counts) == sum(len(piece) - 1 for piece in pieces)
+
+
+def test_a_summary_is_the_mean_over_draws():
+    draws = [[np.array([1.0, 2.0]), np.array([3.0])], [np.array([2.0, 2.0]), np.array([4.0])]]
+    assert summary(draws[:1], 2) == {"nats_per_token": 2.0, "nats_per_note": 3.0}
+    both = summary(draws, 2)
+    assert both["nats_per_token"] == pytest.approx(7 / 3)
+    assert both["nats_per_note_deviation"] == pytest.approx(2**0.5 / 2)
+
+
+def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(TrainingError, match="expected a run folder"):
         export(tmp_path, tmp_path / "out")
-    fit(build_experiment(experiment), tmp_path, show=False)
-    (tmp_path / "best.ckpt").unlink()
-    with pytest.raises(TrainingError, match=r"no best\.ckpt"):
-        load_decoder(tmp_path)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import signal
 from pathlib import Path
@@ -9,10 +10,12 @@ import pytest
 import torch
 
 import training
+from training import machine
 from training.config import read_yaml
 from training.corpus import Crops
 from training.errors import TrainingError
-from training.run import build_experiment, choose_precision, fit
+from training.optimization import Budget
+from training.run import build_experiment, fit
 
 CONFIGS = sorted((Path(training.__file__).parent / "configs").rglob("*.yaml"))
 
@@ -115,6 +118,83 @@ def test_a_run_can_start_from_the_weights_of_another(experiment, tmp_path):
         assert torch.equal(tensor, first[name]), name
 
 
+def test_a_resumed_run_probes_nothing_again(experiment, tmp_path, stop_at, monkeypatch):
+    auto = build_experiment(changed(experiment, trainer={"precision": "auto"}))
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(machine, "_bfloat16_is_faster", lambda device: False)
+    with monkeypatch.context():
+        stop_at(4)
+        assert not fit(auto, tmp_path, show=False).finished
+    began = json.loads((tmp_path / "run.json").read_text())
+    assert (began["device"], began["precision"], began["threads"]) == ("cpu", "32-true", threads)
+    monkeypatch.undo()
+
+    monkeypatch.setattr(machine, "_bfloat16_is_faster", lambda device: True)
+    torch.set_num_threads(threads + 1)
+    try:
+        assert fit(auto, tmp_path, show=False).finished
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(threads)
+    went_on = json.loads((tmp_path / "run.json").read_text())
+    assert {key: went_on[key] for key in ("device", "precision", "threads")} == {
+        key: began[key] for key in ("device", "precision", "threads")
+    }
+
+
+def test_a_run_that_breaks_after_a_validation_goes_on_from_there(experiment, tmp_path, monkeypatch):
+    config = build_experiment(changed(experiment, trainer={"checkpoint_every": 100}))
+    fit(config, tmp_path / "whole", show=False)
+    draw = Crops.__getitem__
+
+    def broken(self, index):
+        if index == 5:
+            raise RuntimeError("the machine is off")
+        return draw(self, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Crops, "__getitem__", broken)
+        with pytest.raises(RuntimeError, match="off"):
+            fit(config, tmp_path / "parts", show=False)
+    parts, best = tmp_path / "parts", torch.load(tmp_path / "parts/best.ckpt", weights_only=True)
+    assert weights(parts)["global_step"] == best["global_step"] == 4
+    assert weights(parts)["callbacks"] == best["callbacks"]  # the best value so far
+    assert fit(config, parts, show=False).step == 6
+    for name, tensor in weights(tmp_path / "whole")["state_dict"].items():
+        assert torch.equal(tensor, weights(parts)["state_dict"][name]), name
+
+
+def test_a_time_budget_ends_with_validated_and_stored_weights(experiment, tmp_path, monkeypatch):
+    # the clock of this run stands still but for its budget: over after three steps
+    monkeypatch.setattr(Budget, "progress", lambda self, step: step / 3)
+    monkeypatch.setattr(Budget, "elapsed", lambda self: 90.0)
+    settings = {"token_budget": 10**6, "time_budget_minutes": 1.5, "checkpoint_every": 100}
+    result = fit(build_experiment(changed(experiment, trainer=settings)), tmp_path, show=False)
+    assert (result.step, result.tokens, result.minutes) == (3, 3 * 64, 1.5)
+    assert result.validation is not None
+    assert result.finished
+    best = torch.load(tmp_path / "best.ckpt", weights_only=True)
+    assert weights(tmp_path)["global_step"] == best["global_step"] == 3
+    assert weights(tmp_path)["callbacks"] == best["callbacks"]
+
+
+def test_a_longer_budget_goes_on_as_if_there_had_been_no_end(experiment, tmp_path):
+    def fit_steps(steps, folder):
+        # a learning rate that does not decay depends on the budget no more
+        config = changed(
+            experiment, optimizer={"decay_share": 0.0}, trainer={"token_budget": steps * 64}
+        )
+        assert fit(build_experiment(config), folder, show=False).finished
+        return weights(folder)["state_dict"]
+
+    whole = fit_steps(10, tmp_path / "whole")
+    for end in (6, 8):  # between two validations, and at one
+        fit_steps(end, tmp_path / f"parts{end}")
+        parts = fit_steps(10, tmp_path / f"parts{end}")
+        for name, tensor in whole.items():
+            assert torch.equal(tensor, parts[name]), name
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_two_steps_of_every_config(path, data, tmp_path):
     overrides = [
@@ -137,6 +217,27 @@ def test_two_steps_of_every_config(path, data, tmp_path):
     assert result.validation < 7
 
 
-def test_auto_precision_is_one_of_the_two(experiment):
-    settings = build_experiment(changed(experiment, trainer={"precision": "auto"})).trainer
-    assert choose_precision(settings, "cpu") in {"32-true", "bf16-mixed"}
+def test_every_config_builds_at_its_own_size_and_is_described():
+    readme = (Path(training.__file__).parent / "README.md").read_text()
+    for path in CONFIGS:
+        experiment = build_experiment(read_yaml(path))
+        with torch.device("meta"):
+            experiment.task.model.build()
+        assert f"| `{path.name}` |" in readme
+        if path.stem != "piano":
+            assert experiment.trainer.token_budget == 1_000_000, path
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("no_fading", {"half_lives": None}),
+        ("half_lives_from_4", {"half_lives": (4.0, 1024.0)}),
+        ("softmax_rope_convolution", {"kind": "softmax", "convolution_taps": 4}),
+    ],
+)
+def test_an_arm_differs_from_the_base_in_what_it_is_named_for(name, changes):
+    folder = Path(training.__file__).parent / "configs" / "piano"
+    model = build_experiment(read_yaml(folder / f"{name}.yaml")).task.model
+    found = vars(model) | vars(model.attention)
+    assert {key: found[key] for key in changes} == changes

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from training.files import replacing
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -46,15 +48,13 @@ def nll_by_position(
 
 def write_csv(bins: Sequence[Bin], path: Path) -> None:
     """Write bins as a table."""
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("w", newline="") as stream:
+    with replacing(path) as partial, partial.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(Bin._fields)
         writer.writerows(
             (b.first, b.last, f"{b.nats_per_token:.5f}", f"{b.standard_error:.5f}", b.pieces)
             for b in bins
         )
-    partial.replace(path)
 
 
 def plot(curves: Mapping[str, Sequence[Bin]], path: Path, trained_length: int | None) -> None:
@@ -78,6 +78,5 @@ def plot(curves: Mapping[str, Sequence[Bin]], path: Path, trained_length: int | 
     axes.set_xlabel(f"token index in the piece ({pieces} pieces)")
     axes.set_ylabel("nats per token")
     axes.legend()
-    partial = path.with_name(f"{path.name}.partial")
-    figure.savefig(partial, format="png", dpi=120, metadata={"Software": None})
-    partial.replace(path)
+    with replacing(path) as partial:
+        figure.savefig(partial, format="png", dpi=120, metadata={"Software": None})
