@@ -192,21 +192,19 @@ class MultitrackRemi:
             ),
             array[places + 1] - TRACK_VELOCITY,
         )
-        table = np.stack(
-            [
-                notes.onsets,
-                notes.durations,
-                notes.pitches & 127,
-                notes.velocities * VELOCITY_STEP + VELOCITY_STEP // 2,
-            ],
-            axis=1,
-        )
+        ranks = notes.pitches >> 7
+        order = np.argsort((ranks << 38) | (notes.onsets << 7) | (notes.pitches & 127))
+        table = np.empty((len(order), 4), np.int64)
+        table[:, 0] = notes.onsets[order]
+        table[:, 1] = notes.durations[order]
+        table[:, 2] = notes.pitches[order] & 127
+        table[:, 3] = notes.velocities[order] * VELOCITY_STEP + VELOCITY_STEP // 2
         places = np.flatnonzero((array >= TEMPO) & (array < TEMPO + NUM_TEMPOS))
         steps = bars.times_at(places).tolist()
         bpm = (array[places] - (TEMPO - MIN_BPM)).astype(float).tolist()
         return Score(
             ticks_per_beat=STEPS_PER_BEAT,
-            tracks=tuple(_tracks(table, notes.pitches >> 7, tracks)),
+            tracks=tuple(_tracks(table, ranks[order], tracks)),
             tempos=tuple(map(Tempo, steps, bpm)),
             time_signatures=name_bars(bars.lines, signatures),
             end_ticks=int(bars.lines[-1]),
@@ -297,7 +295,7 @@ def _named(tracks: Sequence[Track], ranks: Sequence[int]) -> tuple[Track, ...]:
 def _tracks(
     table: NDArray[np.int64], ranks: NDArray[np.int64], known: Sequence[Track]
 ) -> list[Track]:
-    """Tracks of notes that are sorted by rank, in that order."""
+    """Tracks of notes that are sorted by rank and time, in that order."""
     names = dict(zip(track_ranks(known), known, strict=True))
     firsts = np.flatnonzero(starts_of_runs(ranks))
     parts = dict(zip(ranks[firsts].tolist(), np.split(table, firsts[1:]), strict=False))
@@ -339,34 +337,33 @@ def _bars(lines: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _write_ids(events: NDArray[np.int64], lines: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Canonical ids of sorted packed events: up to six a row, then those that are there."""
-    steps = events >> (_KIND_BITS + _CONTENT_BITS)
-    kinds = (events >> _CONTENT_BITS) & ((1 << _KIND_BITS) - 1)
+    """Canonical ids of sorted packed events: rows of up to six, then those that are there."""
+    whats = events >> _CONTENT_BITS
+    steps, kinds = whats >> _KIND_BITS, whats & ((1 << _KIND_BITS) - 1)
     contents = events & ((1 << _CONTENT_BITS) - 1)
-    is_bar = kinds == _IS_BAR
-    rows = np.full((len(events), 6), -1, np.int32)
+    first_of_step, first_of_kind = starts_of_runs(steps), starts_of_runs(whats)
+    bars = np.flatnonzero(kinds == _IS_BAR)
+    tempos = np.flatnonzero(kinds == _IS_TEMPO)
+    first_of_step[bars[bars < len(events) - 1] + 1] = True
+    ranks = kinds - _FIRST_TRACK
+    parts = ranks & (NUM_PARTS - 1)
+    is_drum = ranks == 0
 
-    places = np.flatnonzero(is_bar)
-    rows[places, 0] = BAR
-    rows[places, 1] = np.where(contents[places] > 0, contents[places], -1)
-
-    new_position = starts_of_runs(steps)
-    new_position[1:] |= is_bar[:-1]
-    new_position &= ~is_bar
-    bar = np.cumsum(is_bar) - 1
-    positions = steps - lines[bar] + POSITION
-    rows[:, 0] = np.where(new_position, positions, rows[:, 0])
-    places = np.flatnonzero(kinds == _IS_TEMPO)
-    rows[places, 1] = contents[places] + TEMPO - MIN_BPM
-
-    places = np.flatnonzero(kinds >= _FIRST_TRACK)
-    content, rank = contents[places], kinds[places] - _FIRST_TRACK
-    new_track = (new_position | starts_of_runs(kinds))[places]
-    part = rank % NUM_PARTS
-    is_drum = rank == 0
-    rows[places, 1] = np.where(new_track, rank // NUM_PARTS + PROGRAM, -1)
-    rows[places, 2] = np.where(new_track & (part > 0), part + PART - 1, -1)
-    rows[places, 3] = (content >> 11) + np.where(is_drum, DRUM_PITCH, TRACK_PITCH)
-    rows[places, 4] = (content & 31) + TRACK_VELOCITY
-    rows[places, 5] = np.where(is_drum, -1, ((content >> 5) & 63) + TRACK_DURATION)
-    return np.concatenate([np.array([BOS], np.int32), rows[rows >= 0], np.array([EOS], np.int32)])
+    rows = np.full((len(events) + 1, 6), -1, np.int32)
+    rows[0, 0] = BOS
+    notes = rows[1:]
+    bar_starts = np.repeat(lines[:-1], np.diff(np.append(bars, len(events))))
+    np.copyto(notes[:, 0], steps - bar_starts + POSITION, where=first_of_step, casting="unsafe")
+    np.copyto(notes[:, 1], (ranks >> 2) + PROGRAM, where=first_of_kind, casting="unsafe")
+    np.copyto(notes[:, 2], parts + (PART - 1), where=first_of_kind & (parts > 0), casting="unsafe")
+    notes[:, 3] = (contents >> 11) + np.where(is_drum, DRUM_PITCH, TRACK_PITCH)
+    notes[:, 4] = (contents & 31) + TRACK_VELOCITY
+    np.copyto(
+        notes[:, 5], ((contents >> 5) & 63) + TRACK_DURATION, where=~is_drum, casting="unsafe"
+    )
+    notes[tempos, 1] = contents[tempos] + TEMPO - MIN_BPM
+    notes[tempos, 2:] = -1
+    notes[bars, 0] = BAR
+    notes[bars, 1] = contents[bars] - (contents[bars] == 0)
+    notes[bars, 2:] = -1
+    return np.append(rows[rows >= 0], np.int32(EOS))

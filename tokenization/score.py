@@ -47,19 +47,26 @@ def _table(rows: object, columns: int) -> NDArray[np.int64]:
         table = np.asarray(rows, dtype=np.int64)
         if table.ndim == 2 and table.shape[1] == columns:
             return table
-    table = np.array(rows, dtype=np.int64).reshape(-1, columns)
+    table = np.array(rows, dtype=np.int64)
+    if table.ndim != 2 or table.shape[1] != columns:
+        table = table.reshape(-1, columns).copy()
     table.setflags(write=False)
     return table
 
 
 def _sorted(notes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Notes by onset, pitch, duration and velocity: most are in this order already."""
+    if len(notes) < 2:
+        return notes
     later = np.diff(notes[:, 0])
     higher = np.diff(notes[:, 2])
     if bool(((later > 0) | ((later == 0) & (higher > 0))).all()):
         return notes
     order = np.lexsort((notes[:, 3], notes[:, 1], notes[:, 2], notes[:, 0]))
     return _table(notes[order], 4)
+
+
+_NO_NOTES, _NO_CONTROLS, _NO_BENDS = (_table([], columns) for columns in (4, 3, 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +86,8 @@ class Track:
     chunk: int | None = None
     """Index of the file's track chunk that the notes stand in; None for music that is in no file
     yet."""
-    controls: NDArray[np.int64] = field(default_factory=lambda: _table([], 3))
-    bends: NDArray[np.int64] = field(default_factory=lambda: _table([], 2))
+    controls: NDArray[np.int64] = field(default_factory=lambda: _NO_CONTROLS)
+    bends: NDArray[np.int64] = field(default_factory=lambda: _NO_BENDS)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "notes", _sorted(_table(self.notes, 4)))
@@ -96,6 +103,10 @@ class Track:
 
     def __len__(self) -> int:
         return len(self.notes)
+
+    def without_events(self) -> Track:
+        """The same track, empty."""
+        return replace(self, notes=_NO_NOTES, controls=_NO_CONTROLS, bends=_NO_BENDS)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Track) and (

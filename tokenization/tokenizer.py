@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 TokenizerConfig = PianoRemiConfig | MultitrackRemiConfig
 """Every tokenizer there is; another one is added with `|`."""
 
+PRESETS: dict[str, TokenizerConfig] = {
+    "piano": PianoRemiConfig(),
+    "multitrack": MultitrackRemiConfig(),
+}
+"""Tokenizers by the names that people know them by."""
+
 _CONFIGS = {kind.kind: kind for kind in (PianoRemiConfig, MultitrackRemiConfig)}
 
 

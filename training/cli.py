@@ -52,6 +52,10 @@ def _parser() -> argparse.ArgumentParser:
     prepare.add_argument("--output", type=Path, required=True, help="folder to write")
     prepare.add_argument("--include", help="pattern of the names to take, as a shell writes it")
     prepare.add_argument("--splits", type=Path, help="JSON of split -> names without suffix")
+    prepare.add_argument(
+        "--tokenizer", default="piano", help="piano (default) or multitrack: all instruments, drums"
+    )
+    prepare.add_argument("--workers", type=int, help="processes; one per core if not given")
     prepare.set_defaults(call=_prepare)
 
     settings = [*describe(TrainerConfig, "trainer"), *describe(OptimizerConfig, "optimizer")]
@@ -103,13 +107,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from tokenization.remi import PianoRemi
+    from tokenization.tokenizer import PRESETS
     from training.prepare import prepare
 
+    if options.tokenizer not in PRESETS:
+        known = ", ".join(PRESETS)
+        raise TrainingError(f"--tokenizer {options.tokenizer}: expected one of {known}")
     data = prepare(
         options.corpus,
         options.output,
-        PianoRemi(),
+        PRESETS[options.tokenizer].build(),
+        workers=options.workers,
         include=options.include,
         splits=options.splits,
     )

@@ -168,7 +168,8 @@ def windows(corpus: Corpus, length: int) -> NDArray[np.int64]:
     return np.stack(rows) if rows else np.zeros((0, length + 1), np.int64)
 
 
-def pitch_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
+def note_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
     """Ids of the tokens that stand for one note each."""
+    kinds = ("Pitch_", "Drum_", "Note_Pitch_")
     names = tokenizer.vocabulary.names
-    return np.array([i for i, name in enumerate(names) if name.startswith("Pitch_")], np.int64)
+    return np.array([i for i, name in enumerate(names) if name.startswith(kinds)], np.int64)

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from tokenization.tokenizer import load_tokenizer
-from training.corpus import Corpus, pitch_ids, read_facts
+from training.corpus import Corpus, note_ids, read_facts
 from training.errors import TrainingError
 from training.files import replacing
 from training.machine import choose_device
@@ -81,7 +81,7 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
     pieces = [corpus.piece(index).astype(np.int64) for index in range(len(corpus))]
     if not pieces:
         raise TrainingError(f"{options.data}: split {options.split!r} holds no pieces")
-    notes = sum(int(np.isin(piece[1:], pitch_ids(tokenizer)).sum()) for piece in pieces)
+    notes = sum(int(np.isin(piece[1:], note_ids(tokenizer)).sum()) for piece in pieces)
     results: dict[str, Any] = {
         "model": options.model,
         "weights": origin._asdict(),

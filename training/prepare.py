@@ -1,15 +1,13 @@
-"""Folder or zip of MIDI files to memory-mapped tokens."""
+"""Folder or zip of MIDI files to memory-mapped tokens, over all cores."""
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import json
-import logging
+import os
 import shutil
-import zipfile
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,52 +15,23 @@ from tqdm import tqdm
 
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
-from training.corpus import FORMAT_VERSION, pitch_ids
+from training.corpus import FORMAT_VERSION, note_ids
 from training.errors import TrainingError
+from training.files import replacing
+from training.source import Source, deal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from tokenization.tokenizer import Tokenizer
 
-logger = logging.getLogger(__name__)
-
 COUNTS = ("dropped", "clipped", "merged", "tempos_clipped")
 """What encoding does to notes and tempos, counted over a split."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """MIDI files of a folder or a zip archive, by name, and texts that stand beside them."""
-
-    path: Path
-    names: tuple[str, ...]
-
-    @classmethod
-    def open(cls, path: Path) -> Source:
-        """All files below a folder or in a zip archive.
-
-        Raises:
-            TrainingError: there is no such folder or zip archive.
-        """
-        if path.is_dir():
-            files = (item for item in path.rglob("*") if item.is_file())
-            return cls(path, tuple(sorted(item.relative_to(path).as_posix() for item in files)))
-        if path.is_file() and zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                return cls(path, tuple(sorted(n for n in archive.namelist() if n[-1:] != "/")))
-        found = "a file of another kind" if path.exists() else "nothing"
-        raise TrainingError(f"{path}: found {found}, expected a folder or a zip archive of MIDI")
-
-    def read(self, names: list[str]) -> Iterator[tuple[str, bytes]]:
-        """Name and content of each of `names`."""
-        if self.path.is_dir():
-            yield from ((name, (self.path / name).read_bytes()) for name in names)
-            return
-        with zipfile.ZipFile(self.path) as archive:
-            yield from ((name, archive.read(name)) for name in names)
+BATCH_FILES = 200
+"""Files that a process takes at once; what a run that is stopped loses at most for each."""
 
 
 def prepare(
@@ -72,14 +41,17 @@ def prepare(
     *,
     include: str | None = None,
     splits: Path | None = None,
+    workers: int | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Write the tokens of all MIDI files of a corpus, by split; returns what `data.json` holds.
 
     `include` is a pattern of names within the source, as a shell writes it; `splits` a JSON file
     of split -> list of file names without suffix. Without one, a `splits.json` in the source is
-    used; without that, names are dealt by their hash, 90 : 5 : 5. Files that cannot be read are
-    listed in `data.json`.
+    used; without that, folders named train, validation and test; without those, names are dealt by
+    their hash, 90 : 5 : 5. Files that cannot be read are listed in `data.json`. `workers` processes
+    do the work, one per core where None; the result does not depend on them. A run that was stopped
+    goes on where it was.
 
     Raises:
         TrainingError: the source, the splits or the output folder cannot be used.
@@ -88,29 +60,26 @@ def prepare(
     taken = output.is_file() or (output.is_dir() and any(output.iterdir()))
     if taken and not (output / "data.json").exists():
         raise TrainingError(f"{output}: exists and is no prepared corpus; name a new folder")
-    names = [name for name in source.names if name.lower().endswith((".mid", ".midi"))]
-    if include is not None:
-        names = [name for name in names if fnmatch.fnmatchcase(name, include)]
-    if not names:
-        wanted = f" that fit {include!r}" if include else ""
-        raise TrainingError(f"{source_path}: found no .mid or .midi files{wanted}")
-    dealt, unassigned = _deal(names, _read_splits(source, splits))
+    dealt, unassigned = deal(source, source.midi_names(include), splits)
     partial = output.with_name(output.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    batches = _plan(source, dealt, tokenizer, partial)
+    open_batches = [batch for batch in batches if not batch.path.exists()]
+    done = sum(len(batch.names) for batch in batches) - sum(len(b.names) for b in open_batches)
+    total = sum(map(len, dealt.values()))
+    with tqdm(total=total, initial=done, unit="file", disable=not progress) as bar:
+        for count in _encode_all(open_batches, workers or os.cpu_count() or 1):
+            bar.update(count)
     refused: dict[str, str] = {}
     digest = hashlib.sha256(tokenizer.vocabulary.hash.encode())
     facts: dict[str, Any] = {}
-    with tqdm(total=sum(map(len, dealt.values())), unit="file", disable=not progress) as bar:
-        for split, members in dealt.items():
-            bar.set_description(split)
-            facts[split] = _write_split(
-                source.read(members), partial / split, tokenizer, refused, digest.update, bar.update
-            )
-    if not facts.get("train", {}).get("tokens"):
+    for split in dealt:
+        members = [batch.path for batch in batches if batch.split == split]
+        facts[split] = _join(members, partial / split, refused, digest.update)
+    if not facts["train"]["tokens"]:
         reason = next(iter(refused.values()), "no file is in the split 'train'")
         shutil.rmtree(partial)
         raise TrainingError(f"{source_path}: found no music to train on; {reason}")
+    shutil.rmtree(partial / _BATCHES)
     tokenizer.save(partial)
     data = {
         "format": FORMAT_VERSION,
@@ -122,6 +91,7 @@ def prepare(
         "refused": refused,
         "unassigned": unassigned,
     }
+    (partial / "README.md").write_text(_card(data, tokenizer), encoding="utf-8")
     (partial / "data.json").write_text(json.dumps(data, indent=1) + "\n")
     if output.exists():
         shutil.rmtree(output)
@@ -129,80 +99,156 @@ def prepare(
     return data
 
 
-def _read_splits(source: Source, path: Path | None) -> dict[str, list[str]] | None:
-    if path is not None:
-        if not path.is_file():
-            raise TrainingError(f"{path}: found no such file, expected JSON of split -> names")
-        text = path.read_bytes()
-    else:
-        inside = [name for name in source.names if PurePosixPath(name).name == "splits.json"]
-        if not inside:
-            return None
-        [(_, text)] = source.read(inside[:1])
-    try:
-        splits = json.loads(text)
-        return {str(split): [str(name) for name in names] for split, names in splits.items()}
-    except (ValueError, AttributeError, TypeError) as error:
-        where = path or source.path
-        raise TrainingError(f"{where}: splits.json is not JSON of split -> names") from error
+_BATCHES = "batches"
 
 
-def _deal(
-    names: list[str], splits: Mapping[str, list[str]] | None
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Files of each split, and those that are in none."""
-    dealt: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
-    if splits is None:
-        for name in names:
-            share = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) / 2**32
-            split = "train" if share < 0.9 else "validation" if share < 0.95 else "test"
-            dealt[split].append(name)
-        return dealt, []
-    split_of = {member: split for split, members in splits.items() for member in members}
-    unassigned: list[str] = []
-    for name in names:
-        split = split_of.get(name) or split_of.get(PurePosixPath(name).stem)
-        (dealt.setdefault(split, []) if split else unassigned).append(name)
-    return dealt, unassigned
+@dataclass(frozen=True)
+class _Batch:
+    """Some files of a split, and where their tokens go."""
+
+    source: Source
+    split: str
+    names: tuple[str, ...]
+    tokenizer: Tokenizer
+    path: Path
 
 
-def _write_split(
-    files: Iterator[tuple[str, bytes]],
+def _plan(
+    source: Source, dealt: dict[str, list[str]], tokenizer: Tokenizer, partial: Path
+) -> list[_Batch]:
+    """All batches; those that a stopped run with the same plan has left behind are kept."""
+    status = source.path.stat()
+    plan = [str(source.path), status.st_size, status.st_mtime_ns, tokenizer.vocabulary.hash, dealt]
+    name = hashlib.sha256(json.dumps(plan).encode()).hexdigest()[:16]
+    folder = partial / _BATCHES / name
+    if not folder.is_dir():
+        shutil.rmtree(partial, ignore_errors=True)
+        folder.mkdir(parents=True)
+    slim = Source(source.path, ())  # workers are told names; all of them would be sent each time
+    return [
+        _Batch(
+            slim,
+            split,
+            tuple(members[start : start + BATCH_FILES]),
+            tokenizer,
+            folder / f"{split}-{start}.npz",
+        )
+        for split, members in dealt.items()
+        for start in range(0, len(members), BATCH_FILES)
+    ]
+
+
+def _encode_all(batches: Sequence[_Batch], workers: int) -> Iterator[int]:
+    """Encode batches; yields how many files each had."""
+    if workers == 1 or len(batches) < 2:
+        yield from map(_encode, batches)
+        return
+    with ProcessPoolExecutor(min(workers, len(batches))) as pool:
+        futures = [pool.submit(_encode, batch) for batch in batches]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _encode(batch: _Batch) -> int:
+    """Write the tokens of a batch; returns how many files it had."""
+    bar_id, of_notes = batch.tokenizer.vocabulary.ids["Bar"], note_ids(batch.tokenizer)
+    names: list[str] = []
+    refused: dict[str, str] = {}
+    ids_of: list[NDArray[np.uint16]] = [np.zeros(0, "<u2")]
+    bars_of: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    counts = np.zeros(len(COUNTS) + 1, np.int64)
+    for name, content in batch.source.read(batch.names):
+        try:
+            sequence = batch.tokenizer.encode(read_midi(content, name=name))
+        except MidiError as error:
+            refused[name] = str(error)
+            continue
+        ids = np.asarray(sequence.ids).astype("<u2")
+        notes = np.count_nonzero(np.isin(ids, of_notes))
+        counts += [notes, *(getattr(sequence, key) for key in COUNTS)]
+        ids_of.append(ids)
+        bars_of.append(np.flatnonzero(ids == bar_id))
+        names.append(name)
+    with replacing(batch.path) as path, path.open("wb") as stream:
+        np.savez(
+            stream,
+            ids=np.concatenate(ids_of),
+            lengths=np.array([len(ids) for ids in ids_of[1:]], np.int64),
+            bars=np.concatenate(bars_of),
+            num_bars=np.array([len(bars) for bars in bars_of[1:]], np.int64),
+            counts=counts,
+            texts=np.array(json.dumps([names, refused])),
+        )
+    return len(batch.names)
+
+
+def _join(
+    batches: Sequence[Path],
     folder: Path,
-    tokenizer: Tokenizer,
     refused: dict[str, str],
     hash_update: Callable[[bytes], None],
-    advance: Callable[[], object],
 ) -> dict[str, Any]:
-    folder.mkdir()
-    bar_id = tokenizer.vocabulary.ids["Bar"]
-    pitches = pitch_ids(tokenizer)
+    """All batches of a split as one corpus; returns its facts."""
+    folder.mkdir(exist_ok=True)
+    tables: dict[str, list[NDArray[np.int64]]] = {
+        key: [np.zeros(0, np.int64)] for key in ("lengths", "bars", "num_bars")
+    }
+    counts = np.zeros(len(COUNTS) + 1, np.int64)
     names: list[str] = []
-    lengths: list[int] = []
-    bars: list[NDArray[np.int64]] = []
-    counts = dict.fromkeys(COUNTS, 0)
-    notes = 0
     with (folder / "tokens.uint16").open("wb") as stream:
-        for name, content in files:
-            advance()
-            try:
-                sequence = tokenizer.encode(read_midi(content, name=name))
-            except MidiError as error:
-                refused[name] = str(error)
-                logger.debug("refused: %s", error)
-                continue
-            ids = np.asarray(sequence.ids).astype("<u2")
-            for key in COUNTS:
-                counts[key] += int(getattr(sequence, key))
-            notes += int(np.isin(ids, pitches).sum())
-            stream.write(ids.tobytes())
-            hash_update(ids.tobytes())
-            bars.append(np.flatnonzero(ids == bar_id))
-            names.append(name)
-            lengths.append(len(ids))
-    np.save(folder / "offsets.npy", np.cumsum([0, *lengths], dtype=np.int64))
-    np.save(folder / "bars.npy", np.concatenate([np.zeros(0, np.int64), *bars]))
-    np.save(folder / "bar_offsets.npy", np.cumsum([0, *map(len, bars)], dtype=np.int64))
+        for path in batches:
+            with np.load(path) as batch:
+                content = batch["ids"].tobytes()
+                for key, parts in tables.items():
+                    parts.append(batch[key])
+                counts += batch["counts"]
+                members, bad = json.loads(str(batch["texts"]))
+            stream.write(content)
+            hash_update(content)
+            names += members
+            refused |= bad
+    lengths, bars, num_bars = (np.concatenate(parts) for parts in tables.values())
+    np.save(folder / "offsets.npy", np.append(0, np.cumsum(lengths)))
+    np.save(folder / "bars.npy", bars)
+    np.save(folder / "bar_offsets.npy", np.append(0, np.cumsum(num_bars)))
     (folder / "names.txt").write_text("".join(f"{name}\n" for name in names))
-    facts = {"files": len(names), "tokens": sum(lengths), "notes": notes}
-    return facts | {"bars": sum(map(len, bars))} | counts
+    notes, *others = counts.tolist()
+    facts = {"files": len(names), "tokens": int(lengths.sum()), "notes": notes}
+    return facts | {"bars": int(num_bars.sum())} | dict(zip(COUNTS, others, strict=True))
+
+
+def _card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
+    """What people want to know of a corpus, in Markdown."""
+    columns = ("files", "bars", "notes", "tokens", *COUNTS)
+    rows = [
+        f"| {split} | "
+        + " | ".join(f"{facts[key]:,}" for key in columns)
+        + f" | {facts['tokens'] / max(facts['notes'], 1):.2f} |"
+        for split, facts in data["splits"].items()
+    ]
+    refused = "".join(f"- {name}: {reason}\n" for name, reason in data["refused"].items())
+    taken = f", files {data['include']}" if data["include"] else ""
+    return "\n".join(
+        [
+            f"# {data['source']} as tokens",
+            "",
+            f"Made by `relpe-train prepare` from {data['source']}{taken}, with the tokenizer "
+            f"`{tokenizer.config.kind}` of {len(tokenizer.vocabulary)} ids. Hash of all tokens: "
+            f"`{data['hash']}`.",
+            "",
+            f"| split | {' | '.join(key.replace('_', ' ') for key in columns)} | tokens per note |",
+            "|---|" + "---|" * (len(columns) + 1),
+            *rows,
+            "",
+            "Dropped: notes outside the range. Clipped: notes cut to the longest duration. Merged: "
+            "notes left out since another stands at the same pitch and position. Tempos clipped: "
+            "moved to 30 or 240.",
+            "",
+            f"{len(data['refused'])} files refused, {len(data['unassigned'])} in no split.",
+            "",
+            refused,
+        ]
+    )

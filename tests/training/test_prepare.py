@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import shutil
 import zipfile
 
 import pytest
 
+import training.prepare as preparation
+from tokenization.midi import write_midi
+from tokenization.multitrack import MultitrackRemi
 from tokenization.remi import PianoRemi
+from tokenization.score import Score, Track
 from training.corpus import Corpus, read_facts
 from training.errors import TrainingError
 from training.prepare import prepare
@@ -66,3 +71,74 @@ def test_a_folder_with_other_things_is_not_overwritten(midi_folder, tmp_path):
     (tmp_path / "thesis.txt").write_text("")
     with pytest.raises(TrainingError, match="no prepared corpus"):
         prepare(midi_folder, tmp_path, PianoRemi(), progress=False)
+
+
+def test_folders_named_after_splits_deal_the_files(midi_folder, tmp_path):
+    for number, split in enumerate(("train", "train", "val", "test", "extra")):
+        (tmp_path / "midi" / split).mkdir(parents=True, exist_ok=True)
+        shutil.copy(
+            midi_folder / "songs" / f"{number}.mid", tmp_path / "midi" / split / f"{number}.mid"
+        )
+    facts = prepare(tmp_path / "midi", tmp_path / "out", PianoRemi(), progress=False)
+    assert {split: entry["files"] for split, entry in facts["splits"].items()} == {
+        "train": 2,
+        "validation": 1,
+        "test": 1,
+        "extra": 1,
+    }
+
+
+def test_a_stopped_run_goes_on_and_workers_change_nothing(data, midi_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(preparation, "BATCH_FILES", 2)
+    read: list[str] = []
+    encode = preparation._encode
+
+    def stopped(batch):
+        if len(read) >= 4:
+            raise KeyboardInterrupt
+        read.extend(batch.names)
+        return encode(batch)
+
+    monkeypatch.setattr(preparation, "_encode", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1, progress=False)
+    assert not (tmp_path / "out").exists()
+    before = list(read)
+    read.clear()
+    monkeypatch.setattr(
+        preparation, "_encode", lambda batch: (read.extend(batch.names), encode(batch))[1]
+    )
+    facts = prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1, progress=False)
+    assert not set(before) & set(read)
+    assert facts == read_facts(data)
+    monkeypatch.setattr(preparation, "_encode", encode)
+    assert prepare(midi_folder, tmp_path / "two", PianoRemi(), workers=2, progress=False) == facts
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "two"]
+
+
+def test_another_plan_does_not_take_over_what_a_stopped_run_left(midi_folder, tmp_path):
+    (tmp_path / "out.partial" / "batches" / "of another plan").mkdir(parents=True)
+    prepare(midi_folder, tmp_path / "out", PianoRemi(), progress=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_data_card_names_what_was_left_out(data):
+    card = (data / "README.md").read_text()
+    assert "songs/broken.mid" in card
+    assert f"{read_facts(data)['splits']['train']['tokens']:,}" in card
+
+
+def test_several_tracks(tmp_path):
+    score = Score(
+        480,
+        (
+            Track.of([(tick, 60, 36, 90) for tick in range(0, 9600, 480)], is_drum=True),
+            Track.of([(tick, 400, 40, 90) for tick in range(0, 9600, 960)], program=33),
+        ),
+    )
+    (tmp_path / "midi" / "train").mkdir(parents=True)
+    (tmp_path / "midi" / "test").mkdir()
+    for split in ("train", "test"):
+        (tmp_path / "midi" / split / "a.mid").write_bytes(write_midi(score))
+    facts = prepare(tmp_path / "midi", tmp_path / "out", MultitrackRemi(), progress=False)
+    assert facts["splits"]["train"]["notes"] == 30
