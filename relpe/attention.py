@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from relpe.feature_maps import FeatureMapConfig, ReluConfig
 from relpe.linear_attention import LinearState, causal_linear_attention
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from relpe.encodings.base import QueryKeyEncoding
     from relpe.feature_maps import FeatureMap
 
@@ -123,9 +126,15 @@ class LinearOperation:
         from the call's start, so that they are as exact after 10^6 positions as after 10.
         """
         assert self.half_lives is not None
-        rates = math.log(2) / np.geomspace(*self.half_lives, heads)
-        ramp = torch.from_numpy(np.arange(1, length + 1)[:, None] * rates).to(like)
+        ramp = np.arange(1, length + 1)[:, None] * _fading_rates(*self.half_lives, heads)
+        ramp = torch.from_numpy(ramp).to(like)
         return ramp, ramp[-1]
+
+
+@lru_cache(maxsize=64)
+def _fading_rates(first: float, last: float, heads: int) -> NDArray[np.float64]:
+    """(h,), what each head's keys lose of their logarithm with each position."""
+    return math.log(2) / np.geomspace(first, last, heads)
 
 
 class SoftmaxOperation:
