@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tokenization.errors import TokenizerError
 from tokenization.multitrack import MultitrackRemiConfig
 from tokenization.remi import FILE_NAME, FORMAT_VERSION, PianoRemiConfig
+from tokenization.spe_groove import SpeGrooveConfig
+from tokenization.spe_pop import SpePopConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,16 +24,18 @@ if TYPE_CHECKING:
     from tokenization.score import Score, TimeSignature
     from tokenization.vocabulary import Vocabulary
 
-TokenizerConfig = PianoRemiConfig | MultitrackRemiConfig
+TokenizerConfig = PianoRemiConfig | MultitrackRemiConfig | SpePopConfig | SpeGrooveConfig
 """Every tokenizer there is; another one is added with `|`."""
 
 PRESETS: dict[str, TokenizerConfig] = {
     "piano": PianoRemiConfig(),
     "multitrack": MultitrackRemiConfig(),
+    "spe-pop": SpePopConfig(),
+    "spe-groove": SpeGrooveConfig(),
 }
 """Tokenizers by the names that people know them by."""
 
-_CONFIGS = {kind.kind: kind for kind in (PianoRemiConfig, MultitrackRemiConfig)}
+_CONFIGS = {kind.kind: kind for kind in map(type, PRESETS.values())}
 
 
 class Grammar(Protocol):
