@@ -35,7 +35,9 @@ PRESETS: dict[str, TokenizerConfig] = {
 }
 """Tokenizers by the names that people know them by."""
 
-_CONFIGS = {kind.kind: kind for kind in map(type, PRESETS.values())}
+_CONFIGS: dict[str, type[TokenizerConfig]] = {
+    config.kind: type(config) for config in PRESETS.values()
+}
 
 
 class Grammar(Protocol):
