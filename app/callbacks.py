@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-import logging
+import threading
 from collections.abc import Iterator  # Gradio reads the annotations of callbacks
 from pathlib import Path
 
@@ -19,7 +19,10 @@ from tokenization.errors import MidiError
 CREATIVITY = {"Safe": (0.9, 0.90), "Balanced": (1.0, 0.95), "Wild": (1.1, 0.98)}
 """Temperature and top-p of each choice."""
 
-_log = logging.getLogger(__name__)
+NOT_TAKEN = (
+    "The model has not taken this job: too many wait for it already, or the connection was lost; "
+    "try again in a minute."
+)
 
 
 def mood_of(temperature: float, top_p: float) -> str | None:
@@ -86,11 +89,11 @@ class Callbacks:
     def begin(
         self, upload: Upload | None, seed: float | None, fresh: bool, request: gr.Request
     ) -> tuple[object, ...]:
-        """A job is asked for: the seed it will use, the player, the buttons."""
-        self.studio.begin(str(request.session_hash))
+        """A job is asked for: the job, the seed it will use, the player, the buttons."""
+        job = self.studio.begin(str(request.session_hash))
         if fresh or seed is None:
             seed = new_seed()
-        return (int(seed), waiting(upload), *_buttons(running=True))
+        return (job, int(seed), waiting(upload), *_buttons(running=True))
 
     def compose(
         self,
@@ -100,6 +103,7 @@ class Callbacks:
         temperature: float,
         top_p: float,
         seed: float,
+        job: threading.Event | None,
         request: gr.Request,
     ) -> Iterator[Frame]:
         """Writes music: the player, again and again."""
@@ -112,7 +116,7 @@ class Callbacks:
         )
         frame = waiting(upload)
         try:
-            for frame in self.studio.compose(str(request.session_hash), upload, options):
+            for frame in self.studio.compose(str(request.session_hash), upload, options, job):
                 yield frame
         except (MidiError, SoundError) as error:
             yield frame | Frame(phase="done", alert=str(error))
@@ -122,9 +126,13 @@ class Callbacks:
             )
             raise
 
-    def end(self, upload: Upload | None) -> list[gr.Button]:
-        """The job is over, however it ended: the buttons."""
-        return _buttons(running=False, can_continue=upload is not None)
+    def end(self, upload: Upload | None, job: threading.Event | None) -> tuple[object, ...]:
+        """The job is over, however it ended: the player, the buttons."""
+        buttons = _buttons(running=False, can_continue=upload is not None)
+        if job is None or not self.studio.end(job):
+            return (gr.skip(), *buttons)
+        frame = upload.frame() if upload else EMPTY
+        return (frame | Frame(alert=NOT_TAKEN), *buttons)
 
     def stop_job(self, request: gr.Request) -> None:
         """Ends the job of this session; what is written stays."""

@@ -5,29 +5,25 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import math
 import os
-import re
 import sys
-from dataclasses import MISSING, fields
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
+
+from app.arguments import Parser, add_file_size, add_model, add_music, music_fields, port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.continuation import MusicModel, MusicOptions, Result, Steps
+    from app.continuation import MusicModel, MusicOptions, Piece, Result, Steps
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
 
 
 class CommandError(Exception):
     """What the user asked for cannot be done; the message is one sentence."""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,98 +54,32 @@ def _input_errors() -> tuple[type[Exception], ...]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="relpe", description="Make and continue music.", allow_abbrev=False)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    parser = Parser(prog="relpe", description="Make and continue music.", allow_abbrev=False)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
 
     page = commands.add_parser("ui", help="open the page", allow_abbrev=False)
     page.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    page.add_argument("--port", type=_port, default=7860, help="port to listen on (%(default)s)")
-    _add_model(page)
-    _add_file_size(page)
+    page.add_argument("--port", type=port, default=7860, help="port to listen on (%(default)s)")
+    add_model(page)
+    add_file_size(page)
     page.add_argument(
-        "--output-dir", type=Path, help="where music is kept; a temporary folder if not given"
+        "--output-dir",
+        type=Path,
+        help="folder where music is kept, in one per start; without it nothing is kept for long",
     )
     page.add_argument("--open", action="store_true", help="open a browser as well")
     page.set_defaults(run=_ui)
 
     proceed = commands.add_parser("continue", help="continue a MIDI file", allow_abbrev=False)
     proceed.add_argument("prompt", type=Path, metavar="PROMPT.mid", help="MIDI file to continue")
-    _add_music(proceed, bars=16)
-    proceed.add_argument(
-        "--prompt-bars",
-        type=int,
-        metavar="N",
-        help="the model hears the last N bars only (all it can)",
-    )
-    _add_file_size(proceed)
+    add_music(proceed)
+    add_file_size(proceed)
     proceed.set_defaults(run=_continue)
 
     generate = commands.add_parser("generate", help="make a piece from nothing", allow_abbrev=False)
-    _add_music(generate, bars=32)
-    generate.set_defaults(run=_generate, prompt_bars=None)
+    add_music(generate, without="prompt_bars")
+    generate.set_defaults(run=_generate, bars=32, prompt_bars=None)
     return parser
-
-
-def _add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--model",
-        default="piano",
-        metavar="NAME_OR_DIR",
-        help="released model or folder (%(default)s)",
-    )
-    parser.add_argument(
-        "--device",
-        choices=("auto", "cpu", "cuda"),
-        default="auto",
-        help="where to compute (%(default)s)",
-    )
-
-
-def _add_file_size(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--max-file-size",
-        type=_bytes,
-        default=10_000_000,
-        metavar="SIZE",
-        help="largest MIDI file read, such as 500KB or 10MB (10MB)",
-    )
-
-
-def _add_music(parser: argparse.ArgumentParser, bars: int) -> None:
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="OUT.mid", help="MIDI file to write"
-    )
-    _add_model(parser)
-    parser.add_argument("--bars", type=int, default=bars, help="bars of new music (%(default)s)")
-    parser.add_argument("--seed", type=int, help="seed of the draws (random, and printed)")
-    parser.add_argument(
-        "--temperature", type=float, default=1.0, help="below 1 safer, above wilder (%(default)s)"
-    )
-    parser.add_argument(
-        "--top-p", type=float, default=0.95, help="share of probability drawn from (%(default)s)"
-    )
-    parser.add_argument(
-        "--variations", type=int, default=1, metavar="K", help="write OUT.1.mid to OUT.K.mid"
-    )
-    parser.add_argument(
-        "--audio", type=Path, metavar="FILE", help="write sound as well: .wav, .flac or .ogg"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object on standard output"
-    )
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 0 <= int(text) <= 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port, expected 0 to 65535")
-    return int(text)
-
-
-def _bytes(text: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)B?", text.strip(), re.IGNORECASE)
-    if match is None or float(match[1]) <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size, expected one such as 500KB or 10MB")
-    return math.ceil(float(match[1]) * 1000 ** " KMG".index(match[2].upper() or " "))
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -177,9 +107,9 @@ def _check(options: argparse.Namespace) -> None:
 def _music_options(options: argparse.Namespace) -> MusicOptions:
     from app.continuation import MusicOptions, with_seed
 
-    names = [f.name for f in fields(MusicOptions) if f.default is not MISSING]
+    given = {field.name: getattr(options, field.name) for field in music_fields()}
     try:
-        return with_seed(MusicOptions(**{name: getattr(options, name) for name in names}))
+        return with_seed(MusicOptions(**given))
     except ValueError as error:
         raise CommandError(str(error)) from error
 
@@ -210,16 +140,26 @@ def _load(options: argparse.Namespace) -> MusicModel:
 
 
 def _ui(options: argparse.Namespace) -> None:
+    folder = options.output_dir
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass  # it can be written to
+        except OSError as error:
+            raise CommandError(
+                f"--output-dir {folder}: {error.strerror or error}; choose another folder"
+            ) from error
+    model = _load(options)
     from app.page import launch
 
-    model = _load(options)
     print(f"relpe: http://{options.host}:{options.port} (Ctrl+C ends it)", file=sys.stderr)
     try:
         launch(
             model,
             host=options.host,
             port=options.port,
-            output_folder=options.output_dir,
+            output_folder=folder,
             max_upload_bytes=options.max_file_size,
             open_browser=options.open,
         )
@@ -253,19 +193,9 @@ def _finish(options: argparse.Namespace, music: MusicOptions, backend: str, step
     result = _show(steps, music)
     paths = [_numbered(options.output, row, music.variations) for row in range(music.variations)]
     audio: list[Path] = []
-    # sound is made before anything is written, so that an error leaves nothing half done
-    sounds = []
     if options.audio is not None:
-        from app.sound import render
-
-        sounds = [render(piece.score) for piece in result.pieces]
         audio = [_numbered(options.audio, row, music.variations) for row in range(music.variations)]
-    for path, piece in zip(paths, result.pieces, strict=True):
-        _write(path, piece.midi)
-    for path, sound in zip(audio, sounds, strict=True):
-        from app.sound import save_audio
-
-        save_audio(sound, path)
+    _save(result.pieces, paths, audio)
     if options.json:
         print(
             json.dumps(
@@ -299,7 +229,7 @@ def _show(steps: Steps, music: MusicOptions) -> Result:
         for step in steps:
             if isinstance(step, Result):
                 return step
-            bar.set_postfix_str(f"{step.notes} notes")
+            bar.set_postfix_str(f"{step.notes} notes" if step.tokens else "reading the prompt")
             bar.update(min(step.bars_done, music.bars) - bar.n)
     raise AssertionError("the steps end with a result")
 
@@ -309,15 +239,24 @@ def _numbered(path: Path, row: int, count: int) -> Path:
     return path if count == 1 else path.with_name(f"{path.stem}.{row + 1}{path.suffix}")
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Writes beside, then renames: no file is ever half written."""
-    beside = path.with_name(path.name + ".part")
+def _save(pieces: Sequence[Piece], paths: Sequence[Path], audio: Sequence[Path]) -> None:
+    """Writes MIDI files, and sound where `audio` names files: all of them, or none on an error.
+
+    Of the sound, which is large, one piece is in memory at a time.
+    """
+    from app.files import appearing
+
     try:
-        beside.write_bytes(content)
-        beside.replace(path)
+        with ExitStack() as stack:
+            for piece, path in zip(pieces, paths, strict=True):
+                stack.enter_context(appearing(path)).write_bytes(piece.midi)
+            for piece, path in zip(pieces, audio, strict=False):
+                from app.sound import render, save_audio
+
+                save_audio(render(piece.score), stack.enter_context(appearing(path)))
     except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise CommandError(f"{path}: {error.strerror or error}") from error
+        folder = Path(error.filename or paths[0]).parent
+        raise CommandError(f"{folder}: {error.strerror or error}") from error
 
 
 if __name__ == "__main__":

@@ -10,19 +10,29 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
 
+from app.new_bars import BarRule, NewBars
 from app.prompt import Prompt, PromptFacts, read_prompt
 from relpe.checkpoint import CheckpointError, find_checkpoint, load_model
-from relpe.sampling import SamplingOptions, prefill, sample
+from relpe.sampling import SamplingOptions, prefill_steps, sample
 from tokenization.midi import read_midi, write_midi
 from tokenization.midi_append import append_to_midi
+from tokenization.quantize import nearest_step, quantize_tempos
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.tokenizer import load_tokenizer
-from tokenization.vocabulary import BAR, BAR_UNIT, BOS, STEPS_PER_BEAT, TIME_SIGNATURE
+from tokenization.vocabulary import (
+    BAR,
+    BOS,
+    MIN_BPM,
+    PITCH,
+    POSITION,
+    TEMPO,
+    TIME_SIGNATURE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from relpe.decoder import Decoder, DecoderState
-    from tokenization.tokenizer import Grammar, Tokenizer
+    from tokenization.tokenizer import Tokenizer
 
 SECONDS_BETWEEN_REPORTS = 0.1
 LARGEST_SEED = 2**31 - 1
@@ -42,9 +52,9 @@ class MusicOptions:
     """How music is made: the same defaults for page, commands and other callers."""
 
     bars: int = 16
-    """Bars of new music."""
+    """Bars of new music, as the prompt writes them."""
     prompt_bars: int | None = None
-    """Bars of the prompt's end that the model hears; all of them where None."""
+    """Bars of the prompt's end that the model hears; as many as 16,384 tokens hold where None."""
     seed: int | None = None
     """Seed of the draws; a random one, which the result names, where None."""
     temperature: float = 1.0
@@ -89,7 +99,8 @@ class MusicModel:
 class Progress:
     """How far the work is, and the new music so far.
 
-    One score per variation, times from the start of the output.
+    There are no tokens while the prompt is being read. One score per variation, times from the
+    start of the output.
     """
 
     bars_done: int
@@ -182,27 +193,24 @@ def continue_prompt(
     Where `stop` gives True the work ends, and the result holds what is there.
     """
     options = with_seed(options)
-    ids = prompt.ids
-    bars = int(np.count_nonzero(ids == BAR))
-    heard_bars = min(options.prompt_bars or bars, bars)
-    context = model.tokenizer.crop(ids, bars - heard_bars)
-    rules = model.tokenizer.grammar(tempo="never", time_signature=False, end=False).resume(context)
-    rules = rules.advance(BAR)
-    rules = rules.hold(_still_sounding(prompt, rules.bar_start))
-    context = np.append(context, BAR)
-    prefix = [BAR, TIME_SIGNATURE + rules.bar_length // BAR_UNIT - 1]
+    joint = prompt.joint_ticks
+    bars = NewBars.after(prompt, options.bars)
+    context = model.tokenizer.crop(prompt.ids, prompt.first_heard(options.prompt_bars))
+    context = np.append(context, _opening(prompt, context, bars))
+    grammar = model.tokenizer.grammar(tempo="never", end=False).resume(context)
+    grammar = grammar.hold(_still_sounding(prompt, bars, grammar.bar_start))
+    last_bar = grammar.bar + len(bars.vocabulary) - 1
 
-    rows = _Rows(model, prefix, prompt.joint_ticks, rules, options)
+    prefix = [BAR, bars.vocabulary[0].time_signature]
+    rules = BarRule(grammar, grammar.bar, last_bar, bars.vocabulary)
+    rows = _Rows(model, prefix, rules, options, bars)
     yield from rows.write(context, stop)
-    start = rules.bar_start
     pieces = []
     for row in range(options.variations):
-        grammar = rows.rules[row].grammar
-        end = prompt.joint_ticks + grammar.bar_start + grammar.bar_length - start
-        new = _shared_among_hands(rows.score(row, end), prompt.score, prompt.joint_ticks)
-        midi = append_to_midi(prompt.data, new, prompt.joint_ticks)
+        new = _shared_among_hands(rows.score(row, ended=True), prompt.score, joint)
+        midi = append_to_midi(prompt.data, new, joint)
         pieces.append(rows.piece(row, midi, new, _alone(new, prompt)))
-    yield rows.result(pieces, prompt_notes=len(model.tokenizer.decode(context).tracks[0]))
+    yield rows.result(pieces, prompt_notes=model.tokenizer.decode(context).num_notes)
 
 
 def generate_piece(
@@ -210,13 +218,12 @@ def generate_piece(
 ) -> Steps:
     """Music from nothing: yields Progress while it is made, and the Result last."""
     options = with_seed(options)
-    rules = model.tokenizer.grammar(tempo="bar_line", end=False).advance(BOS)
-    rows = _Rows(model, [BOS], 0, rules, options)
+    grammar = model.tokenizer.grammar(tempo="bar_line", end=False).advance(BOS)
+    rows = _Rows(model, [BOS], BarRule(grammar, 1, options.bars), options)
     yield from rows.write(np.array([BOS]), stop)
     pieces = []
     for row in range(options.variations):
-        grammar = rows.rules[row].grammar
-        new = rows.score(row, grammar.bar_start + grammar.bar_length)
+        new = rows.score(row, ended=True)
         midi = write_midi(new)
         pieces.append(rows.piece(row, midi, new, midi))
     yield rows.result(pieces, prompt_notes=0)
@@ -229,46 +236,27 @@ def with_seed(options: MusicOptions) -> MusicOptions:
     return replace(options, seed=secrets.randbelow(LARGEST_SEED - options.variations))
 
 
-class _BarLimit(NamedTuple):
-    """A grammar that stops a row at the Bar that would open one bar too many."""
-
-    grammar: Grammar
-    last_bar: int
-    finished: bool = False
-
-    @property
-    def allowed(self) -> NDArray[np.bool_]:
-        return np.zeros_like(self.grammar.allowed) if self.finished else self.grammar.allowed
-
-    def advance(self, token: int) -> _BarLimit:
-        if token == BAR and self.grammar.bar == self.last_bar:
-            return self._replace(finished=True)
-        return self._replace(grammar=self.grammar.advance(token))
-
-
 class _Rows:
-    """The variations while they are made."""
+    """The variations while they are made; of a continuation, with the bars that it has."""
 
     def __init__(
         self,
         model: MusicModel,
         prefix: Sequence[int],
-        joint: int,
-        rules: Grammar,
+        rules: BarRule,
         options: MusicOptions,
+        bars: NewBars | None = None,
     ) -> None:
-        self.model, self.options, self.joint = model, options, joint
+        self.model, self.options, self.bars = model, options, bars
         self.ids: list[list[int]] = [list(prefix) for _ in range(options.variations)]
         self._prefix = len(prefix)
-        self._first_bar = max(rules.bar, 1)
-        limit = self._first_bar + options.bars - 1
-        self.rules = [_BarLimit(rules, limit)] * options.variations
+        self.rules = [rules] * options.variations
         self.seconds = 0.0
 
     @property
     def bars_done(self) -> int:
-        """Bars that all variations have finished."""
-        return min(rule.grammar.bar - self._first_bar + rule.finished for rule in self.rules)
+        """Bars that all variations have finished, as they are written."""
+        return min(rule.written_bar + rule.finished for rule in self.rules)
 
     @property
     def tokens(self) -> int:
@@ -281,7 +269,15 @@ class _Rows:
         model, options = self.model, self.options
         tokens = torch.from_numpy(np.asarray(context, np.int64))[None].to(model.device)
         state: DecoderState = model.decoder.init_state(1)
-        state = prefill(model.decoder, state, tokens[:, :-1], stop=stop).repeat(options.variations)
+        for _, newest in prefill_steps(model.decoder, state, tokens[:, :-1]):
+            state = newest
+            now = time.monotonic()
+            if now - reported >= SECONDS_BETWEEN_REPORTS:
+                reported = now
+                yield self.progress()
+            if stop():
+                break
+        state = state.repeat(options.variations)
         assert options.seed is not None
         generators = [
             torch.Generator().manual_seed(options.seed + row) for row in range(options.variations)
@@ -317,21 +313,22 @@ class _Rows:
             scores=scores,
         )
 
-    def score(self, row: int, end: int | None = None) -> Score:
-        """New notes of a row, times from the start of the output, cut at `end`."""
-        score = self.model.tokenizer.decode(self.ids[row])
+    def score(self, row: int, *, ended: bool = False) -> Score:
+        """New notes of a row, times from the start of the output.
+
+        Where the row has `ended`, they are cut at the end of the bar that it came to.
+        """
+        score, rule = self.model.tokenizer.decode(self.ids[row]), self.rules[row]
         notes = score.tracks[0].notes.copy()
-        notes[:, 0] += self.joint
-        if end is not None:
+        end = rule.grammar.bar_start + rule.grammar.bar_length
+        if self.bars is not None:
+            bars = self.bars.map
+            score, notes = Score(bars.ticks_per_beat), bars.notes(notes)
+            end = int(bars.lines[rule.written_bar + 1])
+        if ended:
             notes = notes[notes[:, 0] < end]
             notes[:, 1] = np.minimum(notes[:, 1], end - notes[:, 0])
-        return Score(
-            ticks_per_beat=STEPS_PER_BEAT,
-            tracks=(Track(notes, name="Piano"),),
-            tempos=() if self.joint else score.tempos,
-            time_signatures=() if self.joint else score.time_signatures,
-            end_ticks=end or 0,
-        )
+        return replace(score, tracks=(Track(notes, name="Piano"),), end_ticks=end if ended else 0)
 
     def piece(self, row: int, midi: bytes, new: Score, new_midi: bytes) -> Piece:
         """A finished row."""
@@ -352,24 +349,36 @@ class _Rows:
         return Result(tuple(pieces), self.seconds, self.tokens, self.bars_done, prompt_notes)
 
 
-def _still_sounding(prompt: Prompt, joint: int) -> list[tuple[int, int]]:
-    """Pitches of the upload that sound beyond the joint, and the steps where they end.
+def _opening(prompt: Prompt, context: NDArray[np.integer], bars: NewBars) -> list[int]:
+    """Ids that open the first new bar, with the metre and tempo that the file writes there."""
+    opening = [BAR]
+    metre = bars.vocabulary[0].time_signature
+    if context[(context >= TIME_SIGNATURE) & (context < POSITION)][-1] != metre:
+        opening.append(metre)
+    tempos = quantize_tempos(prompt.score)
+    joint = nearest_step(prompt.joint_ticks, prompt.score.ticks_per_beat)
+    bpm = int(tempos.bpm[np.searchsorted(tempos.steps, joint, side="right") - 1])
+    if context[(context >= TEMPO) & (context < PITCH)][-1] != bpm + TEMPO - MIN_BPM:
+        opening += [POSITION, bpm + TEMPO - MIN_BPM]
+    return opening
 
-    `joint` is where it lies for the grammar, which counts from the first bar that is heard. The
-    ends are those of the file: tokens round them, and MIDI would end a note that is struck again
-    before with the end of the first.
+
+def _still_sounding(prompt: Prompt, bars: NewBars, start: int) -> list[tuple[int, int]]:
+    """Pitches of the prompt that sound beyond the joint, and the steps where they end.
+
+    `start` is where the joint lies for the grammar, which counts from the first bar that is heard.
+    The ends are those of the file: tokens round them, and MIDI would end a note that is struck
+    again before with the end of the first.
     """
-    resolution = prompt.score.ticks_per_beat
     sounding = []
     for track in prompt.score.tracks:
         if track.is_drum:
             continue
-        starts, ends = track.notes[:, 0], track.notes[:, 0] + track.notes[:, 1]
-        over = (starts * STEPS_PER_BEAT < prompt.joint_ticks * resolution) & (
-            ends * STEPS_PER_BEAT > prompt.joint_ticks * resolution
-        )
-        late = -(-ends[over] * STEPS_PER_BEAT // resolution) - prompt.joint_ticks + joint
-        sounding += zip(track.notes[over, 2].tolist(), late.tolist(), strict=True)
+        begins, ends = track.notes[:, 0], track.notes[:, 0] + track.notes[:, 1]
+        over = (begins < prompt.joint_ticks) & (ends > prompt.joint_ticks)
+        late = bars.map.steps(ends[over])
+        late += bars.map.ticks(late) < ends[over]
+        sounding += zip(track.notes[over, 2].tolist(), (late + start).tolist(), strict=True)
     return sounding
 
 
@@ -379,16 +388,15 @@ def _shared_among_hands(new: Score, upload: Score, joint: int) -> Score:
     An upload of two hands in two tracks goes on in two; without pianos all goes to the fullest
     track.
     """
-    before = joint * upload.ticks_per_beat // STEPS_PER_BEAT
-    tracks = [t for t in upload.tracks if not t.is_drum and len(_before(t, before))]
+    tracks = [t for t in upload.tracks if not t.is_drum and len(_before(t, joint))]
     pianos = [track for track in tracks if track.program < 8]
     chosen = (
         pianos[:2]
         if len(pianos) == 2
-        else [max(pianos or tracks, key=lambda track: len(_before(track, before)))]
+        else [max(pianos or tracks, key=lambda track: len(_before(track, joint)))]
     )
     notes = new.tracks[0].notes
-    heights = np.array([np.median(_before(track, before)[-200:, 2]) for track in chosen])
+    heights = np.array([np.median(_before(track, joint)[-200:, 2]) for track in chosen])
     nearest = np.abs(notes[:, 2, None] - heights).argmin(1)
     return new.with_tracks(
         replace(track, notes=notes[nearest == index], controls=[], bends=[])
@@ -402,19 +410,21 @@ def _before(track: Track, end_ticks: int) -> NDArray[np.int64]:
 
 
 def _alone(new: Score, prompt: Prompt) -> bytes:
-    """The new music as a file of its own, in the prompt's tempo and metre."""
-    joint = prompt.joint_ticks * prompt.score.ticks_per_beat // STEPS_PER_BEAT
-    tempo = [t.bpm for t in prompt.score.tempos if t.tick <= joint] or [120.0]
-    metres = [t for t in prompt.heard.time_signatures if t.tick <= prompt.joint_ticks]
-    metre = metres[-1] if metres else TimeSignature(0, 4, 4)
-    shift = np.array([prompt.joint_ticks, 0, 0, 0])
-    tracks = (replace(t, notes=t.notes - shift, chunk=None) for t in new.tracks if len(t))
+    """The new music as a file of its own, in the tempos and metres that the file has there."""
+    joint, score = prompt.joint_ticks, prompt.score
+    # of those up to the joint the last one stays
+    tempos = {max(tick - joint, 0): bpm for tick, bpm in ((0, 120.0), *score.tempos)}
+    metres = {max(t - joint, 0): metre for t, *metre in ((0, 4, 4), *score.time_signatures)}
+    length = max(new.end_ticks - joint, 1)
+    tracks = (
+        replace(t, notes=t.notes - [joint, 0, 0, 0], chunk=None) for t in new.tracks if len(t)
+    )
     return write_midi(
         Score(
-            STEPS_PER_BEAT,
+            new.ticks_per_beat,
             tuple(tracks),
-            (Tempo(0, tempo[-1]),),
-            (TimeSignature(0, metre.numerator, metre.denominator),),
-            max(new.end_ticks - prompt.joint_ticks, 0),
+            tuple(Tempo(tick, bpm) for tick, bpm in tempos.items() if tick < length),
+            tuple(TimeSignature(tick, *metre) for tick, metre in metres.items() if tick < length),
+            length,
         )
     )

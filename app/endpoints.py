@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gradio as gr
 from gradio import events
+from gradio.components.api_component import Api
+from gradio.data_classes import FileData
+from gradio_client.utils import is_file_obj_with_meta
 
-from app.continuation import MusicOptions
+from app.continuation import LARGEST_SEED, MusicOptions
 from app.sound import SoundError
 from app.studio import MOST_VARIATIONS, Studio, new_seed
 from app.upload import Upload, read_upload
 from tokenization.errors import MidiError
 
 if TYPE_CHECKING:
-    from app.player import Frame
+    import threading
+    from collections.abc import Iterator
 
 MODEL_QUEUE = "model"
 """Name of the queue of all that needs the model, in which one job runs at a time."""
+LIMITS = {
+    "bars": (1, 256),
+    "last_bar": (0, 1_000_000),
+    "variations": (1, MOST_VARIATIONS),
+    "temperature": (0.1, 2.0),
+    "top_p": (0.05, 1.0),
+    "seed": (-1, LARGEST_SEED),
+}
+"""Least and greatest value of each argument; of whole numbers, whole numbers."""
 
 Answer = tuple[list[str], dict[str, object]]
 """Paths of the files of all variations (MIDI, new part, sound), and the seed with other facts."""
@@ -27,97 +41,145 @@ Answer = tuple[list[str], dict[str, object]]
 def add(studio: Studio, max_upload_bytes: int) -> None:
     """Adds the endpoints to the blocks that are being built.
 
-    Widgets that nobody sees give them their types, and let Gradio check that an upload is one.
+    Widgets that nobody sees give them their types. Arguments come as they were sent and are checked
+    here, since Gradio's own checks end in tracebacks.
     """
 
+    def asked(request: gr.Request, *arguments: object) -> list[object]:
+        """Called when a job joins the queue: it can be stopped from then on."""
+        if request.session_hash is not None and request.request is not None:
+            request.request.state.job = studio.begin(request.session_hash)
+        return [gr.validate(True, "")] * len(arguments)
+
+    @contextmanager
+    def job_of(request: gr.Request) -> Iterator[threading.Event]:
+        """The job of a request, which is over at the end; errors of the input are refusals."""
+        known = getattr(request.request.state, "job", None) if request.request else None
+        job = known or studio.begin(str(request.session_hash))
+        try:
+            yield job
+        except (MidiError, SoundError) as error:
+            raise _refusal(str(error)) from error
+        finally:
+            studio.end(job)
+
+    def write(
+        upload: Upload | None, options: MusicOptions, job: threading.Event, request: gr.Request
+    ) -> Answer:
+        *_, frame = studio.compose(str(request.session_hash), upload, options, job)
+        variations = frame.get("variations", [])
+        if not variations:
+            raise _refusal(frame.get("alert", ""))
+        files = ((row.get("midi"), row.get("new_midi"), row.get("audio")) for row in variations)
+        paths = [path for row in files for path in row if path]
+        settings = [row.get("settings") for row in variations]
+        return paths, {"seed": options.seed, "settings": settings}
+
     def continue_piece(
-        prompt: str,
-        bars: int,
-        last_bar: int,
-        variations: int,
-        temperature: float,
-        top_p: float,
-        seed: int,
+        prompt: object,
+        bars: object,
+        last_bar: object,
+        variations: object,
+        temperature: object,
+        top_p: object,
+        seed: object,
         request: gr.Request,
     ) -> Answer:
-        """Continues a MIDI file. last_bar 0: after its end; seed -1: a new one."""
-        options = _options(bars, variations, temperature, top_p, seed)
-        try:
-            upload = read_upload(Path(prompt), max_upload_bytes)
-            if last_bar > 0:
-                upload = upload.until(last_bar)
-        except MidiError as error:
-            raise gr.Error(str(error)) from error
-        return _run(studio, str(request.session_hash), upload, options)
+        """Continues a MIDI file. last_bar 0: after its end; seed -1 or null: a new one."""
+        with job_of(request) as job:
+            options = _options(bars, variations, temperature, top_p, seed)
+            last = int(_number("last_bar", last_bar))
+            upload = read_upload(_prompt(prompt), max_upload_bytes)
+            return write(upload.until(last) if last else upload, options, job, request)
 
     def generate(
-        bars: int,
-        variations: int,
-        temperature: float,
-        top_p: float,
-        seed: int,
+        bars: object,
+        variations: object,
+        temperature: object,
+        top_p: object,
+        seed: object,
         request: gr.Request,
     ) -> Answer:
-        """Makes a piano piece from nothing. seed -1: a new one."""
-        options = _options(bars, variations, temperature, top_p, seed)
-        return _run(studio, str(request.session_hash), None, options)
+        """Makes a piano piece from nothing. seed -1 or null: a new one."""
+        with job_of(request) as job:
+            options = _options(bars, variations, temperature, top_p, seed)
+            return write(None, options, job, request)
 
     def stop(request: gr.Request) -> bool:
-        """Ends this client's job at the next note; what is written stays. False: there was none."""
+        """Ends this client's jobs, also those that wait; what is written stays.
+
+        False: there were none.
+        """
         return studio.stop(str(request.session_hash))
 
+    defaults = MusicOptions()
     with gr.Group(visible=False):
-        prompt = gr.File(label="prompt")
-        bars = gr.Number(16, label="bars", precision=0, minimum=1, maximum=256)
-        last_bar = gr.Number(0, label="last_bar", precision=0, minimum=0)
-        variations = gr.Number(
-            1, label="variations", precision=0, minimum=1, maximum=MOST_VARIATIONS
-        )
-        temperature = gr.Number(1.0, label="temperature", minimum=0.1, maximum=2)
-        top_p = gr.Number(0.95, label="top_p", minimum=0.05, maximum=1)
+        prompt = Api(None, FileData.model_json_schema(), label="prompt")
+        bars = gr.Number(defaults.bars, label="bars", precision=0)
+        last_bar = gr.Number(0, label="last_bar", precision=0)
+        variations = gr.Number(defaults.variations, label="variations", precision=0)
+        temperature = gr.Number(defaults.temperature, label="temperature")
+        top_p = gr.Number(defaults.top_p, label="top_p")
         seed = gr.Number(-1, label="seed", precision=0)
         answer = [gr.File(label="files", file_count="multiple"), gr.JSON(label="facts")]
         trigger = gr.Button()
     drawing = [variations, temperature, top_p, seed]
-    trigger.click(
-        continue_piece,
-        [prompt, bars, last_bar, *drawing],
-        answer,
-        api_name="continue",
-        concurrency_limit=1,
-        concurrency_id=MODEL_QUEUE,
-    )
-    trigger.click(
-        generate,
-        [bars, *drawing],
-        answer,
-        api_name="generate",
-        concurrency_limit=1,
-        concurrency_id=MODEL_QUEUE,
-    )
+    for call, name, inputs in (
+        (continue_piece, "continue", [prompt, bars, last_bar, *drawing]),
+        (generate, "generate", [bars, *drawing]),
+    ):
+        trigger.click(
+            call,
+            inputs,
+            answer,
+            api_name=name,
+            preprocess=False,
+            validator=asked,
+            concurrency_limit=1,
+            concurrency_id=MODEL_QUEUE,
+        )
     events.api(stop, api_name="stop", queue=False)
 
 
 def _options(
-    bars: int, variations: int, temperature: float, top_p: float, seed: int
+    bars: object, variations: object, temperature: object, top_p: object, seed: object
 ) -> MusicOptions:
+    chosen = -1 if seed is None else int(_number("seed", seed))
     return MusicOptions(
-        bars=bars,
-        seed=seed if seed >= 0 else new_seed(),
-        temperature=temperature,
-        top_p=top_p,
-        variations=variations,
+        bars=int(_number("bars", bars)),
+        seed=chosen if chosen >= 0 else new_seed(),
+        temperature=_number("temperature", temperature),
+        top_p=_number("top_p", top_p),
+        variations=int(_number("variations", variations)),
     )
 
 
-def _run(studio: Studio, session: str, upload: Upload | None, options: MusicOptions) -> Answer:
-    frame: Frame = {}
-    try:
-        for newest in studio.compose(session, upload, options):
-            frame = newest
-    except (MidiError, SoundError) as error:
-        raise gr.Error(str(error)) from error
-    variations = frame.get("variations", [])
-    files = ((row.get("midi"), row.get("new_midi"), row.get("audio")) for row in variations)
-    paths = [path for row in files for path in row if path]
-    return paths, {"seed": options.seed, "settings": [row.get("settings") for row in variations]}
+def _number(name: str, value: object) -> float:
+    """A number within its limits."""
+    least, most = LIMITS[name]
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    whole = isinstance(least, int)
+    if number is None or not least <= number <= most or (whole and number % 1):
+        kind = "a whole number" if whole else "a number"
+        raise _refusal(f"{name} is {_short(value)}, expected {kind} from {least} to {most}")
+    return number
+
+
+def _prompt(value: object) -> Path:
+    """Path of an uploaded file: Gradio refuses what has its mark and does not lie among uploads."""
+    if not isinstance(value, dict) or not is_file_obj_with_meta(value):
+        raise _refusal(
+            f"prompt is {_short(value)}, expected an uploaded MIDI file; upload it first, as "
+            "gradio_client's handle_file does"
+        )
+    return Path(value["path"])
+
+
+def _refusal(message: str) -> gr.Error:
+    """What a script did wrong, or a job that came to nothing: no matter for the program's log."""
+    return gr.Error(message, print_exception=False)
+
+
+def _short(value: object) -> str:
+    text = "null" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:60]} …"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app import sound
+from app.files import appearing
 from app.player import Frame, VariationFrame, pack_tracks, timeline
 from tokenization.score import Score
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from app.upload import Upload
 
 NEW_PIECE = "A new piece"
+MOST_NAME_BYTES = 60
+"""What a title or a model's name takes of a file name at most; file systems allow 255 for all."""
 
 
 class Job:
@@ -66,8 +69,14 @@ class Job:
             frame["prompt"] = self.prompt
         return frame
 
+    def starting(self) -> Frame:
+        """Before the first token: the model reads what it is to continue."""
+        return self.frame("composing", line="Reading the prompt …" if self.upload else "Starting …")
+
     def progress(self, step: Progress) -> Frame:
         """Music so far, bars done, speed and the time that is left."""
+        if not step.tokens:
+            return self.starting()
         self.variations = [
             VariationFrame(
                 tracks=pack_tracks(score, "New music"),
@@ -151,7 +160,9 @@ class Job:
 
 
 def _safe(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", name).strip("-.")[:60] or "music"
+    """A name as a part of a file name; cut between letters, of which some take four bytes."""
+    plain = re.sub(r"[^\w.-]+", "-", name).strip("-.")
+    return plain.encode()[:MOST_NAME_BYTES].decode(errors="ignore") or "music"
 
 
 def _duration(seconds: float) -> str:
@@ -160,6 +171,5 @@ def _duration(seconds: float) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    beside = path.with_suffix(".part")
-    beside.write_bytes(data)
-    beside.replace(path)
+    with appearing(path) as beside:
+        beside.write_bytes(data)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -67,13 +68,18 @@ class Controls(NamedTuple):
 
 
 def build_page(
-    model: MusicModel, output_folder: Path, *, max_upload_bytes: int = MAX_UPLOAD_BYTES
+    model: MusicModel,
+    output_folder: Path,
+    *,
+    keep: bool = False,
+    max_upload_bytes: int = MAX_UPLOAD_BYTES,
 ) -> gr.Blocks:
     """The page as Gradio blocks; music goes to a folder per session below `output_folder`.
 
-    Open it with `launch`, since Gradio 6 takes theme, styles and allowed folders there.
+    All of that folder is served, and old files in it are removed unless they are to `keep`. Open
+    the page with `launch`, since Gradio 6 takes theme, styles and allowed folders there.
     """
-    studio = Studio(model, output_folder)
+    studio = Studio(model, output_folder, keep=keep)
     calls = Callbacks(studio, max_upload_bytes)
 
     def wav(request: dict[str, str]) -> str:
@@ -85,7 +91,7 @@ def build_page(
         fill_width=True,
         delete_cache=(3600, 86_400),
     ) as page:
-        upload = gr.State(None)
+        upload, job = gr.State(None), gr.State(None)
         gr.HTML(_masthead(model), elem_id="masthead", apply_default_css=False)
         with gr.Row(elem_id="desk"):
             with gr.Column(elem_id="controls"), gr.Tabs():
@@ -134,9 +140,11 @@ def build_page(
         for controls, prompt in ((continuing, upload), (generating, gr.State(None))):
             settings = controls.settings
             asked = [prompt, settings.seed, settings.fresh]
-            begun = _on(controls.go.click, calls.begin, asked, [settings.seed, roll, *swapped])
-            written = _on(begun.success, calls.compose, [prompt, *settings[:-1]], roll, model=True)
-            _on(written.then, calls.end, upload, swapped)
+            begun = _on(controls.go.click, calls.begin, asked, [job, settings.seed, roll, *swapped])
+            wanted = [prompt, *settings[:-1], job]
+            written = _on(begun.success, calls.compose, wanted, roll, model=True)
+            for over in (written.success, written.failure):  # `then` misses a full queue
+                _on(over, calls.end, [upload, job], [roll, *swapped])
             _on(controls.stop.click, calls.stop_job)
         _on(roll.stop, calls.stop_job)
         _on(page.load, lambda: [new_seed(), new_seed()], None, seeds)
@@ -182,16 +190,23 @@ def launch(
 ) -> None:
     """Serves the page until it is interrupted.
 
-    Without `output_folder`, files live in a temporary folder as long as the program runs. Whoever
-    can reach the page can read what lies in the output folder, if they know the file's name.
+    Music is kept in a new folder in `output_folder`; without one in a temporary folder, for a day
+    or until the program ends. Whoever can reach the page can read a file of this run if they know
+    its name, and nothing else.
     """
     with ExitStack() as stack:
         if output_folder is None:
-            output_folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="relpe-")))
-        page = build_page(model, output_folder, max_upload_bytes=max_upload_bytes)
+            served = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="relpe-")))
+        else:
+            output_folder.mkdir(parents=True, exist_ok=True)
+            served = Path(tempfile.mkdtemp(prefix=f"{date.today()}-", dir=output_folder))
+            stack.callback(_remove_if_empty, served)
+        page = build_page(
+            model, served, keep=output_folder is not None, max_upload_bytes=max_upload_bytes
+        )
         open_page(
             page,
-            output_folder,
+            served,
             host=host,
             port=port,
             max_upload_bytes=max_upload_bytes,
@@ -228,6 +243,11 @@ def open_page(
         css_paths=player.STYLES,
     )
     return address
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _masthead(model: MusicModel) -> str:

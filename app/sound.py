@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import soundfile
 
+from app.files import appearing
 from app.loudness import normalize
 from app.soundfont import Generator, SoundError, SoundFont, default_soundfont, open_soundfont
-from app.tones import Envelope, ToneCache, control_seconds, release_curve, wave
+from app.tones import Envelope, ToneCache, control_seconds, line, release_curve, wave
 from app.voices import Voices, score_voices
 from tokenization.midi import write_midi
 
@@ -40,7 +41,8 @@ _TAIL_SECONDS = 2.0
 _SHORTEST_TAIL_SECONDS = 0.1
 _FADE_SECONDS = 1.0
 _SILENCE = 1e-5
-_MAX_SECONDS = 1800.0  # of 44,100 Hz stereo are 635 MB
+_BLOCK = 1 << 18  # samples read and added at a time
+_MAX_SECONDS = 1800.0  # of 44,100 Hz stereo are 635 MB, most of what rendering takes
 _LONGEST_TONE_SECONDS = 300.0
 _CHOKE_SECONDS = 0.9
 _FORMATS = {".wav": ("WAV", "PCM_16"), ".flac": ("FLAC", "PCM_16"), ".ogg": ("OGG", "VORBIS")}
@@ -124,23 +126,21 @@ def save_audio(audio: Audio, path: Path) -> None:
             f"{path}: sound cannot be written as {path.suffix or 'a file without a suffix'}, "
             f"expected one of {', '.join(_FORMATS)}; choose another name"
         ) from None
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    settings = {"channels": 2, "format": file_format, "subtype": subtype}
     try:
-        with soundfile.SoundFile(
-            beside, "w", audio.sample_rate, channels=2, format=file_format, subtype=subtype
-        ) as file:
+        with (
+            appearing(path) as beside,
+            soundfile.SoundFile(beside, "w", audio.sample_rate, **settings) as file,
+        ):
             # in pieces of one second: a long Ogg file written at once overruns libsndfile's stack
             for start in range(0, len(audio.samples), audio.sample_rate):
                 piece = audio.samples[start : start + audio.sample_rate]
                 file.write(np.ascontiguousarray(piece))
-        beside.replace(path)
     except (OSError, soundfile.LibsndfileError) as error:
         raise SoundError(
-            f"{path}: the sound cannot be written ({error}); check that the folder is there "
+            f"{path.parent}: the sound cannot be written ({error}); check that the folder is there "
             "and not full"
         ) from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _mix(
@@ -153,7 +153,7 @@ def _mix(
     """Sum of all voices (2, n)."""
     tones = [_Tone(voices, font, sample_rate) for voices in all_voices]
     last = max((tone.over_seconds() for tone in tones), default=0.0)
-    mixed = _silence(score_seconds, last, sample_rate)
+    mixed = np.zeros((2, _length(score_seconds, last, sample_rate)), dtype=np.float32)
     num_voices = sum(len(voices.onsets) for voices in all_voices)
     done = 0
     for tone in tones:
@@ -165,10 +165,10 @@ def _mix(
     return mixed
 
 
-def _silence(score_seconds: float, last: float, sample_rate: int) -> NDArray[np.float32]:
-    """Room (2, n) for a score and its tail, when the last sound is over at `last` seconds."""
+def _length(score_seconds: float, last: float, sample_rate: int) -> int:
+    """Samples of a score and its tail, when the last sound is over at `last` seconds."""
     tail = min(max(last - score_seconds, _SHORTEST_TAIL_SECONDS), _TAIL_SECONDS)
-    return np.zeros((2, int((score_seconds + tail) * sample_rate)), dtype=np.float32)
+    return int((score_seconds + tail) * sample_rate)
 
 
 def _nearest_sample(seconds: NDArray[np.float64], sample_rate: int) -> NDArray[np.int64]:
@@ -181,6 +181,13 @@ def _fade_cut_end(mixed: NDArray[np.float32], last: float, sample_rate: int) -> 
     if last * sample_rate > mixed.shape[1] + 1:
         count = min(int(_FADE_SECONDS * sample_rate), mixed.shape[1])
         mixed[:, -count:] *= np.linspace(1, 0, count, dtype=np.float32)
+
+
+def _add(mixed: NDArray[np.float32], tone: NDArray[np.float32], gain: np.float32) -> None:
+    """Add a tone to the beginning of a mix, in blocks: a long one would stand in memory twice."""
+    for start in range(0, len(tone), _BLOCK):
+        block = tone[start : start + _BLOCK]
+        mixed[start : start + len(block)] += block * gain
 
 
 class _Tone:
@@ -230,8 +237,8 @@ class _Tone:
             if stop < len(tone):
                 tone[stop:] *= choke[: len(tone) - stop]
             tone *= self._gain(index, len(tone))
-            mixed[0, start : start + len(tone)] += tone * np.float32(np.cos(angles[index]))
-            mixed[1, start : start + len(tone)] += tone * np.float32(np.sin(angles[index]))
+            _add(mixed[0, start:], tone, np.float32(np.cos(angles[index])))
+            _add(mixed[1, start:], tone, np.float32(np.sin(angles[index])))
 
     def _wave(self, index: int, count: int, held: int, longest: int) -> NDArray[np.float32]:
         """Wave of a voice, at most `count` samples; out of the cache when nothing bends it."""
@@ -255,7 +262,7 @@ class _Tone:
             return np.float32(gain * channel.gain(onset))
         seconds = control_seconds(count, self.sample_rate)
         gains = gain * channel.gain(onset + seconds)
-        return np.interp(np.arange(count) / self.sample_rate, seconds, gains).astype(np.float32)
+        return line(count, self.sample_rate, seconds, gains)
 
 
 def _fluidsynth(
@@ -276,13 +283,28 @@ def _fluidsynth(
                 stdin=subprocess.DEVNULL,
                 timeout=60 + score_seconds,
             )
-            played, _ = soundfile.read(sound, dtype="float32", always_2d=True)
+            mixed, heard = _read(sound, _length(score_seconds, np.inf, sample_rate))
         except (OSError, subprocess.SubprocessError, soundfile.LibsndfileError) as error:
             raise SoundError(f"FluidSynth could not play the score ({error})") from error
-    sounding = np.flatnonzero(np.abs(played).max(axis=1) > _SILENCE)
-    last = (int(sounding[-1]) + 1 if len(sounding) else 0) / sample_rate
-    mixed = _silence(score_seconds, last, sample_rate)
-    length = min(mixed.shape[1], len(played))
-    mixed[:, :length] = played[:length].T
+    last = heard / sample_rate
+    mixed = mixed[:, : _length(score_seconds, last, sample_rate)]
     _fade_cut_end(mixed, last, sample_rate)
     return mixed
+
+
+def _read(path: Path, length: int) -> tuple[NDArray[np.float32], int]:
+    """The first `length` samples (2, n) of a stereo file, and how many last until it is silent.
+
+    It is read in blocks: all at once would stand in memory twice more.
+    """
+    samples = np.zeros((2, length), dtype=np.float32)
+    start = last = 0
+    with soundfile.SoundFile(path) as file:
+        for block in file.blocks(_BLOCK, dtype="float32", always_2d=True):
+            sounding = np.flatnonzero(np.abs(block).max(axis=1) > _SILENCE)
+            if len(sounding):
+                last = start + int(sounding[-1]) + 1
+            room = samples[:, start : start + len(block)]
+            room[:] = block[: room.shape[1]].T
+            start += len(block)
+    return samples, last

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import secrets
 import threading
 import time
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING
 import soundfile
 
 from app import continuation
+from app.files import SessionFolders, appearing
 from app.job import NEW_PIECE, Job
 from app.player import Frame, timeline
 from tokenization.score import Score
@@ -49,53 +48,72 @@ def new_seed() -> int:
 class Studio:
     """One model, and everyone who has the page open.
 
-    Every session has its own folder and its own stop event; the folder's name cannot be guessed
-    from the session's.
+    Every session has its own folder below `output_folder`; `keep` says that nothing is removed
+    there. A job is known by the event that stops it.
     """
 
-    def __init__(self, model: MusicModel, output_folder: Path) -> None:
+    def __init__(self, model: MusicModel, output_folder: Path, *, keep: bool = False) -> None:
         self.model = model
-        self.output_folder = output_folder.resolve()
-        self._stops: dict[str, threading.Event] = {}
-        self._secret = secrets.token_bytes(16)
-        self._numbers = itertools.count(1)
+        self.folders = SessionFolders(output_folder, keep=keep)
+        self._sessions: dict[threading.Event, str] = {}  # of all jobs that wait or run
+        self._making_wav = threading.Lock()
 
-    def begin(self, session: str) -> None:
+    def begin(self, session: str) -> threading.Event:
         """A job is on its way: from now on it can be stopped, also while it waits for the model."""
-        self._stops[session] = threading.Event()
+        job = threading.Event()
+        self._sessions[job] = session
+        return job
+
+    def end(self, job: threading.Event) -> bool:
+        """The job will not run any more. False: that was known."""
+        return self._sessions.pop(job, None) is not None
 
     def stop(self, session: str) -> bool:
-        """Ends the session's job at the next note; what is written stays. False: there was none."""
-        event = self._stops.get(session)
-        if event is not None:
-            event.set()
-        return event is not None
+        """Ends the session's jobs; what is written stays. False: there were none.
+
+        One that runs ends at the next note, one that waits before its first when its turn comes.
+        """
+        jobs = [job for job, owner in list(self._sessions.items()) if owner == session]
+        for job in jobs:
+            job.set()
+        return bool(jobs)
 
     def leave(self, session: str) -> None:
-        """The session has no job any more."""
+        """The session is over, and its jobs with it."""
         self.stop(session)
-        self._stops.pop(session, None)
+        for job, owner in list(self._sessions.items()):
+            if owner == session:
+                self.end(job)
+        self.folders.leave(session)
 
     def compose(
-        self, session: str, upload: Upload | None, options: MusicOptions
+        self,
+        session: str,
+        upload: Upload | None,
+        options: MusicOptions,
+        asked: threading.Event | None = None,
     ) -> Iterator[Frame]:
         """Writes music: frames while it grows, then one with the MIDI files, then with the sound.
 
-        Without an upload a piece is made from nothing. Closing the iterator ends the work.
+        Without an upload a piece is made from nothing. `asked` is what `begin` gave, if it was
+        called. Closing the iterator ends the work.
 
         Raises:
             MidiError: the prompt cannot be continued.
             SoundError: the music is written and its MIDI files are there, but it cannot be played.
         """
-        event = self._stops.setdefault(session, threading.Event())
+        stop = asked or self.begin(session)
         job = Job(self.model, upload, options)
         try:
-            yield job.frame("composing", line="Reading the prompt …" if upload else "Starting …")
+            if stop.is_set():
+                yield job.ended_empty()
+                return
+            yield job.starting()
             if upload is None:
-                steps = continuation.generate_piece(self.model, options, event.is_set)
+                steps = continuation.generate_piece(self.model, options, stop.is_set)
             else:
                 steps = continuation.continue_prompt(
-                    self.model, upload.prompt, options, event.is_set
+                    self.model, upload.prompt, options, stop.is_set
                 )
             pieces: tuple[Piece, ...] = ()
             shown = 0.0
@@ -108,7 +126,7 @@ class Studio:
             if not any(piece.new.num_notes for piece in pieces):
                 yield job.ended_empty()
                 return
-            job.write(pieces, self._folder(session))
+            job.write(pieces, self.folders.new(session))
             for index, piece in enumerate(pieces):
                 which = f" of variation {index + 1}" if len(pieces) > 1 else ""
                 line = f"Making the sound{which} …"
@@ -116,7 +134,7 @@ class Studio:
                 job.render(index, piece)
             yield job.frame("done", status="Ready to play.")
         finally:
-            self._stops.pop(session, None)
+            self.end(stop)
 
     def wav(self, audio: str) -> str:
         """Path of the uncompressed version of a FLAC file that this studio made.
@@ -125,24 +143,22 @@ class Studio:
             ValueError: it is not one of this studio's files.
         """
         source = Path(audio).resolve()
-        inside = source.is_relative_to(self.output_folder)
+        inside = source.is_relative_to(self.folders.root)
         if not (inside and source.suffix == ".flac" and source.is_file()):
             raise ValueError("not a sound made by this page")
         target = source.with_suffix(".wav")
-        if not target.exists():
-            beside = target.with_suffix(".part")
-            with soundfile.SoundFile(source) as flac:
-                wav = soundfile.SoundFile(
-                    beside, "w", flac.samplerate, flac.channels, "PCM_16", format="WAV"
-                )
-                with wav:
-                    for block in flac.blocks(1 << 18, dtype="int16"):
-                        wav.write(block)
-            beside.replace(target)
+        with self._making_wav:  # who asks for the same file at the same time waits for it
+            if not target.exists():
+                _decode(source, target)
         return target.as_posix()
 
-    def _folder(self, session: str) -> Path:
-        name = hashlib.blake2b(session.encode(), key=self._secret, digest_size=8).hexdigest()
-        folder = self.output_folder / name / f"{next(self._numbers):03d}"
-        folder.mkdir(parents=True)
-        return folder
+
+def _decode(source: Path, target: Path) -> None:
+    """Writes a FLAC file as WAV, in blocks."""
+    with appearing(target) as beside, soundfile.SoundFile(source) as flac:
+        wav = soundfile.SoundFile(
+            beside, "w", flac.samplerate, flac.channels, "PCM_16", format="WAV"
+        )
+        with wav:
+            for block in flac.blocks(1 << 18, dtype="int16"):
+                wav.write(block)

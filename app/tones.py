@@ -32,6 +32,7 @@ _MIN_RELEASE_SECONDS = 0.01
 _FILTER_STEP_CENTS = 25
 _MAX_CUTOFF = 0.45  # of the sample rate
 _FIRST_SIZE = 1 << 14
+_CHUNK_SAMPLES = 1 << 18  # of a long tone worked out at a time, which bounds the memory
 _CHUNK_BLOCKS = 256  # resampled at a time, so that they stay in the processor's cache
 
 
@@ -72,10 +73,13 @@ class Envelope(NamedTuple):
 
         It rises in a straight line; after that a value is a part of 96 decibels.
         """
-        seconds = np.arange(count) / sample_rate
-        amplitudes = self.values(seconds).astype(np.float32)
-        peak = int(np.searchsorted(seconds, self.delay + self.attack))
-        amplitudes[peak:] = np.exp((amplitudes[peak:] - 1) * np.float32(_FULL_NEPERS))
+        amplitudes = np.empty(count, dtype=np.float32)
+        for start in range(0, count, _CHUNK_SAMPLES):
+            part = amplitudes[start : start + _CHUNK_SAMPLES]
+            seconds = np.arange(start, start + len(part)) / sample_rate
+            part[:] = self.values(seconds)
+            peak = int(np.searchsorted(seconds, self.delay + self.attack))
+            part[peak:] = np.exp((part[peak:] - 1) * np.float32(_FULL_NEPERS))
         return amplitudes
 
     def audible_seconds(self) -> float:
@@ -99,6 +103,17 @@ def control_seconds(count: int, sample_rate: int) -> NDArray[np.float64]:
     """Times after the onset at which pitch, filter and volume are set, to past `count` samples."""
     indices = np.arange(count // CONTROL_SAMPLES + 2, dtype=np.float64)
     return indices * CONTROL_SAMPLES / sample_rate
+
+
+def line(
+    count: int, sample_rate: int, seconds: NDArray[np.float64], values: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Value at each of `count` samples (count,) on straight lines through `values` at `seconds`."""
+    drawn = np.empty(count, dtype=np.float32)
+    for start in range(0, count, _CHUNK_SAMPLES):
+        part = drawn[start : start + _CHUNK_SAMPLES]
+        part[:] = np.interp(np.arange(start, start + len(part)) / sample_rate, seconds, values)
+    return drawn
 
 
 def wave(
@@ -224,8 +239,8 @@ class _Modulation:
         if not self.values[Generator.MOD_LFO_TO_VOLUME]:
             return sound
         decibels = self.values[Generator.MOD_LFO_TO_VOLUME] / 10 * self._mod_oscillator()
-        places = np.arange(len(sound)) / self.sample_rate
-        return sound * np.interp(places, self.seconds, 10 ** (decibels / 20)).astype(np.float32)
+        sound *= line(len(sound), self.sample_rate, self.seconds, 10 ** (decibels / 20))
+        return sound
 
     def filtered(self, sound: NDArray[np.float32]) -> NDArray[np.float32]:
         """Sound after the low-pass filter of two poles, whose cutoff moves in small steps.
@@ -247,11 +262,11 @@ class _Modulation:
         ends = np.append(starts[1:] * CONTROL_SAMPLES, len(sound))
         state = np.zeros(2)
         for first, end in zip(starts, ends, strict=True):
-            piece = slice(first * CONTROL_SAMPLES, end)
             numerator, denominator = _low_pass(
                 _hertz(float(steps[first]) * _FILTER_STEP_CENTS), resonance, self.sample_rate
             )
-            if len(sound[piece]):
+            for start in range(first * CONTROL_SAMPLES, min(end, len(sound)), _CHUNK_SAMPLES):
+                piece = slice(start, min(start + _CHUNK_SAMPLES, end))
                 sound[piece], state = lfilter(numerator, denominator, sound[piece], zi=state)
         return sound
 
@@ -294,6 +309,8 @@ class ToneCache:
         size = _FIRST_SIZE
         while size < count:
             size = size * 3 // 2
+        if 4 * size > self.max_bytes // 8:
+            size = count  # more would be for later, and it is too long to be kept
         array = make(size)
         array.setflags(write=False)
         if array.nbytes <= self.max_bytes // 8:

@@ -7,12 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from app import continuation
 from app.player import Frame, PromptFrame, pack_tracks, timeline
 from tokenization.errors import MidiError
-from tokenization.vocabulary import BAR
 
 if TYPE_CHECKING:
     from app.continuation import Prompt
@@ -38,7 +35,7 @@ class Upload:
     @property
     def bars(self) -> int:
         """Bars of the prompt, up to the new music."""
-        return _bars(self.prompt)
+        return self.prompt.bars
 
     def until(self, last_bar: int) -> Upload:
         """The same file with its prompt ending after `last_bar`, counted from 1.
@@ -46,7 +43,7 @@ class Upload:
         Raises:
             MidiError: there is nothing to hear so far.
         """
-        if last_bar >= _bars(self.whole):
+        if last_bar >= self.whole.bars:
             return replace(self, prompt=self.whole)
         prompt = continuation.read_prompt(self.whole.data, self.whole.name, last_bar)
         return replace(self, prompt=prompt)
@@ -82,7 +79,3 @@ def read_upload(path: Path, max_bytes: int) -> Upload:
         )
     prompt = continuation.read_prompt(path.read_bytes(), path.name)
     return Upload(prompt, prompt)
-
-
-def _bars(prompt: Prompt) -> int:
-    return int(np.count_nonzero(prompt.ids == BAR))

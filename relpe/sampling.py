@@ -46,6 +46,21 @@ class SamplingOptions:
     """Draws from the likeliest tokens that hold this share of probability; 1 draws from all."""
 
 
+@torch.inference_mode()
+def prefill_steps(
+    model: Decoder, state: DecoderState, tokens: Tensor, position: int = 0
+) -> Iterator[tuple[int, DecoderState]]:
+    """Reads `tokens` (b, l), the first at `position`, in constant memory.
+
+    Yields how many are read and the state after them, so that a caller can show progress and stop.
+    """
+    for start in range(0, tokens.shape[1], PREFILL_CHUNK):
+        piece = tokens[:, start : start + PREFILL_CHUNK]
+        place = position + start + torch.arange(piece.shape[1], device=tokens.device)
+        _, state = model(piece, place[None, :, None], state)
+        yield start + piece.shape[1], state
+
+
 def prefill(
     model: Decoder,
     state: DecoderState,
@@ -57,13 +72,10 @@ def prefill(
 
     Where `stop` gives True between two chunks, the rest is not read.
     """
-    with torch.inference_mode():
-        for start in range(0, tokens.shape[1], PREFILL_CHUNK):
-            if stop is not None and stop():
-                break
-            piece = tokens[:, start : start + PREFILL_CHUNK]
-            place = position + start + torch.arange(piece.shape[1], device=tokens.device)
-            _, state = model(piece, place[None, :, None], state)
+    for _, newest in prefill_steps(model, state, tokens, position):
+        state = newest
+        if stop is not None and stop():
+            break
     return state
 
 

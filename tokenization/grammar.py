@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from tokenization.layout import read_bars
 from tokenization.vocabulary import (
     BAR,
     BAR_UNIT,
@@ -189,10 +190,14 @@ class PianoGrammar(NamedTuple):
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> PianoGrammar:
         """State after a prompt, whatever the rules: they hold for what follows.
 
-        Raises ValueError where the prompt is not canonical.
+        Costs little for prompts of any length: where nothing stands before them, the bars before
+        the last are taken to be canonical. Raises ValueError where the rest is not.
         """
-        state = self._replace(rules=Rules())
-        for token in np.asarray(ids).tolist():
+        array = np.asarray(ids, np.int64)
+        bars = np.flatnonzero(array == BAR)[1:]
+        start = int(bars[-1]) if len(bars) and self.after is After.NOTHING else 0
+        state = _after_bars(array[:start]) if start else self._replace(rules=Rules())
+        for token in array[start:].tolist():
             state = state.advance(token)
         return state._replace(rules=self.rules)
 
@@ -210,6 +215,26 @@ class PianoGrammar(NamedTuple):
         name = names[token] if 0 <= token < len(names) else f"id {token}"
         place = f"bar {self.bar}, position {self.position}, after {self.after.name}"
         return f"{name} may not stand here: {place}"
+
+
+def _after_bars(ids: NDArray[np.int64]) -> PianoGrammar:
+    """State after whole bars, read from all of them at once."""
+    bars = read_bars(ids)
+    start, end = bars.lines[-2:].tolist()
+    places = np.flatnonzero(ids >= DURATION)
+    ends = bars.times_at(places) + DURATIONS[ids[places] - DURATION]
+    sounding = ends > end
+    keys = ids[places[sounding] - 2] - PITCH
+    tempos = ids[(ids >= TEMPO) & (ids < PITCH)]
+    return PianoGrammar(
+        after=After.NOTE,
+        bar=len(bars.lines) - 1,
+        bar_start=start,
+        bar_length=end - start,
+        tempo=int(tempos[-1]) if len(tempos) else 0,
+        sounding=tuple(zip(keys.tolist(), ends[sounding].tolist(), strict=True)),
+        sounds_until=int(ends.max(initial=0)),
+    )
 
 
 _AT_POSITION = frozenset({After.POSITION, After.TEMPO, After.NOTE})

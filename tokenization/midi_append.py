@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -27,8 +27,10 @@ from tokenization.midi_bytes import (
     tempo_events,
     timed,
     track_bytes,
+    variable_length,
 )
 from tokenization.midi_chunks import MidiFile, open_midi
+from tokenization.midi_cut import note_ends
 from tokenization.midi_events import (
     END_OF_TRACK,
     Events,
@@ -39,10 +41,22 @@ from tokenization.midi_events import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
     from tokenization.score import Score, Track
 
 # What a player holds until it is told otherwise: modulation and the three pedals.
 _HELD_CONTROLS: Final = (1, 64, 66, 67)
+# Volume and expression, and what they are before they are set.
+_LOUDNESS: Final = ((7, 100), (11, 127))
+_FADED: Final = 16
+"""A channel whose volume or expression is below this where new music begins has been faded out."""
+_AUDIBLE: Final = 64
+"""What a fade is taken back to at least, where it was ever as loud."""
+_ROWS_AT_ONCE: Final = 1 << 16
+"""Events that are taken apart at a time: Python's lists of them must not fill the memory."""
 
 
 def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
@@ -53,8 +67,11 @@ def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
       later than a new one keeps its time; it gets its status byte written out where it had none.
     - New tracks with a `chunk` continue that track chunk on their `channel`. Those without get a
       chunk of their own, on their channel if no other instrument has it; format 0 then becomes 1.
-    - At the joint a held pedal, modulation, a pitch bend and notes that never end get one closing
+    - At the joint a held pedal, modulation, a pitch bend and keys that never end get one closing
       event. Tempos and metres of `new` later than the joint go to the first track.
+    - Where the prompt has faded out a channel that new notes use (volume or expression below 16),
+      one event at the joint sets it to what it was when notes last sounded, or to 64 if that is
+      more and the channel was ever so loud. Without a fade nothing is set.
     - The resolution stays. Where it is too coarse for the times of `new`, it and all times of the
       prompt are multiplied by one integer.
 
@@ -73,11 +90,13 @@ def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
     factor = _resolution_factor(file.division, new, joint_ticks)
     scale = Scale(file.division * factor, new.ticks_per_beat)
     joint = scale.tick(joint_ticks)
-    additions = _closing_events(events, joint, factor)
+    begins, ends, endless = pair_notes(events)
+    additions = _closing_events(events, endless, joint, factor)
     additions[0] += tempo_events(new, scale, after=joint_ticks)
     taken = _instruments(events)
     chosen: dict[tuple[int, int], int] = {}
     new_contents: list[bytes] = []
+    channels: set[int] = set()
     for track in new.tracks:
         chunk, channel = track.chunk, track.channel
         if chunk is not None and not 0 <= chunk < num_tracks:
@@ -94,6 +113,13 @@ def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
             chosen[chunk, channel] = track.program
             additions[chunk] += _music(track, channel, scale)
         taken[channel] = (track.program, track.is_drum)
+        if len(track):
+            channels.add(channel)
+    sounding = (begins, ends, endless)
+    for channel in sorted(channels):
+        for chunk, event in _volume_events(events, sounding, channel, joint, factor):
+            additions[chunk].append(event)
+    del begins, ends, endless, sounding
 
     contents = [
         _continued(file, events, chunk, additions[chunk], factor) for chunk in range(num_tracks)
@@ -128,7 +154,9 @@ def _resolution_factor(division: int, new: Score, joint_ticks: int) -> int:
     return factor if division * factor <= 0x7FFF else 1
 
 
-def _closing_events(events: Events, joint: int, factor: int) -> list[list[NewEvents]]:
+def _closing_events(
+    events: Events, endless: NDArray[np.int32], joint: int, factor: int
+) -> list[list[NewEvents]]:
     """For each track chunk, what ends there what still sounds or is held at the joint."""
     closing: list[list[NewEvents]] = [[] for _ in events.track_ends]
     is_before = events.tick * factor <= joint
@@ -148,10 +176,40 @@ def _closing_events(events: Events, joint: int, factor: int) -> list[list[NewEve
         rows = rows[is_before[rows]]
         if rows.size and (events.first[rows[-1]], events.second[rows[-1]]) != (0, 64):
             close(rows[-1], 0xE0 | channel, 0, 64)
-    _, _, endless = pair_notes(events)
-    for row in endless[is_before[endless]].tolist():
-        close(row, 0x80 | int(events.status[row]) & 15, int(events.first[row]), 64)
+    for chunk, ends in note_ends(events, endless[is_before[endless]], joint, once=True):
+        closing[chunk].append(ends)
     return closing
+
+
+def _volume_events(
+    events: Events,
+    notes: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]],
+    channel: int,
+    joint: int,
+    factor: int,
+) -> Iterator[tuple[int, NewEvents]]:
+    """What takes a fade of the channel back at the joint, each with its track chunk.
+
+    `notes` are the rows of `pair_notes`.
+    """
+    begins, ends, endless = (
+        events.tick[rows[events.status[rows] & 15 == channel]] * factor for rows in notes
+    )
+    last = int(ends[begins < joint].max(initial=0))
+    last = joint if (endless < joint).any() else min(last, joint)
+    rows = rows_in_time(events, 0xB0 | channel)
+    rows = rows[events.tick[rows] * factor <= joint]
+    for control, default in _LOUDNESS:
+        changes = rows[events.first[rows] == control]
+        if not changes.size or events.second[changes[-1]] >= _FADED:
+            continue
+        values: list[int] = events.second[changes].tolist()
+        while_sounding = int(np.count_nonzero(events.tick[changes] * factor < last))
+        value = values[while_sounding - 1] if while_sounding else default
+        value = max(value, min(_AUDIBLE, max(values if while_sounding else [default])))
+        if value > values[-1]:
+            content = bytes((0xB0 | channel, control, value))
+            yield int(events.chunk[changes[-1]]), NewEvents.one(joint, CLOSING, content)
 
 
 def _channels(events: Events) -> list[int]:
@@ -186,34 +244,51 @@ def _continued(
     if factor == 1 and not new_ticks:
         return file.data[whole.start : whole.end]
     first, last = events.track_rows[chunk : chunk + 2].tolist()
-    old_ticks: list[int] = (events.tick[first:last] * factor).tolist()
-    statuses: list[int] = events.status[first:last].tolist()
-    bodies: list[int] = events.body[first:last].tolist()
-    places: list[int] = [*events.start[first:last].tolist(), int(events.track_ends[chunk])]
-    # Nothing is taken apart before the first new event.
-    kept = bisect_right(old_ticks, new_ticks[0]) if factor == 1 else 0
-    ticks: list[int] = []
-    contents: list[bytes] = []
-    next_new = 0
+    written = bytearray()
+    now = next_new = 0
     has_running_status = True
-    for at, tick in enumerate(old_ticks[kept:], kept):
-        # At one tick the old events come first.
-        until = bisect_left(new_ticks, tick, next_new)
-        if until > next_new:
-            ticks += new_ticks[next_new:until]
-            contents += new_contents[next_new:until]
-            next_new = until
-            has_running_status = False
-        content = file.data[bodies[at] : places[at + 1]]
-        if content[0] < 0x80 and not has_running_status:
-            content = bytes((statuses[at],)) + content
-        has_running_status = has_running_status or statuses[at] < 0xF0
-        ticks.append(tick)
-        contents.append(content)
-    ticks += new_ticks[next_new:]
-    contents += new_contents[next_new:]
-    before = old_ticks[kept - 1] if kept else 0
-    end = int(events.end_ticks[chunk]) * factor
-    ticks.append(max(end, ticks[-1] if ticks else before))
-    contents.append(meta(END_OF_TRACK, b""))
-    return file.data[whole.start : places[kept]] + timed(ticks, contents, before)
+    copied = whole.start  # the file is copied up to here
+    changed = _changed_rows(events, first, last, new_ticks, factor)
+    for at in range(0, len(changed), _ROWS_AT_ONCE):
+        rows = changed[at : at + _ROWS_AT_ONCE]
+        columns = (events.start, events.body, events.status, events.tick)
+        columns = [column[rows].tolist() for column in columns]
+        before = (events.tick[np.maximum(rows - 1, first)] * factor).tolist()
+        for start, body, status, tick, tick_before in zip(*columns, before, strict=True):
+            if start > copied:
+                written += file.data[copied:start]
+                now = tick_before
+            # At one tick the old events come first.
+            until = bisect_left(new_ticks, tick * factor, next_new)
+            if until > next_new:
+                written += timed(new_ticks[next_new:until], new_contents[next_new:until], now)
+                now, next_new, has_running_status = new_ticks[until - 1], until, False
+            written += variable_length(tick * factor - now)
+            if file.data[body] < 0x80 and not has_running_status:
+                written.append(status)
+            has_running_status = has_running_status or status < 0xF0
+            now, copied = tick * factor, body
+    written += file.data[copied : int(events.track_ends[chunk])]
+    now = int(events.tick[last - 1]) * factor if last > first else 0
+    end = max([int(events.end_ticks[chunk]) * factor, *new_ticks[-1:]])
+    contents = [*new_contents[next_new:], meta(END_OF_TRACK, b"")]
+    return bytes(written + timed([*new_ticks[next_new:], end], contents, now))
+
+
+def _changed_rows(
+    events: Events, first: int, last: int, new_ticks: list[int], factor: int
+) -> NDArray[np.int64]:
+    """Rows of a track, `first` to before `last`, whose bytes change by what is written before them.
+
+    Times change behind a new event, or all of them; and behind a new event the next channel message
+    needs a status byte.
+    """
+    if factor > 1:
+        return np.arange(first, last)
+    behind = first + np.searchsorted(events.tick[first:last], new_ticks, side="right")
+    behind = behind[behind < last]
+    if not behind.size:
+        return behind
+    messages = first + np.flatnonzero(events.status[first:last] < 0xF0)
+    following = np.searchsorted(messages, behind)
+    return np.unique(np.append(behind, messages[following[following < len(messages)]]))

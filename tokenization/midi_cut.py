@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 import numpy as np
 
 from tokenization.midi_bytes import CLOSING, NewEvents, Scale, chunk_bytes, in_order, meta, timed
 from tokenization.midi_chunks import open_midi
-from tokenization.midi_events import END_OF_TRACK, pair_notes, scan_events
+from tokenization.midi_events import (
+    END_OF_TRACK,
+    TEMPO,
+    TIME_SIGNATURE,
+    meta_events,
+    pair_notes,
+    scan_events,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from tokenization.midi_events import Events
+
+# One object for each: a hostile file needs millions.
+_NOTE_ENDS: Final = [
+    bytes((0x80 | channel, pitch, 64)) for channel in range(16) for pitch in range(128)
+]
 
 
 def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
     """The file up to `end_ticks` (of `ticks_per_beat`); what stands before keeps its bytes.
 
-    Events at or after the end go; notes that sound there are ended.
+    Events at or after the end go, but tempos and metres at the end stay: they hold for what is to
+    follow. Notes that sound there are ended.
 
     Raises MidiError where the file is damaged.
     """
@@ -20,23 +42,26 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
     events = scan_events(file)
     end = Scale(file.division, ticks_per_beat).tick(end_ticks)
     begins, ends, endless = pair_notes(events)
-    sounding = (events.tick[begins] < end) & (events.tick[ends] >= end)
-    rows = np.concatenate([begins[sounding], endless[events.tick[endless] < end]])
+    sounding = begins[(events.tick[begins] < end) & (events.tick[ends] >= end)]
+    closing: list[list[NewEvents]] = [[] for _ in file.tracks]
+    for chunk, parts in note_ends(events, sounding, end):
+        closing[chunk].append(parts)
+    for chunk, parts in note_ends(events, endless[events.tick[endless] < end], end, once=True):
+        closing[chunk].append(parts)
+    del begins, ends, endless, sounding
+    for kind, size in ((TEMPO, 3), (TIME_SIGNATURE, 2)):
+        rows, starts, stops = meta_events(events, kind)
+        is_there = (events.tick[rows] == end) & (stops - starts >= size)
+        for at in np.flatnonzero(is_there)[-1:].tolist():  # the last counts
+            content = meta(kind, file.data[starts[at] : stops[at]])
+            closing[int(events.chunk[rows[at]])].append(NewEvents.one(end, CLOSING, content))
     contents: list[bytes] = []
     for chunk, whole in enumerate(file.tracks):
         first, last = events.track_rows[chunk : chunk + 2].tolist()
         kept = first + int(np.searchsorted(events.tick[first:last], end))
         place = int(events.start[kept]) if kept < last else int(events.track_ends[chunk])
         before = int(events.tick[kept - 1]) if kept > first else 0
-        closing = [
-            NewEvents.one(
-                end,
-                CLOSING,
-                bytes((0x80 | int(events.status[row]) & 15, int(events.first[row]), 64)),
-            )
-            for row in rows[events.chunk[rows] == chunk].tolist()
-        ]
-        ticks, parts = in_order(closing)
+        ticks, parts = in_order(closing[chunk])
         tail = timed([*ticks, max(end, before)], [*parts, meta(END_OF_TRACK, b"")], before)
         contents.append(file.data[whole.start : place] + tail)
     remaining = iter(contents)
@@ -45,3 +70,22 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
         content = next(remaining) if chunk.kind == b"MTrk" else file.data[chunk.start : chunk.end]
         pieces.append(chunk_bytes(chunk.kind, content))
     return b"".join(pieces)
+
+
+def note_ends(
+    events: Events, rows: NDArray[np.int32], tick: int, *, once: bool = False
+) -> Iterator[tuple[int, NewEvents]]:
+    """Ends at a tick of the notes that begin in `rows`, for each track chunk that has some.
+
+    `once`: one for all notes of a chunk, channel and pitch.
+    """
+    keys = events.chunk[rows] << 11 | (events.status[rows] & 15) << 7 | events.first[rows]
+    keys = np.unique(keys) if once else np.sort(keys)
+    chunks, starts = np.unique(keys >> 11, return_index=True)
+    stops = np.append(starts[1:], len(keys))
+    for chunk, start, stop in zip(chunks.tolist(), starts.tolist(), stops.tolist(), strict=False):
+        of_chunk = keys[start:stop]
+        which: list[int] = (of_chunk & 0x7FF).tolist()
+        contents = [_NOTE_ENDS[key] for key in which]
+        size = len(contents)
+        yield chunk, NewEvents(np.full(size, tick), np.full(size, CLOSING), contents)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
 
 from app.continuation import MusicModel
 from relpe.decoder import DecoderConfig
 from relpe.encodings import SineSPEConfig
+from tests.app import fakes
 from tokenization.midi import write_midi
 from tokenization.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from app.callbacks import Callbacks
+    from app.studio import Studio
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +53,39 @@ def two_hands(bars: int = 4, metre: tuple[int, int] = (4, 4)) -> Score:
 @pytest.fixture
 def prompt_bytes() -> bytes:
     return write_midi(two_hands())
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> fakes.FakeModel:
+    """A fake one that is fast, and sound that is silent."""
+    import numpy as np
+
+    from app import sound
+
+    def silence(score: Score) -> sound.Audio:
+        seconds = float(score.seconds_at(score.end_ticks))
+        return sound.Audio(np.zeros((int(8000 * seconds), 2), np.float32), 8000, "builtin")
+
+    monkeypatch.setattr(sound, "render", silence)
+    return fakes.install(monkeypatch, speed=5000.0)
+
+
+@pytest.fixture
+def studio(model: MusicModel, tmp_path: Path) -> Studio:
+    from app.studio import Studio
+
+    return Studio(model, tmp_path / "out")
+
+
+@pytest.fixture
+def calls(studio: Studio) -> Callbacks:
+    from app.callbacks import Callbacks  # loads Gradio
+
+    return Callbacks(studio, 100_000)
+
+
+@pytest.fixture
+def midi(tmp_path: Path) -> Path:
+    path = tmp_path / "My prompt.mid"
+    path.write_bytes(fakes.example_midi(bars=4))
+    return path

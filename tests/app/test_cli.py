@@ -3,12 +3,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import weakref
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args, get_type_hints
 
+import numpy as np
 import pytest
 
-from app.cli import main
+from app import sound
+from app.arguments import music_fields
+from app.cli import _parser, main
+from app.continuation import MusicOptions
 from relpe.checkpoint import save_model
 from tests.app.conftest import two_hands
 from tokenization.midi import read_midi, write_midi
@@ -50,7 +56,7 @@ def test_same_seed_same_file_and_json_says_what_was_made(
     assert (said["prompt_notes"] > 0) == (command == "continue")
     assert relpe(folder, command, "--seed", "3", "--bars", "2") == 0
     assert (folder / "out.mid").read_bytes() == first
-    assert not list(folder.glob("*.part"))
+    assert not list(folder.glob(".*"))
 
 
 def test_variations_and_sound(folder: Path) -> None:
@@ -66,8 +72,71 @@ def test_variations_and_sound(folder: Path) -> None:
     assert read_midi(folder / "out.2.mid").num_notes > two_hands().num_notes
 
 
+def test_sound_is_made_of_one_variation_at_a_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[weakref.ref[sound.Audio]] = []
+
+    def render(_: Score) -> sound.Audio:
+        assert [audio for audio in made if audio() is not None] == []
+        audio = sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin")
+        made.append(weakref.ref(audio))
+        return audio
+
+    monkeypatch.setattr(sound, "render", render)
+    audio = ["--audio", str(folder / "out.wav"), "--variations", "3"]
+    assert relpe(folder, "generate", "--bars", "1", *audio) == 0
+    assert len(made) == len(list(folder.glob("out.*.wav"))) == 3
+
+
+@pytest.mark.parametrize("error", [sound.SoundError("it is too long"), KeyboardInterrupt()])
+def test_sound_that_fails_leaves_nothing_half_done(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    made = iter([sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin"), error])
+
+    def render(_: Score) -> sound.Audio:
+        result = next(made)
+        if isinstance(result, sound.Audio):
+            return result
+        raise result
+
+    monkeypatch.setattr(sound, "render", render)
+    (folder / "out.1.mid").write_bytes(b"from before")
+    audio = ["--audio", str(folder / "out.wav"), "--variations", "2"]
+    assert relpe(folder, "generate", "--bars", "1", *audio) in {2, 130}
+    assert sorted(path.name for path in folder.iterdir()) == ["out.1.mid", "prompt.mid", "small"]
+    assert (folder / "out.1.mid").read_bytes() == b"from before"
+
+
+def test_options_of_the_music_are_those_of_the_dataclass() -> None:
+    found = {field.name: (field.kind, field.default) for field in music_fields()}
+    assert {name: default for name, (_, default) in found.items()} == asdict(MusicOptions())
+    hints = get_type_hints(MusicOptions)
+    assert all(kind in (hints[name], *get_args(hints[name])) for name, (kind, _) in found.items())
+    options = _parser().parse_args(["continue", "song.mid", "--output", "out.mid"])
+    assert MusicOptions(**{name: getattr(options, name) for name in found}) == MusicOptions()
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inside_a_file = str(folder / "prompt.mid" / "music")
+    assert main(["ui", "--model", str(folder / "small"), "--output-dir", inside_a_file]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("relpe: --output-dir ")
+    assert message.count("\n") == 1
+
+
 def drums() -> bytes:
     return write_midi(Score(480, (Track.of([(0, 100, 36, 90)], is_drum=True),)))
+
+
+def gaps(count: int) -> bytes:
+    """Notes of two ticks, each as long after the last as a MIDI file can say: 2**28 - 1 ticks."""
+    notes = b"\0\x90\x3c\x40\2\x80\x3c\x40" + b"\xff\xff\xff\x7f\x90\x3c\x40\2\x80\x3c\x40" * count
+    track = notes + b"\0\xff\x2f\0"
+    return b"MThd\0\0\0\6\0\0\0\1\0\1MTrk" + len(track).to_bytes(4, "big") + track
 
 
 MIDI = write_midi(two_hands())
@@ -78,6 +147,10 @@ BAD_FILES = {
     "drums": (drums(), "drums only"),
     "division zero": (MIDI[:12] + b"\0\0" + MIDI[14:], "division"),
     "film frames": (MIDI[:12] + b"\xe7\x28" + MIDI[14:], "frames"),
+    "no notes": (write_midi(Score(480, (Track.of([]),), end_ticks=1920)), "no notes"),
+    "no tracks": (b"MThd\0\0\0\6\0\1\0\0\1\xe0", "no track"),
+    "a gap of years": (gaps(1), "remove the gap"),
+    "gaps beyond what ticks can count": (gaps(2000), "remove the gap"),
 }
 
 
@@ -93,7 +166,7 @@ def test_a_bad_file_is_one_sentence_and_writes_nothing(
     assert word in message
     assert message.count("\n") == 1
     assert "Traceback" not in message
-    assert not (folder / "out.mid").exists()
+    assert sorted(path.name for path in folder.iterdir()) == ["prompt.mid", "small"]
 
 
 @pytest.mark.parametrize(

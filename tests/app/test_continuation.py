@@ -18,6 +18,7 @@ from app.continuation import (
 from tests.app.conftest import two_hands
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
+from tokenization.quantize import bar_lines
 from tokenization.score import Score, Tempo, Track
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def test_exactly_the_bars_asked_for_in_tempo_and_metre(
     whole = read_midi(piece.midi)
     assert whole.tempos == upload.tempos
     assert whole.time_signatures == upload.time_signatures
-    onsets = np.concatenate([track.notes[:, 0] for track in piece.new.tracks]) * 40
+    onsets = np.concatenate([track.notes[:, 0] for track in piece.new.tracks])
     assert len(onsets)
     assert onsets.min() >= 4 * bar
     assert onsets.max() < 7 * bar
@@ -133,12 +134,12 @@ def test_a_note_that_rings_into_the_new_music_is_not_struck_before_its_end(
     ringing = [(3 * 1920 + 960, 960 + 200, pitch, 80) for pitch in range(40, 90)]
     data = write_midi(Score(480, (Track.of(ringing),), upload.tempos, upload.time_signatures))
     prompt = read_prompt(data)
-    assert prompt.joint_ticks == 4 * 48
+    assert prompt.joint_ticks == 4 * 1920
     for seed in range(4):
         options = MusicOptions(bars=1, seed=seed)
         (piece,) = finish(continue_prompt(small_model, prompt, options))[1].pieces
         struck = piece.new.tracks[0].notes
-        early = struck[(struck[:, 0] < 4 * 48 + 5) & (struck[:, 2] >= 40) & (struck[:, 2] < 90)]
+        early = struck[(struck[:, 0] < 4 * 1920 + 200) & (struck[:, 2] >= 40) & (struck[:, 2] < 90)]
         assert not len(early)
 
 
@@ -159,35 +160,34 @@ def test_progress_grows_to_the_result(
 
 def test_a_piece_from_nothing_has_tempo_metre_and_length(small_model: MusicModel) -> None:
     _, result = finish(generate_piece(small_model, MusicOptions(bars=4, seed=3)))
-    score = result.pieces[0].score
-    assert score.tempos
-    assert score.time_signatures
-    starts = {tempo.tick for tempo in score.tempos}
-    new = result.pieces[0].new
-    grammar_bars = len({t.tick for t in new.time_signatures})
-    assert grammar_bars >= 1
-    assert 0 in starts
+    (piece,) = result.pieces
     assert result.bars == 4
+    assert piece.new.tempos[0].tick == piece.new.time_signatures[0].tick == 0
+    lines = bar_lines(piece.new.time_signatures, piece.new.end_ticks)
+    assert len(lines) == 4 + 1
+    assert lines[-1] == piece.new.end_ticks
+    assert piece.new.tracks[0].end_ticks <= piece.new.end_ticks
+    assert piece.score.num_notes == piece.notes > 0
 
 
 def test_music_goes_on_at_the_next_bar_line(small_model: MusicModel) -> None:
     upload = two_hands()
     cut = upload.tracks[0].notes[upload.tracks[0].notes[:, 0] < 1920 * 3 + 500]
     data = write_midi(Score(480, (Track(cut),), upload.tempos, upload.time_signatures))
-    assert read_prompt(data).joint_ticks == 4 * 48
+    assert read_prompt(data).joint_ticks == 4 * 1920
     late = write_midi(
         replace(upload, tracks=(Track.of([(0, 1920 * 2 + 1000, 60, 80)]),), end_ticks=0)
     )
-    assert read_prompt(late).joint_ticks == 3 * 48  # waits for a note that rings on
+    assert read_prompt(late).joint_ticks == 3 * 1920  # waits for a note that rings on
     legato = write_midi(replace(upload, tracks=(Track.of([(0, 1920 + 300, 60, 80)]),), end_ticks=0))
-    assert read_prompt(legato).joint_ticks == 48
+    assert read_prompt(legato).joint_ticks == 1920
 
 
 def test_last_bar_is_where_the_new_music_begins(
     small_model: MusicModel, prompt_bytes: bytes
 ) -> None:
     prompt = read_prompt(prompt_bytes, last_bar=2)
-    assert prompt.joint_ticks == 2 * 48
+    assert prompt.joint_ticks == 2 * 1920
     result = finish(continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1)))[1]
     whole = result.pieces[0].score
     assert whole.end_ticks <= 3 * 1920  # what followed in the upload has made room

@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import io
-from pathlib import Path
 from types import SimpleNamespace
 from typing import get_type_hints
 
 import gradio as gr
-import mido
 import numpy as np
 import pytest
-import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import continuation, endpoints, sound
-from app.callbacks import CREATIVITY, Callbacks, facts_table, mood_of, roll_dice
-from app.continuation import LARGEST_SEED, MusicOptions
-from app.page import build_page
+from app import continuation, endpoints
+from app.callbacks import CREATIVITY, facts_table, mood_of, roll_dice
+from app.continuation import LARGEST_SEED
+from app.page import build_page, launch
 from app.player import SCRIPT, STYLES, TEMPLATE, UNITS_PER_BEAT, bar_lines, pack_notes, timeline
-from app.studio import Studio, waiting
 from app.upload import read_upload
 from tests.app import fakes
 from tokenization.errors import MidiError
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 REQUEST = SimpleNamespace(session_hash="someone")
-
-
-@pytest.fixture
-def model(monkeypatch):
-    def silence(score):
-        seconds = float(score.seconds_at(score.end_ticks))
-        return sound.Audio(np.zeros((int(8000 * seconds), 2), np.float32), 8000, "builtin")
-
-    monkeypatch.setattr(sound, "render", silence)
-    return fakes.install(monkeypatch, speed=5000.0)
 
 
 @pytest.fixture
@@ -48,23 +33,6 @@ def page(model, tmp_path):
         return build_page(model, tmp_path)
 
     return asyncio.run(build())
-
-
-@pytest.fixture
-def studio(model, tmp_path):
-    return Studio(model, tmp_path / "out")
-
-
-@pytest.fixture
-def calls(studio):
-    return Callbacks(studio, 100_000)
-
-
-@pytest.fixture
-def midi(tmp_path):
-    path = tmp_path / "My prompt.mid"
-    path.write_bytes(fakes.example_midi(bars=4))
-    return path
 
 
 def parse(text):
@@ -207,168 +175,28 @@ def test_facts_are_escaped():
     assert "1:01" in card
 
 
-# jobs
-
-
-def compose(calls, upload, *, bars=3, variations=1, seed=7):
-    return list(calls.compose(upload, bars, variations, 1.0, 0.95, seed, REQUEST))
-
-
-def test_a_continuation_grows_then_has_files_then_sound(calls, midi, tmp_path):
-    upload, *_ = calls.read(str(midi))
-    frames = compose(calls, upload, variations=2)
-    phases = [frame["phase"] for frame in frames]
-    assert phases[0] == "composing"
-    assert phases[-3:] == ["rendering", "rendering", "done"]
-    assert len({frame["job"] for frame in frames}) == 1
-    last = frames[-1]
-    assert len(last["variations"]) == 2
-    for index, variation in enumerate(last["variations"]):
-        stem = f"My-prompt_fake_s{7 + index}_T1.00_p0.95_v{index + 1}"
-        assert Path(variation["midi"]).name == f"{stem}.mid"
-        assert Path(variation["new_midi"]).name == f"{stem}_new_part.mid"
-        assert Path(variation["audio"]).name == f"{stem}.flac"
-        assert f"seed {7 + index} " in variation["settings"]
-        assert Path(variation["midi"]).is_relative_to(tmp_path / "out")
-        assert mido.MidiFile(variation["midi"]).length > mido.MidiFile(variation["new_midi"]).length
-        assert soundfile.info(variation["audio"]).duration > 10
-    assert not list((tmp_path / "out").rglob("*.part"))
-
-
-def test_a_piece_from_nothing_has_no_new_part(calls):
-    last = compose(calls, None)[-1]
-    assert "prompt" not in last
-    assert "new_midi" not in last["variations"][0]
-    assert last["title"] == "A new piece"
-
-
-def test_the_same_seed_gives_the_same_file(calls, midi):
-    upload, *_ = calls.read(str(midi))
-    first, second = (Path(compose(calls, upload)[-1]["variations"][0]["midi"]) for _ in range(2))
-    assert first != second
-    assert first.read_bytes() == second.read_bytes()
-
-
-def test_stop_keeps_what_is_there(calls, studio, midi):
-    upload, *_ = calls.read(str(midi))
-    seed, frame, *_ = calls.begin(upload, 5, False, REQUEST)
-    assert (seed, frame["phase"]) == (5, "waiting")
-    frames = calls.compose(upload, 400, 1, 1.0, 0.95, seed, REQUEST)
-    while not next(frames)["variations"][0]["tracks"]:
-        pass
-    calls.stop_job(REQUEST)
-    last = list(frames)[-1]
-    assert last["phase"] == "done"
-    assert 0 < len(parse(last["variations"][0]["tracks"][0]["notes"])) < 2000
-    assert not studio.stop("someone")  # nothing left to stop
-
-
-def test_a_job_stopped_while_it_waits_writes_nothing(calls, midi, tmp_path):
-    upload, *_ = calls.read(str(midi))
-    calls.begin(upload, 5, False, REQUEST)
-    calls.stop_job(REQUEST)
-    last = compose(calls, upload)[-1]
-    assert "nothing to keep" in last["alert"]
-    assert not (tmp_path / "out").exists()
-
-
-def test_closing_the_tab_ends_the_work(calls, studio, model, monkeypatch):
-    ended = []
-
-    def endless(*_):
-        try:
-            while True:
-                score = Score(12, (Track.of([(0, 12, 60, 80)]),))
-                yield continuation.Progress(0, 16, 1, 1, 1.0, (score,))
-        finally:
-            ended.append(True)
-
-    monkeypatch.setattr(continuation, "generate_piece", endless)
-    frames = studio.compose("someone", None, MusicOptions(seed=1))
-    for _ in range(3):
-        next(frames)
-    frames.close()
-    assert ended
-    assert not studio.stop("someone")
-
-
-def test_two_sessions_stop_each_their_own_and_share_no_folder(studio, tmp_path):
-    studio.begin("one")
-    studio.begin("other")
-    assert studio.stop("one")
-    piece = list(studio.compose("other", None, MusicOptions(bars=2, seed=1)))[-1]
-    assert piece["phase"] == "done"
-    list(studio.compose("../../third", None, MusicOptions(bars=2, seed=1)))
-    folders = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert len(folders) == 2
-    assert all(len(name) == 16 and name.isalnum() for name in folders)
-
-
-def test_what_goes_wrong_is_said_in_the_player(calls, monkeypatch):
-    def broken(*_, **__):
-        raise sound.SoundError("there is no sound font")
-
-    monkeypatch.setattr(sound, "render", broken)
-    last = compose(calls, None)[-1]
-    assert last["phase"] == "done"
-    assert last["alert"] == "there is no sound font"
-    assert Path(last["variations"][0]["midi"]).exists()
-
-
-def test_a_bug_is_shown_and_raised(calls, monkeypatch):
-    def broken(*_):
-        raise ZeroDivisionError
-        yield
-
-    monkeypatch.setattr(continuation, "generate_piece", broken)
-    frames = calls.compose(None, 2, 1, 1.0, 0.95, 1, REQUEST)
-    seen = []
-    with pytest.raises(ZeroDivisionError):
-        seen.extend(frames)
-    assert "log" in seen[-1]["alert"]
-
-
-def test_a_new_seed_is_drawn_and_told_unless_one_is_kept(calls):
-    kept, _, *buttons = calls.begin(None, 42, False, REQUEST)
-    assert kept == 42
-    assert [button.visible for button in buttons] == [False, True, False, True]
-    assert [button.visible for button in calls.end(None)] == [True, False, True, False]
-    assert calls.end(None)[0].interactive is False
-    seeds = {calls.begin(None, 42, True, REQUEST)[0] for _ in range(3)}
-    assert len(seeds | {42}) == 4
-
-
-def test_wav_is_made_of_the_studios_own_sounds_only(calls, studio, tmp_path, monkeypatch):
-    noise = np.random.default_rng(0).uniform(-0.5, 0.5, (9000, 2)).astype(np.float32)
-    monkeypatch.setattr(sound, "render", lambda _: sound.Audio(noise, 8000, "builtin"))
-    flac = compose(calls, None)[-1]["variations"][0]["audio"]
-    wav = studio.wav(flac)
-    samples, original = (soundfile.read(path, dtype="int16")[0] for path in (wav, flac))
-    np.testing.assert_array_equal(samples, original)
-    outside = tmp_path / "secret.flac"
-    outside.write_bytes(Path(flac).read_bytes())
-    inside = f"{Path(flac).parent}/../../../secret.flac"
-    for path in (str(outside), inside, flac.replace(".flac", ".mid"), "/etc/passwd", ""):
-        with pytest.raises(ValueError, match="not a sound"):
-            studio.wav(path)
-
-
-def test_the_player_waits_with_the_prompt_in_sight(calls, midi):
-    upload, *_ = calls.read(str(midi))
-    frame = waiting(upload)
-    assert frame.get("phase") == "waiting"
-    assert frame.get("prompt", {}).get("tracks")
-    assert waiting(None).get("timeline", {}).get("end") == 64
-
-
-def test_the_written_file_begins_with_the_upload(calls, midi):
-    upload, *_ = calls.read(str(midi))
-    whole = compose(calls, upload)[-1]["variations"][0]["midi"]
-    before = [m for m in mido.MidiFile(midi).tracks[1] if not m.is_meta]
-    after = mido.MidiFile(file=io.BytesIO(Path(whole).read_bytes())).tracks[1]
-    assert [m for m in after if not m.is_meta][: len(before)] == before
-
-
 def test_gradio_sees_the_request_of_each_callback(calls):
     for call in (calls.begin, calls.compose, calls.stop_job, calls.leave):
         assert gr.Request in get_type_hints(call).values()
+
+
+def test_what_is_served_is_a_folder_of_this_run(model, tmp_path, monkeypatch):
+    served = []
+    monkeypatch.setattr("app.page.build_page", lambda _, folder, **how: (folder, how["keep"]))
+    monkeypatch.setattr(
+        "app.page.open_page", lambda page, folder, **_: served.append((page, folder))
+    )
+    mine = tmp_path / "deep" / "music"
+    for folder in (mine, mine, None):
+        launch(model, output_folder=folder)
+    (one, keep), (other, _), ((temporary, keep_temporary), allowed) = (
+        served[0][0],
+        served[1][0],
+        served[2],
+    )
+    assert one.parent == other.parent == mine
+    assert one != other
+    assert [folder for _, folder in served] == [one, other, allowed]
+    assert (keep, keep_temporary) == (True, False)
+    assert not temporary.exists()
+    assert not list(mine.iterdir())  # no music was made

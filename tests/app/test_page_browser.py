@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import io
 import re
 import shutil
 import time
-import warnings
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,8 +13,9 @@ import mido
 import pytest
 import soundfile
 
-from app.page import build_page, open_page
+from app.page import MAX_WAITING
 from tests.app import fakes
+from tests.app.served import MARKS, PATIENT, served
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")
@@ -35,37 +33,26 @@ FLAGS = [
 SLOWLY = 60_000  # milliseconds: machines are shared
 
 pytestmark = [
-    pytest.mark.slow,
+    *MARKS,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: apt install chromium"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _nothing_left_open():
-    """Server and client leave loops and sockets to the collector: not to a later test."""
-    yield
-    asyncio.set_event_loop(None)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        for _ in range(5):
-            gc.collect()
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    """A page whose model writes 40 notes a second."""
+    with served(tmp_path_factory.mktemp("music"), speed=40.0) as page:
+        yield page
 
 
 @pytest.fixture(scope="module")
-def model():
-    """A model that writes 40 notes a second."""
-    with pytest.MonkeyPatch.context() as patch:
-        yield fakes.install(patch, speed=40.0)
+def model(running):
+    return running.model
 
 
 @pytest.fixture(scope="module")
-def address(model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("music")
-    blocks = build_page(model, folder, max_upload_bytes=20_000)
-    yield open_page(blocks, folder, port=None, max_upload_bytes=50_000, block=False)
-    blocks.close(verbose=False)
+def address(running):
+    return running.address
 
 
 @pytest.fixture(scope="module")
@@ -235,18 +222,24 @@ def test_nothing_is_wider_than_the_screen(address, browser, width, scheme):
     tab.close()
 
 
-def test_scripts_continue_and_stop_by_name(address, tmp_path):
+def test_a_full_queue_gives_the_player_back_with_a_sentence(address, page):
     client_package = pytest.importorskip("gradio_client")
-    client = client_package.Client(address, verbose=False, download_files=str(tmp_path))
-    path = tmp_path / "prompt.mid"
-    path.write_bytes(fakes.example_midi(bars=3))
-    prompt = client_package.handle_file(str(path))
-    files, facts = client.predict(prompt=prompt, bars=2, seed=5, api_name="/continue")
-    assert facts["seed"] == 5
-    assert [Path(file).suffix for file in files] == [".mid", ".mid", ".flac"]
-    assert Path(files[0]).read_bytes()[:4] == b"MThd"
-    assert client.predict(api_name="/stop") is False
-    path.write_bytes(b"MThd")
-    broken = client_package.handle_file(str(path))
-    with pytest.raises(Exception, match=r"prompt.mid"):
-        client.predict(prompt=broken, api_name="/continue")
+    client = client_package.Client(address, verbose=False, httpx_kwargs=PATIENT)
+    jobs = [client.submit(bars=256, api_name="/generate") for _ in range(MAX_WAITING + 1)]
+    upload(page, fakes.example_midi(bars=3))
+    page.wait_for_selector("#facts dl")
+    until = time.monotonic() + 60
+    while sum(job.status().code.name == "IN_QUEUE" for job in jobs) < MAX_WAITING:
+        assert time.monotonic() < until
+        page.wait_for_timeout(100)
+    button(page, "Continue").click()
+    page.wait_for_function("/has not taken this job/.test(document.body.innerText)")
+    phase(page, "prompt")
+    assert button(page, "Continue").is_enabled()
+    # the client sends /stop through the queue, which has to have room for it
+    next(job for job in jobs if job.status().code.name == "IN_QUEUE").cancel()
+    assert client.predict(api_name="/stop") is True
+    button(page, "Continue").click()
+    phase(page, "composing")
+    button(page, "Stop").click()
+    phase(page, "done")

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyloudnorm
@@ -287,6 +291,54 @@ def test_fluidsynth_is_used_when_it_is_there_or_asked_for(monkeypatch, tmp_path)
     with pytest.raises(SoundError, match="could not play"):
         render(music, renderer="fluidsynth")
     assert render(music).renderer == "builtin"
+
+
+def test_what_fluidsynth_made_is_in_memory_once(monkeypatch, tmp_path):
+    seconds = 60
+    noise = np.random.default_rng(0).normal(0, 0.1, (seconds * RATE, 2)).astype(np.float32)
+    soundfile.write(tmp_path / "noise.wav", noise, RATE, subtype="FLOAT")
+    command = tmp_path / "fluidsynth"
+    command.write_text(
+        '#!/bin/sh\nwhile [ "$1" != -F ]; do shift; done\n/bin/cp "${0%/*}/noise.wav" "$2"\n'
+    )
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    tracemalloc.start()
+    try:
+        mixed = sound._fluidsynth(score(), default_soundfont(), RATE, seconds - 1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * mixed.nbytes
+    np.testing.assert_array_equal(mixed[:, : len(noise)].T, noise)
+
+
+HALF_AN_HOUR = """
+import resource, sys
+from app.sound import render
+from tokenization.score import Score, Tempo, Track
+piano = Track.of([(1000 * i, 900, 40 + 7 * i % 47, 60 + i % 50) for i in range(1740)])
+organ = Track.of([(0, 1740000, key, 70) for key in (36, 43)], program=16)
+audio = render(Score(500, (piano, organ), (Tempo(0, 120.0),)), renderer=sys.argv[1])
+assert audio.renderer == sys.argv[1] and 1740 < audio.seconds < 1743
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in other units")
+@pytest.mark.parametrize("renderer", ["builtin", "fluidsynth"])
+def test_half_an_hour_takes_less_than_a_gigabyte(renderer):
+    if shutil.which(renderer) is None and renderer == "fluidsynth":
+        pytest.skip("FluidSynth is not installed")
+    run = subprocess.run(
+        [sys.executable, "-c", HALF_AN_HOUR, renderer],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert int(run.stdout) < 950  # mebibytes
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from relpe.decoder import Decoder, DecoderConfig
 from relpe.encodings import SineSPEConfig
-from relpe.sampling import SamplingOptions, draw, nucleus, prefill, sample
+from relpe.sampling import SamplingOptions, draw, nucleus, prefill, prefill_steps, sample
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "spe.npz", allow_pickle=False)
 
@@ -136,3 +136,18 @@ def test_a_prompt_is_read_in_chunks_to_the_same_state(monkeypatch: pytest.Monkey
     chunked = prefill(decoder, decoder.init_state(1), prompt)
     for a, b in zip(whole.layers, chunked.layers, strict=True):
         torch.testing.assert_close(a.operation.sums.kv, b.operation.sums.kv, rtol=1e-4, atol=1e-5)
+
+
+def test_reading_shows_how_far_it_is_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder, prompt = model(), torch.arange(40)[None] % 12
+    monkeypatch.setattr("relpe.sampling.PREFILL_CHUNK", 16)
+    steps = []
+    for read, _ in prefill_steps(decoder, decoder.init_state(1), prompt):
+        assert not torch.is_inference_mode_enabled()
+        steps.append(read)
+    assert steps == [16, 32, 40]
+    stopped = prefill(decoder, decoder.init_state(1), prompt, stop=lambda: True)
+    first = prefill(decoder, decoder.init_state(1), prompt[:, :16])
+    torch.testing.assert_close(
+        stopped.layers[0].operation.sums.kv, first.layers[0].operation.sums.kv
+    )

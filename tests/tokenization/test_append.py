@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import itertools
+import subprocess
+import sys
 from collections import Counter
 
 import miditoolkit
@@ -99,6 +101,15 @@ def test_every_event_of_the_prompt_stays_at_its_time(case):
 
 def _scaled(tick: int, new: Score, data: bytes) -> int:
     return (2 * tick * _division(data) + new.ticks_per_beat) // (2 * new.ticks_per_beat)
+
+
+@given(case=appended(late=False))
+def test_tracks_are_taken_apart_in_blocks(case):
+    prompt, new, joint = case
+    whole = append_to_midi(prompt, new, joint)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokenization.midi_append._ROWS_AT_ONCE", 2)
+        assert append_to_midi(prompt, new, joint) == whole
 
 
 @given(case=appended(late=True))
@@ -294,6 +305,82 @@ def test_what_is_held_is_closed_where_it_was_held():
     ]
 
 
+def test_a_key_that_never_ends_is_ended_once():
+    endless = b"\x00\x90\x3c\x40" * 3 + b"\x00\x90\x3e\x40"
+    result = _continue(midi_file(note(60) + endless + END, division=96))
+    contents = [event.content for event in midi_files.slow_tracks(result)[0] if event.tick == 384]
+    assert contents[:2] == [b"\x80\x3c\x40", b"\x80\x3e\x40"]
+    assert contents[2][0] == 0x90
+
+
+def test_a_status_byte_is_written_out_behind_new_events_also_past_a_text():
+    late = meta(1, b"late", delta=48) + b"\x00\x3e\x40" + b"\x00\x3e\x00" + b"\x60\x3f\x00"
+    result = _continue(midi_file(b"\x83\x00\x90\x3c\x00" + late + END, division=96))
+    assert midi_files.slow_tracks(result)[0] == [
+        SlowEvent(384, b"\x90\x3c\x00"),
+        SlowEvent(384, b"\x90\x48\x5a"),
+        SlowEvent(432, b"\xff\x01\x04late"),
+        SlowEvent(432, b"\x90\x3e\x40"),
+        SlowEvent(432, b"\x90\x3e\x00"),
+        SlowEvent(480, b"\x80\x48\x40"),
+        SlowEvent(528, b"\x90\x3f\x00"),
+    ]
+
+
+# ---- a prompt that fades out
+
+
+def _controls(data: bytes, tick: int = 384) -> list[tuple[int, ...]]:
+    """Volume and expression events at a tick: chunk, status, controller, value."""
+    return [
+        (chunk, *event.content)
+        for chunk, track in enumerate(midi_files.slow_tracks(data))
+        for event in track
+        if event.tick == tick and event.content[0] >> 4 == 0xB and event.content[1] in (7, 11)
+    ]
+
+
+def _fade(*values: int, control: int = 7, channel: int = 0, delta: int = 10) -> bytes:
+    return b"".join(bytes((delta, 0xB0 | channel, control, value)) for value in values)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "restored"),
+    [
+        # set to 0 behind the last note: back to what it was, or to what MIDI begins with
+        (_fade(90, delta=0) + note(60) + _fade(0), [(0, 0xB0, 7, 90)]),
+        (note(60) + _fade(0), [(0, 0xB0, 7, 100)]),
+        (note(60) + _fade(0, control=11), [(0, 0xB0, 11, 127)]),
+        # faded while notes sounded: loud enough to be heard
+        (_fade(90) + note(60) + _fade(40, 9) + note(60) + _fade(0), [(0, 0xB0, 7, 64)]),
+        # never louder than it was
+        (_fade(30, delta=0) + note(60) + _fade(4), [(0, 0xB0, 7, 30)]),
+        # no fade
+        (_fade(5, delta=0) + note(60), []),
+        (_fade(0, delta=0) + note(60), []),
+        (_fade(90, 16) + note(60), []),
+        (note(60) + _fade(0, 80), []),
+        (note(60) + _fade(0, channel=1), []),
+    ],
+)
+def test_a_fade_is_taken_back_once_and_nothing_else_is_set(prompt, restored):
+    assert _controls(_continue(midi_file(prompt + END, division=96))) == restored
+
+
+def test_a_fade_is_taken_back_where_it_stands_for_the_channels_that_go_on():
+    prompt = midi_file(note(60) + END, note(60, channel=1) + _fade(0) + _fade(0, channel=1) + END,
+                       division=96)  # fmt: skip
+    assert _controls(_continue(prompt)) == [(1, 0xB0, 7, 100)]
+    assert _controls(_continue(prompt, notes=[])) == []
+    # a track of its own may get the channel as well
+    assert _controls(_continue(prompt, chunk=None)) == [(1, 0xB0, 7, 100)]
+
+
+def test_what_fades_behind_the_joint_is_left_alone():
+    prompt = midi_file(note(60) + b"\x85\x00\xb0\x07\x00" + END, division=96)
+    assert _controls(_continue(prompt)) == []
+
+
 def test_new_controllers_and_bends_are_written():
     changes = {"controls": [(50, 64, 127), (60, 64, 0)], "bends": [(48, 100)]}
     track = read_midi(_continue(midi_file(note(60) + END, division=96), **changes)).tracks[0]
@@ -313,6 +400,57 @@ def test_nothing_new_changes_no_byte_of_a_track_in_which_nothing_is_held(data):
 def test_a_chunk_that_is_not_there_is_an_error_of_the_caller():
     with pytest.raises(ValueError, match="track chunk 3"):
         _continue(midi_file(note(60) + END), chunk=3)
+
+
+_RUNNING = b"\x01\x90\x3c\x40"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "file",
+    [
+        lambda: midi_file(_RUNNING + b"\x01\x3c\x40\x00\x3c\x00" * 1_660_000 + END),
+        lambda: midi_file(_RUNNING + b"\x00\x3c\x40\x00\x3c\x00" * 1_660_000, division=5),
+        lambda: midi_file(note(60) + b"\x00\x90\x3c\x40" + b"\x00\x3c\x40" * 3_330_000),
+        lambda: midi_file(*[_RUNNING + b"\x01\x3c\x40\x00\x3c\x00" * 5500 + END] * 300),
+        lambda: midi_file(
+            note(60),
+            *[
+                b"".join(
+                    bytes((0, 0x90 | channel, 0, 9))
+                    + b"".join(bytes((0, pitch, 9)) for pitch in range(1, 128))
+                    for channel in range(16)
+                )
+            ] * 1600,
+        ),
+        lambda: midi_file(note(60), *[_RUNNING * 35 + END] * 65_534),
+        lambda: midi_file(note(60) + b"\x00\xff\x01\x00" * 2_500_000),
+        lambda: midi_file(note(60) + b"\x00\xc0\x01\x00\xb0\x01\x01" * 1_400_000),
+    ],
+    ids=["running", "coarse", "endless", "tracks", "all keys", "65535 tracks", "metas", "turns"],
+)  # fmt: skip
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory in use from Linux's /proc")
+def test_a_full_file_of_anything_is_continued_and_cut_within_a_gigabyte(file):
+    # The high-water mark of the new program alone: that of getrusage includes its parent's.
+    script = (
+        "import sys; from pathlib import Path; from tokenization.errors import MidiError\n"
+        "from tokenization.midi_append import append_to_midi\n"
+        "from tokenization.midi_cut import cut_midi\n"
+        "from tokenization.score import Score, Track\n"
+        "data = sys.stdin.buffer.read()\n"
+        "notes = [(at, 6, 60, 80) for at in range(12, 120, 5)]\n"
+        "cut_midi(data, 12, 12)\n"
+        "try: append_to_midi(data, Score(12, (Track(notes, chunk=0),)), 12)\n"
+        "except MidiError: pass\n"
+        "words = Path('/proc/self/status').read_text().split()\n"
+        "print(int(words[words.index('VmHWM:') + 1]) >> 10)"
+    )
+    data = file()
+    assert 9.5e6 < len(data) < 10.1e6
+    run = subprocess.run(
+        [sys.executable, "-c", script], input=data, capture_output=True, check=True
+    )
+    assert int(run.stdout) < 900
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -41,9 +43,17 @@ def names_allowed(state: PianoGrammar) -> set[str]:
     return {PIANO_VOCABULARY.names[token].split("_")[0] for token in np.flatnonzero(state.allowed)}
 
 
+def walk(ids: Iterable[int]) -> PianoGrammar:
+    """State after each token was checked."""
+    state = REMI.grammar()
+    for token in ids:
+        state = state.advance(int(token))
+    return state
+
+
 def accepts(ids: list[int]) -> bool:
     try:
-        REMI.grammar().resume(ids)
+        walk(ids)
     except ValueError:
         return False
     return True
@@ -59,8 +69,8 @@ def is_canonical(ids: list[int]) -> bool:
 @given(score=scores())
 def test_what_is_encoded_is_accepted(score):
     ids = REMI.encode(score).ids
-    state = REMI.grammar().resume(ids)
-    assert np.flatnonzero(state.allowed).tolist() == [PAD]
+    for state in (walk(ids), REMI.grammar().resume(ids)):
+        assert np.flatnonzero(state.allowed).tolist() == [PAD]
 
 
 @given(ids=canonical_ids())
@@ -110,6 +120,33 @@ def test_rules_only_forbid_and_never_leave_nothing(ids, tempo, time_signature, e
         assert ruled.allowed.any()
         free = free.advance(token)
         ruled = free._replace(rules=ruled.rules)
+
+
+@given(ids=canonical_ids(), data=st.data())
+def test_resuming_gives_the_state_that_walking_does(ids, data):
+    first = data.draw(st.integers(0, int(np.count_nonzero(ids == BAR)) - 1))
+    prompt = REMI.crop(ids, first)
+    prompt = prompt[: data.draw(st.integers(1, len(prompt)))]
+    resumed, walked = REMI.grammar().resume(prompt), walk(prompt)
+    for left in (resumed, REMI.grammar().advance(int(prompt[0])).resume(prompt[1:])):
+        now = 12 * walked.beat
+        still = [{note for note in state.sounding if note[1] > now} for state in (left, walked)]
+        assert still[0] == still[1]
+        assert left._replace(sounding=()) == walked._replace(sounding=())
+        np.testing.assert_array_equal(left.allowed, walked.allowed)
+
+
+def test_resuming_a_long_prompt_costs_little():
+    ids = ids_of(START) + 200_000 * ids_of("Bar Position_3 Pitch_60 Velocity_9 Duration_3")
+    begin = time.process_time()
+    state = REMI.grammar(tempo="never").resume(ids)
+    assert time.process_time() - begin < 2
+    assert (state.bar, state.beat) == (200_001, 200_000 * 4 + 0.25)
+
+
+def test_the_last_bar_of_a_prompt_is_checked():
+    with pytest.raises(ValueError, match="Position_2 may not stand here: bar 2"):
+        after(START + "Bar Position_3 Pitch_60 Velocity_9 Duration_3 Position_2")
 
 
 # ---- one state after the other

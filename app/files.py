@@ -1,0 +1,80 @@
+"""Files that appear when they are whole, and the folders of the page's sessions."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import secrets
+import shutil
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+KEPT_SECONDS = 24 * 3600.0
+"""How long the files of a job stay while its session lasts."""
+LEFT_SECONDS = 3600.0
+"""How long the files of a session stay after it: a lost connection looks like a closed tab."""
+
+
+@contextmanager
+def appearing(path: Path) -> Iterator[Path]:
+    """A path beside `path` with its suffix, to write to: renamed at the end, removed on an error.
+
+    It is another one each time, so that two who write the same file never meet.
+    """
+    beside = path.with_name(f".{secrets.token_hex(8)}.part{path.suffix}")
+    try:
+        yield beside
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+class SessionFolders:
+    """A folder for each job in one for its session, whose name nobody else can guess.
+
+    Unless they are to `keep`, files go a day after they were made, or an hour after their session.
+    """
+
+    def __init__(self, root: Path, *, keep: bool) -> None:
+        self.root = root.resolve()
+        self.keep = keep
+        self._ends: dict[Path, float] = {}  # when each folder has had its time
+        self._lock = threading.Lock()
+        self._secret = secrets.token_bytes(16)
+        self._numbers = itertools.count(1)
+
+    def new(self, session: str) -> Path:
+        """An empty folder for a job."""
+        with self._lock:
+            self._prune()
+            folder = self._of(session) / f"{next(self._numbers):03d}"
+            folder.mkdir(parents=True)
+            self._ends[folder] = time.time() + KEPT_SECONDS
+        return folder
+
+    def leave(self, session: str) -> None:
+        """The session is over."""
+        with self._lock:
+            for folder, end in self._ends.items():
+                if folder.parent == self._of(session):
+                    self._ends[folder] = min(end, time.time() + LEFT_SECONDS)
+
+    def _of(self, session: str) -> Path:
+        name = hashlib.blake2b(session.encode(), key=self._secret, digest_size=8).hexdigest()
+        return self.root / name
+
+    def _prune(self) -> None:
+        """Removes what has had its time; only new files make that necessary."""
+        if self.keep:
+            return
+        for folder in [folder for folder, end in self._ends.items() if end < time.time()]:
+            del self._ends[folder]
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):  # the session has newer ones
+                folder.parent.rmdir()

@@ -1,0 +1,55 @@
+"""The page on a port, with a fake model."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import pytest
+
+from app.page import build_page, open_page
+from tests.app import fakes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from app.continuation import MusicModel
+
+
+class Served(NamedTuple):
+    """A running page."""
+
+    address: str
+    model: fakes.FakeModel
+
+
+MARKS = (
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    # of pandas, in Gradio's statistics of its queue
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.slow,
+)
+"""For tests of a served page: server and client leave loops and sockets to the collector."""
+PATIENT = {"timeout": 60.0}
+"""What a client tells httpx, in seconds: machines are shared."""
+
+
+@contextmanager
+def served(folder: Path, *, speed: float) -> Iterator[Served]:
+    """A page whose model writes `speed` notes a second; nothing is left open for a later test."""
+    with pytest.MonkeyPatch.context() as patch:
+        model = fakes.install(patch, speed=speed)
+        blocks = build_page(cast("MusicModel", model), folder, max_upload_bytes=20_000)
+        address = open_page(blocks, folder, port=None, max_upload_bytes=50_000, block=False)
+        yield Served(address, model)
+        blocks.close(verbose=False)
+    asyncio.set_event_loop(None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        for _ in range(5):
+            gc.collect()

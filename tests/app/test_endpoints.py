@@ -1,0 +1,158 @@
+"""The calls for scripts: what is checked without a server, and what a client sees of one."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import gradio as gr
+import httpx
+import numpy as np
+import pytest
+from gradio_client import Client, handle_file
+from gradio_client.exceptions import AppError
+
+from app import sound
+from app.continuation import MusicOptions
+from app.endpoints import LIMITS, _number, _options, _prompt
+from tests.app import fakes
+from tests.app.served import MARKS, PATIENT, served
+
+
+def on_a_server(test):
+    """Marks a test that talks to a served page."""
+    for mark in MARKS:
+        test = mark(test)
+    return test
+
+
+WRONG = {
+    "bars": [None, "4", "many", 0, 257, 2.5, True, [4], {}, float("nan")],
+    "variations": [None, 5, 0, "2"],
+    "temperature": [None, "hot", 0, 3, float("inf")],
+    "top_p": [None, [], 0, 1.5],
+    "seed": ["x", -2, 2**31, 0.5, {}],
+    "last_bar": [None, -1, "end"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in WRONG.items() for value in values]
+)
+def test_a_wrong_number_is_one_sentence_with_its_name_and_limits(name, value):
+    with pytest.raises(gr.Error) as caught:
+        _number(name, value)
+    least, most = LIMITS[name]
+    assert caught.value.message.startswith(f"{name} is ")
+    assert caught.value.message.endswith(f"number from {least} to {most}")
+
+
+@pytest.mark.parametrize("value", [None, "song.mid", 5, [], {"path": "/etc/passwd"}])
+def test_only_an_upload_is_a_prompt(value):
+    with pytest.raises(gr.Error, match="expected an uploaded MIDI file"):
+        _prompt(value)
+
+
+def test_a_long_wrong_value_is_cut():
+    with pytest.raises(gr.Error) as caught:
+        _number("bars", "x" * 10**6)
+    assert len(caught.value.message) < 150
+
+
+def test_whole_numbers_may_come_with_a_point_and_no_seed_is_a_new_one():
+    options = _options(4.0, 2, 1, 1, 7.0)
+    assert options == MusicOptions(bars=4, variations=2, temperature=1, top_p=1, seed=7)
+    assert type(options.bars) is type(options.seed) is int
+    drawn = {_options(1, 1, 1.0, 0.9, seed).seed for seed in (None, None, -1, -1)}
+    assert len(drawn) == 4
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    def silence(_):
+        return sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sound, "render", silence)
+        with served(tmp_path_factory.mktemp("music"), speed=200.0) as running:
+            yield running
+
+
+@pytest.fixture
+def client(page, tmp_path):
+    return Client(page.address, verbose=False, download_files=str(tmp_path), httpx_kwargs=PATIENT)
+
+
+@pytest.fixture
+def prompt(tmp_path):
+    path = tmp_path / "prompt.mid"
+    path.write_bytes(fakes.example_midi(bars=3))
+    return path
+
+
+def until(condition):
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@on_a_server
+def test_a_script_gets_its_files_and_the_seed(client, prompt):
+    files, facts = client.predict(handle_file(prompt), bars=1, seed=5, api_name="/continue")
+    assert facts["seed"] == 5
+    assert [Path(file).suffix for file in files] == [".mid", ".mid", ".flac"]
+    assert Path(files[0]).read_bytes()[:4] == b"MThd"
+    files, facts = client.predict(bars=1, seed=None, variations=2, api_name="/generate")
+    assert facts["seed"] >= 0
+    assert len(files) == 4
+
+
+@on_a_server
+def test_what_a_script_does_wrong_is_said_in_one_sentence(client, prompt, capfd):
+    upload = handle_file(prompt)
+    for wrong, message in (
+        ({"bars": "many"}, "bars is 'many', expected a whole number from 1 to 256"),
+        ({"temperature": None}, "temperature is null, expected a number"),
+        ({"seed": [1]}, r"seed is \[1\], expected"),
+        ({"prompt": None}, "prompt is null, expected an uploaded"),
+        ({"prompt": "prompt.mid"}, "prompt is 'prompt.mid', expected an uploaded"),
+        ({"prompt": {"path": str(prompt)}}, "expected an uploaded"),
+        ({"last_bar": -3}, "last_bar is -3, expected"),
+    ):
+        with pytest.raises(AppError, match=message):
+            client.predict(**{"prompt": upload, "bars": 1} | wrong, api_name="/continue")
+    prompt.write_bytes(b"MThd")
+    with pytest.raises(AppError, match=r"prompt\.mid"):
+        client.predict(handle_file(prompt), api_name="/continue")
+    assert client.predict(api_name="/stop") is False
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@on_a_server
+def test_a_file_that_was_not_uploaded_is_not_read(client, prompt):
+    stolen = {"path": str(prompt), "meta": {"_type": "gradio.FileData"}}
+    join = {"data": [stolen, 1, 0, 1, 1.0, 0.9, 1], "session_hash": client.session_hash}
+    index = client.endpoints[client._infer_fn_index("/continue", None)].fn_index
+    response = httpx.post(f"{client.src}gradio_api/queue/join", json=join | {"fn_index": index})
+    assert response.status_code == 400
+    assert "not uploaded" in response.text
+
+
+@on_a_server
+def test_stop_ends_a_job_that_waits_and_leaves_those_of_others(page, client):
+    other = Client(page.address, verbose=False, httpx_kwargs=PATIENT)
+    long = {"bars": 256, "api_name": "/generate"}
+    running = other.submit(**long)
+    until(lambda: running.status().code.name == "PROCESSING")
+    waiting = [client.submit(**long) for _ in range(2)]
+    until(lambda: all(job.status().code.name == "IN_QUEUE" for job in waiting))
+    assert client.predict(api_name="/stop") is True
+    before = len(page.model.ended)
+    assert other.predict(api_name="/stop") is True
+    assert len(running.result()[0]) == 2
+    for job in waiting:
+        with pytest.raises(AppError, match="nothing to keep"):
+            job.result()
+    assert len(page.model.ended) == before + 1  # those that waited did not begin
+    assert client.predict(api_name="/stop") is False

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from app import files
+from app.files import SessionFolders, appearing
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path):
+    path = tmp_path / "song.mid"
+    path.write_bytes(b"old")
+    with appearing(path) as beside:
+        assert beside.suffix == ".mid"
+        beside.write_bytes(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_an_error_leaves_what_was_there(tmp_path, error):
+    path = tmp_path / "song.mid"
+    path.write_bytes(b"old")
+
+    def fail():
+        with appearing(path) as beside:
+            beside.write_bytes(b"half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_that_write_the_same_file_do_not_meet(tmp_path):
+    path, meet = tmp_path / "song.mid", threading.Barrier(2)
+
+    def write(content):
+        with appearing(path) as beside, beside.open("wb") as file:
+            meet.wait()
+            file.write(content)
+            meet.wait()
+
+    threads = [threading.Thread(target=write, args=(part * 9,)) for part in (b"a", b"b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert path.read_bytes() in {b"a" * 9, b"b" * 9}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Hours since the start, which a test sets."""
+    hours = [0.0]
+    monkeypatch.setattr(files.time, "time", lambda: 3600 * hours[0])
+    return hours
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_files_go_a_day_after_they_were_made_unless_they_are_kept(tmp_path, clock, keep):
+    foreign = tmp_path / "mine" / "holiday"
+    foreign.mkdir(parents=True)
+    folders = SessionFolders(tmp_path, keep=keep)
+    first = folders.new("one")
+    (first / "song.mid").write_bytes(b"")
+    clock[0] = 23
+    second = folders.new("one")
+    assert first.exists()
+    clock[0] = 25
+    third = folders.new("other")
+    assert first.exists() == keep
+    assert second.exists()
+    assert third.parent != second.parent
+    clock[0] = 100
+    folders.new("other")
+    assert second.parent.exists() == keep
+    assert foreign.exists()
+
+
+def test_files_go_an_hour_after_their_session(tmp_path, clock):
+    folders = SessionFolders(tmp_path, keep=False)
+    over, going_on = folders.new("over"), folders.new("going on")
+    folders.leave("over")
+    clock[0] = 0.9
+    folders.new("going on")
+    assert over.exists()
+    clock[0] = 1.1
+    folders.new("going on")
+    assert not over.parent.exists()
+    assert going_on.exists()
+
+
+def test_the_name_of_a_folder_tells_nothing_of_the_session(tmp_path):
+    one, other = (SessionFolders(tmp_path / name, keep=False).new("x/../y") for name in "ab")
+    assert one.parent.name != other.parent.name
+    assert one.parent.parent == tmp_path / "a"
