@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tokenization.errors import TokenizerError
+from tokenization.miditok_remi import MidiTokRemiConfig
 from tokenization.multitrack import MultitrackRemiConfig
 from tokenization.remi import FILE_NAME, FORMAT_VERSION, PianoRemiConfig
 from tokenization.spe_groove import SpeGrooveConfig
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from tokenization.score import Score, TimeSignature
     from tokenization.vocabulary import Vocabulary
 
-TokenizerConfig = PianoRemiConfig | MultitrackRemiConfig | SpePopConfig | SpeGrooveConfig
+TokenizerConfig = (
+    PianoRemiConfig | MultitrackRemiConfig | SpePopConfig | SpeGrooveConfig | MidiTokRemiConfig
+)
 """Every tokenizer there is; another one is added with `|`."""
 
 PRESETS: dict[str, TokenizerConfig] = {
@@ -32,6 +35,7 @@ PRESETS: dict[str, TokenizerConfig] = {
     "multitrack": MultitrackRemiConfig(),
     "spe-pop": SpePopConfig(),
     "spe-groove": SpeGrooveConfig(),
+    "miditok": MidiTokRemiConfig(),
 }
 """Tokenizers by the names that people know them by."""
 

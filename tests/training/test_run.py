@@ -224,7 +224,7 @@ def test_every_config_builds_at_its_own_size_and_is_described():
         with torch.device("meta"):
             experiment.task.model.build()
         assert f"| `{path.name}` |" in readme
-        if path.stem != "piano":
+        if path.stem != path.parent.name:  # all but the released recipes are short runs
             assert experiment.trainer.token_budget == 1_000_000, path
 
 
