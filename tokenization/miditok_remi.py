@@ -15,8 +15,9 @@ import numpy as np
 
 from tokenization.errors import MidiError
 from tokenization.layout import Bars
+from tokenization.midi import MAX_BEATS
 from tokenization.quantize import starts_of_runs
-from tokenization.remi import MAX_BEATS, TokenSequence, save_config
+from tokenization.remi import TokenSequence, save_config
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.vocabulary import Vocabulary
 

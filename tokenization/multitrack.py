@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tokenization.errors import MidiError
 from tokenization.layout import read_bars
+from tokenization.midi import MAX_BEATS
 from tokenization.multitrack_grammar import MultitrackGrammar, MultitrackRules
 from tokenization.quantize import (
     bar_lines,
@@ -16,10 +16,11 @@ from tokenization.quantize import (
     nearest_step,
     quantize_tempos,
     quantize_time_signatures,
+    refuse_late_notes,
     separate_notes,
     starts_of_runs,
 )
-from tokenization.remi import MAX_BEATS, TokenSequence, crop_bars, save_config
+from tokenization.remi import TokenSequence, crop_bars, save_config
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.vocabulary import (
     BAR,
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
 _MAX_STEPS = MAX_BEATS * STEPS_PER_BEAT
 _RANKS = np.argsort(PROGRAM_ORDER) * NUM_PARTS
 """Of each program, 128 the drums: the place of its first track at a position."""
-_NUM_TRACKS = len(PROGRAM_ORDER) * NUM_PARTS
 
 # A packed event, in bits from above: step, what it is, and its content. Bar lines come before
 # tempos, these before notes; notes by track, pitch, duration, velocity.
@@ -106,12 +106,7 @@ class MultitrackRemi:
         tables = [track.notes for track in score.tracks]
         table = np.concatenate([np.empty((0, 4), np.int64), *tables])
         tracks = np.repeat(np.array(ranks, np.int64), list(map(len, tables)))
-        last_beat = int(table[:, 0].max(initial=0)) // score.ticks_per_beat
-        if last_beat >= MAX_BEATS:
-            raise MidiError(
-                f"a note stands at quarter note {last_beat:,}, expected none after {MAX_BEATS:,}; "
-                "remove the silence before it"
-            )
+        refuse_late_notes(table[:, 0], score.ticks_per_beat)
         onsets = nearest_step(table[:, 0], score.ticks_per_beat)
         ends = nearest_step(table[:, 0] + table[:, 1], score.ticks_per_beat)
         lengths = np.where(tracks == 0, 1, np.maximum(ends - onsets, 1))

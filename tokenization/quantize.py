@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
+from tokenization.errors import MidiError
+from tokenization.midi import MAX_BEATS
 from tokenization.score import TimeSignature
 from tokenization.vocabulary import (
     BAR_UNIT,
@@ -42,6 +44,16 @@ def nearest_step(ticks: Ticks, ticks_per_beat: int) -> Ticks:
     if ticks_per_beat == STEPS_PER_BEAT:
         return ticks
     return (2 * STEPS_PER_BEAT * ticks + ticks_per_beat) // (2 * ticks_per_beat)
+
+
+def refuse_late_notes(onset_ticks: NDArray[np.int64], ticks_per_beat: int) -> None:
+    """Raises MidiError where one of the onsets (n,) lies after 65,536 quarters."""
+    last_beat = int(onset_ticks.max(initial=0)) // ticks_per_beat
+    if last_beat >= MAX_BEATS:
+        raise MidiError(
+            f"a note stands at quarter note {last_beat:,}, expected none after {MAX_BEATS:,}; "
+            "remove the silence before it"
+        )
 
 
 def starts_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tokenization.errors import MidiError
 from tokenization.grammar import PianoGrammar, Rules
 from tokenization.layout import pack_events, read_bars, token_beats, write_ids
 from tokenization.midi import MAX_BEATS
@@ -19,6 +18,7 @@ from tokenization.quantize import (
     nearest_step,
     quantize_tempos,
     quantize_time_signatures,
+    refuse_late_notes,
     separate_notes,
 )
 from tokenization.score import Score, Tempo, TimeSignature, Track
@@ -124,12 +124,7 @@ class PianoRemi:
         heard = keys.view(np.uint64) < NUM_PITCHES
         if np.count_nonzero(heard) < len(heard):
             table, keys = table[heard], keys[heard]
-        last_beat = int(table[:, 0].max(initial=0)) // score.ticks_per_beat
-        if last_beat >= MAX_BEATS:
-            raise MidiError(
-                f"a note stands at quarter note {last_beat:,}, expected none after {MAX_BEATS:,}; "
-                "remove the silence before it"
-            )
+        refuse_late_notes(table[:, 0], score.ticks_per_beat)
         onsets = nearest_step(table[:, 0], score.ticks_per_beat)
         ends = nearest_step(table[:, 0] + table[:, 1], score.ticks_per_beat)
         notes = separate_notes(

@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from tokenization.errors import MidiError
-from tokenization.quantize import nearest_step, quantize_time_signatures, starts_of_runs
-from tokenization.remi import MAX_BEATS, TokenSequence, save_config
+from tokenization.midi import MAX_BEATS
+from tokenization.quantize import (
+    nearest_step,
+    quantize_time_signatures,
+    refuse_late_notes,
+    starts_of_runs,
+)
+from tokenization.remi import TokenSequence, save_config
 from tokenization.score import Score, TimeSignature, Track
 from tokenization.vocabulary import MAX_DURATION, STEPS_PER_BEAT, Vocabulary
 
@@ -114,12 +119,7 @@ class SpeGroove:
         tracks = np.repeat(
             np.array([role for role, _ in parts], np.int64), [len(track) for _, track in parts]
         )
-        last_beat = int(table[:, 0].max(initial=0)) // score.ticks_per_beat
-        if last_beat >= MAX_BEATS:
-            raise MidiError(
-                f"a note stands at quarter note {last_beat:,}, expected none after {MAX_BEATS:,}; "
-                "remove the silence before it"
-            )
+        refuse_late_notes(table[:, 0], score.ticks_per_beat)
         onsets = nearest_step(table[:, 0], score.ticks_per_beat)
         ends = nearest_step(table[:, 0] + table[:, 1], score.ticks_per_beat)
         is_endless = ends > MAX_BEATS * STEPS_PER_BEAT

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from tokenization.errors import MidiError
 from tokenization.grammar import Rules
-from tokenization.quantize import starts_of_runs
-from tokenization.remi import MAX_BEATS, TokenSequence, save_config
+from tokenization.quantize import refuse_late_notes, starts_of_runs
+from tokenization.remi import TokenSequence, save_config
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.vocabulary import STEPS_PER_BEAT, Vocabulary
 
@@ -127,12 +126,7 @@ class SpePop:
         heard = (table[:, 2] >= MIN_PITCH) & (table[:, 2] <= MAX_PITCH)
         dropped = len(table) - int(np.count_nonzero(heard))
         table = table[heard]
-        last_beat = int(table[:, 0].max(initial=0)) // score.ticks_per_beat
-        if last_beat >= MAX_BEATS:
-            raise MidiError(
-                f"a note stands at quarter note {last_beat:,}, expected none after {MAX_BEATS:,}; "
-                "remove the silence before it"
-            )
+        refuse_late_notes(table[:, 0], score.ticks_per_beat)
         lengths = np.clip(_nearest_step(table[:, 1], score.ticks_per_beat), 1, STEPS_PER_BAR)
         # Every odd velocity is halfway between two of the data set: it goes to the lower one.
         velocities = (np.clip(table[:, 3], MIN_VELOCITY, MAX_VELOCITY) - MIN_VELOCITY) // 2
