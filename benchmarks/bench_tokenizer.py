@@ -1,42 +1,86 @@
-"""Speed of `PianoRemi` beside MidiTok's REMI on a folder of MIDI files, as CSV.
+"""Speed and memory of the tokenizers beside MidiTok's REMI and other peers, as CSV.
 
-    python -m benchmarks.bench_tokenizer FOLDER [--files 60] [--rounds 7] > tokenizer.csv
+    python -m benchmarks.bench_tokenizer CORPUS [CORPUS ...] [--files 60] [--rounds 7] > x.csv
 
-Machines are shared, so the two take turns in one process, processor time is measured, and what
-counts is the ratio. MidiTok gets the same grid, velocities and tempos. Parsing is not in `encode`
-and `decode`; it is in `file to ids`.
+A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#original/` is the files
+that have `original/` in their paths. Machines are shared, so the two of a row take turns in one
+process, processor time is measured, and what counts is the median of the ratios. MidiTok gets the
+same grid, velocities and tempos. Parsing is not in `encode` and `decode`; it is in `file to ids`.
+Memory is what a fresh process of its own grows by beyond what it imports and builds at the start.
+`whole corpus` is every file, bytes to ids, by two processes that are ready: seconds by the clock,
+and of the processors.
+
+Peers that are no packages are measured where they can be imported: `anticipation`
+(github.com/jthickstun/anticipation), `ariautils` (github.com/EleutherAI/aria-utils), and
+`midi_tokenizer` with `MIDI` (github.com/SkyTNT/midi-model).
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import importlib
+import io
+import multiprocessing
 import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import miditok
+import mido
 import symusic
 
+from benchmarks.bench_fidelity import midi_files, spread
 from tokenization.midi import read_midi
-from tokenization.remi import PianoRemi
+from tokenization.tokenizer import PRESETS
 
-Step = Callable[[int], object]
+SPAWN = multiprocessing.get_context("spawn")
+WORKERS = 2
 
 
-def miditok_remi(*, with_tempo: bool) -> miditok.REMI:
-    """MidiTok's REMI on twelve positions per quarter; tempos and time signatures if asked for."""
-    return miditok.REMI(
+class Codec(NamedTuple):
+    """The three steps of a tokenizer; each takes what the one before gives."""
+
+    parse: Callable[[bytes], Any]
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+
+    def ids(self, content: bytes) -> Any:  # noqa: ANN401  every library has a type of its own
+        """From the file to ids."""
+        return self.encode(self.parse(content))
+
+
+def ours(preset: str) -> Codec:
+    """A tokenizer of this package."""
+    tokenizer: Any = PRESETS[preset].build()
+    return Codec(
+        read_midi,
+        tokenizer.encode,
+        # as a user has it: with names and metres as they were
+        lambda sequence: tokenizer.decode(
+            sequence.ids,
+            sequence.signatures,
+            **({"tracks": sequence.tracks} if sequence.tracks else {}),
+        ),
+    )
+
+
+def miditok_remi(*, with_tempo: bool = True, with_programs: bool = False) -> Codec:
+    """MidiTok's REMI on twelve positions per quarter; tempos, metres, programs if asked for."""
+    remi = miditok.REMI(
         miditok.TokenizerConfig(
-            pitch_range=(21, 109),
+            pitch_range=(0, 127) if with_programs else (21, 109),
             beat_res={(0, 4): 12, (4, 64): 4},
             num_velocities=32,
-            use_programs=False,
+            use_programs=with_programs,
+            programs=list(range(-1, 128)),
             use_tempos=with_tempo,
             num_tempos=211,
             tempo_range=(30, 240),
@@ -44,58 +88,161 @@ def miditok_remi(*, with_tempo: bool) -> miditok.REMI:
         )
     )
 
+    def decode(encoded: Any) -> object:  # noqa: ANN401  one sequence, or one for each track
+        # From ids, as ours: a sequence of MidiTok's still has the names of its tokens.
+        if isinstance(encoded, list):
+            return remi.decode([sequence.ids for sequence in encoded])
+        return remi.decode(encoded.ids)
 
-def milliseconds(step: Step, num_files: int) -> float:
+    # MidiTok's preprocessing changes its argument.
+    return Codec(symusic.Score.from_midi, lambda score: remi.encode(deepcopy(score)), decode)
+
+
+def anticipation() -> Codec:
+    """Thickstun et al., 2023: triples of onset, duration and note in hundredths of a second."""
+    convert = importlib.import_module("anticipation.convert")
+    return Codec(
+        lambda content: mido.MidiFile(file=io.BytesIO(content)),
+        lambda midi: convert.compound_to_events(convert.midi_to_compound(midi)),
+        convert.events_to_midi,
+    )
+
+
+def aria() -> Codec:
+    """AbsTokenizer of Bradshaw and Colton, 2025."""
+    midi = importlib.import_module("ariautils.midi")
+    tokenizer = importlib.import_module("ariautils.tokenizer").AbsTokenizer()
+    return Codec(
+        lambda content: midi.MidiDict(**midi.midi_to_dict(mido.MidiFile(file=io.BytesIO(content)))),
+        lambda music: tokenizer.encode(tokenizer.tokenize(music)),
+        lambda ids: tokenizer.detokenize(tokenizer.decode(ids)),
+    )
+
+
+def skytnt() -> Codec:
+    """Version 2 of SkyTNT's midi-model: events of eight tokens each."""
+    tokenizer = importlib.import_module("midi_tokenizer").MIDITokenizer("v2")
+    read = importlib.import_module("MIDI").midi2score
+    return Codec(read, tokenizer.tokenize, tokenizer.detokenize)
+
+
+CODECS: dict[str, Callable[[], Codec]] = {
+    "piano": lambda: ours("piano"),
+    "multitrack": lambda: ours("multitrack"),
+    "MidiTok, notes only": lambda: miditok_remi(with_tempo=False),
+    "MidiTok": miditok_remi,
+    "MidiTok, programs": lambda: miditok_remi(with_programs=True),
+    "SkyTNT v2": skytnt,
+    "aria": aria,
+    "anticipation": anticipation,
+}
+
+STEPS = ("encode", "decode", "file to ids")
+COMPARED = (
+    ("piano", "MidiTok, notes only", STEPS[:1]),
+    ("piano", "MidiTok", STEPS),
+    ("multitrack", "MidiTok, programs", STEPS),
+    *(("multitrack", peer, STEPS) for peer in ("SkyTNT v2", "aria", "anticipation")),
+)
+
+
+def milliseconds(step: Callable[[Any], Any], inputs: Sequence[Any]) -> float:
     """Processor time of one step per file."""
     begin = time.process_time()
-    for index in range(num_files):
-        step(index)
-    return 1e3 * (time.process_time() - begin) / num_files
+    for value in inputs:
+        step(value)
+    return 1e3 * (time.process_time() - begin) / len(inputs)
 
 
-def pairs(files: Sequence[bytes]) -> dict[str, tuple[Step, Step]]:
-    """Ours and theirs, by the name of what both do."""
-    remi = PianoRemi()
-    plain, full = miditok_remi(with_tempo=False), miditok_remi(with_tempo=True)
-    scores = [read_midi(content) for content in files]
-    parsed = [symusic.Score.from_midi(content) for content in files]
-    ids = [remi.encode(score).ids for score in scores]
-    # MidiTok's preprocessing changes its argument, and decoding wants the type it encoded to.
-    encoded = [full.encode(deepcopy(score)) for score in parsed]
+def measure(
+    own: Codec, other: Codec, step: str, files: Sequence[bytes], num_rounds: int
+) -> tuple[float, ...]:
+    """Milliseconds of both, and median, lowest, highest and best-of-each ratio."""
+    works: list[tuple[Callable[[Any], Any], Sequence[Any]]] = []
+    for codec in (own, other):
+        inputs: Sequence[Any] = files
+        if step != "file to ids":
+            inputs = list(map(codec.parse, inputs))
+        if step == "decode":
+            inputs = list(map(codec.encode, inputs))
+        function = {"encode": codec.encode, "decode": codec.decode}.get(step, codec.ids)
+        function(inputs[0])
+        works.append((function, inputs))
+    rounds = [[milliseconds(*work) for work in works] for _ in range(num_rounds)]
+    mine, theirs = zip(*rounds, strict=True)
+    ratios = [that / this for this, that in rounds]
+    return (
+        *(statistics.median(mine), statistics.median(theirs), statistics.median(ratios)),
+        *(min(ratios), max(ratios), min(theirs) / min(mine)),
+    )
 
-    def encode(index: int) -> object:
-        return remi.encode(scores[index])
 
-    return {
-        "encode, MidiTok without tempo and metre": (
-            encode,
-            lambda index: plain.encode(deepcopy(parsed[index])),
-        ),
-        "encode": (encode, lambda index: full.encode(deepcopy(parsed[index]))),
-        "decode": (
-            lambda index: remi.decode(ids[index]),
-            lambda index: full.decode(encoded[index]),
-        ),
-        "file to ids": (
-            lambda index: remi.encode(read_midi(files[index])),
-            lambda index: full.encode(symusic.Score.from_midi(files[index])),
-        ),
-    }
+def grown_megabytes(name: str, files: Sequence[bytes]) -> float:
+    """Memory that a codec needs besides itself, for one file after the other, there and back."""
+    codec = CODECS[name]()
+    before = _peak_megabytes()
+    for content in files:
+        codec.decode(codec.ids(content))
+    return _peak_megabytes() - before
+
+
+def _peak_megabytes() -> float:
+    """The high-water mark of this process alone; that of getrusage includes its parent's."""
+    words = Path("/proc/self/status").read_text().split()
+    return int(words[words.index("VmHWM:") + 1]) / 1024
+
+
+def in_fresh_process(function: Callable[..., float], *arguments: object) -> float:
+    """What a function returns in a process that has done nothing yet."""
+    with ProcessPoolExecutor(1, SPAWN) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def encode_all(preset: str, files: Sequence[bytes]) -> tuple[list[bytes], float]:
+    """Ids of files as 16-bit integers, and the processor time that they took."""
+    begin = time.process_time()
+    codec = ours(preset)
+    ids = [codec.ids(content).ids.astype("<u2").tobytes() for content in files]
+    return ids, time.process_time() - begin
+
+
+def whole_corpus(preset: str, files: Sequence[bytes]) -> tuple[float, float]:
+    """Seconds by the clock and of the processors for all files by two processes."""
+    with ProcessPoolExecutor(WORKERS, SPAWN) as pool:
+        chunks = [files[at : at + 32] for at in range(0, len(files), 32)]
+        list(pool.map(encode_all, [preset] * 8 * WORKERS, [files[:4]] * 8 * WORKERS))
+        begin = time.perf_counter()
+        done = list(pool.map(encode_all, [preset] * len(chunks), chunks))
+        return time.perf_counter() - begin, sum(seconds for _, seconds in done)
+
+
+def rows(files: Sequence[bytes], sample: Sequence[bytes], num_rounds: int) -> Iterator[list[Any]]:
+    """All that is measured."""
+    for own, other, steps in COMPARED:
+        try:
+            pair = CODECS[own](), CODECS[other]()
+        except ImportError as error:
+            yield [own, other, f"not installed ({error.name})"]
+            continue
+        for step in steps:
+            yield [own, other, f"{step}, ms", *measure(*pair, step, sample, num_rounds)]
+    if sys.platform == "linux":
+        largest = sorted(files, key=len)[-10:]
+        for own, other in (("piano", "MidiTok"), ("multitrack", "MidiTok, programs")):
+            grown = [in_fresh_process(grown_megabytes, name, largest) for name in (own, other)]
+            yield [own, other, "memory of the 10 largest files, MB", *grown, grown[1] / grown[0]]
+    for preset in ("piano", "multitrack"):
+        what = f"whole corpus, {len(files)} files, s"
+        yield [preset, "(processor time)", what, *whole_corpus(preset, files)]
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="Speed of PianoRemi beside MidiTok, as CSV")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--files", type=int, default=60, help="how many, spread over the folder")
+    parser = argparse.ArgumentParser(description="The tokenizers beside their peers, as CSV")
+    parser.add_argument("corpora", nargs="+", metavar="CORPUS")
+    parser.add_argument("--files", type=int, default=60, help="how many, spread over each corpus")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
-    paths = sorted(options.folder.rglob("*.mid"))
-    paths = paths[:: max(1, len(paths) // options.files)][: options.files]
-    if not paths:
-        parser.error(f"{options.folder} has no .mid files")
-    files = [path.read_bytes() for path in paths]
-
     out = csv.writer(sys.stdout)
     out.writerow(["# command", " ".join(sys.argv)])
     out.writerow(["# device", platform.processor() or platform.machine(), platform.platform()])
@@ -104,20 +251,17 @@ def main() -> None:
         ["# versions", platform.python_version(), *(f"{p} {version(p)}" for p in packages)]
     )
     ratios = ("ratio_median", "ratio_low", "ratio_high", "ratio_of_best")
-    out.writerow(["step", "ours_ms", "theirs_ms", *ratios])
-    for name, (ours, theirs) in pairs(files).items():
-        rounds = [
-            (milliseconds(ours, len(files)), milliseconds(theirs, len(files)))
-            for _ in range(options.rounds)
-        ]
-        ratios = [other / own for own, other in rounds]
-        own, other = zip(*rounds, strict=True)
-        row = (
-            *(statistics.median(own), statistics.median(other), statistics.median(ratios)),
-            *(min(ratios), max(ratios), min(other) / min(own)),
-        )
-        out.writerow([name, *(f"{value:.3g}" for value in row)])
-        sys.stdout.flush()
+    out.writerow(["corpus", "ours", "theirs", "what", "ours", "theirs", *ratios])
+    for corpus in options.corpora:
+        named = list(midi_files(corpus))
+        if not named:
+            parser.error(f"{corpus} has no .mid files")
+        files = [content for _, content in named]
+        sample = [content for _, content in spread(named, options.files)]
+        for texts in rows(files, sample, options.rounds):
+            shown = (f"{value:.3g}" if isinstance(value, float) else value for value in texts)
+            out.writerow([Path(corpus).name, *shown])
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

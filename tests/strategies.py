@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from tokenization.multitrack import MultitrackRemi
-from tokenization.remi import PianoRemi
+from tokenization.remi import PianoRemi, Remi
 from tokenization.score import Score, Tempo, TimeSignature, Track
-from tokenization.vocabulary import (
-    BAR,
-    BOS,
-    DRUM_PITCH,
-    DURATION,
-    EOS,
-    MULTITRACK_VOCABULARY,
-    PART,
-    PIANO_VOCABULARY,
-    PITCH,
-    POSITION,
-    PROGRAM,
-    TEMPO,
-    TIME_SIGNATURE,
-    TRACK_DURATION,
-    TRACK_PITCH,
-    TRACK_VELOCITY,
-    VELOCITY,
-)
+from tokenization.vocabulary import BAR, BOS, EOS, POSITION, TEMPO, TIME_SIGNATURE
 
+PIANO = PianoRemi()
 RESOLUTIONS = (1, 5, 12, 24, 96, 120, 480, 1000)
 METRES = (
     *((4, 4), (3, 4), (2, 4), (6, 8), (7, 8), (12, 8), (2, 2)),
     *((1, 4), (1, 8), (5, 16), (13, 4), (17, 8), (3, 32), (255, 1), (1, 1 << 20), (0, 4), (4, 0)),
 )
-KINDS = (BOS, BAR, TIME_SIGNATURE, POSITION, TEMPO, PITCH, VELOCITY, DURATION)
-TRACK_KINDS = (
-    *(BOS, BAR, TIME_SIGNATURE, POSITION, TEMPO),
-    *(PROGRAM, PART, TRACK_PITCH, DRUM_PITCH, TRACK_VELOCITY, TRACK_DURATION),
-)
-PIANO = PianoRemi()
 
 
 def notes(last_tick: int) -> st.SearchStrategy[tuple[int, int, int, int]]:
@@ -81,22 +62,25 @@ def scores(draw: st.DrawFn, max_beats: int = 40, programs: tuple[int, ...] = (0,
     )
 
 
+def first_ids(remi: Remi[Any]) -> tuple[int, ...]:
+    """Rising ids with which the families of tokens begin."""
+    of = remi.families
+    begin = (of.program, of.part, of.pitch, of.drum, of.velocity, of.duration)
+    return tuple(sorted({BOS, BAR, TIME_SIGNATURE, POSITION, TEMPO, *begin}))
+
+
 @st.composite
-def canonical_ids(
-    draw: st.DrawFn,
-    max_tokens: int = 60,
-    remi: PianoRemi | MultitrackRemi = PIANO,
-    first_of_kinds: tuple[int, ...] = KINDS,
-) -> np.ndarray:
+def canonical_ids(draw: st.DrawFn, remi: Remi[Any] = PIANO, max_tokens: int = 60) -> np.ndarray:
     """Whole pieces drawn from the grammar: first a kind of token, then one of that kind."""
+    families = first_ids(remi)
     state = remi.grammar().advance(BOS)
     ids = [BOS]
-    choices = st.tuples(st.integers(0, len(first_of_kinds) - 1), st.integers(0, 255))
+    choices = st.tuples(st.integers(0, len(families) - 1), st.integers(0, 255))
     for kind, which in draw(st.lists(choices, max_size=max_tokens)):
         # Kinds come in the order of their ids, so a kind is a range of the allowed ones.
         allowed = np.flatnonzero(state.allowed)
         allowed = allowed[allowed != EOS]
-        kinds = np.searchsorted(first_of_kinds, allowed, side="right")
+        kinds = np.searchsorted(families, allowed, side="right")
         of_kind = allowed[kinds == np.unique(kinds)[kind % len(np.unique(kinds))]]
         ids.append(int(of_kind[which % len(of_kind)]))
         state = state.advance(ids[-1])
@@ -107,27 +91,45 @@ def canonical_ids(
     return np.array([*ids, EOS], dtype=np.int32)
 
 
-def any_track_ids(max_tokens: int = 60) -> st.SearchStrategy[list[int]]:
-    """As `any_ids`, of the multi-track vocabulary."""
-    size = len(MULTITRACK_VOCABULARY)
-    token = st.integers(0, size - 1) | st.sampled_from(TRACK_KINDS) | st.integers(-3, size + 3)
-    velocity = st.integers(TRACK_VELOCITY, TRACK_DURATION - 1)
-    note = st.tuples(
-        st.integers(TRACK_PITCH, TRACK_PITCH + 3), velocity, st.integers(TRACK_DURATION, size)
+def any_ids(remi: Remi[Any] = PIANO, max_tokens: int = 60) -> st.SearchStrategy[list[int]]:
+    """Integers in a row, most of them ids, some of them in a sensible order."""
+    of = remi.families
+    token = (
+        st.integers(0, of.size - 1)
+        | st.sampled_from(first_ids(remi))
+        | st.integers(-3, of.size + 3)
     )
-    drum = st.tuples(st.integers(DRUM_PITCH, DRUM_PITCH + 3), velocity)
+    velocity = st.integers(of.velocity, of.duration - 1)
+    few = st.integers(0, 3)
+    note = st.tuples(few.map(of.pitch.__add__), velocity, st.integers(of.duration, of.size))
+    drum = st.tuples(few.map(of.drum.__add__), velocity)
     pieces = st.lists(st.tuples(token) | note | drum, max_size=max_tokens)
     return pieces.map(lambda rows: [token for row in rows for token in row])
 
 
-def any_ids(max_tokens: int = 60) -> st.SearchStrategy[list[int]]:
-    """Integers in a row, most of them ids, some of them in a sensible order."""
-    size = len(PIANO_VOCABULARY)
-    token = st.integers(0, size - 1) | st.sampled_from(KINDS) | st.integers(-3, size + 3)
-    note = st.tuples(
-        st.integers(PITCH, PITCH + 3),
-        st.integers(VELOCITY, DURATION - 1),
-        st.integers(DURATION, size),
-    )
-    pieces = st.lists(st.tuples(token) | note, max_size=max_tokens)
-    return pieces.map(lambda rows: [token for row in rows for token in row])
+class Case(NamedTuple):
+    """A vocabulary, and what its laws are tested with."""
+
+    name: str
+    remi: Remi[Any]
+    pitches: range
+    """What a track that is not the drums can play."""
+    scores: st.SearchStrategy[Score]
+    ids: st.SearchStrategy[np.ndarray]
+    """Canonical."""
+    any_ids: st.SearchStrategy[list[int]]
+
+    @classmethod
+    def of(cls, name: str, remi: Remi[Any], pitches: range, programs: tuple[int, ...]) -> Case:
+        of_remi = (scores(programs=programs), canonical_ids(remi), any_ids(remi))
+        return cls(name, remi, pitches, *of_remi)
+
+
+PIANO_CASE = Case.of("piano", PIANO, range(21, 109), (0,))
+MULTITRACK_CASE = Case.of("multitrack", MultitrackRemi(), range(128), (0, 0, 0, 33, 48, 65))
+
+
+def for_each_vocabulary(test: Callable[..., None]) -> Callable[..., None]:
+    """Runs a test with `case` for each of them."""
+    cases = (PIANO_CASE, MULTITRACK_CASE)
+    return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])(test)

@@ -1,30 +1,27 @@
-"""Which token may follow: the canonical sequences of `PianoRemi`, and no others."""
+"""Which token may follow: the canonical sequences of the REMI tokenizers, and no others."""
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from tokenization.layout import read_bars
+from tokenization.grammar_tables import FIXED_MASKS, After, players
+from tokenization.reading import Tokens, read_bars, read_notes
 from tokenization.vocabulary import (
     BAR,
     BAR_UNIT,
     BOS,
-    DURATION,
     DURATIONS,
     EOS,
-    MIN_PITCH,
-    NUM_PITCHES,
-    PAD,
-    PIANO_VOCABULARY,
-    PITCH,
+    NUM_PARTS,
     POSITION,
     STEPS_PER_BEAT,
     TEMPO,
     TIME_SIGNATURE,
-    VELOCITY,
+    Families,
+    Kind,
 )
 
 if TYPE_CHECKING:
@@ -44,50 +41,18 @@ class Rules(NamedTuple):
     """Whether the bar length may change. A piece without one is still given one at its start."""
     end: bool = True
     """Whether the piece may end."""
+    tracks: frozenset[int] | None = None
+    """Ranks of the tracks that may play, all where None."""
 
 
-class After(Enum):
-    """Kind of the token that came last."""
-
-    NOTHING = auto()
-    BOS = auto()
-    BAR = auto()
-    TIME_SIGNATURE = auto()
-    POSITION = auto()
-    TEMPO = auto()
-    PITCH = auto()
-    VELOCITY = auto()
-    NOTE = auto()
-    EOS = auto()
-
-
-def _mask(*ranges: tuple[int, int]) -> NDArray[np.bool_]:
-    mask = np.zeros(len(PIANO_VOCABULARY), bool)
-    for first, stop in ranges:
-        mask[first:stop] = True
-    mask.setflags(write=False)
-    return mask
-
-
-_ALWAYS = {
-    After.NOTHING: _mask((BOS, BOS + 1), (BAR, BAR + 1)),
-    After.BOS: _mask((BAR, BAR + 1)),
-    After.PITCH: _mask((VELOCITY, DURATION)),
-    After.VELOCITY: _mask((DURATION, len(PIANO_VOCABULARY))),
-    After.EOS: _mask((PAD, PAD + 1)),
-}
-_FIRST_TIME_SIGNATURE = _mask((TIME_SIGNATURE, POSITION))
-_FIRST_POSITION = _mask((POSITION, POSITION + 1))
-_FIRST_TEMPO = _mask((TEMPO, PITCH))
+_AT_POSITION = frozenset({After.POSITION, After.TEMPO, After.NOTE})
 _DURATION_STEPS: list[int] = DURATIONS.tolist()
 
 
-class PianoGrammar(NamedTuple):
-    """What the tokens so far say about the next one; immutable. Times are steps from the start.
+class _State(NamedTuple):
+    """What the tokens so far say about the next one. Times are steps from the start."""
 
-    Starts before BOS, or before the Bar of a crop. Every state can go on: after EOS, PAD follows.
-    """
-
+    families: Families
     rules: Rules = Rules()
     after: After = After.NOTHING
     bar: int = 0
@@ -99,12 +64,23 @@ class PianoGrammar(NamedTuple):
     """Last position in the bar; -1 before any."""
     tempo: int = 0
     """Id of the Tempo in force; 0 before any."""
-    pitch: int = -1
-    """Last key at the position; -1 before any."""
-    sounding: tuple[tuple[int, int], ...] = ()
-    """(key, step where it ends) of notes that may still sound."""
+    last_track: int = -1
+    """Rank of the last track at the position before the Program that came last; -1 before any."""
+    track: int = -1
+    """Rank of the track that plays at the position; -1 before any."""
+    pitch: int = 0
+    """Id of the track's last Pitch or Drum at the position; 0 before any."""
+    sounding: tuple[tuple[int, int, int], ...] = ()
+    """(rank, id of the Pitch, step where it ends) of notes that may still sound."""
     sounds_until: int = 0
     """Where the last note ends."""
+
+
+class RemiGrammar(_State):
+    """Which token may follow; immutable.
+
+    Starts before BOS, or before the Bar of a crop. Every state can go on: after EOS, PAD follows.
+    """
 
     @property
     def beat(self) -> float:
@@ -113,59 +89,135 @@ class PianoGrammar(NamedTuple):
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
-        """(v,), which tokens may follow; never none."""
-        after = self.after
-        always = _ALWAYS.get(after)
+        """(v,), which tokens may follow, read-only; never none."""
+        fixed = FIXED_MASKS[self.families]
+        always = fixed.always.get(self.after)
         if always is not None:
             return always
-        if not self.tempo:
-            if after is After.BAR:
-                return _FIRST_TIME_SIGNATURE
-            return _FIRST_TEMPO if after is After.POSITION else _FIRST_POSITION
-        mask = np.zeros(len(PIANO_VOCABULARY), bool)
-        if after is After.POSITION:
-            if self._tempo_at(self.position):
-                mask[TEMPO:PITCH] = True
-                mask[self.tempo] = False
+        return self._mask if self.tempo else fixed.first_bar[self.after]
+
+    @cached_property
+    def _mask(self) -> NDArray[np.bool_]:
+        """Kept, since whoever draws a token asks for it, and `advance` checks the token."""
+        after, families = self.after, self.families
+        mask = np.zeros(families.size, bool)
+        if after is After.PROGRAM or after is After.PART:
+            self._allow_track(mask)
         else:
-            mask[BAR] = True
-            mask[EOS] = self.rules.end and self.sounds_until <= self.bar_start + self.bar_length
-            mask[POSITION + self.position + 1 : POSITION + self.bar_length] = True
-            if len(self.sounding) == NUM_PITCHES:
-                self._forbid_full_positions(mask)
-            if after is After.BAR and self.rules.time_signature:
-                mask[TIME_SIGNATURE:POSITION] = True
-                mask[_time_signature(self.bar_length)] = False
-        if after in _AT_POSITION:
-            mask[PITCH + self.pitch + 1 : VELOCITY] = True
-            now = self.bar_start + self.position
-            for key, end in self.sounding:
-                if end > now:
-                    mask[PITCH + key] = False
+            if after is not After.POSITION:
+                self._allow_times(mask)
+            elif self._tempo_at(self.position):
+                mask[TEMPO : families.program] = True
+                mask[self.tempo] = False
+            if after in _AT_POSITION:
+                self._allow_notes(mask)
         mask.setflags(write=False)
         return mask
 
-    def advance(self, token: int) -> PianoGrammar:
-        """State after one more token. Raises ValueError for a token that is not allowed."""
-        if not (0 <= token < len(PIANO_VOCABULARY) and self.allowed[token]):
-            raise ValueError(self._refusal(token))
-        if token >= DURATION:
+    def _allow_times(self, mask: NDArray[np.bool_]) -> None:
+        """Later bars and positions, and what may stand after a Bar."""
+        mask[BAR] = True
+        mask[EOS] = self.rules.end and self.sounds_until <= self.bar_start + self.bar_length
+        mask[POSITION + self.position + 1 : POSITION + self.bar_length] = True
+        if len(self.sounding) >= players(self.families, self.rules.tracks).full:
+            self._forbid_full_positions(mask)
+        if self.after is After.BAR and self.rules.time_signature:
+            mask[TIME_SIGNATURE:POSITION] = True
+            mask[TIME_SIGNATURE + self.bar_length // BAR_UNIT - 1] = False
+
+    def _allow_notes(self, mask: NDArray[np.bool_]) -> None:
+        """More notes of the track that plays, and Programs of tracks that come after it."""
+        families = self.families
+        self._allow_pitches(mask)
+        if families.only_track < 0:
+            tracks = self._tracks_after(self.track)
+            mask[families.program : families.part] = tracks.reshape(-1, NUM_PARTS).any(1)
+
+    def _allow_track(self, mask: NDArray[np.bool_]) -> None:
+        """What follows a Program or a Part: another Part, or the first pitch."""
+        if self.after is After.PROGRAM:
+            part = self.families.part
+            tracks = self._tracks_after(self.last_track)
+            mask[part : part + NUM_PARTS - 1] = tracks[self.track + 1 : self.track + NUM_PARTS]
+            if not tracks[self.track]:
+                return
+        self._allow_pitches(mask)
+
+    def _allow_pitches(self, mask: NDArray[np.bool_]) -> None:
+        """Pitches of the track above the last one that do not sound; none where no track plays."""
+        families, track = self.families, self.track
+        if track == 0:
+            mask[max(self.pitch + 1, families.drum) : families.velocity] = True
+        elif track > 0:
+            mask[max(self.pitch + 1, families.pitch) : families.drum] = True
             now = self.bar_start + self.position
-            end = now + _DURATION_STEPS[token - DURATION]
-            still = [note for note in self.sounding if note[1] > now]
+            for rank, pitch, end in self.sounding:
+                if end > now and rank == track:
+                    mask[pitch] = False
+
+    def _tracks_after(self, track: int) -> NDArray[np.bool_]:
+        """(tracks,), which may begin at the position after one of rank `track`."""
+        tracks = players(self.families, self.rules.tracks).tracks.copy()
+        tracks[: track + 1] = False
+        if len(self.sounding) >= self.families.num_pitches:
+            now = self.bar_start + self.position
+            tracks[[rank for rank, until in self._full_until().items() if until > now]] = False
+        return tracks
+
+    def _forbid_full_positions(self, mask: NDArray[np.bool_]) -> None:
+        """Forbid positions at which no track can strike a note, since nothing could follow them."""
+        full_until = self._full_until()
+        ranks = players(self.families, self.rules.tracks).ranks
+        bar_end = self.bar_start + self.bar_length
+        first_free = min([bar_end, *(full_until.get(rank, 0) for rank in ranks)])
+        for position in range(self.position + 1, first_free - self.bar_start):
+            mask[POSITION + position] = self._tempo_at(position)
+
+    def _full_until(self) -> dict[int, int]:
+        """By rank, tracks all pitches of which sound, and the step where one of them ends."""
+        ends: dict[int, dict[int, int]] = {}
+        for rank, pitch, end in self.sounding:
+            of_track = ends.setdefault(rank, {})
+            of_track[pitch] = max(end, of_track.get(pitch, 0))
+        num_pitches = self.families.num_pitches
+        return {rank: min(of.values()) for rank, of in ends.items() if len(of) == num_pitches}
+
+    def advance(self, token: int) -> RemiGrammar:
+        """State after one more token. Raises ValueError for a token that is not allowed."""
+        families = self.families
+        if not (0 <= token < families.size and self.allowed[token]):
+            raise ValueError(self._refusal(token))
+        if token >= families.duration:
+            now = self.bar_start + self.position
+            end = now + _DURATION_STEPS[token - families.duration]
+            still = [note for note in self.sounding if note[2] > now]
             return self._replace(
                 after=After.NOTE,
-                sounding=(*still, (self.pitch, end)),
+                sounding=(*still, (self.track, self.pitch, end)),
                 sounds_until=max(self.sounds_until, end),
             )
-        if token >= VELOCITY:
-            return self._replace(after=After.VELOCITY)
-        if token >= PITCH:
-            return self._replace(after=After.PITCH, pitch=token - PITCH)
+        if token >= families.velocity:
+            # a drum has no duration: it ends here
+            ended = self.after is After.DRUM
+            return self._replace(after=After.NOTE if ended else After.VELOCITY)
+        if token >= families.pitch:
+            is_drum = token >= families.drum
+            return self._replace(after=After.DRUM if is_drum else After.PITCH, pitch=token)
+        if token >= families.part:
+            return self._replace(after=After.PART, track=self.track + token - families.part + 1)
+        if token >= families.program:
+            track = (token - families.program) * NUM_PARTS
+            return self._replace(after=After.PROGRAM, last_track=self.track, track=track, pitch=0)
         if token >= TEMPO:
             return self._replace(after=After.TEMPO, tempo=token)
         if token >= POSITION:
-            return self._replace(after=After.POSITION, position=token - POSITION, pitch=-1)
+            return self._replace(
+                after=After.POSITION,
+                position=token - POSITION,
+                last_track=-1,
+                track=families.only_track,
+                pitch=0,
+            )
         if token >= TIME_SIGNATURE:
             length = (token - TIME_SIGNATURE + 1) * BAR_UNIT
             return self._replace(after=After.TIME_SIGNATURE, bar_length=length)
@@ -175,19 +227,30 @@ class PianoGrammar(NamedTuple):
                 bar=self.bar + 1,
                 bar_start=self.bar_start + self.bar_length,
                 position=-1,
-                pitch=-1,
+                last_track=-1,
+                track=-1,
+                pitch=0,
             )
         return self._replace(after=After.BOS if token == BOS else After.EOS)
 
-    def hold(self, notes: Iterable[tuple[int, int]]) -> PianoGrammar:
-        """The same with more notes sounding: MIDI pitches, and the steps where they end."""
-        held = tuple((p - MIN_PITCH, end) for p, end in notes if 0 <= p - MIN_PITCH < NUM_PITCHES)
-        until = max((end for _, end in held), default=0)
+    def hold(self, notes: Iterable[tuple[int, int, int]]) -> RemiGrammar:
+        """The same with more notes sounding: rank of the track, MIDI pitch, step where it ends.
+
+        What tokens cannot hold is passed over: drums, and pitches outside the range.
+        """
+        families = self.families
+        first = families.pitch - families.lowest_pitch
+        held = tuple(
+            (rank, first + pitch, end)
+            for rank, pitch, end in notes
+            if rank > 0 and families.pitch <= first + pitch < families.drum
+        )
+        until = max((end for *_, end in held), default=0)
         return self._replace(
             sounding=(*self.sounding, *held), sounds_until=max(self.sounds_until, until)
         )
 
-    def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> PianoGrammar:
+    def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> RemiGrammar:
         """State after a prompt, whatever the rules: they hold for what follows.
 
         Costs little for prompts of any length: where nothing stands before them, the bars before
@@ -196,50 +259,40 @@ class PianoGrammar(NamedTuple):
         array = np.asarray(ids, np.int64)
         bars = np.flatnonzero(array == BAR)[1:]
         start = int(bars[-1]) if len(bars) and self.after is After.NOTHING else 0
-        state = _after_bars(array[:start]) if start else self._replace(rules=Rules())
+        state = self._replace(rules=Rules())
+        if start:
+            state = state._after_bars(array[:start])
         for token in array[start:].tolist():
             state = state.advance(token)
         return state._replace(rules=self.rules)
 
+    def _after_bars(self, ids: NDArray[np.int64]) -> RemiGrammar:
+        """State after whole bars, read from all of them at once."""
+        tokens = Tokens.of(ids, self.families)
+        bars = read_bars(tokens)
+        start, end = bars.lines[-2:].tolist()
+        notes = read_notes(tokens, bars, self.families)
+        melodic = notes.keys >= 128
+        ends = (notes.onsets + notes.durations)[melodic]
+        over = np.flatnonzero(ends > end)
+        keys = notes.keys[melodic][over]
+        tempos = ids[tokens.kinds[:-1] == Kind.TEMPO]
+        state = self._replace(
+            after=After.NOTE,
+            bar=len(bars.lines) - 1,
+            bar_start=start,
+            bar_length=end - start,
+            tempo=int(tempos[-1]) if len(tempos) else 0,
+            sounds_until=int(ends.max(initial=0)),
+        )
+        held = (keys >> 7, keys & 127, ends[over])
+        return state.hold(zip(*(column.tolist() for column in held), strict=True))
+
     def _tempo_at(self, position: int) -> bool:
         return self.rules.tempo == "free" or (self.rules.tempo == "bar_line" and position == 0)
 
-    def _forbid_full_positions(self, mask: NDArray[np.bool_]) -> None:
-        """Forbid positions at which all 88 keys sound, since nothing could follow them."""
-        first_free = min(end for _, end in self.sounding) - self.bar_start
-        for position in range(self.position + 1, min(first_free, self.bar_length)):
-            mask[POSITION + position] = self._tempo_at(position)
-
     def _refusal(self, token: int) -> str:
-        names = PIANO_VOCABULARY.names
+        names = self.families.vocabulary.names
         name = names[token] if 0 <= token < len(names) else f"id {token}"
         place = f"bar {self.bar}, position {self.position}, after {self.after.name}"
         return f"{name} may not stand here: {place}"
-
-
-def _after_bars(ids: NDArray[np.int64]) -> PianoGrammar:
-    """State after whole bars, read from all of them at once."""
-    bars = read_bars(ids)
-    start, end = bars.lines[-2:].tolist()
-    places = np.flatnonzero(ids >= DURATION)
-    ends = bars.times_at(places) + DURATIONS[ids[places] - DURATION]
-    sounding = ends > end
-    keys = ids[places[sounding] - 2] - PITCH
-    tempos = ids[(ids >= TEMPO) & (ids < PITCH)]
-    return PianoGrammar(
-        after=After.NOTE,
-        bar=len(bars.lines) - 1,
-        bar_start=start,
-        bar_length=end - start,
-        tempo=int(tempos[-1]) if len(tempos) else 0,
-        sounding=tuple(zip(keys.tolist(), ends[sounding].tolist(), strict=True)),
-        sounds_until=int(ends.max(initial=0)),
-    )
-
-
-_AT_POSITION = frozenset({After.POSITION, After.TEMPO, After.NOTE})
-
-
-def _time_signature(bar_length: int) -> int:
-    """Id of the TimeSignature of a bar length in steps."""
-    return TIME_SIGNATURE + bar_length // BAR_UNIT - 1

@@ -1,126 +1,112 @@
-"""Where tokens stand in a row of ids, and where bars and positions stand in time."""
+"""From notes, bars and tempos on the grid to a row of ids."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokenization.packing import Packing
 from tokenization.quantize import starts_of_runs
 from tokenization.vocabulary import (
     BAR,
     BAR_UNIT,
     BOS,
     EOS,
-    NUM_POSITIONS,
-    NUM_TIME_SIGNATURES,
-    PAD,
-    PITCH,
+    MIN_BPM,
+    NUM_PARTS,
     POSITION,
-    STEPS_PER_BEAT,
+    TEMPO,
     TIME_SIGNATURE,
+    Families,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-_DEFAULT_BAR = 4 * STEPS_PER_BEAT
-_ID_BITS = 9
-_ID_MASK = (1 << _ID_BITS) - 1
+    from tokenization.quantize import SeparateNotes, TempoMap, Timeline
+
+_EVENT = Packing(21, 10, 10, 10, 10)
+"""Step, what it is, and up to three ids, 0 where there is none."""
+# In the order of tokens at one step: a bar line, a tempo, and by rank the track of a note.
+_IS_BAR, _IS_TEMPO, _IS_NOTE = range(3)
+_BAR, _END = _EVENT.row(0, _IS_BAR, BAR, 0, 0), _EVENT.row(0, _IS_BAR, EOS, 0, 0)
+_FIRST_TEMPO = _EVENT.row(0, _IS_TEMPO, TEMPO - MIN_BPM, 0, 0)
 
 
-def pack_events(
-    steps: NDArray[np.int64],
-    first: NDArray[np.int64],
-    second: NDArray[np.int64] | int = 0,
-    third: NDArray[np.int64] | int = 0,
-) -> NDArray[np.int64]:
-    """Notes and tempos as one integer each: the step, then up to three ids, 0 where there is none.
+def write_ids(
+    notes: SeparateNotes, durations: NDArray[np.int64], timeline: Timeline, families: Families
+) -> NDArray[np.int32]:
+    """Canonical ids of notes, and of their indices into DURATIONS, up to the end of a timeline."""
+    others = (_bar_events(timeline.lines), _tempo_events(timeline.tempos))
+    events = np.concatenate([*others, _note_events(notes, durations, families)])
+    events.sort()
 
-    They sort as they stand: by time; at one time a tempo, whose id is smaller, before the pitches.
-    """
-    return (((((steps << _ID_BITS) + first) << _ID_BITS) + second) << _ID_BITS) + third
+    # A row for each event: the Position where it is new, Program and Part where the track is, then
+    # the ids of the event. BOS and EOS are written as a Position and a Bar are.
+    has_programs = families.only_track < 0
+    rows = np.zeros((len(events), 6 if has_programs else 4), np.int32)
+    steps, whats, *ids = _EVENT.unpack(events)
+    for column, of_event in zip((-3, -2, -1), ids, strict=True):
+        rows[:, column] = of_event
+
+    bars = (whats == _IS_BAR).nonzero()[0]
+    is_new = starts_of_runs(steps)
+    is_new[bars[:-1] + 1] = True
+    is_new[bars] = False
+    events_per_bar = np.append(bars[1:], len(events)) - bars
+    zeros = (timeline.lines - POSITION).repeat(events_per_bar)
+    rows[:, 0] = (steps - zeros) * is_new
+    rows[0, 0] = BOS
+    if has_programs:
+        is_new = starts_of_runs(_EVENT.above(events, 2))
+        programs, parts = _run_heads(families)
+        np.multiply(programs[whats], is_new, out=rows[:, 1])
+        np.multiply(parts[whats], is_new, out=rows[:, 2])
+    flat = rows.ravel()
+    return flat.compress(flat > 0)
 
 
-def write_ids(events: NDArray[np.int64], lines: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Canonical ids of packed notes and tempos, the first at step 0, within the bars of `lines`."""
-    steps = events >> 3 * _ID_BITS
-    packed = (events & ((1 << 3 * _ID_BITS) - 1)).astype(np.int32)
-    first_ids = packed >> 2 * _ID_BITS
+@cache
+def _run_heads(families: Families) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Program and Part with which the notes of a track begin, by what an event is; 0 for none."""
+    ranks = np.arange((families.part - families.program) * NUM_PARTS, dtype=np.int32)
+    programs = families.program + ranks // NUM_PARTS
+    parts = ranks % NUM_PARTS
+    parts[parts > 0] += families.part - 1
+    others = np.zeros(_IS_NOTE, np.int32)
+    return np.concatenate([others, programs]), np.concatenate([others, parts])
 
-    # Place of the first id of each event among the tokens of events: after the ids of the event
-    # before, and a Position where the time is new. One more stands for the end.
-    new_position = starts_of_runs(steps)
-    ahead = np.empty(len(events) + 1, np.int64)
-    ahead[0] = 0
-    ahead[1:] = np.where(first_ids < PITCH, 1, 3)
-    ahead[:-1] += new_position
-    ahead[-1] += 1
-    places = np.cumsum(ahead)
-    new_positions = np.flatnonzero(new_position)
 
-    # A bar opens with one or two tokens; `opened` counts them up to each bar, and BOS.
+def _bar_events(lines: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Bars with their TimeSignatures where the length is new, and the end."""
     lengths = lines[1:] - lines[:-1]
-    new_length = starts_of_runs(lengths)
-    new_lengths = np.flatnonzero(new_length)
-    opens = new_length + 1
-    opened = np.cumsum(opens) + 1
-    first_events = np.searchsorted(steps, lines)
-    events_per_bar = first_events[1:] - first_events[:-1]
-    bar_places = places[first_events[:-1]] - 1 + opened - opens
-    num_ids = int(places[-1] - 1 + opened[-1]) + 1
-    places = places[:-1] + np.repeat(opened, events_per_bar)
-
-    # In this order a velocity and duration written for a tempo is overwritten, or past the end.
-    ids = np.empty(num_ids + 2, np.int32)
-    ids[2:][places] = packed & _ID_MASK
-    ids[1:][places] = (packed >> _ID_BITS) & _ID_MASK
-    ids[places] = first_ids
-    positions = steps - np.repeat(lines[:-1] - POSITION, events_per_bar)
-    ids[places[new_positions] - 1] = positions[new_positions]
-    ids[bar_places[new_lengths] + 1] = lengths[new_lengths] // BAR_UNIT + (TIME_SIGNATURE - 1)
-    ids[bar_places] = BAR
-    ids[0], ids[num_ids - 1] = BOS, EOS
-    return ids[:num_ids]
+    signatures = (lengths // BAR_UNIT + (TIME_SIGNATURE - 1)) * starts_of_runs(lengths)
+    events = _EVENT.place(lines, 0)
+    events[:-1] += _EVENT.place(signatures, 3) + _BAR
+    events[-1] += _END
+    return events
 
 
-class Bars(NamedTuple):
-    """Where the bars and positions of any ids stand, in steps."""
-
-    lines: NDArray[np.int64]
-    """(bars + 1,): start of each bar, end of the last."""
-    marks: NDArray[np.intp]
-    """(k,): indices of the tokens that set the time, Bar and Position."""
-    times: NDArray[np.int64]
-    """(k + 1,): the time before any of them, then after each."""
-
-    def times_at(self, indices: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Time that the tokens before each of the sorted `indices` have reached."""
-        return self.times[np.searchsorted(self.marks, indices)]
+def _tempo_events(tempos: TempoMap) -> NDArray[np.int64]:
+    return _EVENT.place(tempos.steps, 0) + (_EVENT.place(tempos.bpm, 2) + _FIRST_TEMPO)
 
 
-def read_bars(ids: NDArray[np.int64]) -> Bars:
-    """Bars of any ids: A TimeSignature counts right after Bar, positions may pass its end."""
-    bars = np.flatnonzero(ids == BAR)
-    units = np.append(ids, PAD)[bars + 1] - TIME_SIGNATURE
-    changes = (units >= 0) & (units < NUM_TIME_SIGNATURES)
-    lengths = np.append(_DEFAULT_BAR, (units + 1) * BAR_UNIT)
-    in_force = np.maximum.accumulate(np.where(changes, np.arange(1, len(bars) + 1), 0))
-    lines = np.append(0, np.cumsum(lengths[in_force]))
-    positions = ids - POSITION
-    marks = np.flatnonzero((ids == BAR) | ((positions >= 0) & (positions < NUM_POSITIONS)))
-    is_bar = ids[marks] == BAR
-    starts = lines[np.maximum(np.cumsum(is_bar) - 1, 0)]
-    times = np.append(0, starts + np.where(is_bar, 0, positions[marks]))
-    return Bars(lines, marks, times)
+def _note_events(
+    notes: SeparateNotes, durations: NDArray[np.int64], families: Families
+) -> NDArray[np.int64]:
+    ranks, pitches = notes.keys >> 7, notes.keys & 127
+    events = _EVENT.pack(notes.onsets, ranks, pitches, notes.velocities, durations)
+    all_notes, drums = _first_ids(families)
+    events += all_notes
+    events[: int(notes.keys.searchsorted(128))] += drums  # they are sorted by key
+    return events
 
 
-def token_beats(ids: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float64]:
-    """Quarter notes from the start that the tokens before each token have reached, (l,).
-
-    Known before the token itself is: Bar still stands at the last position of the bar before it.
-    """
-    array = np.asarray(ids, dtype=np.int64)
-    return read_bars(array).times_at(np.arange(len(array))) / STEPS_PER_BEAT
+@cache
+def _first_ids(families: Families) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """What makes numbers of notes ids, and what makes Drums of Pitches that have no Duration."""
+    first_pitch = families.pitch - families.lowest_pitch
+    notes = _EVENT.row(0, _IS_NOTE, first_pitch, families.velocity, families.duration)
+    return notes, _EVENT.row(0, 0, families.num_pitches, 0, -families.duration)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 import numpy as np
 
 from tokenization.errors import MidiError
-from tokenization.layout import Bars
 from tokenization.midi import MAX_BEATS
 from tokenization.quantize import starts_of_runs
+from tokenization.reading import hold
 from tokenization.remi import TokenSequence, save_config
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.vocabulary import Vocabulary
@@ -95,7 +95,7 @@ class MidiTokSequence(TokenSequence):
     @cached_property
     def beats(self) -> NDArray[np.float64]:
         """(l,), quarter notes from the start that the tokens before each token have reached."""
-        return _Written.of(self.ids).bars.times_at(np.arange(len(self.ids))) / _TICKS
+        return _Written.of(self.ids).times / _TICKS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +209,7 @@ class MidiTokRemi:
         self,
         ids: Sequence[int] | NDArray[np.integer],
         signatures: Sequence[TimeSignature] = (),
+        tracks: Sequence[Track] = (),
     ) -> Score:
         """Score of any ids, 24 ticks per quarter: never raises, in linear time; as MidiTok's.
 
@@ -224,7 +225,7 @@ class MidiTokRemi:
         pitches = array[places]
         lengths = _LENGTHS[array[places + 2] - _DURATION]
         columns = (
-            written.bars.times_at(places),
+            written.times[places],
             lengths * _GRID[written.metres_at(places)] // 2,
             np.where(pitches < _VELOCITY, pitches - (_PITCH - 21), pitches - (_DRUM - 27)),
             4 * (array[places + 1] - _VELOCITY) + 3,
@@ -235,7 +236,7 @@ class MidiTokRemi:
         found, firsts = np.unique(programs, return_index=True)
         places = np.flatnonzero(_is(array, _TEMPO, _PROGRAM))
         bpm = (array[places] - (_TEMPO - _MIN_BPM)).astype(float)
-        tempos = dict(zip(written.bars.times_at(places).tolist(), bpm.tolist(), strict=True))
+        tempos = dict(zip(written.times[places].tolist(), bpm.tolist(), strict=True))
         return Score(
             ticks_per_beat=_TICKS,
             tracks=tuple(
@@ -245,6 +246,10 @@ class MidiTokRemi:
             tempos=tuple(starmap(Tempo, tempos.items())),
             time_signatures=written.time_signatures(),
         )
+
+    def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
+        """Of each track its program, which is all that tells tracks apart; 128 for drums."""
+        return [_DRUMS if track.is_drum else track.program for track in tracks]
 
     def grammar(self, **_rules: object) -> NoReturn:
         """There is none, see the class."""
@@ -420,7 +425,8 @@ class _Written(NamedTuple):
     """(n,), indices of the TimeSig tokens."""
     metres: NDArray[np.int64]
     """(n + 1,), the metre before any of them, then after each."""
-    bars: Bars
+    times: NDArray[np.int64]
+    """(l,): the tick that the tokens before each one have reached."""
 
     @classmethod
     def of(cls, ids: NDArray[np.integer]) -> _Written:
@@ -448,7 +454,7 @@ class _Written(NamedTuple):
         grid = _GRID[metres[np.searchsorted(signatures, marks)]]
         within = np.where(opens, 0, (ids[marks] - _POSITION) * grid)
         times = np.append(0, starts[np.cumsum(opens)] + within)
-        return cls(signatures, metres, Bars(starts, marks, times))
+        return cls(signatures, metres, hold(times, marks, len(ids)))
 
     def metres_at(self, indices: NDArray[np.intp]) -> NDArray[np.int64]:
         """Metre that the tokens before each of the indices have set."""
@@ -456,7 +462,7 @@ class _Written(NamedTuple):
 
     def time_signatures(self) -> tuple[TimeSignature, ...]:
         """The metre at the start and every change; of several at one time the last counts."""
-        ticks = [0, *self.bars.times_at(self.signatures).tolist()]
+        ticks = [0, *self.times[self.signatures].tolist()]
         is_new = starts_of_runs(self.metres).tolist()
         metres = self.metres.tolist()
         last = {tick: metre for tick, metre, new in zip(ticks, metres, is_new, strict=True) if new}

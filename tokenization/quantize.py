@@ -8,7 +8,8 @@ import numpy as np
 
 from tokenization.errors import MidiError
 from tokenization.midi import MAX_BEATS
-from tokenization.score import TimeSignature
+from tokenization.packing import Packing
+from tokenization.score import Tempo, TimeSignature
 from tokenization.vocabulary import (
     BAR_UNIT,
     DURATIONS,
@@ -16,6 +17,7 @@ from tokenization.vocabulary import (
     MAX_BPM,
     MIN_BPM,
     STEPS_PER_BEAT,
+    VELOCITY_STEP,
 )
 
 if TYPE_CHECKING:
@@ -30,12 +32,13 @@ Ticks = TypeVar("Ticks", int, "NDArray[np.int64]")
 DEFAULT_BPM = 120.0
 _STEPS_PER_WHOLE = 4 * STEPS_PER_BEAT
 
-# Onset and length of a packed note, in bits. Above them stands the pitch, below the velocity bin.
-_ONSET_BITS, _DURATION_BITS, _VELOCITY_BITS = 31, 10, 5
-_LONGEST_PACKED = (1 << _DURATION_BITS) - 1
+_BY_KEY = Packing(17, 31, 10, 5)
+"""Key, onset, duration and velocity of a note."""
+_LONGEST = 1023
+_NEVER = 1 << 31
 
 _NEAREST = np.searchsorted(
-    (DURATIONS[1:] + DURATIONS[:-1] + 1) // 2, np.arange(_LONGEST_PACKED + 1), side="right"
+    (DURATIONS[1:] + DURATIONS[:-1] + 1) // 2, np.arange(_LONGEST + 1), side="right"
 )
 
 
@@ -43,7 +46,10 @@ def nearest_step(ticks: Ticks, ticks_per_beat: int) -> Ticks:
     """Grid step closest to each time in ticks; halves go to the later step."""
     if ticks_per_beat == STEPS_PER_BEAT:
         return ticks
-    return (2 * STEPS_PER_BEAT * ticks + ticks_per_beat) // (2 * ticks_per_beat)
+    steps = 2 * STEPS_PER_BEAT * ticks
+    steps += ticks_per_beat
+    steps //= 2 * ticks_per_beat
+    return steps
 
 
 def refuse_late_notes(onset_ticks: NDArray[np.int64], ticks_per_beat: int) -> None:
@@ -58,20 +64,22 @@ def refuse_late_notes(onset_ticks: NDArray[np.int64], ticks_per_beat: int) -> No
 
 def starts_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
     """(n,), which of the values differ from the one before; the first does."""
-    starts = np.ones(len(values), bool)
+    starts = np.empty(len(values), bool)
+    starts[:1] = True
     np.not_equal(values[1:], values[:-1], out=starts[1:])
     return starts
 
 
-class PianoNotes(NamedTuple):
-    """Notes of which no two of one pitch overlap, sorted by pitch and onset; columns (n,) int64."""
+class SeparateNotes(NamedTuple):
+    """Notes of which no two of one key overlap, sorted by key and onset; columns (n,) int64."""
 
-    pitches: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    """What one note sounds on at a time: rank of the track times 128, plus MIDI pitch."""
     onsets: NDArray[np.int64]
     durations: NDArray[np.int64]
-    """In steps, cut where the pitch is struck again; at most 1,023."""
+    """In steps, cut where the key is struck again; at most 1,023."""
     gaps: NDArray[np.int64]
-    """Steps to the next note of the pitch; huge where there is none."""
+    """Steps to the next note of the key; huge where there is none."""
     velocities: NDArray[np.int64]
     """Bins, as given."""
 
@@ -84,34 +92,42 @@ class PianoNotes(NamedTuple):
 
 
 def separate_notes(
-    pitches: NDArray[np.int64],
+    keys: NDArray[np.int64],
     onsets: NDArray[np.int64],
     durations: NDArray[np.int64],
     velocities: NDArray[np.int64],
-) -> PianoNotes:
-    """Notes as one piano can play them: one per pitch and onset, the longest and then the loudest.
+) -> SeparateNotes:
+    """Notes as they can be played: one per key and onset, the longest and then the loudest.
 
-    Times in steps, velocities in bins; order does not matter.
+    Times in steps, durations of 1,023 at most, velocities in bins; order does not matter.
     """
-    packed = np.minimum(durations, _LONGEST_PACKED)
-    packed |= ((pitches << _ONSET_BITS) | onsets) << _DURATION_BITS
-    packed <<= _VELOCITY_BITS
-    packed |= velocities
+    packed = _BY_KEY.pack(keys, onsets, durations, velocities)
     packed.sort()
-    places = packed >> (_DURATION_BITS + _VELOCITY_BITS)
+    places = _BY_KEY.above(packed, 2)
     gaps = np.empty_like(places)
     np.subtract(places[1:], places[:-1], out=gaps[:-1])
-    gaps[-1:] = 1 << _ONSET_BITS
+    gaps[-1:] = _NEVER
     last = gaps > 0
     if np.count_nonzero(last) < len(last):
-        packed, places, gaps = packed[last], places[last], gaps[last]
-    return PianoNotes(
-        pitches=places >> _ONSET_BITS,
-        onsets=places & ((1 << _ONSET_BITS) - 1),
-        durations=np.minimum((packed >> _VELOCITY_BITS) & _LONGEST_PACKED, gaps),
-        gaps=gaps,
-        velocities=packed & ((1 << _VELOCITY_BITS) - 1),
-    )
+        packed, gaps = packed[last], gaps[last]
+    keys, onsets, durations, velocities = _BY_KEY.unpack(packed)
+    return SeparateNotes(keys, onsets, np.minimum(durations, gaps), gaps, velocities)
+
+
+def quantize_notes(
+    table: NDArray[np.int64], keys: NDArray[np.int64], ticks_per_beat: int
+) -> SeparateNotes:
+    """Notes (n, 4) on the grid, each at least a step long; `keys` as those of the result.
+
+    Raises MidiError where one stands beyond 65,536 quarters.
+    """
+    begins = table[:, 0]
+    refuse_late_notes(begins, ticks_per_beat)
+    onsets = nearest_step(begins, ticks_per_beat)
+    durations = nearest_step(begins + table[:, 1], ticks_per_beat)
+    durations -= onsets
+    durations = np.minimum(np.maximum(durations, 1), _LONGEST)
+    return separate_notes(keys, onsets, durations, table[:, 3] // VELOCITY_STEP)
 
 
 class TempoMap(NamedTuple):
@@ -125,15 +141,20 @@ class TempoMap(NamedTuple):
 
 def quantize_tempos(score: Score) -> TempoMap:
     """Tempos on the grid; of several at one step the last counts, repetitions are left out."""
-    ticks, exact = zip((0, DEFAULT_BPM), *score.tempos, strict=True)
+    tempos = score.tempos
+    if not tempos or tempos[0].tick > 0:
+        tempos = (Tempo(0, DEFAULT_BPM), *tempos)
+    ticks, exact = zip(*tempos, strict=True)
     steps = nearest_step(np.array(ticks), score.ticks_per_beat)
     rounded = (np.minimum(exact, 2 * MAX_BPM) + 0.5).astype(np.int64)
     bpm = np.minimum(np.maximum(rounded, MIN_BPM), MAX_BPM)
     clipped = int(np.count_nonzero(bpm != rounded))
-    last = starts_of_runs(steps[::-1])[::-1]
-    steps, bpm = steps[last], bpm[last]
-    changed = starts_of_runs(bpm)
-    return TempoMap(steps[changed], bpm[changed], clipped)
+    if len(bpm) > 1:
+        last = starts_of_runs(steps[::-1])[::-1]
+        steps, bpm = steps[last], bpm[last]
+        changed = starts_of_runs(bpm)
+        steps, bpm = steps[changed], bpm[changed]
+    return TempoMap(steps, bpm, clipped)
 
 
 def quantize_time_signatures(score: Score) -> tuple[TimeSignature, ...]:
@@ -207,6 +228,37 @@ def name_bars(
         numerator, denominator = (length // 12, 4) if length % 12 == 0 else (length // 6, 8)
         kept.append(TimeSignature(int(lines[bar]), numerator, denominator))
     return tuple(kept)
+
+
+class Timeline(NamedTuple):
+    """Bars and tempos of a piece on the grid, to its end."""
+
+    lines: NDArray[np.int64]
+    """(bars + 1,), see `bar_lines`."""
+    signatures: tuple[TimeSignature, ...]
+    """As written."""
+    tempos: TempoMap
+
+
+def quantize_timeline(score: Score, end: int) -> Timeline:
+    """Bars and tempos up to the end of the score, and to the step `end` where its last note ends.
+
+    A score of more than 65,536 quarters ends with that note: one without an end is clipped, and
+    must not leave bars of nothing behind.
+    """
+    score_end = nearest_step(score.end_ticks, score.ticks_per_beat)
+    if score_end <= MAX_BEATS * STEPS_PER_BEAT:
+        end = max(end, score_end)
+    signatures = quantize_time_signatures(score)
+    lines = bar_lines(signatures, end)
+    end = int(lines[-1])
+    steps, bpm, clipped = quantize_tempos(score)
+    count = int(np.searchsorted(steps, end))
+    return Timeline(
+        lines,
+        tuple(change for change in signatures if change.tick < end),
+        TempoMap(steps[:count], bpm[:count], clipped),
+    )
 
 
 def split_long_bars(lines: NDArray[np.int64], end: int) -> NDArray[np.int64]:

@@ -58,15 +58,15 @@ def _sorted(notes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Notes by onset, pitch, duration and velocity: most are in this order already."""
     if len(notes) < 2:
         return notes
-    later = np.diff(notes[:, 0])
-    higher = np.diff(notes[:, 2])
-    if bool(((later > 0) | ((later == 0) & (higher > 0))).all()):
+    before, after = notes[:-1], notes[1:]
+    at_once = (after[:, 0] == before[:, 0]) & (after[:, 2] > before[:, 2])
+    if bool(((after[:, 0] > before[:, 0]) | at_once).all()):
         return notes
     order = np.lexsort((notes[:, 3], notes[:, 1], notes[:, 2], notes[:, 0]))
     return _table(notes[order], 4)
 
 
-_NO_NOTES, _NO_CONTROLS, _NO_BENDS = (_table([], columns) for columns in (4, 3, 2))
+NO_NOTES, _NO_CONTROLS, _NO_BENDS = (_table([], columns) for columns in (4, 3, 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,17 @@ class Track:
 
     def without_events(self) -> Track:
         """The same track, empty."""
-        return replace(self, notes=_NO_NOTES, controls=_NO_CONTROLS, bends=_NO_BENDS)
+        return self.with_tables(notes=NO_NOTES, controls=_NO_CONTROLS, bends=_NO_BENDS)
+
+    def with_tables(self, **tables: NDArray[np.int64]) -> Track:
+        """The same track with other tables, read-only and sorted as they have to be.
+
+        They are taken as they are, neither checked nor copied: music is decoded again and again
+        while it is made.
+        """
+        track = object.__new__(Track)
+        vars(track).update(vars(self), **tables)
+        return track
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Track) and (
@@ -160,6 +170,21 @@ class Score:
 
     def seconds_at(self, ticks: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:
         """Seconds from the start at each of `ticks`, by the tempo map; same shape as `ticks`."""
+        starts, per_tick, elapsed = self._sections()
+        ticks = np.asarray(ticks, dtype=np.int64)
+        section = np.maximum(np.searchsorted(starts, ticks, side="right") - 1, 0)
+        return elapsed[section] + (ticks - starts[section]) * per_tick[section]
+
+    def ticks_at(self, seconds: NDArray[np.float64] | Sequence[float] | float) -> NDArray[np.int64]:
+        """The tick closest to each time in seconds, by the tempo map; same shape, none below 0."""
+        starts, per_tick, elapsed = self._sections()
+        seconds = np.asarray(seconds, dtype=np.float64)
+        section = np.maximum(np.searchsorted(elapsed, seconds, side="right") - 1, 0)
+        ticks = starts[section] + (seconds - elapsed[section]) / per_tick[section]
+        return np.maximum(np.rint(ticks), 0).astype(np.int64)
+
+    def _sections(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """Sections of one tempo, (n,) each: first tick, seconds of a tick, seconds before."""
         tempos = (
             [Tempo(0, 120.0), *self.tempos]
             if not self.tempos or self.tempos[0].tick > 0
@@ -168,6 +193,4 @@ class Score:
         starts = np.array([tempo.tick for tempo in tempos], dtype=np.int64)
         per_tick = 60.0 / (np.array([tempo.bpm for tempo in tempos]) * self.ticks_per_beat)
         elapsed = np.concatenate([[0.0], np.cumsum(np.diff(starts) * per_tick[:-1])])
-        ticks = np.asarray(ticks, dtype=np.int64)
-        section = np.maximum(np.searchsorted(starts, ticks, side="right") - 1, 0)
-        return elapsed[section] + (ticks - starts[section]) * per_tick[section]
+        return starts, per_tick, elapsed

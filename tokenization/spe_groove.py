@@ -168,10 +168,19 @@ class SpeGroove:
             parts.append(replace(track, notes=np.stack(columns, axis=1)))
         return Score(STEPS_PER_BEAT, tuple(parts), time_signatures=tuple(signatures))
 
+    def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
+        """See `track_roles`."""
+        return track_roles(tracks)
+
     def grammar(
-        self, *, tempo: TempoRule = "free", time_signature: bool = True, end: bool = True
+        self,
+        *,
+        tempo: TempoRule = "free",
+        time_signature: bool = True,
+        end: bool = True,
+        tracks: Iterable[Track] | None = None,
     ) -> GrooveGrammar:
-        """Which token may come first; there are no tokens for tempo and metre."""
+        """Which token may come first; tempo and metre have no tokens, and all tracks may play."""
         return GrooveGrammar(self._is_compact, end)
 
     def crop(
@@ -427,7 +436,7 @@ class GrooveGrammar(NamedTuple):
             ended=self.sounding[index],
         )
 
-    def hold(self, notes: Iterable[tuple[int, int]]) -> GrooveGrammar:
+    def hold(self, notes: Iterable[tuple[int, int, int]]) -> GrooveGrammar:
         """The same: a pitch may be struck while it sounds."""
         return self
 

@@ -165,6 +165,7 @@ class SpePop:
         self,
         ids: Sequence[int] | NDArray[np.integer],
         signatures: Sequence[TimeSignature] = (),
+        tracks: Sequence[Track] = (),
         first_bar: int = 0,
     ) -> Score:
         """Score of any ids, 12 ticks per quarter: never raises, in linear time.
@@ -206,10 +207,19 @@ class SpePop:
         ranks: list[int] = _RANK[array[places]].tolist()
         return list(zip(beats.tolist(), [_CHORDS[rank] for rank in ranks], strict=True))
 
+    def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
+        """1 for each track that the piano plays, -1 for drums, which are not heard."""
+        return [-1 if track.is_drum else 1 for track in tracks]
+
     def grammar(
-        self, *, tempo: TempoRule = "free", time_signature: bool = True, end: bool = True
+        self,
+        *,
+        tempo: TempoRule = "free",
+        time_signature: bool = True,
+        end: bool = True,
+        tracks: Iterable[Track] | None = None,
     ) -> PopGrammar:
-        """Which token may come first; the bar length never changes."""
+        """Which token may come first; the bar length never changes, and there is one track."""
         return PopGrammar(Rules(tempo, time_signature, end))
 
     def crop(
@@ -417,7 +427,7 @@ class PopGrammar(NamedTuple):
             return state._replace(step=int(_RANK[token]), pitch=len(_ID["Note_Pitch"]))
         return state._replace(pitch=int(_RANK[token])) if PITCH <= token < VELOCITY else state
 
-    def hold(self, notes: Iterable[tuple[int, int]]) -> PopGrammar:
+    def hold(self, notes: Iterable[tuple[int, int, int]]) -> PopGrammar:
         """The same: a pitch may be struck while it sounds, as it may in the data set."""
         return self
 

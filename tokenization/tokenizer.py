@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tokenization.grammar import TempoRule
     from tokenization.remi import TokenSequence
-    from tokenization.score import Score, TimeSignature
+    from tokenization.score import Score, TimeSignature, Track
     from tokenization.vocabulary import Vocabulary
 
 TokenizerConfig = (
@@ -76,8 +76,11 @@ class Grammar(Protocol):
         """State after one more token. Raises ValueError for a token that is not allowed."""
         ...
 
-    def hold(self, notes: Iterable[tuple[int, int]]) -> Grammar:
-        """The same with more notes sounding: MIDI pitches, and the steps where they end."""
+    def hold(self, notes: Iterable[tuple[int, int, int]]) -> Grammar:
+        """The same with more notes sounding: rank of the track, MIDI pitch, step where it ends.
+
+        Pitches outside the vocabulary's range are passed over.
+        """
         ...
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> Grammar:
@@ -103,15 +106,30 @@ class Tokenizer(Protocol):
         ...
 
     def decode(
-        self, ids: Sequence[int] | NDArray[np.integer], signatures: Sequence[TimeSignature] = ()
+        self,
+        ids: Sequence[int] | NDArray[np.integer],
+        signatures: Sequence[TimeSignature] = (),
+        tracks: Sequence[Track] = (),
     ) -> Score:
-        """Score of any ids; never raises."""
+        """Score of any ids; never raises. The others are those of the `TokenSequence`."""
+        ...
+
+    def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
+        """Place of each track among the runs of one position, -1 for a track that is not heard."""
         ...
 
     def grammar(
-        self, *, tempo: TempoRule = "free", time_signature: bool = True, end: bool = True
+        self,
+        *,
+        tempo: TempoRule = "free",
+        time_signature: bool = True,
+        end: bool = True,
+        tracks: Iterable[Track] | None = None,
     ) -> Grammar:
-        """Which token may come first; allows exactly the canonical sequences."""
+        """Which token may come first; allows exactly the canonical sequences.
+
+        `tracks`, where tokens tell tracks apart, are the only ones that may play.
+        """
         ...
 
     def crop(

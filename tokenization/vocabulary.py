@@ -12,6 +12,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -62,12 +64,8 @@ POSITION = TIME_SIGNATURE + NUM_TIME_SIGNATURES
 NUM_POSITIONS = MAX_BAR_STEPS
 TEMPO = POSITION + NUM_POSITIONS
 NUM_TEMPOS = MAX_BPM - MIN_BPM + 1
-PITCH = TEMPO + NUM_TEMPOS
-NUM_PITCHES = MAX_PITCH - MIN_PITCH + 1
-VELOCITY = PITCH + NUM_PITCHES
+"""Ids up to the tempos mean the same in all vocabularies; for the others see `Families`."""
 NUM_VELOCITIES = 128 // VELOCITY_STEP
-DURATION = VELOCITY + NUM_VELOCITIES
-NUM_DURATIONS = len(DURATIONS)
 
 PIANO_VOCABULARY = Vocabulary(
     (
@@ -82,23 +80,16 @@ PIANO_VOCABULARY = Vocabulary(
 )
 """The 512 tokens of `PianoRemi`."""
 
-# The multi-track vocabulary: ids up to the tempos are those of the piano; then come
-PROGRAM = PITCH
 DRUMS = 128
 """Stands for the drums where others have their program, 0 to 127."""
 PROGRAM_ORDER = (DRUMS, *range(32, 40), *range(32), *range(48, 56), *range(40, 48), *range(56, 128))
 """Programs in the order of their tokens, and so at one position: drums, basses, chords, others."""
-PART = PROGRAM + len(PROGRAM_ORDER)
 NUM_PARTS = 4
 """Tracks of one program that are told apart; the first of them has no Part token."""
-TRACK_PITCH = PART + NUM_PARTS - 1
-DRUM_PITCH = TRACK_PITCH + 128
-TRACK_VELOCITY = DRUM_PITCH + 128
-TRACK_DURATION = TRACK_VELOCITY + NUM_VELOCITIES
 
 MULTITRACK_VOCABULARY = Vocabulary(
     (
-        *PIANO_VOCABULARY.names[:PROGRAM],
+        *PIANO_VOCABULARY.names[: TEMPO + NUM_TEMPOS],
         *(f"Program_{'Drums' if p == DRUMS else p}" for p in PROGRAM_ORDER),
         *(f"Part_{part}" for part in range(1, NUM_PARTS)),
         *(f"Pitch_{pitch}" for pitch in range(128)),
@@ -108,3 +99,84 @@ MULTITRACK_VOCABULARY = Vocabulary(
     )
 )
 """The 812 tokens of `MultitrackRemi`."""
+
+
+_KINDS = (
+    *("Other", "EOS", "Bar", "TimeSignature", "Position", "Tempo"),
+    *("Program", "Part", "Pitch", "Drum", "Velocity", "Duration"),
+)
+
+
+class Kind:
+    """What a token of a row is, by the beginning of its name; from Bar on in the order of ids.
+
+    Arrays of shape (): numpy needs half the time for them that it needs for Python's numbers.
+    """
+
+    OTHER, EOS, BAR, TIME_SIGNATURE, POSITION, TEMPO, *_later = (
+        np.array(kind, np.uint8) for kind in range(len(_KINDS))
+    )
+    PROGRAM, PART, PITCH, DRUM, VELOCITY, DURATION = _later
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Families:
+    """Where the families of tokens begin in one vocabulary, and what its tokens say.
+
+    Each ends where the next one begins; one that there is not is empty. A track has a rank, its
+    place among the runs of one position: 0 are the drums.
+    """
+
+    vocabulary: Vocabulary
+    program: int
+    part: int
+    pitch: int
+    drum: int
+    velocity: int
+    duration: int
+    size: int
+    """Number of all tokens."""
+    num_pitches: int
+    """Pitches of a track that is not the drums."""
+    lowest_pitch: int
+    """MIDI pitch of the first Pitch."""
+    only_track: int
+    """Rank of the one track that there is; -1 where Programs tell tracks apart."""
+    kinds: NDArray[np.uint8]
+    """(size + 1,): the `Kind` of each id; OTHER behind the last."""
+    values: NDArray[np.int64]
+    """(size + 1,): the number in the name of each id, or 0; of Programs the first track's rank."""
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, *, only_track: int = -1) -> Families:
+        """The table of a vocabulary, by its names."""
+        names = [name.split("_") for name in (*vocabulary.names, "Other")]
+        kinds = np.array([_KINDS.index(n[0]) if n[0] in _KINDS else 0 for n in names], np.uint8)
+        values = np.array([int(n[-1]) if n[-1].isdigit() else 0 for n in names], np.int64)
+        is_program = kinds == Kind.PROGRAM
+        values[is_program] = np.arange(np.count_nonzero(is_program)) * NUM_PARTS
+        kinds.setflags(write=False)
+        values.setflags(write=False)
+        later = np.arange(Kind.PROGRAM, len(_KINDS), dtype=np.uint8)
+        first: list[int] = (np.searchsorted(kinds[BAR:-1], later) + BAR).tolist()
+        program, part, pitch, drum, velocity, duration = first
+        return cls(
+            vocabulary=vocabulary,
+            program=program,
+            part=part,
+            pitch=pitch,
+            drum=drum,
+            velocity=velocity,
+            duration=duration,
+            size=len(vocabulary),
+            num_pitches=drum - pitch,
+            lowest_pitch=int(values[pitch]),
+            only_track=only_track,
+            kinds=kinds,
+            values=values,
+        )
+
+
+PIANO_FAMILIES = Families.of(PIANO_VOCABULARY, only_track=1)
+"""All notes are of one track, which comes after drums that are not there."""
+MULTITRACK_FAMILIES = Families.of(MULTITRACK_VOCABULARY)

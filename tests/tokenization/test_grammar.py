@@ -1,3 +1,5 @@
+"""Which token may follow: laws of both vocabularies, then one state after the other."""
+
 from __future__ import annotations
 
 import time
@@ -9,95 +11,105 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import any_ids, canonical_ids, scores
-from tokenization.grammar import PianoGrammar, Rules
-from tokenization.remi import PianoRemi
+from tests.strategies import MULTITRACK_CASE, PIANO_CASE, for_each_vocabulary
+from tokenization.grammar import RemiGrammar, Rules
+from tokenization.remi import Remi
+from tokenization.score import Track
 from tokenization.vocabulary import (
     BAR,
     BOS,
-    DURATION,
     EOS,
     PAD,
-    PIANO_VOCABULARY,
-    PITCH,
     POSITION,
     TEMPO,
     TIME_SIGNATURE,
-    VELOCITY,
 )
 
-REMI = PianoRemi()
-NAMES = PIANO_VOCABULARY.ids
+PIANO, MULTITRACK = PIANO_CASE.remi, MULTITRACK_CASE.remi
+NAMES = PIANO.vocabulary.ids
+START = "BOS Bar TimeSignature_48 Position_0 Tempo_120 "
 
 
-def ids_of(text: str) -> list[int]:
-    return [NAMES[name] for name in text.split()]
+def ids_of(text: str, remi: Remi[Any] = PIANO) -> list[int]:
+    return [remi.vocabulary.ids[name] for name in text.split()]
 
 
-def after(text: str, **rules: Any) -> PianoGrammar:
-    return REMI.grammar(**rules).resume(ids_of(text))
+def after(text: str, remi: Remi[Any] = PIANO, **rules: Any) -> RemiGrammar:
+    return remi.grammar(**rules).resume(ids_of(text, remi))
 
 
-def names_allowed(state: PianoGrammar) -> set[str]:
+def names_allowed(state: RemiGrammar) -> set[str]:
     """Kinds of the tokens that may follow."""
-    return {PIANO_VOCABULARY.names[token].split("_")[0] for token in np.flatnonzero(state.allowed)}
+    names = state.families.vocabulary.names
+    return {names[token].split("_")[0] for token in np.flatnonzero(state.allowed)}
 
 
-def walk(ids: Iterable[int]) -> PianoGrammar:
+def positions_allowed(state: RemiGrammar) -> list[int]:
+    return np.flatnonzero(state.allowed[POSITION:TEMPO]).tolist()
+
+
+def walk(remi: Remi[Any], ids: Iterable[int]) -> RemiGrammar:
     """State after each token was checked."""
-    state = REMI.grammar()
+    state = remi.grammar()
     for token in ids:
         state = state.advance(int(token))
     return state
 
 
-def accepts(ids: list[int]) -> bool:
+def accepts(remi: Remi[Any], ids: list[int]) -> bool:
     try:
-        walk(ids)
+        walk(remi, ids)
     except ValueError:
         return False
     return True
 
 
-def is_canonical(ids: list[int]) -> bool:
-    return np.array_equal(REMI.encode(REMI.decode(ids)).ids, ids)
+def is_canonical(remi: Remi[Any], ids: list[int]) -> bool:
+    return np.array_equal(remi.encode(remi.decode(ids)).ids, ids)
 
 
 # ---- laws
 
 
-@given(score=scores())
-def test_what_is_encoded_is_accepted(score):
-    ids = REMI.encode(score).ids
-    for state in (walk(ids), REMI.grammar().resume(ids)):
+@for_each_vocabulary
+@given(data=st.data())
+def test_what_is_encoded_is_accepted(case, data):
+    ids = case.remi.encode(data.draw(case.scores)).ids
+    for state in (walk(case.remi, ids), case.remi.grammar().resume(ids)):
         assert np.flatnonzero(state.allowed).tolist() == [PAD]
 
 
-@given(ids=canonical_ids())
-def test_what_is_accepted_is_canonical(ids):
-    assert is_canonical(ids)
+@for_each_vocabulary
+@given(data=st.data())
+def test_what_is_accepted_is_canonical(case, data):
+    assert is_canonical(case.remi, data.draw(case.ids))
 
 
-@given(ids=canonical_ids(), data=st.data())
-def test_a_changed_sequence_is_accepted_if_and_only_if_it_is_canonical(ids, data):
+@for_each_vocabulary
+@given(data=st.data())
+def test_a_changed_sequence_is_accepted_if_and_only_if_it_is_canonical(case, data):
+    ids, last = data.draw(case.ids), case.remi.families.size - 1
     place = data.draw(st.integers(1, len(ids) - 2))
     length = data.draw(st.integers(0, 4))
-    near = st.integers(max(0, ids[place] - 3), min(511, ids[place] + 3))
-    new = data.draw(st.lists(near | st.integers(0, 511), max_size=4))
+    near = st.integers(max(0, ids[place] - 3), min(last, ids[place] + 3))
+    new = data.draw(st.lists(near | st.integers(0, last), max_size=4))
     changed = [*ids[:place], *new, *ids[place + length : -1], EOS]
-    assert accepts(changed) == is_canonical(changed)
+    assert accepts(case.remi, changed) == is_canonical(case.remi, changed)
 
 
-@given(ids=any_ids())
-def test_any_row_is_accepted_if_and_only_if_it_is_canonical(ids):
-    whole = [BOS, *ids, EOS]
-    assert accepts(whole) == is_canonical(whole)
+@for_each_vocabulary
+@given(data=st.data())
+def test_any_row_is_accepted_if_and_only_if_it_is_canonical(case, data):
+    whole = [BOS, *data.draw(case.any_ids), EOS]
+    assert accepts(case.remi, whole) == is_canonical(case.remi, whole)
 
 
-@given(ids=canonical_ids())
-def test_the_grammar_tells_the_place_of_the_next_token(ids):
-    beats = REMI.encode(REMI.decode(ids)).beats
-    state = REMI.grammar()
+@for_each_vocabulary
+@given(data=st.data())
+def test_the_grammar_tells_the_place_of_the_next_token(case, data):
+    ids = data.draw(case.ids)
+    beats = case.remi.encode(case.remi.decode(ids)).beats
+    state = case.remi.grammar()
     bars = 0
     for token, beat in zip(ids.tolist(), beats, strict=True):
         assert state.beat == beat
@@ -106,42 +118,87 @@ def test_the_grammar_tells_the_place_of_the_next_token(ids):
         state = state.advance(token)
 
 
+@for_each_vocabulary
 @given(
-    ids=canonical_ids(),
+    data=st.data(),
     tempo=st.sampled_from(["free", "bar_line", "never"]),
     time_signature=st.booleans(),
     end=st.booleans(),
+    tracks=st.none() | st.frozensets(st.sampled_from([0, 4, 5, 36, 512])),
 )
-def test_rules_only_forbid_and_never_leave_nothing(ids, tempo, time_signature, end):
-    free = REMI.grammar()
-    ruled = REMI.grammar(tempo=tempo, time_signature=time_signature, end=end)
-    for token in ids.tolist():
+def test_rules_only_forbid_and_never_leave_nothing(case, data, tempo, time_signature, end, tracks):
+    free = case.remi.grammar()
+    rules = Rules(tempo, time_signature, end, None if case.remi is PIANO else tracks)
+    for token in data.draw(case.ids).tolist():
+        ruled = free._replace(rules=rules)
         assert not (ruled.allowed & ~free.allowed).any()
-        assert ruled.allowed.any()
+        in_a_track_of_its_own = rules.tracks is not None and free.track not in {-1, *rules.tracks}
+        assert ruled.allowed.any() or in_a_track_of_its_own
         free = free.advance(token)
-        ruled = free._replace(rules=ruled.rules)
 
 
-@given(ids=canonical_ids(), data=st.data())
-def test_resuming_gives_the_state_that_walking_does(ids, data):
+@for_each_vocabulary
+@given(data=st.data())
+def test_resuming_gives_the_state_that_walking_does(case, data):
+    remi, ids = case.remi, data.draw(case.ids)
     first = data.draw(st.integers(0, int(np.count_nonzero(ids == BAR)) - 1))
-    prompt = REMI.crop(ids, first)
+    prompt = remi.crop(ids, first)
     prompt = prompt[: data.draw(st.integers(1, len(prompt)))]
-    resumed, walked = REMI.grammar().resume(prompt), walk(prompt)
-    for left in (resumed, REMI.grammar().advance(int(prompt[0])).resume(prompt[1:])):
+    resumed, walked = remi.grammar().resume(prompt), walk(remi, prompt)
+    for left in (resumed, remi.grammar().advance(int(prompt[0])).resume(prompt[1:])):
         now = 12 * walked.beat
-        still = [{note for note in state.sounding if note[1] > now} for state in (left, walked)]
+        still = [{note for note in state.sounding if note[2] > now} for state in (left, walked)]
         assert still[0] == still[1]
         assert left._replace(sounding=()) == walked._replace(sounding=())
         np.testing.assert_array_equal(left.allowed, walked.allowed)
 
 
-def test_resuming_a_long_prompt_costs_little():
-    ids = ids_of(START) + 200_000 * ids_of("Bar Position_3 Pitch_60 Velocity_9 Duration_3")
+RINGING = {
+    "piano": "Bar Position_3 Pitch_60 Velocity_9 Duration_48 ",
+    "multitrack": "Bar Position_3 Program_Drums Drum_36 Velocity_9 "
+    "Program_33 Part_2 Pitch_60 Velocity_9 Duration_48 Pitch_62 Velocity_9 Duration_48 ",
+}
+"""A bar the notes of which sound on in the next one."""
+
+
+@for_each_vocabulary
+def test_notes_sound_on_after_resuming(case):
+    ids = [*ids_of(START, case.remi), *3 * ids_of(RINGING[case.name], case.remi), BAR]
+    resumed, walked = case.remi.grammar().resume(ids), walk(case.remi, ids)
+    ranks = {"piano": [1], "multitrack": [10, 10]}
+    assert [(rank, end) for rank, _, end in resumed.sounding] == [
+        (rank, 4 * 48 + 3) for rank in ranks[case.name]
+    ]
+    assert resumed == walked
+
+
+@for_each_vocabulary
+def test_resuming_a_long_prompt_costs_little(case):
+    ids = ids_of(START, case.remi) + 200_000 * ids_of(RINGING[case.name], case.remi)
     begin = time.process_time()
-    state = REMI.grammar(tempo="never").resume(ids)
-    assert time.process_time() - begin < 2
+    state = case.remi.grammar(tempo="never").resume(ids)
+    assert time.process_time() - begin < 4
     assert (state.bar, state.beat) == (200_001, 200_000 * 4 + 0.25)
+
+
+@for_each_vocabulary
+@given(
+    notes=st.lists(
+        st.tuples(st.sampled_from([-1, 0, 1, 36, 37]), st.integers(0, 127), st.integers(0, 99))
+    ),
+    position=st.integers(1, 47),
+)
+def test_held_notes_are_not_struck_before_they_end(case, notes, position):
+    start = after(START, case.remi).hold(notes)
+    state = start.advance(POSITION + position)
+    of, plays = case.remi.families, 1
+    if case.name == "multitrack":
+        state, plays = state.advance(case.remi.vocabulary.ids["Program_0"]), 36
+    allowed = np.flatnonzero(state.allowed[of.pitch : of.drum]) + of.lowest_pitch
+    held = {pitch for rank, pitch, end in notes if rank == plays and end > position}
+    assert set(allowed.tolist()) == set(case.pitches) - held
+    ends = [end for rank, pitch, end in notes if rank > 0 and pitch in case.pitches]
+    assert start.allowed[EOS] == (max(ends, default=0) <= 48)
 
 
 def test_the_last_bar_of_a_prompt_is_checked():
@@ -149,11 +206,57 @@ def test_the_last_bar_of_a_prompt_is_checked():
         after(START + "Bar Position_3 Pitch_60 Velocity_9 Duration_3 Position_2")
 
 
-# ---- one state after the other
+# ---- which tracks may play
+
+
+KEYS, BASS, DRUMS = Track.of([]), Track.of([], program=33), Track.of([], is_drum=True)
+
+
+def test_the_only_tracks_that_may_play():
+    state = after(START, MULTITRACK, tracks=[BASS, DRUMS])
+    of = MULTITRACK.families
+    programs = np.flatnonzero(state.allowed[of.program :]) + of.program
+    assert set(programs) == set(ids_of("Program_Drums Program_33", MULTITRACK))
+    np.testing.assert_array_equal(after(START, tracks=[DRUMS]).allowed, after(START).allowed)
+
+
+def test_a_part_may_play_where_the_parts_before_it_may_not():
+    second = MULTITRACK.track_ranks([KEYS, KEYS])[1]
+    state = after(START + "Program_0", MULTITRACK)
+    state = state._replace(rules=Rules(tracks=frozenset({second})))
+    assert np.flatnonzero(state.allowed).tolist() == ids_of("Part_1", MULTITRACK)
+
+
+def test_where_no_track_can_strike_a_note_no_position_may_stand():
+    rank = MULTITRACK.track_ranks([KEYS])[0]
+    held = [(rank, pitch, 20 + (pitch > 60)) for pitch in range(128)]
+
+    def positions(notes: list[tuple[int, int, int]], *tracks: Track, tempo: str = "never"):
+        state = after(START, MULTITRACK, tempo=tempo, tracks=tracks)
+        return positions_allowed(state.hold(notes))
+
+    assert positions(held, KEYS) == list(range(20, 48))
+    assert positions(held + held, KEYS) == list(range(20, 48))
+    assert positions(held[:-1], KEYS) == list(range(1, 48))
+    assert positions(held, KEYS, DRUMS) == list(range(1, 48))
+    assert positions(held, KEYS, tempo="free") == list(range(1, 48))
+    assert positions([]) == []
+
+
+def test_a_track_all_pitches_of_which_sound_does_not_begin():
+    rank = MULTITRACK.track_ranks([KEYS])[0]
+    state = after(START, MULTITRACK).hold((rank, pitch, 20) for pitch in range(128))
+    names = MULTITRACK.vocabulary.ids
+    state = state.advance(names["Position_5"]).advance(names["Program_0"])
+    assert names_allowed(state) == {"Part"}
+    assert "Pitch" in names_allowed(state.advance(names["Part_1"]))
+
+
+# ---- one state after the other, in the piano
 
 
 def test_the_first_bar_has_a_time_signature_a_position_and_a_tempo():
-    state = REMI.grammar(tempo="never", time_signature=False, end=False)
+    state = PIANO.grammar(tempo="never", time_signature=False, end=False)
     assert np.flatnonzero(state.allowed).tolist() == [BOS, BAR]
     state = state.advance(BOS)
     assert np.flatnonzero(state.allowed).tolist() == [BAR]
@@ -170,9 +273,6 @@ def test_the_first_bar_has_a_time_signature_a_position_and_a_tempo():
     assert (state.bar, state.position, state.bar_length) == (1, 0, 36)
 
 
-START = "BOS Bar TimeSignature_48 Position_0 Tempo_120 "
-
-
 def test_positions_rise_within_the_bar():
     state = after(START + "Pitch_60 Velocity_16 Duration_3 Position_7 Tempo_90")
     positions = state.allowed[POSITION:TEMPO]
@@ -181,7 +281,9 @@ def test_positions_rise_within_the_bar():
 
 def test_pitches_rise_within_a_position():
     state = after(START + "Pitch_60 Velocity_16 Duration_3")
-    assert np.flatnonzero(state.allowed[PITCH:VELOCITY]).tolist() == list(range(40, 88))
+    assert np.flatnonzero(
+        state.allowed[PIANO.families.pitch : PIANO.families.drum]
+    ).tolist() == list(range(40, 88))
 
 
 def test_a_sounding_pitch_is_not_struck():
@@ -250,13 +352,13 @@ def test_where_every_key_sounds_nothing_can_be_struck():
     assert not long._replace(rules=Rules("never")).allowed[POSITION:TEMPO].any()
 
 
-@pytest.mark.parametrize("token", [-1, 512, EOS, PAD, TIME_SIGNATURE, DURATION])
+@pytest.mark.parametrize("token", [-1, 512, EOS, PAD, TIME_SIGNATURE, 511])
 def test_a_token_that_is_not_allowed_is_refused(token):
     with pytest.raises(ValueError, match="may not stand here: bar 0"):
-        REMI.grammar().advance(token)
+        PIANO.grammar().advance(token)
 
 
 def test_masks_cannot_be_written_to():
-    for state in (REMI.grammar(), after(START)):
+    for state in (PIANO.grammar(), after(START)):
         with pytest.raises(ValueError, match="read-only"):
             state.allowed[0] = True

@@ -64,7 +64,7 @@ def test_separated_notes_are_those_of_the_slow_definition(rows):
     columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
     notes = separate_notes(*columns)
     found = zip(
-        *(column.tolist() for column in (notes.pitches, notes.onsets, notes.durations)),
+        *(column.tolist() for column in (notes.keys, notes.onsets, notes.durations)),
         notes.velocities.tolist(),
         strict=True,
     )

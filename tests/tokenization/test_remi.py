@@ -1,3 +1,5 @@
+"""What the REMI tokenizers write and read: laws of both, and the piano's examples."""
+
 from __future__ import annotations
 
 import hashlib
@@ -5,20 +7,21 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import any_ids, canonical_ids, scores
+from tests.strategies import MULTITRACK_CASE, PIANO_CASE, Case, for_each_vocabulary, scores
 from tokenization.errors import MidiError
 from tokenization.quantize import quantize_tempos
-from tokenization.remi import PianoRemi
+from tokenization.remi import Remi
 from tokenization.score import Note, Score, Tempo, TimeSignature, Track
 from tokenization.vocabulary import BAR, BOS, DURATIONS, EOS, PIANO_VOCABULARY, TEMPO
 
-REMI = PianoRemi()
+PIANO = PIANO_CASE.remi
 
 
 def named(ids: Iterable[int]) -> str:
@@ -29,13 +32,25 @@ def notes_of(score: Score) -> list[Note]:
     return [Note(*row) for track in score.tracks for row in track.notes.tolist()]
 
 
-def slow_notes(score: Score) -> tuple[list[Note], int, int, int]:
-    """The notes a piano of 88 keys plays on the grid; how many are dropped, merged, clipped."""
-    best: dict[tuple[int, int], tuple[int, int]] = {}
+def notes_by_rank(remi: Remi[Any], score: Score) -> dict[int, list[Note]]:
+    """Notes of each rank that has any, those that are not heard at -1."""
+    found: dict[int, list[Note]] = {}
+    for rank, track in zip(remi.track_ranks(score.tracks), score.tracks, strict=True):
+        if len(track):
+            found.setdefault(rank, []).extend(Note(*row) for row in track.notes.tolist())
+    return {rank: sorted(notes) for rank, notes in found.items()}
+
+
+def slow_notes(case: Case, score: Score) -> tuple[dict[int, list[Note]], int, int, int]:
+    """What the grid makes of each track's notes; how many are dropped, merged, clipped."""
+    quantized: dict[int, list[Note]] = {}
     dropped = merged = clipped = 0
-    for track in score.tracks:
-        for onset, length, pitch, velocity in [] if track.is_drum else track.notes.tolist():
-            if not 21 <= pitch <= 108:
+    for rank, notes in notes_by_rank(case.remi, score).items():
+        if rank < 0:
+            continue
+        best: dict[tuple[int, int], tuple[int, int]] = {}
+        for onset, length, pitch, velocity in notes:
+            if pitch not in case.pitches:
                 dropped += 1
                 continue
             begin, end = (
@@ -43,27 +58,41 @@ def slow_notes(score: Score) -> tuple[list[Note], int, int, int]:
                 for tick in (onset, onset + length)
             )
             merged += (pitch, begin) in best
-            candidate = (max(1, end - begin), velocity // 4)
+            candidate = (1 if rank == 0 else max(1, end - begin), velocity // 4)
             best[pitch, begin] = max(best.get((pitch, begin), (0, 0)), candidate)
-    notes = []
-    for (pitch, begin), (length, velocity) in best.items():
-        room = min([10**9, *(o - begin for p, o in best if p == pitch and o > begin)])
-        clipped += min(length, room) > 768
-        fitting = [steps for steps in DURATIONS.tolist() if steps <= room]
-        length = min(fitting, key=lambda steps: (abs(steps - min(length, room)), -steps))
-        notes.append(Note(begin, length, pitch, velocity * 4 + 2))
-    return sorted(notes), dropped, merged, clipped
+        quantized[rank] = []
+        for (pitch, begin), (length, velocity) in best.items():
+            room = min([10**9, *(o - begin for p, o in best if p == pitch and o > begin)])
+            clipped += min(length, room) > 768
+            fitting = [steps for steps in DURATIONS.tolist() if steps <= room]
+            length = min(fitting, key=lambda steps: (abs(steps - min(length, room)), -steps))
+            quantized[rank].append(Note(begin, length, pitch, velocity * 4 + 2))
+        quantized[rank].sort()
+    return {rank: notes for rank, notes in quantized.items() if notes}, dropped, merged, clipped
+
+
+def bar_starts(remi: Remi[Any], ids: np.ndarray) -> list[int]:
+    """Steps where bars begin; the grammar checks every token."""
+    state = remi.grammar()
+    lines = []
+    for token in ids.tolist():
+        state = state.advance(token)
+        if token == BAR:
+            lines.append(state.bar_start)
+    return lines
 
 
 # ---- laws
 
 
-@given(score=scores())
-def test_decoding_gives_the_quantized_score(score):
-    sequence = REMI.encode(score)
-    decoded = REMI.decode(sequence.ids)
-    notes, dropped, merged, clipped = slow_notes(score)
-    assert sorted(notes_of(decoded)) == notes
+@for_each_vocabulary
+@given(data=st.data())
+def test_decoding_gives_the_quantized_score(case, data):
+    score = data.draw(case.scores)
+    sequence = case.remi.encode(score)
+    decoded = case.remi.decode(sequence.ids)
+    notes, dropped, merged, clipped = slow_notes(case, score)
+    assert notes_by_rank(case.remi, decoded) == notes
     assert (sequence.dropped, sequence.merged, sequence.clipped) == (dropped, merged, clipped)
     end = (24 * score.end_ticks + score.ticks_per_beat) // (2 * score.ticks_per_beat)
     assert decoded.end_ticks >= end
@@ -76,19 +105,21 @@ def test_decoding_gives_the_quantized_score(score):
     assert list(decoded.tempos) == expected
 
 
-@given(score=scores())
-def test_encoding_what_was_decoded_gives_the_same_ids(score):
-    sequence = REMI.encode(score)
-    for signatures in ((), sequence.signatures):
-        again = REMI.encode(REMI.decode(sequence.ids, signatures))
+@for_each_vocabulary
+@given(data=st.data())
+def test_encoding_what_was_decoded_gives_the_same_ids(case, data):
+    sequence = case.remi.encode(data.draw(case.scores))
+    for known in ((), (sequence.signatures, sequence.tracks)):
+        again = case.remi.encode(case.remi.decode(sequence.ids, *known))
         np.testing.assert_array_equal(again.ids, sequence.ids)
         assert again.dropped == again.merged == again.clipped == again.tempos_clipped == 0
 
 
-@given(score=scores())
-def test_written_signatures_are_restored(score):
-    sequence = REMI.encode(score)
-    decoded = REMI.decode(sequence.ids, sequence.signatures)
+@for_each_vocabulary
+@given(data=st.data())
+def test_written_signatures_are_restored(case, data):
+    sequence = case.remi.encode(data.draw(case.scores))
+    decoded = case.remi.decode(sequence.ids, sequence.signatures)
     end = decoded.end_ticks
     restored = decoded.time_signatures
     if restored != sequence.signatures:
@@ -98,98 +129,148 @@ def test_written_signatures_are_restored(score):
         assert restored == [change for change in sequence.signatures if change.tick < last.tick]
 
 
-@given(ids=canonical_ids())
-def test_canonical_ids_are_encoded_again(ids):
-    sequence = REMI.encode(REMI.decode(ids))
+@for_each_vocabulary
+@given(data=st.data())
+def test_canonical_ids_are_encoded_again(case, data):
+    ids = data.draw(case.ids)
+    sequence = case.remi.encode(case.remi.decode(ids))
     np.testing.assert_array_equal(sequence.ids, ids)
     assert sequence.ids.dtype == np.int32
 
 
-@given(ids=any_ids())
-def test_any_ids_are_decoded(ids):
-    score = REMI.decode(ids)
-    sequence = REMI.encode(score)
-    bar_starts(sequence.ids)
+@for_each_vocabulary
+@given(data=st.data())
+def test_any_ids_are_decoded(case, data):
+    ids = data.draw(case.any_ids)
+    score = case.remi.decode(ids)
+    sequence = case.remi.encode(score)
+    bar_starts(case.remi, sequence.ids)
     assert sequence.dropped == sequence.merged == 0
-    assert REMI.decode(np.array(ids, dtype=np.int64)) == score
+    assert case.remi.decode(np.array(ids, dtype=np.int64)) == score
 
 
-@given(score=scores(), order=st.randoms())
-def test_the_order_of_tracks_and_their_split_do_not_matter(score, order):
-    rows = [row for track in score.tracks if not track.is_drum for row in track.notes.tolist()]
-    order.shuffle(rows)
-    one = REMI.encode(replace(score, tracks=(Track.of(rows[::2]), Track.of(rows[1::2], program=9))))
-    np.testing.assert_array_equal(one.ids, REMI.encode(score).ids)
-
-
-@given(score=scores(), factor=st.integers(2, 9))
-def test_the_resolution_does_not_matter(score, factor):
+@for_each_vocabulary
+@given(data=st.data(), factor=st.integers(2, 9))
+def test_the_resolution_does_not_matter(case, data, factor):
+    score = data.draw(case.scores)
     finer = Score(
         score.ticks_per_beat * factor,
-        tuple(
-            Track(track.notes * [factor, factor, 1, 1], is_drum=track.is_drum)
-            for track in score.tracks
-        ),
+        tuple(replace(t, notes=t.notes * [factor, factor, 1, 1]) for t in score.tracks),
         tuple(Tempo(tempo.tick * factor, tempo.bpm) for tempo in score.tempos),
         tuple(TimeSignature(tick * factor, *metre) for tick, *metre in score.time_signatures),
         score.end_ticks * factor,
     )
-    np.testing.assert_array_equal(REMI.encode(finer).ids, REMI.encode(score).ids)
+    np.testing.assert_array_equal(case.remi.encode(finer).ids, case.remi.encode(score).ids)
 
 
-@given(ids=canonical_ids(), data=st.data())
-def test_a_crop_is_canonical_and_has_the_same_notes(ids, data):
+@given(score=scores(), order=st.randoms())
+def test_the_order_of_tracks_and_their_split_do_not_matter_to_a_piano(score, order):
+    rows = [row for track in score.tracks if not track.is_drum for row in track.notes.tolist()]
+    order.shuffle(rows)
+    split = (Track.of(rows[::2]), Track.of(rows[1::2], program=9))
+    one = PIANO.encode(replace(score, tracks=split))
+    np.testing.assert_array_equal(one.ids, PIANO.encode(score).ids)
+
+
+@for_each_vocabulary
+@given(data=st.data())
+def test_a_crop_is_canonical_and_has_the_same_notes(case, data):
+    remi, ids = case.remi, data.draw(case.ids)
     num_bars = int(np.count_nonzero(ids == BAR))
     first = data.draw(st.integers(0, num_bars - 1))
     count = data.draw(st.none() | st.integers(1, num_bars + 1))
-    crop = REMI.crop(ids.astype(np.uint16), first, count)
+    crop = remi.crop(ids.astype(np.uint16), first, count)
     assert crop.dtype == np.uint16
     last = num_bars if count is None else min(first + count, num_bars)
     assert np.count_nonzero(crop == BAR) == last - first
     assert (crop[0] == BOS) == (first == 0)
     assert (crop[-1] == EOS) == (last == num_bars)
-    bar_starts(crop)
-    whole, part = REMI.decode(ids), REMI.decode(crop)
-    starts = [*bar_starts(ids), whole.end_ticks]
+    bar_starts(remi, crop)
+    whole, part = remi.decode(ids), remi.decode(crop)
+    starts = [*bar_starts(remi, ids), whole.end_ticks]
     begin, end = starts[first], starts[last] if last < num_bars else 10**9
-    table = whole.tracks[0].notes
-    table = table[(table[:, 0] >= begin) & (table[:, 0] < end)] - [begin, 0, 0, 0]
-    np.testing.assert_array_equal(part.tracks[0].notes, table)
+    kept = {
+        rank: [
+            note._replace(onset_ticks=note[0] - begin) for note in notes if begin <= note[0] < end
+        ]
+        for rank, notes in notes_by_rank(remi, whole).items()
+    }
+    assert notes_by_rank(remi, part) == {rank: notes for rank, notes in kept.items() if notes}
     in_force = [tempo for tempo in whole.tempos if tempo.tick < end]
     before = [tempo for tempo in in_force if tempo.tick <= begin][-1]
     assert list(part.tempos) == [
         Tempo(max(0, tick - begin), bpm) for tick, bpm in in_force if (tick, bpm) >= before
     ]
-    assert part.end_ticks == max(
-        whole.end_ticks - begin if last == num_bars else end - begin, 0
-    ) or (part.end_ticks == part.tracks[0].end_ticks)
+    bars_end = (whole.end_ticks if last == num_bars else end) - begin
+    assert part.end_ticks == max([bars_end, *(track.end_ticks for track in part.tracks)])
 
 
-def bar_starts(ids: np.ndarray) -> list[int]:
-    """Steps where bars begin; the grammar checks every token."""
-    state = REMI.grammar()
-    lines = []
-    for token in ids.tolist():
-        state = state.advance(token)
-        if token == BAR:
-            lines.append(state.bar_start)
-    return lines
-
-
-@given(ids=canonical_ids(), semitones=st.integers(-90, 90))
-def test_transposing_moves_every_pitch(ids, semitones):
-    moved = REMI.transpose(ids.astype(np.uint16), semitones)
-    table = np.add(REMI.decode(ids).tracks[0].notes, [0, 0, semitones, 0])
-    if moved is None:
-        assert ((table[:, 2] < 21) | (table[:, 2] > 108)).any()
-    else:
+@for_each_vocabulary
+@given(data=st.data(), semitones=st.integers(-12, 12) | st.integers(-130, 130))
+def test_transposing_moves_every_pitch_but_drums(case, data, semitones):
+    ids = data.draw(case.ids)
+    moved = case.remi.transpose(ids.astype(np.uint16), semitones)
+    notes = notes_by_rank(case.remi, case.remi.decode(ids))
+    expected = {
+        rank: [n if rank == 0 else n._replace(pitch=n.pitch + semitones) for n in notes[rank]]
+        for rank in notes
+    }
+    pitches = {note.pitch for rank in expected if rank for note in expected[rank]}
+    assert (moved is None) == (not pitches <= set(case.pitches))
+    if moved is not None:
         assert moved.dtype == np.uint16
-        np.testing.assert_array_equal(REMI.decode(moved).tracks[0].notes, table)
-        bar_starts(moved)
-        np.testing.assert_array_equal(REMI.transpose(moved, -semitones), ids)
+        assert notes_by_rank(case.remi, case.remi.decode(moved)) == expected
+        bar_starts(case.remi, moved)
+        np.testing.assert_array_equal(case.remi.transpose(moved, -semitones), ids)
 
 
-# ---- examples
+# ---- fast, and the same ids for ever
+
+
+@for_each_vocabulary
+def test_decoding_is_linear_in_time(case):
+    ids = np.random.default_rng(0).integers(0, case.remi.families.size, 1_000_000)
+    begin = time.process_time()
+    case.remi.decode(ids)
+    assert time.process_time() - begin < 5
+
+
+def long_piece(programs: tuple[int, ...]) -> Score:
+    """A thousand notes of nothing in particular; 9 stands for drums."""
+    state, rows = 1, []
+    for _ in range(4000):
+        state = state * 6364136223846793005 % 2**64
+        rows.append((state >> 40) % 200_000)
+    columns = [rows[0::4], [row % 2000 for row in rows[1::4]], [row % 128 for row in rows[2::4]]]
+    notes = list(zip(*columns, [1 + row % 127 for row in rows[3::4]], strict=True))
+    return Score(
+        480,
+        tuple(
+            Track.of(notes[part :: len(programs)], program, is_drum=program == 9)
+            for part, program in enumerate(programs)
+        ),
+        tuple(Tempo(7919 * k, 60 + 11.7 * k) for k in range(15)),
+        (TimeSignature(0, 5, 4), TimeSignature(50_000, 7, 16), TimeSignature(90_001, 9, 8)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "programs", "expected"),
+    [
+        (PIANO_CASE, (0,), "4614224c434c1b3e60f19252cb52ce42e9fc1331340eb47901ca045fbf783c06"),
+        (
+            MULTITRACK_CASE,
+            (0, 33, 9, 0, 48, 9),
+            "cce9c2d549a88b6af8b25c2c2cce1d6086cccf868b8445426c12540daa5fba91",
+        ),
+    ],
+)
+def test_the_ids_of_a_long_piece_stay_what_they_are(case, programs, expected):
+    ids = case.remi.encode(long_piece(programs)).ids
+    assert hashlib.sha256(ids.astype("<i4").tobytes()).hexdigest() == expected
+
+
+# ---- examples of the piano
 
 
 def test_one_bar():
@@ -203,7 +284,7 @@ def test_one_bar():
         (Tempo(0, 96.3),),
         (TimeSignature(0, 4, 4),),
     )
-    assert named(REMI.encode(score).ids) == (
+    assert named(PIANO.encode(score).ids) == (
         "BOS Bar TimeSignature_48 Position_0 Tempo_96 "
         "Pitch_48 Velocity_12 Duration_48 Pitch_60 Velocity_16 Duration_12 "
         "Position_12 Pitch_64 Velocity_25 Duration_6 EOS"
@@ -211,11 +292,11 @@ def test_one_bar():
 
 
 def test_a_piece_of_nothing():
-    sequence = REMI.encode(Score(480))
+    sequence = PIANO.encode(Score(480))
     assert named(sequence.ids) == "BOS Bar TimeSignature_48 Position_0 Tempo_120 EOS"
     assert sequence.beats.tolist() == [0] * 6
     assert sequence.signatures == (TimeSignature(0, 4, 4),)
-    assert REMI.decode([]) == Score(12, (Track.of([]),))
+    assert PIANO.decode([]) == Score(12, (Track.of([]),))
 
 
 def test_a_pickup_and_an_odd_metre_keep_their_bars():
@@ -225,7 +306,7 @@ def test_a_pickup_and_an_odd_metre_keep_their_bars():
         (Tempo(0, 100.0), Tempo(960, 90.0)),
         (TimeSignature(0, 1, 4), TimeSignature(480, 7, 8)),
     )
-    assert named(REMI.encode(score).ids) == (
+    assert named(PIANO.encode(score).ids) == (
         "BOS Bar TimeSignature_12 Position_0 Tempo_100 Pitch_60 Velocity_16 Duration_12 "
         "Bar TimeSignature_42 Position_0 Pitch_62 Velocity_16 Duration_12 Position_12 Tempo_90 "
         "Bar Position_0 Pitch_64 Velocity_16 Duration_6 EOS"
@@ -234,9 +315,9 @@ def test_a_pickup_and_an_odd_metre_keep_their_bars():
 
 def test_notes_of_one_pitch_are_merged_and_cut():
     rows = [(0, 48, 60, 10), (0, 48, 60, 100), (0, 24, 60, 127), (30, 12, 60, 64)]
-    sequence = REMI.encode(Score(12, (Track.of(rows),)))
+    sequence = PIANO.encode(Score(12, (Track.of(rows),)))
     assert sequence.merged == 2
-    assert notes_of(REMI.decode(sequence.ids)) == [Note(0, 30, 60, 102), Note(30, 12, 60, 66)]
+    assert notes_of(PIANO.decode(sequence.ids)) == [Note(0, 30, 60, 102), Note(30, 12, 60, 66)]
 
 
 def test_a_decoded_note_is_cut_where_its_pitch_is_struck_again():
@@ -244,27 +325,27 @@ def test_a_decoded_note_is_cut_where_its_pitch_is_struck_again():
         "Bar Position_0 Pitch_60 Velocity_9 Duration_48 Position_7 Pitch_60 Velocity_9 Duration_1"
     )
     ids = [PIANO_VOCABULARY.ids[name] for name in text.split()]
-    assert [note.duration_ticks for note in notes_of(REMI.decode(ids))] == [7, 1]
+    assert [note.duration_ticks for note in notes_of(PIANO.decode(ids))] == [7, 1]
 
 
 def test_empty_bars_at_the_end_are_kept():
-    sequence = REMI.encode(Score(12, (Track.of([(0, 12, 60, 64)]),), end_ticks=3 * 48))
+    sequence = PIANO.encode(Score(12, (Track.of([(0, 12, 60, 64)]),), end_ticks=3 * 48))
     assert named(sequence.ids).endswith("Duration_12 Bar Bar EOS")
-    assert REMI.decode(sequence.ids).end_ticks == 3 * 48
+    assert PIANO.decode(sequence.ids).end_ticks == 3 * 48
 
 
 def test_a_written_metre_is_restored_where_it_fits():
     metres = (TimeSignature(0, 6, 8), TimeSignature(72, 5, 16), TimeSignature(132, 13, 4))
-    sequence = REMI.encode(Score(12, time_signatures=metres, end_ticks=132 + 156))
+    sequence = PIANO.encode(Score(12, time_signatures=metres, end_ticks=132 + 156))
     assert sequence.signatures == metres
-    assert REMI.decode(sequence.ids, metres).time_signatures == metres
+    assert PIANO.decode(sequence.ids, metres).time_signatures == metres
     longer = [*sequence.ids[:-1], BAR, PIANO_VOCABULARY.ids["TimeSignature_24"], EOS]
-    assert REMI.decode(longer, metres).time_signatures == (*metres, TimeSignature(288, 2, 4))
+    assert PIANO.decode(longer, metres).time_signatures == (*metres, TimeSignature(288, 2, 4))
 
 
 def test_tempos_out_of_range_are_clipped_and_counted():
     score = Score(12, tempos=(Tempo(0, 10.0), Tempo(12, 240.4), Tempo(24, 500.0)), end_ticks=48)
-    sequence = REMI.encode(score)
+    sequence = PIANO.encode(score)
     assert sequence.tempos_clipped == 2
     assert (sequence.ids[(sequence.ids >= TEMPO) & (sequence.ids < 328)] - TEMPO).tolist() == [
         0,
@@ -275,51 +356,24 @@ def test_tempos_out_of_range_are_clipped_and_counted():
 def test_a_hostile_gap_is_refused():
     score = Score(480, (Track.of([(0, 480, 60, 64), (10**9, 480, 60, 64)]),))
     with pytest.raises(MidiError, match=r"quarter note 2,083,333, expected none after 65,536"):
-        REMI.encode(score)
+        PIANO.encode(score)
     far = Score(1, (Track.of([(2**60, 1, 60, 64)]),))
     with pytest.raises(MidiError, match="remove the silence"):
-        REMI.encode(far)
+        PIANO.encode(far)
 
 
 def test_an_endless_note_is_clipped_with_the_piece():
     score = Score(480, (Track.of([(0, 480, 60, 64), (960, 10**9, 62, 64)]),))
-    sequence = REMI.encode(score)
+    sequence = PIANO.encode(score)
     assert sequence.clipped == 1
-    assert REMI.decode(sequence.ids).tracks[0].end_ticks == 24 + 768
+    assert PIANO.decode(sequence.ids).tracks[0].end_ticks == 24 + 768
 
 
 def test_a_crop_out_of_range_is_refused():
-    ids = REMI.encode(Score(12, end_ticks=96)).ids
+    ids = PIANO.encode(Score(12, end_ticks=96)).ids
     for first, count in [(2, None), (-1, None), (0, 0)]:
         with pytest.raises(ValueError, match="piece of 2 bars"):
-            REMI.crop(ids, first, count)
-
-
-def test_decoding_is_linear_in_time():
-    ids = np.random.default_rng(0).integers(0, 512, 1_000_000)
-    begin = time.perf_counter()
-    REMI.decode(ids)
-    assert time.perf_counter() - begin < 20
-
-
-def test_the_ids_of_a_long_piece_stay_what_they_are():
-    state, rows = 1, []
-    for _ in range(4000):
-        state = state * 6364136223846793005 % 2**64
-        rows.append((state >> 40) % 200_000)
-    columns = [rows[0::4], [row % 2000 for row in rows[1::4]], [row % 128 for row in rows[2::4]]]
-    velocities = [1 + row % 127 for row in rows[3::4]]
-    score = Score(
-        480,
-        (Track.of(zip(*columns, velocities, strict=True)),),
-        tuple(Tempo(7919 * k, 60 + 11.7 * k) for k in range(15)),
-        (TimeSignature(0, 5, 4), TimeSignature(50_000, 7, 16), TimeSignature(90_001, 9, 8)),
-    )
-    ids = REMI.encode(score).ids
-    assert (
-        hashlib.sha256(ids.astype("<i4").tobytes()).hexdigest()
-        == "4614224c434c1b3e60f19252cb52ce42e9fc1331340eb47901ca045fbf783c06"
-    )
+            PIANO.crop(ids, first, count)
 
 
 def test_the_bar_of_the_readme():
@@ -336,7 +390,7 @@ def test_the_bar_of_the_readme():
     ]
     columns = [(onset, length, pitch, velocity) for onset, length, pitch, velocity in rows]
     score = Score(12, (Track.of(columns),), (Tempo(0, 96.0),), (TimeSignature(0, 3, 4),))
-    sequence = REMI.encode(score)
+    sequence = PIANO.encode(score)
     assert named(sequence.ids).split() == text.split("```")[1].split()
     beats = dict(zip(named(sequence.ids).split(), sequence.beats, strict=True))
     assert (beats["Position_24"], beats["Position_30"], beats["EOS"]) == (0, 2, 2.5)

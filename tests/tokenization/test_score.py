@@ -46,6 +46,16 @@ def test_tables_cannot_be_written_to():
         track.notes[0, 0] = 1
 
 
+def test_other_tables_are_taken_as_they_are():
+    track = Track.of([(0, 1, 60, 64)], program=5)
+    notes = Track.of([(3, 1, 61, 64)]).notes
+    other = track.with_tables(notes=notes)
+    assert other == Track(notes, program=5)
+    assert other.notes is notes
+    assert track == Track.of([(0, 1, 60, 64)], program=5)
+    assert track.without_events() == Track.of([], program=5)
+
+
 def test_equal_scores_are_equal_whatever_they_were_made_of():
     rows = [(0, 12, 60, 64), (12, 12, 62, 64)]
     one = Score(12, (Track.of(rows),), (Tempo(0, 90.0),), (TimeSignature(0, 3, 4),))

@@ -416,5 +416,5 @@ def test_the_config_builds_and_is_saved(tmp_path):
     text = (tmp_path / "tokenizer.json").read_text("utf-8")
     assert '"kind": "spe_groove"' in text
     assert '"mode": "compatible"' in text
-    assert COMPACT.grammar().hold([(60, 12)]) == COMPACT.grammar()
+    assert COMPACT.grammar().hold([(1, 60, 12)]) == COMPACT.grammar()
     assert COMPACT.vocabulary is SPE_GROOVE_VOCABULARY

@@ -380,5 +380,5 @@ def test_the_config_builds_and_is_saved(tmp_path):
     pop = SpePopConfig().build()
     pop.save(tmp_path)
     assert '"kind": "spe_pop"' in (tmp_path / "tokenizer.json").read_text("utf-8")
-    assert pop.grammar().hold([(60, 12)]) == pop.grammar()
+    assert pop.grammar().hold([(1, 60, 12)]) == pop.grammar()
     assert pop.vocabulary is SPE_POP_VOCABULARY
