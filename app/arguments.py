@@ -1,14 +1,15 @@
-"""The options of the command `relpe`, those of the music from `MusicOptions`; loads no engine."""
+"""The options of the command `relpe`, those of the music from `MusicOptions`."""
 
 from __future__ import annotations
 
 import argparse
-import ast
 import math
 import re
-from itertools import pairwise
+from dataclasses import fields
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn, get_args
+
+from app.options import BeatSource, MusicOptions
 
 
 class Parser(argparse.ArgumentParser):
@@ -23,9 +24,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     """Which model, and where it computes."""
     parser.add_argument(
         "--model",
-        default="piano",
         metavar="NAME_OR_DIR",
-        help="released model or folder (%(default)s)",
+        help="released model or folder (groove for drums or several instruments, else piano)",
     )
     parser.add_argument(
         "--device",
@@ -46,6 +46,17 @@ def add_file_size(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_beats(parser: argparse.ArgumentParser) -> None:
+    """What bars and beats of a prompt are counted by."""
+    parser.add_argument(
+        "--beats",
+        choices=get_args(BeatSource),
+        default="file",
+        help="where the prompt's bars and beats come from: its file; an estimate from the notes, "
+        "for recordings of someone who plays; or a grid of 120 beats a minute (%(default)s)",
+    )
+
+
 def add_music(parser: argparse.ArgumentParser, without: str = "") -> None:
     """What is made and written; `without` names a field of MusicOptions that is left out."""
     parser.add_argument(
@@ -56,14 +67,16 @@ def add_music(parser: argparse.ArgumentParser, without: str = "") -> None:
         help="MIDI file to write; OUT.1.mid and so on for several variations",
     )
     add_model(parser)
-    for field in music_fields():
-        if field.name != without:
+    for option in fields(MusicOptions):
+        if option.name != without:
+            kind = float if option.type == "float" else int
+            text = option.metadata["help"]
             parser.add_argument(
-                f"--{field.name.replace('_', '-')}",
-                type=field.kind,
-                default=field.default,
-                metavar="X" if field.kind is float else "N",
-                help=field.help if field.default is None else f"{field.help} (%(default)s)",
+                f"--{option.name.replace('_', '-')}",
+                type=kind,
+                default=option.default,
+                metavar="X" if kind is float else "N",
+                help=text if option.default is None else f"{text} (%(default)s)",
             )
     parser.add_argument(
         "--audio", type=Path, metavar="FILE", help="write sound as well: .wav, .flac or .ogg"
@@ -71,33 +84,6 @@ def add_music(parser: argparse.ArgumentParser, without: str = "") -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object on standard output"
     )
-
-
-class _Field(NamedTuple):
-    """A field of MusicOptions as an option of the command."""
-
-    name: str
-    kind: type
-    default: float | None
-    help: str
-
-
-def music_fields() -> list[_Field]:
-    """The fields of MusicOptions, read from its source: to import it would load the engine."""
-    source = Path(__file__).with_name("continuation.py").read_text(encoding="utf-8")
-    body = next(
-        node.body
-        for node in ast.parse(source).body
-        if isinstance(node, ast.ClassDef) and node.name == "MusicOptions"
-    )
-    found = []
-    for field, below in pairwise(body):
-        if isinstance(field, ast.AnnAssign) and field.value and isinstance(below, ast.Expr):
-            kind = float if ast.unparse(field.annotation) == "float" else int
-            text = ast.literal_eval(below.value).rstrip(".").replace("`", "").replace("%", "%%")
-            name, default = ast.unparse(field.target), ast.literal_eval(field.value)
-            found.append(_Field(name, kind, default, " ".join(text.split())))
-    return found
 
 
 def port(text: str) -> int:

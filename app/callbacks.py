@@ -9,11 +9,14 @@ from pathlib import Path
 
 import gradio as gr
 
-from app.continuation import MusicOptions, PromptFacts
+from app.facts import PromptFacts
+from app.options import BeatSource, MusicOptions
 from app.player import Frame
 from app.sound import SoundError
 from app.studio import EMPTY, Studio, new_seed, waiting
 from app.upload import Upload, read_upload
+from relpe.checkpoint import CheckpointError
+from tokenization.beats import ON_GRID
 from tokenization.errors import MidiError
 
 CREATIVITY = {"Safe": (0.9, 0.90), "Balanced": (1.0, 0.95), "Wild": (1.1, 0.98)}
@@ -35,7 +38,7 @@ def roll_dice() -> tuple[int, bool]:
     return new_seed(), False
 
 
-def facts_table(facts: PromptFacts) -> str:
+def facts_table(facts: PromptFacts, model: str) -> str:
     """What an accepted file holds, and what the user should know about it, as HTML."""
     seconds = round(facts.seconds)
     rows = {
@@ -45,6 +48,7 @@ def facts_table(facts: PromptFacts) -> str:
         "Tempo": f"{facts.bpm:.0f} bpm",
         "Notes": f"{facts.notes:,}",
         "Tracks": f"{facts.tracks}",
+        "Model": model,
     }
     cells = "".join(
         f"<div><dt>{name}</dt><dd>{html.escape(text)}</dd></div>" for name, text in rows.items()
@@ -61,20 +65,32 @@ class Callbacks:
         self.max_upload_bytes = max_upload_bytes
 
     def read(self, path: str) -> tuple[object, ...]:
-        """Looks at an uploaded file: upload, facts, slider of the last bar, button, player."""
+        """Looks at an uploaded file: upload, facts, beats, last bar, button, player."""
         try:
-            upload = read_upload(Path(path), self.max_upload_bytes)
-        except MidiError as error:
+            upload = read_upload(Path(path), self.max_upload_bytes, self.studio.models)
+        except (MidiError, CheckpointError) as error:
             refused = f"<p class='refused' role='alert'>{html.escape(str(error))}</p>"
-            return None, refused, gr.Slider(visible=False), gr.Button(interactive=False), EMPTY
-        bars = upload.bars
-        slider = gr.Slider(minimum=1, maximum=max(2, bars), value=bars, visible=bars > 1)
-        card = facts_table(upload.whole.facts)
-        return upload, card, slider, gr.Button(interactive=True), upload.frame()
+            return None, refused, *_NO_CHOICES, EMPTY
+        off_grid = upload.whole.facts.on_grid < ON_GRID
+        return *_accepted(upload), gr.Radio(value="file", visible=off_grid), *_go_on(upload)
+
+    def count_anew(self, upload: Upload | None, beats: BeatSource) -> tuple[object, ...]:
+        """Counts bars and beats in another way: upload, facts, last bar, button, player."""
+        if upload is None:
+            return (gr.skip(),) * 5
+        try:
+            upload = upload.counted_by(beats)
+        except MidiError as error:
+            return (
+                *_accepted(upload),
+                *_go_on(upload)[:-1],
+                upload.frame() | Frame(alert=str(error)),
+            )
+        return *_accepted(upload), *_go_on(upload)
 
     def forget(self) -> tuple[object, ...]:
         """The file was taken away: the same values as `read`."""
-        return None, "", gr.Slider(visible=False), gr.Button(interactive=False), EMPTY
+        return None, "", *_NO_CHOICES, EMPTY
 
     def move_joint(self, upload: Upload | None, last_bar: float) -> tuple[object, object]:
         """Ends the prompt at another bar: upload and player."""
@@ -104,6 +120,7 @@ class Callbacks:
         top_p: float,
         seed: float,
         job: threading.Event | None,
+        model_name: str | None,
         request: gr.Request,
     ) -> Iterator[Frame]:
         """Writes music: the player, again and again."""
@@ -116,9 +133,10 @@ class Callbacks:
         )
         frame = waiting(upload)
         try:
-            for frame in self.studio.compose(str(request.session_hash), upload, options, job):
+            session = str(request.session_hash)
+            for frame in self.studio.compose(session, upload, options, job, model_name):
                 yield frame
-        except (MidiError, SoundError) as error:
+        except (MidiError, CheckpointError, SoundError) as error:
             yield frame | Frame(phase="done", alert=str(error))
         except Exception:
             yield frame | Frame(
@@ -141,6 +159,26 @@ class Callbacks:
     def leave(self, request: gr.Request) -> None:
         """The tab was closed."""
         self.studio.leave(str(request.session_hash))
+
+
+_NO_CHOICES = (
+    gr.Radio(value="file", visible=False),
+    gr.Slider(visible=False),
+    gr.Button(interactive=False),
+)
+"""Beats, last bar and button where there is no file."""
+
+
+def _accepted(upload: Upload) -> tuple[object, object]:
+    """Upload and facts."""
+    return upload, facts_table(upload.whole.facts, upload.model.name)
+
+
+def _go_on(upload: Upload) -> tuple[object, object, object]:
+    """Slider of the last bar, button, player."""
+    bars = upload.bars
+    slider = gr.Slider(minimum=1, maximum=max(2, bars), value=bars, visible=bars > 1)
+    return slider, gr.Button(interactive=True), upload.frame()
 
 
 def _buttons(*, running: bool, can_continue: bool = True) -> list[gr.Button]:

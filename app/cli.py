@@ -9,15 +9,17 @@ import os
 import sys
 import tempfile
 from contextlib import ExitStack
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.arguments import Parser, add_file_size, add_model, add_music, music_fields, port
+from app.arguments import Parser, add_beats, add_file_size, add_model, add_music, port
+from app.options import MusicOptions, with_seed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.continuation import MusicModel, MusicOptions, Piece, Result, Steps
+    from app.continuation import Models, MusicModel, Piece, PromptFacts, Result, Steps
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
 
@@ -73,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     proceed = commands.add_parser("continue", help="continue a MIDI file", allow_abbrev=False)
     proceed.add_argument("prompt", type=Path, metavar="PROMPT.mid", help="MIDI file to continue")
     add_music(proceed)
+    add_beats(proceed)
     add_file_size(proceed)
     proceed.set_defaults(run=_continue)
 
@@ -105,9 +108,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _music_options(options: argparse.Namespace) -> MusicOptions:
-    from app.continuation import MusicOptions, with_seed
-
-    given = {field.name: getattr(options, field.name) for field in music_fields()}
+    given = {option.name: getattr(options, option.name) for option in fields(MusicOptions)}
     try:
         return with_seed(MusicOptions(**given))
     except ValueError as error:
@@ -128,15 +129,15 @@ def _read(path: Path, most: int) -> bytes:
     return content
 
 
-def _load(options: argparse.Namespace) -> MusicModel:
-    """The model, on one thread: as fast as two for single tokens, and safe on busy cores."""
+def _models(options: argparse.Namespace) -> Models:
+    """The models, on one thread: as fast as two for single tokens, and safe on busy cores."""
     import torch
 
-    from app.continuation import load_music_model
+    from app.continuation import Models
 
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
-    return load_music_model(options.model, options.device)
+    return Models(options.model, options.device)
 
 
 def _ui(options: argparse.Namespace) -> None:
@@ -150,13 +151,14 @@ def _ui(options: argparse.Namespace) -> None:
             raise CommandError(
                 f"--output-dir {folder}: {error.strerror or error}; choose another folder"
             ) from error
-    model = _load(options)
+    models = _models(options)
+    models.to_generate()  # what is wrong with a model is said before the page opens
     from app.page import launch
 
     print(f"relpe: http://{options.host}:{options.port} (Ctrl+C ends it)", file=sys.stderr)
     try:
         launch(
-            model,
+            models,
             host=options.host,
             port=options.port,
             output_folder=folder,
@@ -171,24 +173,33 @@ def _ui(options: argparse.Namespace) -> None:
 
 def _continue(options: argparse.Namespace) -> None:
     from app.continuation import continue_prompt, read_prompt
+    from tokenization.midi import read_midi
 
     music = _music_options(options)
-    prompt = read_prompt(_read(options.prompt, options.max_file_size), options.prompt.name)
-    model = _load(options)
+    name, data = options.prompt.name, _read(options.prompt, options.max_file_size)
+    score = read_midi(data, name=name)
+    model = _models(options).to_continue(score)
+    prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats)
     for notice in prompt.facts.notices:
-        print(f"{options.prompt.name}: {notice}", file=sys.stderr)
-    _finish(options, music, model.backend, continue_prompt(model, prompt, music))
+        print(f"{name}: {notice}", file=sys.stderr)
+    _finish(options, music, model, continue_prompt(model, prompt, music), prompt.facts)
 
 
 def _generate(options: argparse.Namespace) -> None:
     from app.continuation import generate_piece
 
     music = _music_options(options)
-    model = _load(options)
-    _finish(options, music, model.backend, generate_piece(model, music))
+    model = _models(options).to_generate()
+    _finish(options, music, model, generate_piece(model, music))
 
 
-def _finish(options: argparse.Namespace, music: MusicOptions, backend: str, steps: Steps) -> None:
+def _finish(
+    options: argparse.Namespace,
+    music: MusicOptions,
+    model: MusicModel,
+    steps: Steps,
+    facts: PromptFacts | None = None,
+) -> None:
     """Shows progress, writes the files, and says what was made."""
     result = _show(steps, music)
     paths = [_numbered(options.output, row, music.variations) for row in range(music.variations)]
@@ -203,20 +214,32 @@ def _finish(options: argparse.Namespace, music: MusicOptions, backend: str, step
                     "output": [str(path) for path in paths],
                     "audio": [str(path) for path in audio],
                     "seed": music.seed,
-                    "model": options.model,
-                    "backend": backend,
+                    "model": options.model or model.name,
+                    "backend": model.backend,
                     "bars": result.bars,
                     "notes": sum(piece.notes for piece in result.pieces),
                     "tokens": result.tokens,
                     "tokens_per_second": round(result.tokens_per_second, 1),
                     "seconds": round(result.seconds, 3),
                     "prompt_notes": result.prompt_notes,
+                    **({} if facts is None else _prompt_facts(facts)),
                 }
             )
         )
     else:
         names = ", ".join(map(str, [*paths, *audio]))
         print(f"{names}: {result.bars} bars, seed {music.seed}", file=sys.stderr)
+
+
+def _prompt_facts(facts: PromptFacts) -> dict[str, object]:
+    """What --json says of a prompt's bars and beats."""
+    return {
+        "beats": facts.beats,
+        "on_grid": round(facts.on_grid, 3),
+        "bpm": round(facts.bpm, 2),
+        "metre": facts.metre,
+        "notices": list(facts.notices),
+    }
 
 
 def _show(steps: Steps, music: MusicOptions) -> Result:

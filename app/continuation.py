@@ -7,7 +7,6 @@ Page and commands are thin callers of this module.
 
 from __future__ import annotations
 
-import secrets
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,84 +14,26 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import torch
 
+from app.models import Models, MusicModel, load_music_model
 from app.new_bars import BarRule, NewBars
+from app.options import LARGEST_SEED, MusicOptions, with_seed
+from app.parts import instrument_name, share_among_tracks
 from app.prompt import Prompt, PromptFacts, read_prompt
-from relpe.checkpoint import CheckpointError, find_checkpoint, load_model
 from relpe.sampling import SamplingOptions, prefill_steps, sample
 from tokenization.midi import read_midi, write_midi
 from tokenization.midi_append import append_to_midi
-from tokenization.quantize import nearest_step, quantize_tempos
-from tokenization.score import Score, Tempo, TimeSignature, Track
-from tokenization.tokenizer import load_tokenizer
-from tokenization.vocabulary import (
-    BAR,
-    BOS,
-    MIN_BPM,
-    PITCH,
-    POSITION,
-    TEMPO,
-    TIME_SIGNATURE,
-)
+from tokenization.score import Score, Tempo, TimeSignature
+from tokenization.vocabulary import BAR, BOS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from relpe.decoder import Decoder, DecoderState
-    from tokenization.tokenizer import Tokenizer
+    from relpe.decoder import DecoderState
+    from tokenization.score import Track
 
 SECONDS_BETWEEN_REPORTS = 0.1
-LARGEST_SEED = 2**31 - 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class MusicOptions:
-    """How music is made: the same defaults for page, commands and other callers."""
-
-    bars: int = 16
-    """Bars of new music, as the prompt writes them."""
-    prompt_bars: int | None = None
-    """Bars of the prompt's end that the model hears; as many as 16,384 tokens hold where None."""
-    seed: int | None = None
-    """Seed of the draws; a random one, which the result names, where None."""
-    temperature: float = 1.0
-    """Below 1 safer, above 1 wilder."""
-    top_p: float = 0.95
-    """Draws from the likeliest tokens that hold this share of probability."""
-    variations: int = 1
-    """Pieces made at once, with seeds that count up from `seed`."""
-
-    def __post_init__(self) -> None:
-        for name, least, most in (
-            ("bars", 1, 4096),
-            ("prompt_bars", 1, None),
-            ("seed", 0, LARGEST_SEED),
-            ("temperature", 0.01, 10),
-            ("top_p", 0, 1),
-            ("variations", 1, 64),
-        ):
-            value = getattr(self, name)
-            if value is not None and not (least <= value and (most is None or value <= most)):
-                limits = f"at least {least}" if most is None else f"{least} to {most}"
-                raise ValueError(f"{name.replace('_', ' ')} is {value}, expected {limits}")
-
-
-@dataclass(frozen=True)
-class MusicModel:
-    """A model ready to make music."""
-
-    name: str
-    decoder: Decoder
-    tokenizer: Tokenizer
-    device: torch.device
-    backend: str = "torch"
-
-    @property
-    def parameters(self) -> int:
-        """Number of weights."""
-        return sum(weights.numel() for weights in self.decoder.parameters())
 
 
 @dataclass(frozen=True)
@@ -146,6 +87,8 @@ class Result:
 
 
 __all__ = [
+    "LARGEST_SEED",
+    "Models",
     "MusicModel",
     "MusicOptions",
     "Piece",
@@ -169,22 +112,6 @@ def never() -> bool:
     return False
 
 
-def load_music_model(name_or_folder: str | Path = "piano", device: str = "auto") -> MusicModel:
-    """A released model by name, or any by its folder, with its tokenizer.
-
-    Raises CheckpointError or TokenizerError where the files cannot be used.
-    """
-    folder = find_checkpoint(name_or_folder)
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise CheckpointError(
-            "found no CUDA device, expected one for --device cuda; use auto or cpu"
-        )
-    decoder = load_model(folder, device)
-    return MusicModel(folder.name, decoder, load_tokenizer(folder), torch.device(device))
-
-
 def continue_prompt(
     model: MusicModel, prompt: Prompt, options: MusicOptions, stop: Callable[[], bool] = never
 ) -> Steps:
@@ -194,23 +121,24 @@ def continue_prompt(
     """
     options = with_seed(options)
     joint = prompt.joint_ticks
+    tokenizer, tracks = model.tokenizer, prompt.sequence.tracks
     bars = NewBars.after(prompt, options.bars)
-    context = model.tokenizer.crop(prompt.ids, prompt.first_heard(options.prompt_bars))
-    context = np.append(context, _opening(prompt, context, bars))
-    grammar = model.tokenizer.grammar(tempo="never", end=False).resume(context)
-    grammar = grammar.hold(_still_sounding(prompt, bars, grammar.bar_start))
+    context = tokenizer.crop(prompt.ids, prompt.first_heard(options.prompt_bars))
+    context = np.append(context, bars.opening(context))
+    grammar = tokenizer.grammar(tempo="never", end=False, tracks=tracks).resume(context)
+    grammar = grammar.hold(bars.still_sounding(tokenizer, grammar.bar_start))
     last_bar = grammar.bar + len(bars.vocabulary) - 1
 
     prefix = [BAR, bars.vocabulary[0].time_signature]
     rules = BarRule(grammar, grammar.bar, last_bar, bars.vocabulary)
-    rows = _Rows(model, prefix, rules, options, bars)
+    rows = _Rows(model, prefix, rules, options, prompt, bars)
     yield from rows.write(context, stop)
     pieces = []
     for row in range(options.variations):
-        new = _shared_among_hands(rows.score(row, ended=True), prompt.score, joint)
+        new = rows.score(row, ended=True)
         midi = append_to_midi(prompt.data, new, joint)
         pieces.append(rows.piece(row, midi, new, _alone(new, prompt)))
-    yield rows.result(pieces, prompt_notes=model.tokenizer.decode(context).num_notes)
+    yield rows.result(pieces, prompt_notes=tokenizer.decode(context).num_notes)
 
 
 def generate_piece(
@@ -229,13 +157,6 @@ def generate_piece(
     yield rows.result(pieces, prompt_notes=0)
 
 
-def with_seed(options: MusicOptions) -> MusicOptions:
-    """The same options with a seed: a random one where there is none."""
-    if options.seed is not None:
-        return options
-    return replace(options, seed=secrets.randbelow(LARGEST_SEED - options.variations))
-
-
 class _Rows:
     """The variations while they are made; of a continuation, with the bars that it has."""
 
@@ -245,9 +166,11 @@ class _Rows:
         prefix: Sequence[int],
         rules: BarRule,
         options: MusicOptions,
+        prompt: Prompt | None = None,
         bars: NewBars | None = None,
     ) -> None:
-        self.model, self.options, self.bars = model, options, bars
+        self.model, self.options = model, options
+        self.prompt, self.bars = prompt, bars
         self.ids: list[list[int]] = [list(prefix) for _ in range(options.variations)]
         self._prefix = len(prefix)
         self.rules = [rules] * options.variations
@@ -318,17 +241,20 @@ class _Rows:
 
         Where the row has `ended`, they are cut at the end of the bar that it came to.
         """
-        score, rule = self.model.tokenizer.decode(self.ids[row]), self.rules[row]
-        notes = score.tracks[0].notes.copy()
-        end = rule.grammar.bar_start + rule.grammar.bar_length
-        if self.bars is not None:
-            bars = self.bars.map
-            score, notes = Score(bars.ticks_per_beat), bars.notes(notes)
-            end = int(bars.lines[rule.written_bar + 1])
-        if ended:
-            notes = notes[notes[:, 0] < end]
-            notes[:, 1] = np.minimum(notes[:, 1], end - notes[:, 0])
-        return replace(score, tracks=(Track(notes, name="Piano"),), end_ticks=end if ended else 0)
+        tokenizer, rule = self.model.tokenizer, self.rules[row]
+        if self.prompt is None or self.bars is None:
+            score = tokenizer.decode(self.ids[row])
+            new = score.with_tracks(replace(t, name=instrument_name(t)) for t in score.tracks)
+            end = rule.grammar.bar_start + rule.grammar.bar_length
+        else:
+            score = tokenizer.decode(self.ids[row], tracks=self.prompt.sequence.tracks)
+            tracks = (replace(t, notes=self.bars.notes(t.notes)) for t in score.tracks)
+            new = Score(self.prompt.score.ticks_per_beat, tuple(tracks))
+            new = share_among_tracks(new, self.prompt.score, tokenizer, self.prompt.joint_ticks)
+            end = self.bars.line(rule.written_bar + 1)
+        if not ended:
+            return replace(new, end_ticks=0)
+        return replace(new, tracks=tuple(_until(end, track) for track in new.tracks), end_ticks=end)
 
     def piece(self, row: int, midi: bytes, new: Score, new_midi: bytes) -> Piece:
         """A finished row."""
@@ -349,64 +275,11 @@ class _Rows:
         return Result(tuple(pieces), self.seconds, self.tokens, self.bars_done, prompt_notes)
 
 
-def _opening(prompt: Prompt, context: NDArray[np.integer], bars: NewBars) -> list[int]:
-    """Ids that open the first new bar, with the metre and tempo that the file writes there."""
-    opening = [BAR]
-    metre = bars.vocabulary[0].time_signature
-    if context[(context >= TIME_SIGNATURE) & (context < POSITION)][-1] != metre:
-        opening.append(metre)
-    tempos = quantize_tempos(prompt.score)
-    joint = nearest_step(prompt.joint_ticks, prompt.score.ticks_per_beat)
-    bpm = int(tempos.bpm[np.searchsorted(tempos.steps, joint, side="right") - 1])
-    if context[(context >= TEMPO) & (context < PITCH)][-1] != bpm + TEMPO - MIN_BPM:
-        opening += [POSITION, bpm + TEMPO - MIN_BPM]
-    return opening
-
-
-def _still_sounding(prompt: Prompt, bars: NewBars, start: int) -> list[tuple[int, int]]:
-    """Pitches of the prompt that sound beyond the joint, and the steps where they end.
-
-    `start` is where the joint lies for the grammar, which counts from the first bar that is heard.
-    The ends are those of the file: tokens round them, and MIDI would end a note that is struck
-    again before with the end of the first.
-    """
-    sounding = []
-    for track in prompt.score.tracks:
-        if track.is_drum:
-            continue
-        begins, ends = track.notes[:, 0], track.notes[:, 0] + track.notes[:, 1]
-        over = (begins < prompt.joint_ticks) & (ends > prompt.joint_ticks)
-        late = bars.map.steps(ends[over])
-        late += bars.map.ticks(late) < ends[over]
-        sounding += zip(track.notes[over, 2].tolist(), (late + start).tolist(), strict=True)
-    return sounding
-
-
-def _shared_among_hands(new: Score, upload: Score, joint: int) -> Score:
-    """New notes in the tracks that they continue: the pianos of the upload, by how high these lie.
-
-    An upload of two hands in two tracks goes on in two; without pianos all goes to the fullest
-    track.
-    """
-    tracks = [t for t in upload.tracks if not t.is_drum and len(_before(t, joint))]
-    pianos = [track for track in tracks if track.program < 8]
-    chosen = (
-        pianos[:2]
-        if len(pianos) == 2
-        else [max(pianos or tracks, key=lambda track: len(_before(track, joint)))]
-    )
-    notes = new.tracks[0].notes
-    heights = np.array([np.median(_before(track, joint)[-200:, 2]) for track in chosen])
-    nearest = np.abs(notes[:, 2, None] - heights).argmin(1)
-    return new.with_tracks(
-        replace(track, notes=notes[nearest == index], controls=[], bends=[])
-        for index, track in enumerate(chosen)
-    )
-
-
-def _before(track: Track, end_ticks: int) -> NDArray[np.int64]:
-    """Notes that begin before a time."""
-    return track.notes[track.notes[:, 0] < end_ticks]
+def _until(end: int, track: Track) -> Track:
+    """A track without what comes after a time."""
+    notes = track.notes[track.notes[:, 0] < end]
+    lengths = np.minimum(notes[:, 1], end - notes[:, 0])
+    return replace(track, notes=np.column_stack([notes[:, 0], lengths, notes[:, 2:]]))
 
 
 def _alone(new: Score, prompt: Prompt) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
 import gradio as gr
 from gradio import events
@@ -12,10 +12,11 @@ from gradio.components.api_component import Api
 from gradio.data_classes import FileData
 from gradio_client.utils import is_file_obj_with_meta
 
-from app.continuation import LARGEST_SEED, MusicOptions
+from app.options import LARGEST_SEED, BeatSource, MusicOptions
 from app.sound import SoundError
 from app.studio import MOST_VARIATIONS, Studio, new_seed
 from app.upload import Upload, read_upload
+from relpe.checkpoint import CheckpointError
 from tokenization.errors import MidiError
 
 if TYPE_CHECKING:
@@ -58,15 +59,19 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         job = known or studio.begin(str(request.session_hash))
         try:
             yield job
-        except (MidiError, SoundError) as error:
+        except (MidiError, CheckpointError, SoundError) as error:
             raise _refusal(str(error)) from error
         finally:
             studio.end(job)
 
     def write(
-        upload: Upload | None, options: MusicOptions, job: threading.Event, request: gr.Request
+        upload: Upload | None,
+        options: MusicOptions,
+        job: threading.Event,
+        request: gr.Request,
+        model: str | None = None,
     ) -> Answer:
-        *_, frame = studio.compose(str(request.session_hash), upload, options, job)
+        *_, frame = studio.compose(str(request.session_hash), upload, options, job, model)
         variations = frame.get("variations", [])
         if not variations:
             raise _refusal(frame.get("alert", ""))
@@ -83,13 +88,18 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         temperature: object,
         top_p: object,
         seed: object,
+        beats: object,
         request: gr.Request,
     ) -> Answer:
-        """Continues a MIDI file. last_bar 0: after its end; seed -1 or null: a new one."""
+        """Continues a MIDI file.
+
+        last_bar 0: after its end; seed -1 or null: a new one; beats: file, estimate or grid.
+        """
         with job_of(request) as job:
             options = _options(bars, variations, temperature, top_p, seed)
             last = int(_number("last_bar", last_bar))
-            upload = read_upload(_prompt(prompt), max_upload_bytes)
+            how = _choice("beats", beats, get_args(BeatSource))
+            upload = read_upload(_prompt(prompt), max_upload_bytes, studio.models, how)
             return write(upload.until(last) if last else upload, options, job, request)
 
     def generate(
@@ -98,12 +108,14 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         temperature: object,
         top_p: object,
         seed: object,
+        model: object,
         request: gr.Request,
     ) -> Answer:
-        """Makes a piano piece from nothing. seed -1 or null: a new one."""
+        """Makes a piece from nothing. seed -1 or null: a new one; model: one of the page's."""
         with job_of(request) as job:
             options = _options(bars, variations, temperature, top_p, seed)
-            return write(None, options, job, request)
+            name = _choice("model", model, studio.models.names)
+            return write(None, options, job, request, name)
 
     def stop(request: gr.Request) -> bool:
         """Ends this client's jobs, also those that wait; what is written stays.
@@ -121,12 +133,14 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         temperature = gr.Number(defaults.temperature, label="temperature")
         top_p = gr.Number(defaults.top_p, label="top_p")
         seed = gr.Number(-1, label="seed", precision=0)
+        beats = gr.Textbox("file", label="beats")
+        model = gr.Textbox(studio.models.names[0], label="model")
         answer = [gr.File(label="files", file_count="multiple"), gr.JSON(label="facts")]
         trigger = gr.Button()
     drawing = [variations, temperature, top_p, seed]
     for call, name, inputs in (
-        (continue_piece, "continue", [prompt, bars, last_bar, *drawing]),
-        (generate, "generate", [bars, *drawing]),
+        (continue_piece, "continue", [prompt, bars, last_bar, *drawing, beats]),
+        (generate, "generate", [bars, *drawing, model]),
     ):
         trigger.click(
             call,
@@ -163,6 +177,13 @@ def _number(name: str, value: object) -> float:
         kind = "a whole number" if whole else "a number"
         raise _refusal(f"{name} is {_short(value)}, expected {kind} from {least} to {most}")
     return number
+
+
+def _choice(name: str, value: object, choices: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    """One of some words."""
+    if value not in choices:
+        raise _refusal(f"{name} is {_short(value)}, expected one of {', '.join(choices)}")
+    return value
 
 
 def _prompt(value: object) -> Path:

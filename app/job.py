@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import secrets
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app import sound
 from app.files import appearing
-from app.player import Frame, VariationFrame, pack_tracks, timeline
+from app.new_bars import NewBars
+from app.player import Frame, TimelineFrame, TrackFrame, VariationFrame, pack_tracks, timeline
 from tokenization.score import Score
 
 if TYPE_CHECKING:
@@ -31,22 +33,24 @@ class Job:
         self.title = upload.title if upload else NEW_PIECE
         self.prompt = upload.prompt_frame() if upload else None
         self.variations = [VariationFrame(tracks=[]) for _ in range(options.variations)]
-        self.timeline = timeline(*self._expected())
+        self.timeline = self._timeline(*self._expected())
         self.folder = Path()
+
+    def _timeline(self, score: Score, end_ticks: int = 0) -> TimelineFrame:
+        """Bars and tempos of a score."""
+        return self.upload.timeline(score, end_ticks) if self.upload else timeline(score, end_ticks)
+
+    def _tracks(self, score: Score) -> list[TrackFrame]:
+        """New music, in the colours of the tracks that it continues."""
+        return pack_tracks(score, self.upload.whole.score if self.upload else None)
 
     def _expected(self) -> tuple[Score, int]:
         """A score of the metre and tempo to come, and its end in ticks if all is written."""
         if self.upload is None:
             return Score(12), self.options.bars * 48
-        heard, joint = self.upload.prompt.heard, self.upload.prompt.joint_ticks
-        before = [s for s in heard.time_signatures if s.tick <= joint]
-        bar = before[-1].bar_quarters() if before else 4.0
-        score = Score(
-            heard.ticks_per_beat,
-            tempos=tuple(tempo for tempo in heard.tempos if tempo.tick <= joint),
-            time_signatures=tuple(before),
-        )
-        return score, joint + round(self.options.bars * bar * heard.ticks_per_beat)
+        prompt = self.upload.prompt
+        end = NewBars.after(prompt, self.options.bars).line(self.options.bars)
+        return replace(prompt.score, tracks=(), end_ticks=0), end
 
     def frame(
         self, phase: str, *, line: str = "", status: str = "", progress: float = 0.0
@@ -79,7 +83,7 @@ class Job:
             return self.starting()
         self.variations = [
             VariationFrame(
-                tracks=pack_tracks(score, "New music"),
+                tracks=self._tracks(score),
                 timeline=self.timeline if self.upload else timeline(score, self.options.bars * 48),
             )
             for score in step.scores
@@ -113,8 +117,8 @@ class Job:
             alone = folder / f"{self.stem(index, piece)}_new_part.mid"
             _write(midi, piece.midi)
             frame = VariationFrame(
-                tracks=pack_tracks(piece.new, "New music"),
-                timeline=timeline(piece.score),
+                tracks=self._tracks(piece.new),
+                timeline=self._timeline(piece.score),
                 midi=midi.as_posix(),
                 settings=self.settings(piece),
             )

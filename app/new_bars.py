@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from app.timing import notes_on_file
 from tokenization.bars import BarMap, written_lines
 from tokenization.errors import MidiError
 from tokenization.midi import MAX_BEATS
-from tokenization.vocabulary import BAR, BAR_UNIT, POSITION, TEMPO, TIME_SIGNATURE
+from tokenization.quantize import nearest_step, quantize_tempos
+from tokenization.vocabulary import (
+    BAR,
+    BAR_UNIT,
+    MIN_BPM,
+    NUM_TEMPOS,
+    POSITION,
+    TEMPO,
+    TIME_SIGNATURE,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from app.prompt import Prompt
-    from tokenization.tokenizer import Grammar
+    from tokenization.tokenizer import Grammar, Tokenizer
 
 
 class VocabularyBar(NamedTuple):
@@ -41,7 +51,8 @@ class NewBars:
     """The written bars after a joint, and the vocabulary's bars that the model writes for them."""
 
     map: BarMap
-    """Ticks from the start of the file; steps from the joint."""
+    """Counted ticks, see `Timing`; steps from the joint."""
+    prompt: Prompt
     vocabulary: tuple[VocabularyBar, ...]
 
     @classmethod
@@ -50,7 +61,7 @@ class NewBars:
 
         Raises MidiError where the piece would be longer than a file may be.
         """
-        score, joint = prompt.score, prompt.joint_ticks
+        score, joint = prompt.timing.counted, prompt.joint
         lines = written_lines(score, joint, num_bars)[-num_bars - 1 :]
         end = int(lines[-1]) // score.ticks_per_beat
         if end > MAX_BEATS:
@@ -64,7 +75,54 @@ class NewBars:
         written = np.searchsorted(bars.starts, starts[:-1], side="right") - 1
         rooms = np.minimum(lengths, bars.starts[written] + bars.sizes[written] - starts[:-1])
         columns = (lengths.tolist(), rooms.tolist(), written.tolist())
-        return cls(bars, tuple(map(VocabularyBar, *columns)))
+        return cls(bars, prompt, tuple(map(VocabularyBar, *columns)))
+
+    def line(self, bar: int) -> int:
+        """Where a written bar begins, from 0, in ticks of the file."""
+        return int(self.prompt.timing.to_file(self.map.lines[bar : bar + 1])[0])
+
+    def notes(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Notes in steps from the joint (n, 4) as notes in ticks of the file."""
+        return notes_on_file(table, self.map, self.prompt.timing)
+
+    def opening(self, context: NDArray[np.integer]) -> list[int]:
+        """Ids that open the first bar, with the metre and tempo that it is counted in.
+
+        `context` is what the model hears before it.
+        """
+        opening = [BAR]
+        metre = self.vocabulary[0].time_signature
+        if context[(context >= TIME_SIGNATURE) & (context < POSITION)][-1] != metre:
+            opening.append(metre)
+        timing = self.prompt.timing
+        tempos = quantize_tempos(replace(timing.counted, tempos=timing.heard_tempos))
+        joint = nearest_step(self.prompt.joint, timing.counted.ticks_per_beat)
+        bpm = int(tempos.bpm[np.searchsorted(tempos.steps, joint, side="right") - 1])
+        last = context[(context >= TEMPO) & (context < TEMPO + NUM_TEMPOS)][-1]
+        if last != bpm + TEMPO - MIN_BPM:
+            opening += [POSITION, bpm + TEMPO - MIN_BPM]
+        return opening
+
+    def still_sounding(self, tokenizer: Tokenizer, start: int) -> list[tuple[int, int, int]]:
+        """Tracks and pitches of the prompt that sound beyond the joint, and the steps of their end.
+
+        `start` is where the joint lies for the grammar, which counts from the first bar that is
+        heard. The ends are those of the file: tokens round them, and MIDI would end a note that is
+        struck again before with the end of the first.
+        """
+        joint = self.prompt.joint
+        playing = [track for track in self.prompt.timing.counted.tracks if len(track)]
+        sounding: list[tuple[int, int, int]] = []
+        for track, rank in zip(playing, tokenizer.track_ranks(playing), strict=True):
+            if track.is_drum:
+                continue
+            begins, ends = track.notes[:, 0], track.notes[:, 0] + track.notes[:, 1]
+            over = (begins < joint) & (ends > joint)
+            late = self.map.steps(ends[over])
+            late += self.map.ticks(late) < ends[over]
+            pitches, until = track.notes[over, 2].tolist(), (late + start).tolist()
+            sounding += [(rank, pitch, end) for pitch, end in zip(pitches, until, strict=True)]
+        return sounding
 
 
 class BarRule(NamedTuple):

@@ -13,8 +13,8 @@ import gradio as gr
 
 from app import endpoints, player
 from app.callbacks import CREATIVITY, Callbacks, mood_of, roll_dice
-from app.continuation import LARGEST_SEED
 from app.look import theme
+from app.options import LARGEST_SEED
 from app.studio import EMPTY, MOST_VARIATIONS, Studio, new_seed
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gradio.events import Dependency
 
-    from app.continuation import MusicModel
+    from app.continuation import Models
 
 TITLE = "relpe"
 MAX_UPLOAD_BYTES = 10_000_000
@@ -30,11 +30,17 @@ MAX_UPLOAD_BYTES = 10_000_000
 MAX_WAITING = 8
 """Jobs that may wait for the model at the same time."""
 
-_ABOUT = """
-**Continue** takes a piano MIDI file and writes what comes after it, from its next bar line on, in
-its tempo and metre. The file itself stays as it is; new music is appended.
+BEATS = [("As in the file", "file"), ("Estimated", "estimate"), ("Clock", "grid")]
+"""What bars and beats are counted by, offered where the file's own mean nothing."""
 
-**Piano** starts from an empty page.
+_ABOUT = """
+**Continue** takes a MIDI file and writes what comes after it, from its next bar line on, in its
+tempo and metre, with its instruments. The file itself stays as it is; new music is appended.
+
+**New piece** starts from an empty page.
+
+**Beats.** A recording of someone who plays often knows nothing of beats. Then they can be estimated
+from the notes, or taken from a clock of 120 beats a minute.
 
 **Seed.** The same seed with the same settings gives the same music again; file names carry both.
 
@@ -68,7 +74,7 @@ class Controls(NamedTuple):
 
 
 def build_page(
-    model: MusicModel,
+    models: Models,
     output_folder: Path,
     *,
     keep: bool = False,
@@ -79,30 +85,33 @@ def build_page(
     All of that folder is served, and old files in it are removed unless they are to `keep`. Open
     the page with `launch`, since Gradio 6 takes theme, styles and allowed folders there.
     """
-    studio = Studio(model, output_folder, keep=keep)
+    studio = Studio(models, output_folder, keep=keep)
     calls = Callbacks(studio, max_upload_bytes)
 
     def wav(request: dict[str, str]) -> str:
         return studio.wav(request["audio"])
 
     with gr.Blocks(
-        title=f"{TITLE} · {model.name}",
+        title=f"{TITLE} · {models.names[0]}",
         analytics_enabled=False,
         fill_width=True,
         delete_cache=(3600, 86_400),
     ) as page:
         upload, job = gr.State(None), gr.State(None)
-        gr.HTML(_masthead(model), elem_id="masthead", apply_default_css=False)
+        gr.HTML(_masthead(models), elem_id="masthead", apply_default_css=False)
         with gr.Row(elem_id="desk"):
             with gr.Column(elem_id="controls"), gr.Tabs():
                 with gr.Tab("Continue"):
                     file = gr.File(
-                        label="Piano piece (MIDI)",
+                        label="Your piece (MIDI)",
                         file_types=[".mid", ".midi"],
                         elem_id="upload",
                         height=112,
                     )
                     facts = gr.HTML(elem_id="facts", apply_default_css=False)
+                    beats = gr.Radio(
+                        BEATS, value="file", label="Beats", visible=False, elem_classes="segments"
+                    )
                     last_bar = gr.Slider(
                         1,
                         2,
@@ -113,10 +122,17 @@ def build_page(
                         buttons=[],
                     )
                     continuing = _controls("Continue", bars=16, interactive=False)
-                with gr.Tab("Piano"):
+                with gr.Tab("New piece"):
                     gr.HTML(
                         "<p class='lead'>A piece from an empty page: tempo, metre and all.</p>",
                         apply_default_css=False,
+                    )
+                    kind = gr.Radio(
+                        [(name.capitalize(), name) for name in models.names],
+                        value=models.names[0],
+                        label="Music",
+                        visible=len(models.names) > 1,
+                        elem_classes="segments",
                     )
                     generating = _controls("Generate", bars=32, interactive=True)
                 with gr.Tab("About"):
@@ -131,9 +147,11 @@ def build_page(
                     elem_id="player",
                 )
 
-        shown = [upload, facts, last_bar, continuing.go, roll]
+        shown = [upload, facts, beats, last_bar, continuing.go, roll]
         _on(file.upload, calls.read, file, shown)
         _on(file.clear, calls.forget, None, shown)
+        counted = [upload, facts, last_bar, continuing.go, roll]
+        _on(beats.input, calls.count_anew, [upload, beats], counted)
         _on(last_bar.input, calls.move_joint, [upload, last_bar], [upload, roll], last_only=True)
         seeds = [continuing.settings.seed, generating.settings.seed]
         swapped = [continuing.go, continuing.stop, generating.go, generating.stop]
@@ -141,7 +159,7 @@ def build_page(
             settings = controls.settings
             asked = [prompt, settings.seed, settings.fresh]
             begun = _on(controls.go.click, calls.begin, asked, [job, settings.seed, roll, *swapped])
-            wanted = [prompt, *settings[:-1], job]
+            wanted = [prompt, *settings[:-1], job, kind]
             written = _on(begun.success, calls.compose, wanted, roll, model=True)
             for over in (written.success, written.failure):  # `then` misses a full queue
                 _on(over, calls.end, [upload, job], [roll, *swapped])
@@ -180,7 +198,7 @@ def _on(
 
 
 def launch(
-    model: MusicModel,
+    models: Models,
     *,
     host: str = "127.0.0.1",
     port: int | None = 7860,
@@ -202,7 +220,7 @@ def launch(
             served = Path(tempfile.mkdtemp(prefix=f"{date.today()}-", dir=output_folder))
             stack.callback(_remove_if_empty, served)
         page = build_page(
-            model, served, keep=output_folder is not None, max_upload_bytes=max_upload_bytes
+            models, served, keep=output_folder is not None, max_upload_bytes=max_upload_bytes
         )
         open_page(
             page,
@@ -250,13 +268,14 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _masthead(model: MusicModel) -> str:
-    size = f"{model.parameters / 1e6:.1f} M parameters" if model.parameters else ""
-    facts = " · ".join(filter(None, [model.name, size, str(model.device)]))
+def _masthead(models: Models) -> str:
+    loaded = [models.load(name) for name in models.names]
+    facts = [f"{model.name} {model.parameters / 1e6:.1f} M parameters" for model in loaded]
+    text = html.escape(" · ".join([*facts, str(loaded[0].device)]))
     return (
         "<header><div class='mark' aria-hidden='true'><i></i><i></i><i></i></div>"
-        f"<h1>{TITLE}</h1><p class='tagline'>Piano music, continued</p>"
-        f"<p class='model'><i aria-hidden='true'></i>{html.escape(facts)}</p></header>"
+        f"<h1>{TITLE}</h1><p class='tagline'>Music, continued</p>"
+        f"<p class='model'><i aria-hidden='true'></i>{text}</p></header>"
     )
 
 

@@ -1,12 +1,13 @@
 // The player: shows the frames that player.py makes, plays their audio and moves the playhead.
 // A frame always holds the whole state, so that a frame lost on the way does no harm; its long texts
 // (notes, bar lines, tempos) only grow while music is written, and Gradio sends what was added.
-// In scope: element, trigger, props, server, watch (Gradio), Roll, rowReader, noteReader (roll.js).
+// In scope: element, trigger, props, server, watch (Gradio) and what roll.js has at its top.
 
 const part = (name) => element.querySelector(`[data-part="${name}"]`);
 const player = part("player");
 const sound = part("sound");
 const volume = part("volume");
+const MOST_NAMES = 8; // in the legend
 const roll = new Roll(part("roll"), part("overview"), { onSeek: (beat) => seek(secondsAt(beat)) });
 
 let frame = { phase: "empty", variations: [], job: "" };
@@ -44,9 +45,10 @@ const beatAt = (seconds) => interpolate(seconds, 1, 0);
 
 function layersOf(tracks, name, isNew) {
   return tracks.map((track, index) => {
-    const notes = reader(`${name}/${index}`, noteReader)(track.notes);
+    const { hue, drums } = track;
+    const notes = reader(`${name}/${index}/${drums}`, noteReader(drums))(track.notes);
     const longest = notes.reduce((most, note) => Math.max(most, note.off - note.on), 1);
-    return { notes, longest, hue: track.hue, isNew, name: track.name };
+    return { notes, longest, hue, drums, isNew, name: track.name };
   });
 }
 
@@ -62,7 +64,8 @@ function render() {
   part("alert").textContent = frame.alert || "";
   renderProgress();
   if (!timeline) {
-    roll.show({ layers: [], bars: [0, 4, 8, 12, 16], joint: 0, end: 16, cut: false, pen: null }, { reset: true });
+    const bars = [0, 4, 8, 12, 16];
+    roll.show({ layers: [], bars, beats: true, joint: 0, end: 16, cut: false, pen: null }, { reset: true });
     return;
   }
   const bars = reader(`bars/${chosen}`, () => rowReader(([unit]) => unit / UNITS_PER_BEAT))(timeline.bars);
@@ -74,19 +77,19 @@ function render() {
     ...layersOf(frame.prompt?.tracks ?? [], "prompt", false),
     ...(variation ? layersOf(variation.tracks, `new/${chosen}`, true) : []),
   ];
-  const written = layers.at(-1)?.isNew ? layers.at(-1).notes : [];
   const joint = frame.prompt?.joint ?? 0;
-  const pen = composing ? Math.max(joint, written.length ? written[written.length - 1].on : 0) : null;
+  const newest = soundingLayers(layers).map((layer) => (layer.isNew ? layer.notes.at(-1).on : 0));
+  const pen = composing ? Math.max(joint, ...newest) : null;
   const started = shownJob !== frame.job;
   roll.show(
-    { layers, bars, joint, end: timeline.end, cut: frame.phase !== "prompt", pen, focus: joint },
+    { layers, bars, beats: timeline.beats, joint, end: timeline.end, cut: frame.phase !== "prompt", pen, focus: joint },
     { reset: started },
   );
   if (started) {
     shownJob = frame.job;
     if (composing || frame.phase === "waiting") bringIntoSight();
   }
-  renderLegend(layers);
+  renderLegend(soundingLayers(layers), joint);
   renderFoot(variation);
   renderSound(variation, joint);
 }
@@ -104,21 +107,34 @@ function renderProgress() {
   if (frame.status && part("status").textContent !== frame.status) part("status").textContent = frame.status;
 }
 
-function renderLegend(layers) {
-  const names = new Set();
-  const items = layers
-    .filter((layer) => {
-      const name = `${layer.isNew} ${layer.hue} ${layer.name}`;
-      return layer.notes.length && !names.has(name) && names.add(name);
-    })
-    .slice(0, 7)
-    .map((layer) => {
-      const item = document.createElement("li");
-      item.className = `${layer.isNew ? "new" : "old"}-${layer.hue % 6}`;
-      item.textContent = layer.name;
-      return item;
-    });
+/** Each instrument once, in the colours that it has before and after the joint, and what is shaded. */
+function renderLegend(layers, joint) {
+  const solo = isSolo(layers);
+  const isContinued = solo && layers.some((layer) => !layer.isNew);
+  const entries = new Map();
+  for (const layer of layers) {
+    const name = layer.isNew && isContinued ? "New music" : layer.name;
+    const key = `${layer.hue} ${name}`;
+    if (!entries.has(key)) entries.set(key, { name, colours: new Set() });
+    entries.get(key).colours.add(`var(--roll-${colourName(layer, solo)})`);
+  }
+  const items = [...entries.values()].slice(0, MOST_NAMES).map(({ name, colours }) => {
+    const [before, after = before] = colours;
+    const item = legendItem(name, "instrument");
+    item.style.setProperty("--swatch", `linear-gradient(90deg, ${before} 50%, ${after} 50%)`);
+    return item;
+  });
+  const left = entries.size - items.length;
+  if (left) items.push(legendItem(`and ${left} more`, "more"));
+  if (joint > 0 && !solo) items.push(legendItem("Your file", "shaded"));
   part("legend").replaceChildren(...items);
+}
+
+function legendItem(name, kind) {
+  const item = document.createElement("li");
+  item.textContent = item.title = name;
+  item.className = kind;
+  return item;
 }
 
 function renderFoot(variation) {

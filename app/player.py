@@ -7,24 +7,29 @@ sends what was added and the browser reads only that, and a frame lost on the wa
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import numpy as np
 
-from tokenization.score import TimeSignature
+from app.parts import instrument_name
+from tokenization.bars import written_lines
+from tokenization.score import Score
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from tokenization.score import Score, Track
+    from tokenization.score import Track
 
 UNITS_PER_BEAT = 96
 """Parts of a quarter note that frames count in; a multiple of the grid's 12; as in roll.js."""
 MOST_BARS = 20_000
-"""Bar lines drawn at most, whatever a file claims."""
+"""Bars drawn at most, whatever a file claims."""
+MOST_NAME = 60
+"""Letters of a track's name that are shown at most."""
 
 _FOLDER = Path(__file__).parent
 TEMPLATE = (_FOLDER / "player.html").read_text(encoding="utf-8")
@@ -35,19 +40,24 @@ STYLES = (_FOLDER / "player.css", _FOLDER / "page.css")
 
 
 class TrackFrame(TypedDict):
-    """Notes of one track; `hue` chooses its colour."""
+    """Notes of one track; `hue` chooses its colour, `drums` go to the lane of drums."""
 
     name: str
     hue: int
+    drums: bool
     notes: str
 
 
 class TimelineFrame(TypedDict):
-    """Bar lines and tempo map as texts, and where the piece ends in quarter notes."""
+    """Bar lines and tempo map as texts, and where the piece ends in quarter notes.
+
+    `beats` says that the quarter notes are beats, and can be drawn as such.
+    """
 
     bars: str
     tempos: str
     end: float
+    beats: bool
 
 
 class PromptFrame(TypedDict):
@@ -102,51 +112,77 @@ def pack_notes(track: Track, ticks_per_beat: int) -> str:
     return "".join(f"{onset},{length},{pitch},{loud};" for onset, length, pitch, loud in rows)
 
 
-def pack_tracks(score: Score, name: str | None = None) -> list[TrackFrame]:
-    """Frames of a score's tracks that have notes; drums have no place on a keyboard.
+def pack_tracks(score: Score, like: Score | None = None) -> list[TrackFrame]:
+    """Frames of a score's tracks that have notes, each with its name and hue.
 
-    With `name`, all tracks have that name and one colour.
+    With `like`, the file that the score continues, a track that goes on in one of its tracks (the
+    same chunk and channel, or else instrument) looks like that one; others get new hues.
     """
-    pitched = [track for track in score.tracks if len(track) and not track.is_drum]
-    return [
-        TrackFrame(
-            name=name
-            or track.name.strip()
-            or ("Piano" if len(pitched) == 1 else f"Track {hue + 1}"),
-            hue=0 if name else hue,
-            notes=pack_notes(track, score.ticks_per_beat),
-        )
-        for hue, track in enumerate(pitched)
-    ]
+    known, tracks = _in_order(like) if like else [], _in_order(score)
+    looks: dict[tuple[object, ...], _Look] = {}
+    for hue, (track, name) in enumerate(zip(known, _names(known), strict=True)):
+        for key in _keys(track):
+            looks.setdefault(key, _Look(name, hue))
+    unknown = len(known)
+    frames: list[TrackFrame] = []
+    for track, name in zip(tracks, _names(tracks), strict=True):
+        look = next((looks[key] for key in _keys(track) if key in looks), None)
+        if look is None:
+            look, unknown = _Look(name, unknown), unknown + 1
+        notes = pack_notes(track, score.ticks_per_beat)
+        frames.append(TrackFrame(name=look.name, hue=look.hue, drums=track.is_drum, notes=notes))
+    return frames
 
 
-def bar_lines(
-    signatures: Sequence[TimeSignature], ticks_per_beat: int, end_ticks: int
-) -> Iterator[int]:
-    """Ticks of the bar lines up to the first at or after `end_ticks`; a new metre starts a bar."""
-    changes = list(signatures)
-    if not changes or changes[0].tick > 0:
-        changes.insert(0, TimeSignature(0, 4, 4))
-    for index, change in enumerate(changes):
-        last = index == len(changes) - 1
-        until = end_ticks if last else min(changes[index + 1].tick, end_ticks)
-        length = max(1, round(change.bar_quarters() * ticks_per_beat))
-        yield from range(change.tick, until, length)
-        if until >= end_ticks:
-            start = change.tick
-            yield start + -(-max(end_ticks - start, 0) // length) * length
-            return
+class _Look(NamedTuple):
+    """How one track is told apart."""
+
+    name: str
+    hue: int
 
 
-def timeline(score: Score, end_ticks: int = 0) -> TimelineFrame:
-    """Bar lines and tempo map of a score, up to its end or to `end_ticks`, whichever is later."""
+def _in_order(score: Score) -> list[Track]:
+    """Tracks that have notes: those of a file as they stand, others as they set in.
+
+    So music that is being written keeps its colours when one more instrument sets in.
+    """
+    playing = [track for track in score.tracks if len(track)]
+    return sorted(playing, key=lambda track: int(track.notes[0, 0]) if track.chunk is None else -1)
+
+
+def _keys(track: Track) -> list[tuple[object, ...]]:
+    """What makes two tracks one, the surest first."""
+    instrument = (track.program, track.is_drum)
+    if track.chunk is None:
+        return [instrument]
+    place = ("chunk", track.chunk, track.channel)
+    return [(*place, *instrument), place, instrument]
+
+
+def _names(tracks: Sequence[Track]) -> list[str]:
+    """What the tracks are called in their file, or what plays them; equal names are counted."""
+    names = [track.name.strip()[:MOST_NAME] or instrument_name(track) for track in tracks]
+    total, seen = Counter(names), Counter[str]()
+    counted: list[str] = []
+    for name in names:
+        seen[name] += 1
+        counted.append(f"{name} {seen[name]}" if total[name] > 1 else name)
+    return counted
+
+
+def timeline(
+    score: Score, end_ticks: int = 0, lines: NDArray[np.int64] | None = None
+) -> TimelineFrame:
+    """Bar lines and tempo map of a score, up to its end or to `end_ticks`, whichever is later.
+
+    `lines` are bar lines in ticks, rising, that stand for those of the time signatures: of a
+    performance whose beats were estimated.
+    """
     per_beat = score.ticks_per_beat
-    lines: list[int] = []
-    for line in bar_lines(score.time_signatures, per_beat, max(score.end_ticks, end_ticks, 1)):
-        lines.append(line)
-        if len(lines) > MOST_BARS:
-            break
-    end = max(lines[-1], score.end_ticks)
+    end = max(score.end_ticks, end_ticks, 1)
+    bars = _written_lines(score, end) if lines is None else lines[: np.searchsorted(lines, end) + 1]
+    bars = bars[: MOST_BARS + 1]
+    end = max([end, *bars[-1:].tolist()])
     ticks = np.unique([0, *(t.tick for t in score.tempos if t.tick < end), end])
     points = zip(
         _units(ticks, per_beat).tolist(),
@@ -154,7 +190,28 @@ def timeline(score: Score, end_ticks: int = 0) -> TimelineFrame:
         strict=True,
     )
     return TimelineFrame(
-        bars="".join(f"{unit};" for unit in _units(np.array(lines), per_beat).tolist()),
+        bars="".join(f"{unit};" for unit in _units(bars, per_beat).tolist()),
         tempos="".join(f"{unit},{millis};" for unit, millis in points),
         end=end / per_beat,
+        beats=lines is None,
     )
+
+
+def _written_lines(score: Score, end_ticks: int) -> NDArray[np.int64]:
+    """The score's own bar lines up to the first at or after `end_ticks`.
+
+    Of a file that claims more than MOST_BARS they end early: what is not shown is not made either.
+    """
+    metres = [metre for metre in score.time_signatures if metre.numerator > 0]
+    ticks = [metre.tick for metre in metres]
+    starts = np.array([0, *ticks, max([end_ticks, *ticks[-1:]])])
+    quarters = np.array([4.0, *(metre.bar_quarters() for metre in metres)])
+    lengths = quarters * score.ticks_per_beat
+    bars = np.append(0, np.cumsum(np.ceil(np.diff(starts) / lengths)))
+    over = int(np.searchsorted(bars, MOST_BARS))
+    if over < len(bars):
+        room = MOST_BARS - bars[over - 1]
+        limit = int(starts[over - 1] + room * lengths[over - 1])
+        metres = [metre for metre in metres if metre.tick <= limit]
+        end_ticks = min(end_ticks, limit)
+    return written_lines(Score(score.ticks_per_beat, time_signatures=tuple(metres)), end_ticks)

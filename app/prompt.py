@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from app.facts import PromptFacts, heard_tracks, prompt_facts
+from app.timing import FINE_TICKS, Timing, find_beats, notes_on_file
 from tokenization.bars import BarMap, written_lines
+from tokenization.beats import extend_by_pedal
 from tokenization.errors import MidiError
 from tokenization.midi import MAX_BEATS, read_midi
 from tokenization.midi_cut import cut_midi
 from tokenization.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
-from tokenization.vocabulary import BAR, EOS, MAX_PITCH, MIN_PITCH, STEPS_PER_BEAT
+from tokenization.vocabulary import BAR, EOS, STEPS_PER_BEAT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from app.options import BeatSource
+    from tokenization.remi import TokenSequence
     from tokenization.tokenizer import Tokenizer
 
 OVERHANG_STEPS = STEPS_PER_BEAT
@@ -33,32 +38,32 @@ ROOM_BEATS = 1024
 
 
 @dataclass(frozen=True)
-class PromptFacts:
-    """What is worth knowing of an upload at once."""
-
-    tracks: int
-    notes: int
-    bars: int
-    """As written, up to where new music begins if nothing is cut off."""
-    bpm: float
-    metre: str
-    seconds: float
-    notices: tuple[str, ...] = ()
-    """What the model does not hear, and the like: one sentence each."""
-
-
-@dataclass(frozen=True)
 class Prompt:
     """An upload, what the model hears of it, and where the new music begins."""
 
     name: str
     data: bytes  # up to the joint, where something was cut off
-    score: Score  # of `data`; at least 12 ticks per quarter note
-    heard: Score  # on the grid, up to the joint; ticks as in `score`
+    timing: Timing  # of `data`; at least 12 ticks per quarter note
+    heard: Score  # on the grid, up to the joint; ticks of the file
     facts: PromptFacts
-    joint_ticks: int  # in ticks of `score`: a bar line as it is written
-    ids: NDArray[np.int32]  # whole bars up to the joint, without EOS
+    joint: int  # in ticks of `timing.counted`: a bar line as it is written
+    sequence: TokenSequence  # whole bars up to the joint, without EOS
     bar_tokens: NDArray[np.int64]  # (bars + 1,): Bar tokens in `ids` before each written line
+
+    @property
+    def score(self) -> Score:
+        """The upload's music, of `data`."""
+        return self.timing.file
+
+    @property
+    def ids(self) -> NDArray[np.int32]:
+        """Tokens of whole bars up to the joint, without EOS."""
+        return self.sequence.ids
+
+    @property
+    def joint_ticks(self) -> int:
+        """Where the new music begins, in ticks of `score`."""
+        return int(self.timing.to_file(np.array([self.joint]))[0])
 
     @property
     def bars(self) -> int:
@@ -86,72 +91,114 @@ def read_prompt(
     last_bar: int | None = None,
     *,
     tokenizer: Tokenizer | None = None,
+    beats: BeatSource = "file",
 ) -> Prompt:
     """An upload as the model hears it, through `tokenizer` or that of the piano model.
 
     New music begins at a bar line as the file writes it: after `last_bar`, counted from 1, or after
     the last note. What follows `last_bar` is cut off. The last notes may ring over the line by a
     quarter note; for what rings longer the new music waits, but for no more than two bars after the
-    one in which the last note begins. Raises MidiError where the file cannot be continued.
+    one in which the last note begins. With other `beats` than the file's, bars are those of these
+    beats. The model hears notes as long as the pedal holds them, up to the joint. Raises MidiError
+    where the file cannot be continued.
     """
     tokenizer = tokenizer or PianoRemi()
     source = read_midi(data, name=name)
-    score = whole = _finer(source)
-    melodic = [track for track in score.tracks if not track.is_drum and len(track)]
-    if not melodic:
+    least = STEPS_PER_BEAT if beats == "file" else FINE_TICKS
+    whole = _finer(source, least)
+    if not heard_tracks(whole, tokenizer):
         raise MidiError(
-            f"{name}: found {'drums' if score.num_notes else 'no notes'} only, expected notes of a "
+            f"{name}: found {'drums' if whole.num_notes else 'no notes'} only, expected notes of a "
             "piano or another pitched instrument; choose another file"
         )
-    notes = np.concatenate([track.notes for track in melodic])
-    on_keyboard = notes[(notes[:, 2] >= MIN_PITCH) & (notes[:, 2] <= MAX_PITCH)]
-    if not len(on_keyboard):
-        raise MidiError(
-            f"{name}: found no note between A0 and C8, the range of a piano; choose another file"
-        )
-    lines, total = _lines(score, on_keyboard)
+    try:
+        found = find_beats(whole, beats)
+    except MidiError as error:
+        raise MidiError(f"{name}: {error}") from error
+    timing = Timing.of(whole, found)
+    lines, total = _lines(timing.counted, _rings(heard_tracks(timing.counted, tokenizer)))
     bars = total if last_bar is None else last_bar
     if not 1 <= bars <= total:
         raise MidiError(f"{name}: asked to go on after bar {last_bar}, expected 1 to {total}")
     joint = int(lines[bars])
-    if joint > (MAX_BEATS - ROOM_BEATS) * score.ticks_per_beat:
+    if joint > (MAX_BEATS - ROOM_BEATS) * timing.counted.ticks_per_beat:
         raise MidiError(
-            f"{name}: the music ends at quarter note {joint // score.ticks_per_beat:,}, expected "
-            f"at most {MAX_BEATS - ROOM_BEATS:,}, to have room for more; use a part of it"
+            f"{name}: the music ends at quarter note {joint // timing.counted.ticks_per_beat:,}, "
+            f"expected at most {MAX_BEATS - ROOM_BEATS:,}, to have room for more; use a part of it"
         )
-    no_notes = MidiError(f"{name}: found no notes in bars 1 to {bars}; go on after a later bar")
-    if not (on_keyboard[:, 0] < joint).any():
-        raise no_notes
     if bars < total:
-        factor = score.ticks_per_beat // source.ticks_per_beat
-        data = cut_midi(data, -(-joint // factor), source.ticks_per_beat)
-        score = _finer(read_midi(data, name=name))
-    counted = BarMap.of(lines[: bars + 1], score.ticks_per_beat)
+        factor = whole.ticks_per_beat // source.ticks_per_beat
+        end = int(timing.to_file(lines[bars : bars + 1])[0])
+        data = cut_midi(data, -(-end // factor), source.ticks_per_beat)
+        score = _finer(read_midi(data, name=name), least)
+        # beats that come later are not known any more
+        timing = Timing.of(score, found, float(whole.seconds_at(end)))
+    counted = BarMap.of(lines[: bars + 1], timing.counted.ticks_per_beat)
     try:
-        ids = tokenizer.encode(counted.on_grid(score)).ids
+        sequence = tokenizer.encode(counted.on_grid(_as_heard(timing, joint)))
     except MidiError as error:
         raise MidiError(f"{name}: {error}") from error
     bar_tokens = np.searchsorted(counted.vocabulary_lines(), counted.starts)
+    ids = sequence.ids
     ids = ids[: np.append(np.flatnonzero((ids == BAR) | (ids == EOS)), len(ids))[bar_tokens[-1]]]
-    decoded = tokenizer.decode(ids)
+    decoded = tokenizer.decode(ids, tracks=sequence.tracks)
     if not decoded.num_notes:
-        raise no_notes
-    heard = Score(
-        score.ticks_per_beat,
-        tuple(replace(track, notes=counted.notes(track.notes)) for track in decoded.tracks),
-        tuple(tempo for tempo in score.tempos if tempo.tick <= joint),
-        tuple(change for change in score.time_signatures if change.tick <= joint),
-        joint,
+        where = (
+            "between A0 and C8, the range of a piano" if bars == total else f"in bars 1 to {bars}"
+        )
+        what = "choose another file" if bars == total else "go on after a later bar"
+        raise MidiError(f"{name}: found no notes {where}; {what}")
+    prompt = Prompt(
+        name=name,
+        data=data,
+        timing=timing,
+        heard=_on_file(decoded, counted, timing, joint),
+        facts=prompt_facts(
+            Timing.of(whole, found), beats, tokenizer, bars=total, dropped=sequence.dropped
+        ),
+        joint=joint,
+        sequence=replace(sequence, ids=ids),
+        bar_tokens=bar_tokens,
     )
-    facts = _facts(whole, melodic, bars=total, dropped=len(notes) - len(on_keyboard))
-    prompt = Prompt(name, data, score, heard, facts, joint, ids, bar_tokens)
-    notices = _bar_notices(prompt, BarMap.of(lines[: bars + 2], score.ticks_per_beat))
-    return replace(prompt, facts=replace(facts, notices=facts.notices + notices))
+    notices = _bar_notices(prompt, BarMap.of(lines[: bars + 2], timing.counted.ticks_per_beat))
+    return replace(prompt, facts=replace(prompt.facts, notices=prompt.facts.notices + notices))
 
 
-def _finer(score: Score) -> Score:
-    """The same score in at least 12 ticks per quarter note, so that the grid fits in."""
-    factor = -(-STEPS_PER_BEAT // score.ticks_per_beat)
+def _rings(tracks: tuple[Track, ...]) -> NDArray[np.int64]:
+    """Notes (n, 4) with the time that they ring: what a file says of drums means nothing."""
+    return np.concatenate([track.notes * [1, not track.is_drum, 1, 1] for track in tracks])
+
+
+def _as_heard(timing: Timing, joint: int) -> Score:
+    """The counted score in which notes ring as the pedal has it, which new music does not keep."""
+    counted = timing.counted
+    held = extend_by_pedal(counted)
+    tracks: list[Track] = []
+    for before, after in zip(counted.tracks, held.tracks, strict=True):
+        if not len(before):
+            continue  # parts of a program are those that play
+        notes = after.notes.copy()
+        until = np.maximum(joint - notes[:, 0], before.notes[:, 1])
+        notes[:, 1] = np.minimum(notes[:, 1], until)
+        tracks.append(replace(after, notes=notes))
+    return replace(counted, tracks=tuple(tracks), tempos=timing.heard_tempos)
+
+
+def _on_file(decoded: Score, bars: BarMap, timing: Timing, joint: int) -> Score:
+    """What the model hears in the time of the file."""
+    file, end = timing.file, int(timing.to_file(np.array([joint]))[0])
+    return Score(
+        file.ticks_per_beat,
+        tuple(replace(t, notes=notes_on_file(t.notes, bars, timing)) for t in decoded.tracks),
+        tuple(tempo for tempo in file.tempos if tempo.tick <= end),
+        tuple(change for change in file.time_signatures if change.tick <= end),
+        end,
+    )
+
+
+def _finer(score: Score, least: int) -> Score:
+    """The same score in at least so many ticks per quarter note, so that the grid fits in."""
+    factor = -(-least // score.ticks_per_beat)
     if factor == 1:
         return score
     return Score(
@@ -198,42 +245,3 @@ def _bar_notices(prompt: Prompt, bars: BarMap) -> tuple[str, ...]:
         part = f"last {heard:,} of {prompt.bars:,} bars" if heard else "end of the last bar"
         notices.append(f"the prompt is long: the model hears the {part}")
     return tuple(notices)
-
-
-def _facts(score: Score, melodic: list[Track], *, bars: int, dropped: int) -> PromptFacts:
-    """What the upload card says."""
-    notices = []
-    if len(melodic) > 1:
-        notices.append(f"{len(melodic)} tracks: the model hears them as one piano")
-    elif melodic[0].program >= 8:
-        notices.append("another instrument than a piano: the model hears it as a piano")
-    if any(track.is_drum for track in score.tracks):
-        notices.append("drums are not heard")
-    if dropped:
-        notices.append(f"{dropped} notes beyond the 88 keys are not heard")
-    if (changes := len(score.tempos) - 1) > 0:
-        times = "once" if changes == 1 else f"{changes} times"
-        notices.append(f"the tempo changes {times}; the new music keeps the last one")
-    metre = _usual_metre(score)
-    return PromptFacts(
-        tracks=len(score.tracks),
-        notes=score.num_notes,
-        bars=bars,
-        bpm=score.tempos[0].bpm if score.tempos else 120.0,
-        metre=f"{metre.numerator}/{metre.denominator}",
-        seconds=float(score.seconds_at(score.end_ticks)),
-        notices=tuple(notices),
-    )
-
-
-def _usual_metre(score: Score) -> TimeSignature:
-    """The metre that holds longest: a pickup has one of its own."""
-    changes = score.time_signatures
-    if not changes or changes[0].tick > 0:
-        changes = (TimeSignature(0, 4, 4), *changes)
-    ends = [*(change.tick for change in changes[1:]), max(score.end_ticks, changes[-1].tick)]
-    lengths: dict[tuple[int, int], int] = {}
-    for change, end in zip(changes, ends, strict=True):
-        kind = (change.numerator, change.denominator)
-        lengths[kind] = lengths.get(kind, 0) + end - change.tick
-    return TimeSignature(0, *max(lengths, key=lambda kind: lengths[kind]))

@@ -1,25 +1,56 @@
-// The piano roll: draws packed notes on a canvas and an overview strip below it. It knows no audio and
-// no server; player.js tells it what to show. Times are quarter notes from the start of the piece.
+// The roll: draws packed notes on a canvas and an overview strip below it, pitched notes beside a
+// keyboard and drums in a lane below. It knows no audio and no server; player.js tells it what to show.
+// Times are quarter notes from the start of the piece.
 // player.py puts this file and player.js into one function, in this order.
 
 const UNITS_PER_BEAT = 96; // as in player.py
 const BLACK_KEYS = new Set([1, 3, 6, 8, 10]);
 const RULER = 24;
+const LANE_EDGE = 2; // pixels above the drums and below them
+const LEAST_WIDTH = 2.5; // of a note in pixels
 const FRESH_MS = 700;
 const LEAST_SEMITONES = 30;
+const NUM_HUES = 6; // as in player.css
+const DRUM_BEATS = 0.25; // how long a drum lights up: its notes have no length
+// Drums of General MIDI, from the bottom of their lane to its top; keys without a name come above.
+const DRUMS = new Map(
+  `35 Bass drum, 36 Kick, 37 Side stick, 38 Snare, 40 Snare 2, 39 Clap,
+  41 Floor tom, 43 Floor tom 2, 45 Low tom, 47 Mid tom, 48 Mid tom 2, 50 High tom,
+  44 Pedal hat, 42 Closed hat, 46 Open hat,
+  51 Ride, 59 Ride 2, 53 Ride bell, 49 Crash, 57 Crash 2, 55 Splash, 52 China,
+  54 Tambourine, 56 Cowbell, 58 Vibraslap, 60 High bongo, 61 Low bongo, 62 Mute conga, 63 Open conga,
+  64 Low conga, 65 High timbale, 66 Low timbale, 67 High agogo, 68 Low agogo, 69 Cabasa, 70 Maracas,
+  71 Whistle, 72 Long whistle, 73 Guiro, 74 Long guiro, 75 Claves, 76 Woodblock, 77 Low block,
+  78 Mute cuica, 79 Open cuica, 80 Mute triangle, 81 Triangle`
+    .split(/,\s+/)
+    .map((drum) => [parseInt(drum, 10), drum.slice(3)]),
+);
+const DRUM_ORDER = new Map([...DRUMS.keys()].map((key, place) => [key, place]));
+const drumPlace = (key) => DRUM_ORDER.get(key) ?? DRUMS.size + key;
 
-/** Reads "a,b;c,d;" into rows; a text that only grew is read from where it ended last time. */
+/** Which of the --roll colours a layer has; where there is one instrument, new music has the accent. */
+const colourName = (layer, isSolo) =>
+  layer.isNew && isSolo ? "accent" : `${layer.isNew ? "new" : "old"}-${layer.hue % NUM_HUES}`;
+
+const soundingLayers = (layers) => layers.filter((layer) => layer.notes.length);
+const isSolo = (layers) => new Set(soundingLayers(layers).map((layer) => layer.hue)).size < 2;
+
+/**
+ * Reads "a,b;c,d;" into rows; a text that only grew is read from where it ended last time. `makeRow`
+ * is told whether the row was added to others.
+ */
 function rowReader(makeRow) {
   let text = "";
   let rows = [];
   return (next) => {
+    const isAddition = text !== "" && next.startsWith(text);
     if (!next.startsWith(text)) {
       text = "";
       rows = [];
     }
     if (next.length > text.length) {
       for (const item of next.slice(text.length).split(";")) {
-        if (item) rows.push(makeRow(item.split(",").map(Number)));
+        if (item) rows.push(makeRow(item.split(",").map(Number), isAddition));
       }
       text = next;
     }
@@ -27,13 +58,13 @@ function rowReader(makeRow) {
   };
 }
 
-const noteReader = () =>
-  rowReader(([onset, duration, pitch, velocity]) => ({
+const noteReader = (isDrums) => () =>
+  rowReader(([onset, duration, pitch, velocity], isAddition) => ({
     on: onset / UNITS_PER_BEAT,
-    off: (onset + duration) / UNITS_PER_BEAT,
+    off: onset / UNITS_PER_BEAT + (isDrums ? DRUM_BEATS : duration / UNITS_PER_BEAT),
     pitch,
     velocity,
-    born: performance.now(),
+    born: isAddition ? performance.now() : -Infinity,
   }));
 
 /** First index whose key is not below the value, in rows sorted by key. */
@@ -48,14 +79,33 @@ function lowerBound(rows, value, key) {
   return low;
 }
 
+function clipTo(pen, left, top, width, height) {
+  pen.beginPath();
+  pen.rect(left, top, width, height);
+  pen.clip();
+}
+
+function fillBox(pen, left, top, width, height) {
+  if (Math.min(width, height) < 3) {
+    pen.fillRect(left, top, width, height); // much faster, and as small looks the same
+    return;
+  }
+  pen.beginPath();
+  pen.roundRect(left, top, width, height, Math.min(3, width / 2, height / 2));
+  pen.fill();
+}
+
 class Roll {
   constructor(canvas, overview, { onSeek }) {
     this.canvas = canvas;
     this.overview = overview;
     this.onSeek = onSeek;
     this.still = window.matchMedia("(prefers-reduced-motion: reduce)");
-    this.layers = []; // {notes, hue, isNew}
+    this.map = document.createElement("canvas"); // all notes as the overview shows them
+    this.layers = []; // {notes, longest, hue, drums, isNew}
+    this.isSolo = true; // one instrument
     this.bars = [0];
+    this.beats = true; // quarter notes are beats
     this.joint = 0;
     this.end = 16;
     this.cut = false; // hide what the prompt plays after the joint
@@ -66,6 +116,9 @@ class Roll {
     this.target = { start: 0, span: 32 };
     this.low = 48;
     this.high = 84;
+    this.hasKeyboard = true;
+    this.drums = []; // keys that occur, in the order of their rows, from the bottom
+    this.lane = 0; // height of theirs in pixels
     this.pending = 0;
     this.readColours();
     this.listen();
@@ -84,11 +137,10 @@ class Roll {
     const style = getComputedStyle(this.canvas);
     const colour = (name) => style.getPropertyValue(`--roll-${name}`).trim();
     this.colours = {};
-    for (const name of ["paper", "shade", "row", "beat", "bar", "text", "label", "white", "black", "edge", "head", "flash"]) {
-      this.colours[name] = colour(name);
-    }
-    this.colours.old = [0, 1, 2, 3, 4, 5].map((index) => colour(`old-${index}`));
-    this.colours.fresh = [0, 1, 2, 3, 4, 5].map((index) => colour(`new-${index}`));
+    const names = ["paper", "shade", "row", "beat", "bar", "text", "label", "white", "black", "edge", "head", "flash", "accent"];
+    for (let hue = 0; hue < NUM_HUES; hue += 1) names.push(`old-${hue}`, `new-${hue}`);
+    for (const name of names) this.colours[name] = colour(name);
+    this.mapIsStale = true;
     this.font = style.fontFamily;
   }
 
@@ -102,8 +154,22 @@ class Roll {
         canvas.height = height;
       }
     }
-    this.keys = this.canvas.clientWidth < 560 ? 26 : 44;
+    this.mapIsStale = true;
+    this.layOut();
+    this.lane = this.wantedLane;
     this.request();
+  }
+
+  /** Room for the keys on the left and for the drums below. */
+  layOut() {
+    const isNarrow = this.canvas.clientWidth < 560;
+    const room = this.canvas.clientHeight - RULER;
+    this.keys = isNarrow ? 26 : 44;
+    this.wantedLane = 0;
+    if (!this.drums.length) return;
+    this.keys = isNarrow && this.hasKeyboard ? 34 : 66;
+    const rows = this.drums.length * Math.max(7, Math.min(room / 40, 13)) + 2 * LANE_EDGE;
+    this.wantedLane = this.hasKeyboard ? Math.min(Math.max(rows, 24), room * 0.4) : room;
   }
 
   /** Beats that fit comfortably: about 20 pixels each, never less than six bars of four. */
@@ -112,16 +178,20 @@ class Roll {
   }
 
   show(scene, { reset }) {
-    this.layers = scene.layers;
+    this.layers = soundingLayers(scene.layers);
+    this.isSolo = isSolo(scene.layers);
     this.bars = scene.bars.length ? scene.bars : [0];
+    this.beats = scene.beats;
     this.joint = scene.joint;
     this.end = Math.max(scene.end, 4);
     this.cut = scene.cut;
     this.pen = scene.pen;
-    const range = this.pitchRange();
-    this.wanted = range;
+    this.mapIsStale = true;
+    this.measure();
+    this.layOut();
     if (reset) {
-      [this.low, this.high] = range;
+      [this.low, this.high] = this.wanted;
+      this.lane = this.wantedLane;
       this.follow = true;
       this.target.span = Math.min(this.comfortableSpan(), this.end);
       this.lookAt(scene.focus ?? 0, true);
@@ -131,21 +201,25 @@ class Roll {
     this.request();
   }
 
-  pitchRange() {
+  /** Finds the range of the keyboard, and the drums that occur. */
+  measure() {
     let low = 128;
     let high = -1;
+    const drums = new Set();
     for (const layer of this.layers) {
       for (const note of layer.notes) {
         if (this.cut && !layer.isNew && note.on >= this.joint) continue;
-        if (note.pitch < low) low = note.pitch;
-        if (note.pitch > high) high = note.pitch;
+        if (layer.drums) drums.add(note.pitch);
+        else if (note.pitch < low) low = note.pitch;
+        if (!layer.drums && note.pitch > high) high = note.pitch;
       }
     }
-    if (high < 0) return [48, 84];
-    low -= 2;
-    high += 3;
-    const spare = LEAST_SEMITONES - (high - low);
-    return spare > 0 ? [low - Math.floor(spare / 2), high + Math.ceil(spare / 2)] : [low, high];
+    this.drums = [...drums].sort((one, other) => drumPlace(one) - drumPlace(other));
+    this.drumRow = new Map(this.drums.map((key, index) => [key, this.drums.length - 1 - index]));
+    this.hasKeyboard = high >= 0 || !drums.size;
+    if (high < 0) [low, high] = [50, 81];
+    const spare = Math.max(0, LEAST_SEMITONES - (high - low + 5));
+    this.wanted = [low - 2 - Math.floor(spare / 2), high + 3 + Math.ceil(spare / 2)];
   }
 
   /** Brings a beat into sight: to a fifth from the left when it is not in the middle part of the view. */
@@ -195,6 +269,7 @@ class Roll {
     if (this.wanted) {
       this.low = ease(this.low, this.wanted[0]);
       this.high = ease(this.high, this.wanted[1]);
+      this.lane = ease(this.lane, this.wantedLane);
     }
     if (this.draw(now)) moving = true;
     this.drawOverview();
@@ -208,49 +283,75 @@ class Roll {
     const height = this.canvas.clientHeight;
     const colours = this.colours;
     pen.setTransform(scale, 0, 0, scale, 0, 0);
+    pen.textBaseline = "middle";
     pen.fillStyle = colours.paper;
     pen.fillRect(0, 0, width, height);
     if (width < 40 || height < 60) return false;
 
     const { start, span } = this.view;
     const perBeat = (width - this.keys) / span;
-    const row = (height - RULER) / (this.high - this.low);
+    const floor = height - this.lane; // where the keyboard ends and the drums begin
+    const row = (floor - RULER) / (this.high - this.low);
+    const drumRow = (this.lane - 2 * LANE_EDGE) / Math.max(1, this.drums.length);
     const x = (beat) => this.keys + (beat - start) * perBeat;
     const y = (pitch) => RULER + (this.high - pitch - 1) * row;
+    const drumY = (key) => floor + LANE_EDGE + this.drumRow.get(key) * drumRow;
     this.perBeat = perBeat;
 
     pen.save();
-    pen.beginPath();
-    pen.rect(this.keys, 0, width - this.keys, height);
-    pen.clip();
-    this.drawGrid(pen, x, y, row, perBeat, width, height);
-    const [fresh, sounding] = this.drawNotes(pen, x, y, row, now);
-    this.drawMarks(pen, x, height);
-    pen.restore();
-    this.drawKeys(pen, y, row, height, sounding);
-    return fresh;
-  }
-
-  drawGrid(pen, x, y, row, perBeat, width, height) {
-    const { colours } = this;
+    clipTo(pen, this.keys, 0, width, height);
     if (this.joint > 0) {
       pen.fillStyle = colours.shade;
       pen.fillRect(x(0), 0, x(this.joint) - x(0), height);
     }
-    pen.fillStyle = colours.row;
+    this.drawRows(pen, y, row, floor, drumRow, width);
+    this.drawBars(pen, x, perBeat, width, height);
+    pen.save();
+    clipTo(pen, 0, RULER, width, floor - RULER);
+    const thickness = Math.max(2, row - (row > 5 ? 1 : 0));
+    const keys = this.drawNotes(pen, false, x, now, (note, left, right) => {
+      fillBox(pen, left, y(note.pitch), Math.max(LEAST_WIDTH, right - left - 1), thickness);
+    });
+    pen.restore();
+    const wide = Math.max(LEAST_WIDTH, Math.min(perBeat / 6, 9));
+    const drums = this.drawNotes(pen, true, x, now, (note, left) => {
+      const tall = Math.max(1.5, Math.min(drumRow - 1, 22) * (0.5 + note.velocity / 254));
+      fillBox(pen, left, drumY(note.pitch) + (drumRow - tall) / 2, wide, tall);
+    });
+    this.drawMarks(pen, x, height);
+    pen.restore();
+    if (floor > RULER + 1) this.drawKeys(pen, y, row, floor, keys.sounding);
+    if (this.lane > 1) this.drawDrumNames(pen, drumY, drumRow, floor, width, height, drums.sounding);
+    pen.fillStyle = colours.paper;
+    pen.fillRect(0, 0, this.keys, RULER);
+    pen.fillStyle = colours.bar;
+    pen.fillRect(this.keys - 1, RULER, 1, height);
+    pen.fillRect(0, RULER - 1, width, 1);
+    return keys.fresh || drums.fresh;
+  }
+
+  drawRows(pen, y, row, floor, drumRow, width) {
+    pen.fillStyle = this.colours.row;
     for (let pitch = Math.floor(this.low); pitch < this.high; pitch += 1) {
-      if (BLACK_KEYS.has(((pitch % 12) + 12) % 12)) pen.fillRect(this.keys, y(pitch), width, row);
+      const tall = Math.min(row, floor - y(pitch));
+      if (tall > 0 && BLACK_KEYS.has(((pitch % 12) + 12) % 12)) pen.fillRect(this.keys, y(pitch), width, tall);
     }
+    for (let index = 1; index < this.drums.length; index += 2) {
+      pen.fillRect(this.keys, floor + LANE_EDGE + index * drumRow, width, drumRow);
+    }
+  }
+
+  drawBars(pen, x, perBeat, width, height) {
+    const { bars, colours } = this;
     const last = this.view.start + this.view.span;
-    const first = Math.max(0, lowerBound(this.bars, this.view.start, (bar) => bar) - 1);
-    const barPixels = perBeat * 4;
-    const step = Math.max(1, 2 ** Math.ceil(Math.log2(44 / Math.max(barPixels, 1))));
+    const first = Math.max(0, lowerBound(bars, this.view.start, (bar) => bar) - 1);
+    const barPixels = perBeat * ((bars.at(-1) - bars[0]) / (bars.length - 1) || 4);
+    const step = Math.max(1, 2 ** Math.ceil(Math.log2(44 / Math.max(barPixels, 0.01))));
     pen.font = `11px ${this.font}`;
-    pen.textBaseline = "middle";
-    for (let index = first; index < this.bars.length && this.bars[index] <= last; index += 1) {
-      const bar = this.bars[index];
-      if (perBeat > 13) {
-        const next = Math.min(this.bars[index + 1] ?? this.end, last);
+    for (let index = first; index < bars.length && bars[index] <= last; index += 1) {
+      const bar = bars[index];
+      if (this.beats && perBeat > 13) {
+        const next = Math.min(bars[index + 1] ?? this.end, last);
         pen.fillStyle = colours.beat;
         for (let beat = bar + 1; beat < next - 0.01; beat += 1) pen.fillRect(Math.round(x(beat)), RULER, 1, height);
       }
@@ -258,64 +359,57 @@ class Roll {
         pen.fillStyle = colours.bar;
         pen.fillRect(Math.round(x(bar)), index % step ? RULER : 6, 1, height);
       }
-      if (index % step === 0 && index < this.bars.length - 1) {
+      if (index % step === 0 && index < bars.length - 1) {
         pen.fillStyle = colours.text;
         pen.fillText(String(index + 1), x(bar) + 5, RULER / 2);
       }
     }
-    pen.fillStyle = colours.bar;
-    pen.fillRect(this.keys, RULER - 1, width, 1);
   }
 
-  drawNotes(pen, x, y, row, now) {
+  /** Draws drums or the other notes in sight, each with `fill`; says which sound and if any is fresh. */
+  drawNotes(pen, isDrums, x, now, fill) {
     const { start, span } = this.view;
     const sounding = new Map();
-    const thickness = Math.max(2, row - (row > 5 ? 1 : 0));
     let fresh = false;
     for (const layer of this.layers) {
-      const palette = layer.isNew ? this.colours.fresh : this.colours.old;
-      const colour = palette[layer.hue % palette.length];
-      const longest = layer.longest ?? 16;
-      const first = lowerBound(layer.notes, start - longest, (note) => note.on);
+      if (layer.drums !== isDrums) continue;
+      const colour = this.colours[colourName(layer, this.isSolo)];
+      const [begins, ends] = [0, 1].map(() => new Float64Array(128).fill(-Infinity)); // of each key's last note
+      const first = lowerBound(layer.notes, start - layer.longest, (note) => note.on);
+      pen.fillStyle = colour;
       for (let index = first; index < layer.notes.length; index += 1) {
         const note = layer.notes[index];
         if (note.on > start + span) break;
         const beyond = !layer.isNew && this.joint > 0 && note.on >= this.joint - 0.001;
         if (note.off < start || (beyond && this.cut)) continue;
         const off = this.cut && !layer.isNew ? Math.min(note.off, Math.max(this.joint, note.on)) : note.off;
+        const plays = this.isPlaying && note.on <= this.playhead && this.playhead < note.off && !beyond;
+        const age = layer.isNew && this.pen !== null && !this.still.matches ? now - note.born : FRESH_MS;
         const left = x(note.on);
-        const wide = Math.max(2.5, x(off) - left - 1);
-        const top = y(note.pitch);
-        const plays = this.playhead !== null && note.on <= this.playhead && this.playhead < note.off && !beyond;
-        const age = layer.isNew && this.pen !== null ? now - note.born : FRESH_MS;
-        pen.globalAlpha = beyond ? 0.16 : 0.38 + (0.62 * note.velocity) / 127;
+        const right = Math.max(x(off), left + LEAST_WIDTH);
+        const isCovered = left < begins[note.pitch] + 1 && right < ends[note.pitch] + 1;
+        if (isCovered && !plays && age >= FRESH_MS) continue; // thousands of notes, not one to be seen
+        begins[note.pitch] = left;
+        ends[note.pitch] = right;
+        pen.globalAlpha = plays ? 1 : beyond ? 0.16 : 0.45 + (0.55 * note.velocity) / 127;
+        fill(note, left, right);
+        if (plays) sounding.set(note.pitch, colour);
+        if (age < FRESH_MS) fresh = true;
+        const light = plays ? 0.35 : 0.75 * (1 - age / FRESH_MS);
+        if (light <= 0) continue;
+        pen.globalAlpha = light;
+        pen.fillStyle = this.colours.flash;
+        fill(note, left, right);
         pen.fillStyle = colour;
-        if (plays && this.isPlaying) {
-          sounding.set(note.pitch, colour);
-          pen.globalAlpha = 1;
-        }
-        pen.beginPath();
-        pen.roundRect(left, top, wide, thickness, Math.min(3, thickness / 2, wide / 2));
-        pen.fill();
-        if (plays && this.isPlaying) {
-          pen.globalAlpha = 0.35;
-          pen.fillStyle = this.colours.flash;
-          pen.fill();
-        } else if (age < FRESH_MS && !this.still.matches) {
-          fresh = true;
-          pen.globalAlpha = 0.75 * (1 - age / FRESH_MS);
-          pen.fillStyle = this.colours.flash;
-          pen.fill();
-        }
       }
     }
     pen.globalAlpha = 1;
-    return [fresh, sounding];
+    return { fresh, sounding };
   }
 
   drawMarks(pen, x, height) {
     const { colours } = this;
-    const accent = colours.fresh[0];
+    const { accent } = colours;
     if (this.joint > 0) {
       pen.fillStyle = accent;
       pen.globalAlpha = 0.55;
@@ -325,7 +419,7 @@ class Roll {
     if (this.pen !== null) {
       const at = x(this.pen);
       const glow = pen.createLinearGradient(at - 60, 0, at, 0);
-      glow.addColorStop(0, `${accent}00`); // the colours of new music are #rrggbb
+      glow.addColorStop(0, `${accent}00`); // it is #rrggbb
       glow.addColorStop(1, accent);
       pen.globalAlpha = 0.16;
       pen.fillStyle = glow;
@@ -345,10 +439,12 @@ class Roll {
     }
   }
 
-  drawKeys(pen, y, row, height, sounding) {
+  drawKeys(pen, y, row, floor, sounding) {
     const { colours } = this;
+    pen.save();
+    clipTo(pen, 0, 0, this.keys, floor);
     pen.fillStyle = colours.white;
-    pen.fillRect(0, 0, this.keys, height);
+    pen.fillRect(0, 0, this.keys, floor);
     pen.font = `${this.keys < 40 ? 9 : 10}px ${this.font}`;
     for (let pitch = Math.floor(this.low) - 1; pitch <= this.high; pitch += 1) {
       const tone = ((pitch % 12) + 12) % 12;
@@ -374,19 +470,48 @@ class Roll {
         pen.textAlign = "left";
       }
     }
-    pen.fillStyle = colours.paper;
-    pen.fillRect(0, 0, this.keys, RULER);
-    pen.fillStyle = colours.bar;
-    pen.fillRect(this.keys - 1, RULER, 1, height);
-    pen.fillRect(0, RULER - 1, this.keys, 1);
+    pen.restore();
   }
 
-  drawOverview() {
+  drawDrumNames(pen, drumY, row, floor, width, height, sounding) {
+    const { colours, keys } = this;
+    pen.fillStyle = colours.paper;
+    pen.fillRect(0, floor, keys, height);
+    for (const [key, colour] of sounding) {
+      pen.fillStyle = colour;
+      pen.fillRect(0, drumY(key), keys - 1, row);
+    }
+    pen.font = `${Math.max(9, Math.min(row - 1, 11))}px ${this.font}`;
+    pen.textAlign = "right";
+    const isFitting = (name) => pen.measureText(name).width <= keys - 7;
+    const nameOf = (key) => DRUMS.get(key) ?? `Key ${key}`;
+    const named = row >= 9.5 ? this.drums.filter((key) => isFitting(nameOf(key))) : [];
+    for (const key of named) {
+      pen.fillStyle = sounding.has(key) ? colours.paper : colours.text;
+      pen.fillText(nameOf(key), keys - 5, drumY(key) + row / 2 + 0.5);
+    }
+    if (!named.length && isFitting("Drums")) {
+      pen.fillStyle = colours.text;
+      pen.fillText("Drums", keys - 5, floor + this.lane / 2);
+    }
+    pen.textAlign = "left";
+    if (!this.hasKeyboard) return;
+    pen.fillStyle = colours.bar;
+    pen.fillRect(0, Math.round(floor), width, 1);
+  }
+
+  /** Puts all notes on the map: it is drawn anew when they change, not when the view moves. */
+  drawMap() {
     const scale = window.devicePixelRatio || 1;
-    const pen = this.overview.getContext("2d");
+    const pen = this.map.getContext("2d");
+    const { colours } = this;
+    const [low, high] = this.wanted;
+    [this.map.width, this.map.height] = [this.overview.width, this.overview.height];
     const width = this.overview.clientWidth;
     const height = this.overview.clientHeight;
-    const { colours } = this;
+    const lane = this.drums.length && (this.hasKeyboard ? height * 0.32 : height);
+    const floor = height - lane;
+    const drumRow = (lane - 2 * LANE_EDGE) / Math.max(1, this.drums.length);
     const perBeat = width / Math.max(this.end, 1);
     pen.setTransform(scale, 0, 0, scale, 0, 0);
     pen.fillStyle = colours.paper;
@@ -395,18 +520,42 @@ class Roll {
       pen.fillStyle = colours.shade;
       pen.fillRect(0, 0, this.joint * perBeat, height);
     }
+    if (lane && floor > 0) {
+      pen.fillStyle = colours.bar;
+      pen.fillRect(0, Math.round(floor), width, 1);
+    }
     for (const layer of this.layers) {
-      const palette = layer.isNew ? colours.fresh : colours.old;
-      pen.fillStyle = palette[layer.hue % palette.length];
+      pen.fillStyle = colours[colourName(layer, this.isSolo)];
       for (const note of layer.notes) {
         const beyond = !layer.isNew && this.joint > 0 && note.on >= this.joint - 0.001;
         if (beyond && this.cut) continue;
         pen.globalAlpha = beyond ? 0.15 : 0.8;
-        const top = ((this.high - note.pitch) / (this.high - this.low)) * (height - 6) + 2;
-        pen.fillRect(note.on * perBeat, top, Math.max(1, (note.off - note.on) * perBeat), 1.5);
+        const left = note.on * perBeat;
+        if (layer.drums) {
+          const tall = Math.max(1.5, Math.min(drumRow - 0.5, 4));
+          const middle = floor + LANE_EDGE + (this.drumRow.get(note.pitch) + 0.5) * drumRow;
+          pen.fillRect(left, middle - tall / 2, 1.5, tall);
+        } else {
+          const top = ((high - note.pitch) / (high - low)) * (floor - 6) + 2;
+          pen.fillRect(left, top, Math.max(1, (note.off - note.on) * perBeat), 1.5);
+        }
       }
     }
-    pen.globalAlpha = 1;
+    this.mapIsStale = false;
+  }
+
+  drawOverview() {
+    const scale = window.devicePixelRatio || 1;
+    const pen = this.overview.getContext("2d");
+    const width = this.overview.clientWidth;
+    const height = this.overview.clientHeight;
+    const { colours } = this;
+    if (!this.wanted || !width || !height) return;
+    if (this.mapIsStale) this.drawMap();
+    pen.setTransform(1, 0, 0, 1, 0, 0);
+    pen.drawImage(this.map, 0, 0);
+    pen.setTransform(scale, 0, 0, scale, 0, 0);
+    const perBeat = width / Math.max(this.end, 1);
     const left = this.view.start * perBeat;
     const wide = Math.min(this.view.span * perBeat, width - left);
     if (this.view.span < this.end) {

@@ -19,7 +19,7 @@ from tokenization.score import Score
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from app.continuation import MusicModel, MusicOptions, Piece
+    from app.continuation import Models, MusicOptions, Piece
     from app.upload import Upload
 
 MOST_VARIATIONS = 4
@@ -46,14 +46,14 @@ def new_seed() -> int:
 
 
 class Studio:
-    """One model, and everyone who has the page open.
+    """The models, and everyone who has the page open.
 
     Every session has its own folder below `output_folder`; `keep` says that nothing is removed
     there. A job is known by the event that stops it.
     """
 
-    def __init__(self, model: MusicModel, output_folder: Path, *, keep: bool = False) -> None:
-        self.model = model
+    def __init__(self, models: Models, output_folder: Path, *, keep: bool = False) -> None:
+        self.models = models
         self.folders = SessionFolders(output_folder, keep=keep)
         self._sessions: dict[threading.Event, str] = {}  # of all jobs that wait or run
         self._making_wav = threading.Lock()
@@ -92,29 +92,34 @@ class Studio:
         upload: Upload | None,
         options: MusicOptions,
         asked: threading.Event | None = None,
+        model_name: str | None = None,
     ) -> Iterator[Frame]:
         """Writes music: frames while it grows, then one with the MIDI files, then with the sound.
 
-        Without an upload a piece is made from nothing. `asked` is what `begin` gave, if it was
-        called. Closing the iterator ends the work.
+        Without an upload a piece is made from nothing, by the model of that name. `asked` is what
+        `begin` gave, if it was called. Closing the iterator ends the work.
 
         Raises:
             MidiError: the prompt cannot be continued.
             SoundError: the music is written and its MIDI files are there, but it cannot be played.
         """
         stop = asked or self.begin(session)
-        job = Job(self.model, upload, options)
         try:
+            if upload is not None:
+                model = upload.model
+            elif model_name is not None:
+                model = self.models.load(model_name)
+            else:
+                model = self.models.to_generate()
+            job = Job(model, upload, options)
             if stop.is_set():
                 yield job.ended_empty()
                 return
             yield job.starting()
             if upload is None:
-                steps = continuation.generate_piece(self.model, options, stop.is_set)
+                steps = continuation.generate_piece(model, options, stop.is_set)
             else:
-                steps = continuation.continue_prompt(
-                    self.model, upload.prompt, options, stop.is_set
-                )
+                steps = continuation.continue_prompt(model, upload.prompt, options, stop.is_set)
             pieces: tuple[Piece, ...] = ()
             shown = 0.0
             for step in steps:

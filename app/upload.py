@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app import continuation
-from app.player import Frame, PromptFrame, pack_tracks, timeline
+from app.player import Frame, PromptFrame, TimelineFrame, pack_tracks, timeline
 from tokenization.errors import MidiError
+from tokenization.midi import read_midi
 
 if TYPE_CHECKING:
-    from app.continuation import Prompt
+    from app.continuation import Models, MusicModel, Prompt
+    from app.options import BeatSource
+    from tokenization.score import Score
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class Upload:
 
     whole: Prompt
     prompt: Prompt
+    model: MusicModel
+    """The one that continues it."""
 
     @property
     def title(self) -> str:
@@ -45,8 +50,25 @@ class Upload:
         """
         if last_bar >= self.whole.bars:
             return replace(self, prompt=self.whole)
-        prompt = continuation.read_prompt(self.whole.data, self.whole.name, last_bar)
-        return replace(self, prompt=prompt)
+        return replace(self, prompt=self._read(self.whole.facts.beats, last_bar))
+
+    def counted_by(self, beats: BeatSource) -> Upload:
+        """The same file with its bars and beats counted anew, up to its end.
+
+        Raises:
+            MidiError: they cannot be.
+        """
+        whole = self._read(beats)
+        return replace(self, whole=whole, prompt=whole)
+
+    def _read(self, beats: BeatSource, last_bar: int | None = None) -> Prompt:
+        return continuation.read_prompt(
+            self.whole.data,
+            self.whole.name,
+            last_bar,
+            tokenizer=self.model.tokenizer,
+            beats=beats,
+        )
 
     def frame(self) -> Frame:
         """The player before anything is written."""
@@ -55,21 +77,26 @@ class Upload:
             phase="prompt",
             title=self.title,
             subtitle=f"New music begins after bar {self.bars}",
-            timeline=timeline(self.whole.score),
+            timeline=self.timeline(self.whole.score),
             prompt=self.prompt_frame(),
             variations=[],
         )
+
+    def timeline(self, score: Score, end_ticks: int = 0) -> TimelineFrame:
+        """Of the file, or of what continues it: with the bars that it is counted in."""
+        return timeline(score, end_ticks, self.prompt.timing.bar_lines(score, end_ticks))
 
     def prompt_frame(self) -> PromptFrame:
         """The tracks of the whole file, and the joint."""
         return PromptFrame(tracks=pack_tracks(self.whole.score), joint=self.joint)
 
 
-def read_upload(path: Path, max_bytes: int) -> Upload:
+def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = "file") -> Upload:
     """The upload of a file.
 
     Raises:
         MidiError: it cannot be continued; the message is one sentence for the user.
+        CheckpointError: the model that would continue it cannot be used.
     """
     size = path.stat().st_size
     if size > max_bytes:
@@ -77,5 +104,7 @@ def read_upload(path: Path, max_bytes: int) -> Upload:
             f"{path.name}: found {size / 1e6:.1f} MB, expected at most {max_bytes / 1e6:.1f} MB; "
             "export a shorter part"
         )
-    prompt = continuation.read_prompt(path.read_bytes(), path.name)
-    return Upload(prompt, prompt)
+    data = path.read_bytes()
+    model = models.to_continue(read_midi(data, name=path.name))
+    prompt = continuation.read_prompt(data, path.name, tokenizer=model.tokenizer, beats=beats)
+    return Upload(prompt, prompt, model)

@@ -155,20 +155,26 @@ def _shard_names(count: int) -> list[str]:
     return [f"model-{index + 1}-of-{count}.safetensors" for index in range(count)]
 
 
+_PLACES = (Path(__file__).parents[1] / "checkpoints", Path(__file__).parent / "_checkpoints")
+
+
 def find_checkpoint(name_or_folder: str | Path) -> Path:
     """Folder of a released model by name, or of any model by path."""
-    places = (Path(__file__).parents[1] / "checkpoints", Path(__file__).parent / "_checkpoints")
-    folders = [Path(name_or_folder), *(place / name_or_folder for place in places)]
+    folders = [Path(name_or_folder), *(place / name_or_folder for place in _PLACES)]
     if len(Path(name_or_folder).parts) == 1:  # a name: a folder here must not stand in its way
         folders = [*folders[1:], folders[0]]
     for folder in folders:
         if (folder / "model.json").is_file():
             return folder
-    known = sorted({path.parent.name for place in places for path in place.glob("*/model.json")})
     raise CheckpointError(
         f"no model {str(name_or_folder)!r}: neither a folder with model.json nor a released model "
-        f"({', '.join(known) or 'none is installed'})"
+        f"({', '.join(released_models()) or 'none is installed'})"
     )
+
+
+def released_models() -> list[str]:
+    """Names of the models that are installed with the project, in alphabetical order."""
+    return sorted({path.parent.name for place in _PLACES for path in place.glob("*/model.json")})
 
 
 def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -> Decoder:

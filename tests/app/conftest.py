@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from app.continuation import MusicModel
+from app.models import Models, MusicModel
 from relpe.decoder import DecoderConfig
 from relpe.encodings import SineSPEConfig
 from tests.app import fakes
@@ -74,7 +74,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> fakes.FakeModel:
 def studio(model: MusicModel, tmp_path: Path) -> Studio:
     from app.studio import Studio
 
-    return Studio(model, tmp_path / "out")
+    return Studio(Models.only(model), tmp_path / "out")
 
 
 @pytest.fixture

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from app import continuation
-from app.continuation import MusicOptions, Piece, Progress, Prompt, Result
+from app.continuation import Piece, Progress, Prompt, Result
+from app.options import MusicOptions
 from tokenization.midi import write_midi
 from tokenization.midi_append import append_to_midi
+from tokenization.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class FakeModel:
     device: str = "cpu"
     backend: str = "fake"
     parameters: int = 4_200_000
+    tokenizer: PianoRemi = field(default_factory=PianoRemi)
     speed: float = 50.0
     ended: list[int] = field(default_factory=list)
     """Notes that each job wrote until it ended or was ended."""

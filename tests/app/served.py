@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pytest
 
+from app.models import Models
 from app.page import build_page, open_page
 from tests.app import fakes
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from app.continuation import MusicModel
+    from app.models import MusicModel
 
 
 class Served(NamedTuple):
@@ -44,7 +45,7 @@ def served(folder: Path, *, speed: float) -> Iterator[Served]:
     """A page whose model writes `speed` notes a second; nothing is left open for a later test."""
     with pytest.MonkeyPatch.context() as patch:
         model = fakes.install(patch, speed=speed)
-        blocks = build_page(cast("MusicModel", model), folder, max_upload_bytes=20_000)
+        blocks = build_page(Models.only(cast("MusicModel", model)), folder, max_upload_bytes=20_000)
         address = open_page(blocks, folder, port=None, max_upload_bytes=50_000, block=False)
         yield Served(address, model)
         blocks.close(verbose=False)

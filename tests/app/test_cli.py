@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
 import weakref
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args, get_type_hints
 
@@ -12,9 +13,8 @@ import numpy as np
 import pytest
 
 from app import sound
-from app.arguments import music_fields
 from app.cli import _parser, main
-from app.continuation import MusicOptions
+from app.options import MusicOptions
 from relpe.checkpoint import save_model
 from tests.app.conftest import two_hands
 from tokenization.midi import read_midi, write_midi
@@ -110,12 +110,15 @@ def test_sound_that_fails_leaves_nothing_half_done(
 
 
 def test_options_of_the_music_are_those_of_the_dataclass() -> None:
-    found = {field.name: (field.kind, field.default) for field in music_fields()}
-    assert {name: default for name, (_, default) in found.items()} == asdict(MusicOptions())
+    names = [field.name for field in fields(MusicOptions)]
+    arguments = ["continue", "song.mid", "--output", "out.mid"]
+    options = _parser().parse_args(arguments)
+    assert MusicOptions(**{name: getattr(options, name) for name in names}) == MusicOptions()
+    given = [(f"--{name.replace('_', '-')}", "1") for name in names]
+    options = _parser().parse_args([*arguments, *itertools.chain(*given)])
     hints = get_type_hints(MusicOptions)
-    assert all(kind in (hints[name], *get_args(hints[name])) for name, (kind, _) in found.items())
-    options = _parser().parse_args(["continue", "song.mid", "--output", "out.mid"])
-    assert MusicOptions(**{name: getattr(options, name) for name in found}) == MusicOptions()
+    for name in names:
+        assert type(getattr(options, name)) in (hints[name], *get_args(hints[name]))
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(

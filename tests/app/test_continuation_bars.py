@@ -19,7 +19,7 @@ from app.continuation import (
 from app.new_bars import BarRule, NewBars
 from tests.app.conftest import two_hands
 from tokenization.errors import MidiError
-from tokenization.grammar import PianoGrammar
+from tokenization.grammar import RemiGrammar
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
@@ -141,7 +141,7 @@ def test_the_rule_allows_only_what_has_room() -> None:
     ]
     names = PIANO_VOCABULARY.ids
     start = [names[n] for n in ("Bar", "TimeSignature_60", "Position_0", "Tempo_90")]
-    rule = BarRule(PianoGrammar().resume(start), 1, 4, bars.vocabulary).advance(BAR)
+    rule = BarRule(PianoRemi().grammar().resume(start), 1, 4, bars.vocabulary).advance(BAR)
     assert np.flatnonzero(rule.allowed).tolist() == [names["TimeSignature_42"]]
     rule = rule.advance(names["TimeSignature_42"])
     assert np.flatnonzero(rule.allowed[POSITION : POSITION + 96]).tolist() == list(range(39))
@@ -162,14 +162,14 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the tokens behind the prompt's last note, as the model gets them."""
     names: list[str] = []
 
-    def resume(self: PianoGrammar, ids: np.ndarray) -> PianoGrammar:
+    def resume(self: RemiGrammar, ids: np.ndarray) -> RemiGrammar:
         words = [PIANO_VOCABULARY.names[token] for token in ids.tolist()]
         last = max(at for at, word in enumerate(words) if word.startswith("Duration"))
         names[:] = words[last + 1 :]
         return original(self, ids)
 
-    original = PianoGrammar.resume
-    monkeypatch.setattr(PianoGrammar, "resume", resume)
+    original = RemiGrammar.resume
+    monkeypatch.setattr(RemiGrammar, "resume", resume)
     return names
 
 

@@ -13,8 +13,8 @@ from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
 from app import sound
-from app.continuation import MusicOptions
 from app.endpoints import LIMITS, _number, _options, _prompt
+from app.options import MusicOptions
 from tests.app import fakes
 from tests.app.served import MARKS, PATIENT, served
 
@@ -119,12 +119,15 @@ def test_what_a_script_does_wrong_is_said_in_one_sentence(client, prompt, capfd)
         ({"prompt": "prompt.mid"}, "prompt is 'prompt.mid', expected an uploaded"),
         ({"prompt": {"path": str(prompt)}}, "expected an uploaded"),
         ({"last_bar": -3}, "last_bar is -3, expected"),
+        ({"beats": "none"}, "beats is 'none', expected one of file, estimate, grid"),
     ):
         with pytest.raises(AppError, match=message):
             client.predict(**{"prompt": upload, "bars": 1} | wrong, api_name="/continue")
     prompt.write_bytes(b"MThd")
     with pytest.raises(AppError, match=r"prompt\.mid"):
         client.predict(handle_file(prompt), api_name="/continue")
+    with pytest.raises(AppError, match="model is 'other', expected one of fake"):
+        client.predict(bars=1, model="other", api_name="/generate")
     assert client.predict(api_name="/stop") is False
     assert "Traceback" not in capfd.readouterr().err
 
@@ -132,7 +135,7 @@ def test_what_a_script_does_wrong_is_said_in_one_sentence(client, prompt, capfd)
 @on_a_server
 def test_a_file_that_was_not_uploaded_is_not_read(client, prompt):
     stolen = {"path": str(prompt), "meta": {"_type": "gradio.FileData"}}
-    join = {"data": [stolen, 1, 0, 1, 1.0, 0.9, 1], "session_hash": client.session_hash}
+    join = {"data": [stolen, 1, 0, 1, 1.0, 0.9, 1, "file"], "session_hash": client.session_hash}
     index = client.endpoints[client._infer_fn_index("/continue", None)].fn_index
     response = httpx.post(f"{client.src}gradio_api/queue/join", json=join | {"fn_index": index})
     assert response.status_code == 400

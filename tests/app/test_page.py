@@ -7,20 +7,20 @@ from types import SimpleNamespace
 from typing import get_type_hints
 
 import gradio as gr
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from app import continuation, endpoints
+from app import endpoints
 from app.callbacks import CREATIVITY, facts_table, mood_of, roll_dice
-from app.continuation import LARGEST_SEED
+from app.facts import PromptFacts
+from app.models import Models
+from app.options import LARGEST_SEED
 from app.page import build_page, launch
-from app.player import SCRIPT, STYLES, TEMPLATE, UNITS_PER_BEAT, bar_lines, pack_notes, timeline
+from app.player import SCRIPT, STYLES, TEMPLATE
 from app.upload import read_upload
 from tests.app import fakes
+from tests.app.test_timing import performance
 from tokenization.errors import MidiError
-from tokenization.score import Score, Tempo, TimeSignature, Track
+from tokenization.midi import write_midi
 
 REQUEST = SimpleNamespace(session_hash="someone")
 
@@ -30,62 +30,9 @@ def page(model, tmp_path):
     """The page, built while a loop runs: Gradio leaves open one that it had to make."""
 
     async def build():
-        return build_page(model, tmp_path)
+        return build_page(Models.only(model), tmp_path)
 
     return asyncio.run(build())
-
-
-def parse(text):
-    return [tuple(map(int, row.split(","))) for row in text.split(";") if row]
-
-
-# laws
-
-
-@given(
-    rows=st.lists(
-        st.tuples(
-            st.integers(0, 5000), st.integers(1, 800), st.integers(0, 127), st.integers(1, 127)
-        ),
-        max_size=30,
-    ),
-    count=st.integers(0, 30),
-)
-def test_packed_notes_grow_at_the_end_and_are_the_notes(rows, count):
-    rows = sorted(rows, key=lambda row: (row[0], row[2], row[1], row[3]))
-    whole, part = pack_notes(Track.of(rows), 12), pack_notes(Track.of(rows[:count]), 12)
-    assert whole.startswith(part)
-    factor = UNITS_PER_BEAT // 12
-    assert parse(whole) == [(on * factor, n * factor, *rest) for on, n, *rest in rows]
-
-
-@given(
-    changes=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 7)), max_size=4),
-    end=st.integers(1, 600),
-)
-def test_bar_lines_rise_and_reach_the_end(changes, end):
-    signatures = tuple(TimeSignature(tick, top, 4) for tick, top in sorted(dict(changes).items()))
-    lines = list(bar_lines(signatures, 12, end))
-    assert lines[0] == 0
-    assert all(np.diff(lines) > 0)
-    assert lines[-1] >= end > lines[-2]
-    assert {s.tick for s in signatures if s.tick < end} <= set(lines)
-
-
-@given(bpms=st.lists(st.integers(20, 300), min_size=1, max_size=5))
-def test_the_timeline_keeps_the_time(bpms):
-    score = Score(12, tempos=tuple(Tempo(96 * i, float(bpm)) for i, bpm in enumerate(bpms)))
-    score = Score(12, tempos=score.tempos, end_ticks=96 * len(bpms))
-    points = parse(timeline(score)["tempos"])
-    for unit, millis in points:
-        seconds = float(score.seconds_at(unit * 12 // UNITS_PER_BEAT))
-        assert millis / 1000 == pytest.approx(seconds, abs=0.001)
-    assert points[-1][0] == 8 * len(bpms) * UNITS_PER_BEAT
-
-
-def test_a_hostile_length_does_not_fill_the_page():
-    score = Score(12, time_signatures=(TimeSignature(0, 1, 32),), end_ticks=10**9)
-    assert len(parse(timeline(score)["bars"])) < 30_000
 
 
 # the page
@@ -127,12 +74,13 @@ def test_creativity_names_its_settings():
 
 
 def test_an_upload_shows_its_facts_and_allows_to_continue(calls, midi):
-    upload, card, slider, go, frame = calls.read(str(midi))
+    upload, card, beats, slider, go, frame = calls.read(str(midi))
     for fact in ("96 bpm", "4/4", f"<dd>{upload.whole.facts.notes}</dd>", "<dt>Bars</dt>"):
         assert fact in card
     assert upload.whole.facts.notices[0] in card
     assert (slider.maximum, slider.value) == (upload.bars, upload.bars) == (4, 4)
     assert go.interactive
+    assert not beats.visible
     assert frame["phase"] == "prompt"
     assert frame["title"] == "My prompt"
     assert frame["prompt"]["joint"] == 16
@@ -142,21 +90,40 @@ def test_an_upload_shows_its_facts_and_allows_to_continue(calls, midi):
 def test_a_refused_upload_gives_its_reason_and_nothing_else(calls, tmp_path, content):
     path = tmp_path / "<b>odd.mid"
     path.write_bytes(content)
-    upload, card, slider, go, frame = calls.read(str(path))
+    upload, card, beats, slider, go, frame = calls.read(str(path))
     assert upload is None
     assert "role='alert'" in card
     assert "&lt;b&gt;odd.mid" in card
     assert "<b>" not in card
     assert not slider.visible
+    assert not beats.visible
     assert not go.interactive
     assert frame["phase"] == "empty"
 
 
-def test_a_file_over_the_limit_is_refused_before_it_is_read(tmp_path):
+def test_beats_are_offered_where_those_of_the_file_mean_nothing(calls, tmp_path):
+    path = tmp_path / "played.mid"
+    path.write_bytes(write_midi(performance()))
+    upload, card, beats, _, _, frame = calls.read(str(path))
+    assert (beats.visible, beats.value) == (True, "file")
+    assert "120 bpm" in card
+    assert frame["timeline"]["beats"]
+    anew, card, slider, go, frame = calls.count_anew(upload, "estimate")
+    assert "83 bpm" in card
+    assert "estimated from the notes" in card
+    assert (slider.value, go.interactive) == (12, True)
+    assert not frame["timeline"]["beats"]
+    moved, _ = calls.move_joint(anew, 4)
+    assert moved.prompt.facts.beats == "estimate"
+    assert calls.count_anew(moved, "file")[0].whole.facts.beats == "file"
+    assert all(value == gr.skip() for value in calls.count_anew(None, "grid"))
+
+
+def test_a_file_over_the_limit_is_refused_before_it_is_read(model, tmp_path):
     path = tmp_path / "big.mid"
     path.write_bytes(bytes(2000))
     with pytest.raises(MidiError, match=r"big.mid: .* at most 0.0 MB"):
-        read_upload(path, 1000)
+        read_upload(path, 1000, Models.only(model))
 
 
 def test_the_joint_moves_with_the_last_bar(calls, midi):
@@ -168,8 +135,9 @@ def test_the_joint_moves_with_the_last_bar(calls, midi):
 
 
 def test_facts_are_escaped():
-    facts = continuation.PromptFacts(1, 1, 1, 120.0, "<4>", 61.0, ("<x>",))
-    card = facts_table(facts)
+    facts = PromptFacts(1, 1, 1, 120.0, "<4>", 61.0, 1.0, "file", ("<x>",))
+    card = facts_table(facts, "<m>")
+    assert "<m>" not in card
     assert "&lt;4&gt;" in card
     assert "&lt;x&gt;" in card
     assert "1:01" in card

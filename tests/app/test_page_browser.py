@@ -16,6 +16,8 @@ import soundfile
 from app.page import MAX_WAITING
 from tests.app import fakes
 from tests.app.served import MARKS, PATIENT, served
+from tokenization.midi import write_midi
+from tokenization.score import Score, Track
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")
@@ -118,6 +120,18 @@ def roll_colours(page):
     )
 
 
+def roll_colour(page, x, y):
+    """Colour of a point of the roll; what is negative counts from the other end."""
+    red, green, blue, _ = page.evaluate(
+        "([x, y]) => { const c = document.querySelector('.player-roll');"
+        " const at = (place, size) => (place < 0 ? size + place : place);"
+        " const pen = c.getContext('2d');"
+        " return [...pen.getImageData(at(x, c.width), at(y, c.height), 1, 1).data]; }",
+        [x, y],
+    )
+    return f"#{red:02x}{green:02x}{blue:02x}"
+
+
 def test_upload_continue_play_seek_and_download(page):
     upload(page, fakes.example_midi(bars=6))
     page.wait_for_selector("#facts dl")
@@ -174,8 +188,28 @@ def test_upload_continue_play_seek_and_download(page):
         assert sound.duration == pytest.approx(whole, abs=3)
 
 
+def test_a_band_has_a_lane_of_drums_and_each_instrument_once_in_the_legend(page):
+    drums = Track.of([(12 * at, 3, 38 if at % 2 else 36, 99) for at in range(8)], is_drum=True)
+    bass = Track.of([(24 * at, 20, 40 + at, 80) for at in range(4)], program=35)
+    upload(page, write_midi(Score(12, (drums, bass))))
+    phase(page, "prompt")
+    legend = page.locator("[data-part=legend] li")
+    assert legend.all_inner_texts() == ["Drums", "Fretless Bass", "Your file"]
+    assert roll_colour(page, 2, -3) == "#fffdf9"  # paper, where the keyboard was
+
+    page.locator("#controls input[type=number]").nth(1).fill("4")
+    button(page, "Continue").click()
+    phase(page, "done")
+    assert legend.all_inner_texts()[:2] == ["Drums", "Fretless Bass"]
+    assert legend.all_inner_texts()[-1] == "Your file"
+    page.wait_for_function("document.querySelector('.player audio').readyState > 2")
+    box = page.locator(".player-roll").bounding_box()
+    page.mouse.click(box["x"] + box["width"] * 0.9, box["y"] + box["height"] - 8)
+    page.wait_for_function("document.querySelector('.player audio').currentTime > 5")
+
+
 def test_stop_keeps_what_is_there(page):
-    page.get_by_role("tab", name="Piano").click()
+    page.get_by_role("tab", name="New piece").click()
     button(page, "Generate").click()
     page.wait_for_function("/Bar [3-9] of 32/.test(document.body.innerText)")
     button(page, "Stop").click()
@@ -199,7 +233,7 @@ def test_a_refused_upload_says_why(page):
 
 
 def test_closing_the_tab_ends_the_work(model, page):
-    page.get_by_role("tab", name="Piano").click()
+    page.get_by_role("tab", name="New piece").click()
     button(page, "Generate").click()
     page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")
     before = len(model.ended)

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import gradio as gr
 import mido
@@ -18,8 +19,9 @@ from hypothesis import strategies as st
 
 from app import continuation, sound
 from app import studio as studio_module
-from app.continuation import MusicOptions
 from app.job import MOST_NAME_BYTES, _safe
+from app.models import Models, MusicModel
+from app.options import MusicOptions
 from app.studio import waiting
 from app.upload import read_upload
 from tests.app import fakes
@@ -33,7 +35,7 @@ def parse(text):
 
 
 def compose(calls, upload, *, bars=3, variations=1, seed=7, job=None):
-    return list(calls.compose(upload, bars, variations, 1.0, 0.95, seed, job, REQUEST))
+    return list(calls.compose(upload, bars, variations, 1.0, 0.95, seed, job, None, REQUEST))
 
 
 def test_a_continuation_grows_then_has_files_then_sound(calls, midi, tmp_path):
@@ -75,7 +77,7 @@ def test_stop_keeps_what_is_there(calls, studio, midi):
     upload, *_ = calls.read(str(midi))
     job, seed, frame, *_ = calls.begin(upload, 5, False, REQUEST)
     assert (seed, frame["phase"]) == (5, "waiting")
-    frames = calls.compose(upload, 400, 1, 1.0, 0.95, seed, job, REQUEST)
+    frames = calls.compose(upload, 400, 1, 1.0, 0.95, seed, job, None, REQUEST)
     while not next(frames)["variations"][0]["tracks"]:
         pass
     calls.stop_job(REQUEST)
@@ -185,7 +187,7 @@ def test_a_bug_is_shown_and_raised(calls, monkeypatch):
         yield
 
     monkeypatch.setattr(continuation, "generate_piece", broken)
-    frames = calls.compose(None, 2, 1, 1.0, 0.95, 1, None, REQUEST)
+    frames = calls.compose(None, 2, 1, 1.0, 0.95, 1, None, None, REQUEST)
     seen = []
     with pytest.raises(ZeroDivisionError):
         seen.extend(frames)
@@ -240,8 +242,11 @@ def test_a_wav_that_two_ask_for_at_once_is_made_once_and_whole(calls, studio, mo
 def test_a_long_name_in_any_script_fits_the_file_system(studio, letter, tmp_path):
     path = tmp_path / f"{letter * (240 // len(letter.encode()))}.mid"
     path.write_bytes(fakes.example_midi(bars=2))
-    studio.model = fakes.FakeModel(name=letter * 100, speed=5000.0)
-    frames = studio.compose("one", read_upload(path, 10_000), MusicOptions(bars=1, variations=4))
+    studio.models = Models.only(
+        cast("MusicModel", fakes.FakeModel(name=letter * 100, speed=5000.0))
+    )
+    upload = read_upload(path, 10_000, studio.models)
+    frames = studio.compose("one", upload, MusicOptions(bars=1, variations=4))
     files = [row["new_midi"] for row in list(frames)[-1]["variations"]]
     assert all(Path(file).is_file() and letter * 10 in Path(file).name for file in files)
 

@@ -1,0 +1,121 @@
+"""What is said of an upload: its length, bars and tempo, and what the model does not hear of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokenization.beats import ON_GRID, on_grid
+from tokenization.score import TimeSignature, Track
+
+if TYPE_CHECKING:
+    from app.options import BeatSource
+    from app.timing import Timing
+    from tokenization.score import Score
+    from tokenization.tokenizer import Tokenizer
+
+OFF_GRID = (
+    "the notes do not lie on the file's beats, as in a recording of someone who plays: its bars "
+    "mean nothing to the model; let the beats be estimated (in a command: --beats estimate)"
+)
+
+
+@dataclass(frozen=True)
+class PromptFacts:
+    """What is worth knowing of an upload at once."""
+
+    tracks: int
+    notes: int
+    bars: int
+    """Up to where new music begins if nothing is cut off."""
+    bpm: float
+    metre: str
+    seconds: float
+    on_grid: float
+    """How well the onsets lie on the file's own beats, up to 1; see `tokenization.beats`."""
+    beats: BeatSource
+    """What bars and beats are counted by."""
+    notices: tuple[str, ...] = ()
+    """What the model does not hear, and the like: one sentence each."""
+
+
+def prompt_facts(
+    timing: Timing, beats: BeatSource, tokenizer: Tokenizer, *, bars: int, dropped: int
+) -> PromptFacts:
+    """What the upload card says."""
+    score = timing.file
+    heard = heard_tracks(score, tokenizer)
+    usual = _usual_metre(timing.counted)
+    metre = f"{usual.numerator}/{usual.denominator}"
+    fit = on_grid(score)
+    bpm = timing.bpm or (score.tempos[0].bpm if score.tempos else 120.0)
+    notices = [
+        *_beat_notices(timing, beats, fit, f"{bpm:.0f} beats a minute, {metre}"),
+        *_track_notices(score, heard, tokenizer),
+    ]
+    if dropped:
+        notices.append(f"{dropped} notes beyond the 88 keys are not heard")
+    if beats == "file" and (changes := len(score.tempos) - 1) > 0:
+        times = "once" if changes == 1 else f"{changes} times"
+        notices.append(f"the tempo changes {times}; the new music keeps the last one")
+    return PromptFacts(
+        tracks=len(score.tracks),
+        notes=score.num_notes,
+        bars=bars,
+        bpm=bpm,
+        metre=metre,
+        seconds=float(score.seconds_at(score.end_ticks)),
+        on_grid=fit,
+        beats=beats,
+        notices=tuple(notices),
+    )
+
+
+def _beat_notices(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> list[str]:
+    """What bars and beats are counted by, where that is not plain."""
+    if beats == "file":
+        return [OFF_GRID] if fit < ON_GRID else []
+    first = max(float(timing.file.seconds_at(timing.to_file(np.array([0])))[0]), 0.0)
+    how = (
+        "estimated from the notes" if beats == "estimate" else "those of a clock, not of the music"
+    )
+    return [f"bars and beats are {how}: {tempo}, bar 1 begins at {first:.1f} s"]
+
+
+def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer) -> list[str]:
+    """Which instruments the model hears as others, or not at all."""
+    is_piano = tokenizer.track_ranks((Track.of([], is_drum=True),)) == [-1]
+    ranks = [rank for rank in tokenizer.track_ranks(heard) if rank > 0]
+    if not is_piano:
+        merged = len(ranks) - len(set(ranks))
+        return [f"{merged} tracks are heard as a part of others"] if merged else []
+    notices = []
+    if len(heard) > 1:
+        notices.append(f"{len(heard)} tracks: the model hears them as one piano")
+    elif any(track.program >= 8 for track in heard):
+        notices.append("another instrument than a piano: the model hears it as a piano")
+    if any(track.is_drum for track in score.tracks):
+        notices.append("drums are not heard")
+    return notices
+
+
+def _usual_metre(score: Score) -> TimeSignature:
+    """The metre that holds longest: a pickup has one of its own."""
+    changes = score.time_signatures
+    if not changes or changes[0].tick > 0:
+        changes = (TimeSignature(0, 4, 4), *changes)
+    ends = [*(change.tick for change in changes[1:]), max(score.end_ticks, changes[-1].tick)]
+    lengths: dict[tuple[int, int], int] = {}
+    for change, end in zip(changes, ends, strict=True):
+        kind = (change.numerator, change.denominator)
+        lengths[kind] = lengths.get(kind, 0) + end - change.tick
+    return TimeSignature(0, *max(lengths, key=lambda kind: lengths[kind]))
+
+
+def heard_tracks(score: Score, tokenizer: Tokenizer) -> tuple[Track, ...]:
+    """Tracks with notes that the model hears."""
+    tracks = tuple(track for track in score.tracks if len(track))
+    ranks = tokenizer.track_ranks(tracks)
+    return tuple(track for track, rank in zip(tracks, ranks, strict=True) if rank >= 0)

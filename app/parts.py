@@ -1,0 +1,93 @@
+"""The instruments of a piece: what they are called, and which of them plays which new note."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tokenization.score import Score, Track
+    from tokenization.tokenizer import Tokenizer
+
+_HEARD_OF_A_TRACK = 200
+"""Last notes of a track that say how high it lies."""
+
+
+def instrument_name(track: Track) -> str:
+    """Name of what plays a track in General MIDI, and shorter ones of the two most music has."""
+    if track.is_drum:
+        return "Drums"
+    if track.program == 0:
+        return "Piano"
+    import pretty_midi  # takes a second, which most music can do without
+
+    return pretty_midi.program_to_instrument_name(track.program)
+
+
+def share_among_tracks(new: Score, upload: Score, tokenizer: Tokenizer, joint: int) -> Score:
+    """New notes in the tracks that they continue.
+
+    What tokens call one track can be several of the upload: a drum is struck by the track that
+    strikes it most, other notes are played by the track that lies nearest, so that two hands go on
+    in two tracks. Where these are different instruments, a piano or else the fullest plays all.
+
+    Args:
+        new: tracks as decoded, times in ticks of the upload.
+        upload: what they continue.
+        tokenizer: says which tracks of the upload each of them stands for.
+        joint: where the new music begins, in ticks.
+    """
+    playing = [track for track in upload.tracks if len(track)]
+    ranks = tokenizer.track_ranks(playing)
+    shared: list[Track] = []
+    for track, rank in zip(new.tracks, tokenizer.track_ranks(new.tracks), strict=True):
+        if not len(track):
+            continue
+        players = [
+            player
+            for player, its_rank in zip(playing, ranks, strict=True)
+            if its_rank == rank and len(_before(player, joint))
+        ]
+        if not players:
+            shared.append(track)
+            continue
+        chosen = _by_drum if track.is_drum else _by_height
+        which = chosen(track.notes, [_before(player, joint) for player in players], players)
+        shared += [
+            replace(player, notes=track.notes[which == index], controls=[], bends=[])
+            for index, player in enumerate(players)
+        ]
+    return new.with_tracks(shared)
+
+
+def _before(track: Track, end_ticks: int) -> NDArray[np.int64]:
+    """Notes that begin before a time."""
+    return track.notes[track.notes[:, 0] < end_ticks]
+
+
+def _by_drum(
+    notes: NDArray[np.int64], heard: Sequence[NDArray[np.int64]], _: Sequence[Track]
+) -> NDArray[np.intp]:
+    """(n,), the track that strikes each drum most, or the fullest for a new one."""
+    counts = np.stack([np.bincount(rows[:, 2], minlength=128) for rows in heard])
+    fullest = int(counts.sum(1).argmax())
+    players = np.where(counts.any(0), counts.argmax(0), fullest)
+    return players[notes[:, 2]]
+
+
+def _by_height(
+    notes: NDArray[np.int64], heard: Sequence[NDArray[np.int64]], players: Sequence[Track]
+) -> NDArray[np.intp]:
+    """(n,), the track of one family of instruments that lies nearest to each note."""
+    pianos = [index for index, player in enumerate(players) if player.program < 8]
+    among = pianos or list(range(len(players)))
+    if len({players[index].program // 8 for index in among}) > 1:
+        among = [max(among, key=lambda index: len(heard[index]))]
+    heights = np.array([np.median(heard[index][-_HEARD_OF_A_TRACK:, 2]) for index in among])
+    return np.array(among)[np.abs(notes[:, 2, None] - heights).argmin(1)]
