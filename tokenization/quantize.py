@@ -205,7 +205,7 @@ def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64
     lines = np.concatenate(sections)
     if has_long_bars:
         lines = split_long_bars(lines, end)
-    return lines[: int(np.searchsorted(lines, end)) + 1]
+    return lines[: int(lines.searchsorted(end)) + 1]
 
 
 def name_bars(
@@ -223,7 +223,7 @@ def name_bars(
     kept = [change for change in written if change.tick < lines[start]]
     changed = starts_of_runs(lengths)
     changed[start : start + 1] = True
-    for bar in (np.flatnonzero(changed[start:]) + start).tolist():
+    for bar in (changed[start:].nonzero()[0] + start).tolist():
         length = int(lengths[bar])
         numerator, denominator = (length // 12, 4) if length % 12 == 0 else (length // 6, 8)
         kept.append(TimeSignature(int(lines[bar]), numerator, denominator))
@@ -253,7 +253,7 @@ def quantize_timeline(score: Score, end: int) -> Timeline:
     lines = bar_lines(signatures, end)
     end = int(lines[-1])
     steps, bpm, clipped = quantize_tempos(score)
-    count = int(np.searchsorted(steps, end))
+    count = int(steps.searchsorted(end))
     return Timeline(
         lines,
         tuple(change for change in signatures if change.tick < end),

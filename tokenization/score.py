@@ -115,7 +115,7 @@ class Track:
         while it is made.
         """
         track = object.__new__(Track)
-        vars(track).update(vars(self), **tables)
+        track.__dict__.update(self.__dict__, **tables)
         return track
 
     def __eq__(self, other: object) -> bool:
