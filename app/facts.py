@@ -52,6 +52,7 @@ def prompt_facts(
     fit = on_grid(score)
     bpm = timing.bpm or (score.tempos[0].bpm if score.tempos else 120.0)
     notices = [
+        *([f"{score.damage}: what is whole is used"] if score.damage else []),
         *_beat_notices(timing, beats, fit, f"{bpm:.0f} beats a minute, {metre}"),
         *_track_notices(score, heard, tokenizer),
     ]

@@ -215,6 +215,7 @@ def _finer(score: Score, least: int) -> Score:
         tuple(Tempo(tempo.tick * factor, tempo.bpm) for tempo in score.tempos),
         tuple(TimeSignature(tick * factor, *metre) for tick, *metre in score.time_signatures),
         score.end_ticks * factor,
+        score.damage,
     )
 
 

@@ -45,9 +45,10 @@ __all__ = ["append_to_midi", "read_midi", "write_midi"]
 MAX_BEATS: Final = 65_536
 """Files with a later note are refused: nine hours at 120 beats per minute, or a damaged time."""
 # Bounds of memory: hundreds of times what music needs.
-MAX_NOTES: Final = 1_000_000
+MAX_NOTES: Final = 500_000
 MAX_TRACKS: Final = 1024
-MAX_CHANGES: Final = 100_000
+MAX_TEMPOS: Final = 100_000
+MAX_TIME_SIGNATURES: Final = 10_000
 MAX_CONTROLS: Final = 4_000_000
 
 
@@ -57,7 +58,8 @@ def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
     There is one track for each track chunk, channel and program that has notes. Its controls and
     bends are those of its channel, in whatever chunk they stand. An end belongs to the earliest
     note of its pitch that still sounds; a note that never ends is left out, and so are tempos of 0
-    and impossible metres. Of several tempos or metres at one tick the last counts.
+    and impossible metres. Of several tempos or metres at one tick the last counts. Of a file whose
+    end is missing, what is intact is read, and the score's `damage` says so.
 
     Args:
         source: the file or its content.
@@ -79,10 +81,10 @@ def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
     file = open_midi(source, name or "the file")
     events = scan_events(file)
     begins, ends, _ = pair_notes(events)
+    damage = _damage(file, events)
     if not begins.size:
-        raise MidiError(
-            f"{file.name}: the file has no notes, expected at least one; choose another file"
-        )
+        found = f"{damage}, and no note is whole" if damage else "the file has no notes"
+        raise MidiError(f"{file.name}: {found}, expected at least one; choose another file")
     if len(begins) > MAX_NOTES:
         raise MidiError(
             f"{file.name}: the file has {len(begins)} notes, expected at most {MAX_NOTES}; "
@@ -100,7 +102,24 @@ def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
         tracks=_tracks(file, events, begins, ends),
         tempos=_tempos(file, events),
         time_signatures=_time_signatures(file, events),
+        damage=damage,
     )
+
+
+def _damage(file: MidiFile, events: Events) -> str:
+    """Where a file is cut off, and what can be read of it; empty for a whole file."""
+    last = file.tracks[-1]
+    if last.missing:
+        size = last.end - last.start + last.missing
+        read = int(events.track_ends[-1]) - last.start
+        return (
+            f"the file is cut off in its track {len(file.tracks)}, of which {read:,} of {size:,} "
+            "bytes can be read"
+        )
+    if file.missing_tracks:
+        whole = len(file.tracks)
+        return f"the file ends after {whole} of {whole + file.missing_tracks} tracks"
+    return ""
 
 
 def _tempos(file: MidiFile, events: Events) -> tuple[Tempo, ...]:
@@ -110,7 +129,7 @@ def _tempos(file: MidiFile, events: Events) -> tuple[Tempo, ...]:
     high, middle, low = (data[content + at].astype(np.int64) for at in range(3))
     microseconds = high << 16 | middle << 8 | low
     rows, microseconds = rows[microseconds > 0], microseconds[microseconds > 0]
-    kept = _last_at_each_tick(file, events.tick[rows])
+    kept = _last_at_each_tick(file, events.tick[rows], MAX_TEMPOS, "tempo")
     bpm: list[float] = (60e6 / microseconds[kept]).tolist()
     return tuple(map(Tempo, events.tick[rows[kept]].tolist(), bpm))
 
@@ -122,21 +141,23 @@ def _time_signatures(file: MidiFile, events: Events) -> tuple[TimeSignature, ...
     numerator, power = data[content], data[content + 1]
     is_metre = (numerator > 0) & (power < 8)
     rows, numerator, power = rows[is_metre], numerator[is_metre], power[is_metre]
-    kept = _last_at_each_tick(file, events.tick[rows])
+    kept = _last_at_each_tick(file, events.tick[rows], MAX_TIME_SIGNATURES, "metre")
     denominator: list[int] = (1 << power[kept].astype(np.int64)).tolist()
     ticks: list[int] = events.tick[rows[kept]].tolist()
     return tuple(map(TimeSignature, ticks, numerator[kept].tolist(), denominator))
 
 
-def _last_at_each_tick(file: MidiFile, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+def _last_at_each_tick(
+    file: MidiFile, ticks: NDArray[np.int64], most: int, what: str
+) -> NDArray[np.int64]:
     """Indices into `ticks`, in the order of time, of the last one at each tick up to the limit."""
     order = np.argsort(ticks, kind="stable")
     is_last = np.append(np.diff(ticks[order]) > 0, True)[: len(order)]
     kept = order[is_last & (ticks[order] <= MAX_BEATS * file.division)]
-    if len(kept) > MAX_CHANGES:
+    if len(kept) > most:
         raise MidiError(
-            f"{file.name}: {len(kept)} changes of tempo or metre, expected at most {MAX_CHANGES}; "
-            "thin them out and export the file again"
+            f"{file.name}: {len(kept)} changes of {what}, expected at most {most}; thin them out and "
+            "export the file again"
         )
     return kept
 

@@ -241,7 +241,7 @@ def _continued(
     """The content of a track chunk with events added in the order of time, and then its end."""
     whole = file.tracks[chunk]
     new_ticks, new_contents = in_order(parts)
-    if factor == 1 and not new_ticks:
+    if factor == 1 and not new_ticks and not whole.missing:
         return file.data[whole.start : whole.end]
     first, last = events.track_rows[chunk : chunk + 2].tolist()
     written = bytearray()

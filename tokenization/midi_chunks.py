@@ -1,6 +1,7 @@
 """The chunks of a Standard MIDI File.
 
-What is no legal file is refused here, in one sentence, before anything is computed from it.
+What is no legal file is refused here, in one sentence, before anything is computed from it. Only a
+file whose end is missing is taken as far as it goes.
 Source: The Complete MIDI 1.0 Detailed Specification (MMA, 1996), Standard MIDI Files 1.0, and
 RP-029 for the RIFF wrapper.
 """
@@ -22,6 +23,8 @@ class Chunk(NamedTuple):
     kind: bytes
     start: int
     end: int
+    missing: int = 0
+    """Bytes that it should have beyond the end of the file, where the file is cut off in it."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +41,17 @@ class MidiFile:
     chunks: tuple[Chunk, ...]
     """All chunks behind the header, those of unknown kinds as well."""
     tracks: tuple[Chunk, ...]
-    """The track chunks among them."""
+    """The track chunks among them; only the last can be cut off."""
+    missing_tracks: int
+    """Tracks that the header announces and the file does not have."""
 
 
 def open_midi(data: bytes, name: str) -> MidiFile:
     """Chunks of a file, out of its RIFF wrapper where it has one.
 
     Raises:
-        MidiError: it is no MIDI file, it is cut off, or its time is not counted in parts of a
-            quarter note.
+        MidiError: it is no MIDI file, it is cut off before its first track, or its time is not
+            counted in parts of a quarter note.
     """
     if len(data) > MAX_FILE_BYTES:
         raise MidiError(
@@ -81,9 +86,10 @@ def open_midi(data: bytes, name: str) -> MidiFile:
         raise MidiError(
             f"{name}: {found}, expected ticks per quarter note; export the file with musical time"
         )
-    chunks = tuple(_chunks(data, header.end, claimed, name))
+    chunks = _chunks(data, header.end, name)
     tracks = tuple(chunk for chunk in chunks if chunk.kind == b"MTrk")
-    return MidiFile(name, data, midi_format, division, header, chunks, tracks)
+    missing = max(claimed - len(tracks), 0)
+    return MidiFile(name, data, midi_format, division, header, chunks, tracks, missing)
 
 
 def _unwrap(data: bytes, name: str) -> bytes:
@@ -92,8 +98,6 @@ def _unwrap(data: bytes, name: str) -> bytes:
     while at + 8 <= len(data):
         size = int.from_bytes(data[at + 4 : at + 8], "little")
         if data[at : at + 4] == b"data":
-            if at + 8 + size > len(data):
-                raise MidiError(f"{name}: the RIFF file is cut off; export or download it again")
             return data[at + 8 : at + 8 + size]
         at += 8 + size + size % 2
     raise MidiError(
@@ -102,21 +106,21 @@ def _unwrap(data: bytes, name: str) -> bytes:
     )
 
 
-def _chunks(data: bytes, at: int, claimed: int, name: str) -> list[Chunk]:
+def _chunks(data: bytes, at: int, name: str) -> tuple[Chunk, ...]:
     chunks: list[Chunk] = []
-    num_tracks = 0
-    while at + 8 <= len(data):
+    missing = num_tracks = 0
+    while at + 8 <= len(data) and not missing:
         kind, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "big")
-        is_track = kind == b"MTrk"
-        if at + 8 + size > len(data):
-            if is_track or num_tracks < claimed:
-                raise MidiError(
-                    f"{name}: the file is cut off: a chunk claims {size} bytes, "
-                    f"{len(data) - at - 8} are there; export or download it again"
-                )
-            break  # junk behind the last track
-        chunks.append(Chunk(kind, at + 8, at + 8 + size))
-        num_tracks += is_track
+        missing = max(at + 8 + size - len(data), 0)
+        if missing and kind != b"MTrk":
+            break  # a cut, or junk behind the last track
+        if missing and size > MAX_FILE_BYTES:
+            raise MidiError(
+                f"{name}: the file is damaged or cut off: a track claims {size} bytes, "
+                f"{size - missing} are there; export or download it again"
+            )
+        chunks.append(Chunk(kind, at + 8, at + 8 + size - missing, missing))
+        num_tracks += kind == b"MTrk"
         at += 8 + size
     if num_tracks == 0:
         raise MidiError(
@@ -127,8 +131,4 @@ def _chunks(data: bytes, at: int, claimed: int, name: str) -> list[Chunk]:
         raise MidiError(
             f"{name}: the file has {num_tracks} tracks, expected at most 65535; export it again"
         )
-    if at + 8 > len(data) > at and num_tracks < claimed:
-        raise MidiError(
-            f"{name}: the file is cut off after {num_tracks} of {claimed} tracks; download it again"
-        )
-    return chunks
+    return tuple(chunks)

@@ -81,7 +81,14 @@ class _Scan:
         self.track_ends: list[int] = []
         self.end_deltas: list[int] = []
         for index, chunk in enumerate(file.tracks):
-            self._track(index, chunk)
+            self.track_ends.append(chunk.start)
+            try:
+                self._track(index, chunk)
+            except MidiError:
+                if not chunk.missing:
+                    raise
+                # The end of the file is missing: what comes before the last event counts.
+                self.end_deltas.append(0)
 
     def _damaged(self, index: int, at: int, what: str) -> MidiError:
         return MidiError(
@@ -97,6 +104,7 @@ class _Scan:
                 (self.two if run is _TWO_DATA_BYTES else self.one).extend(stretch.span())
                 at = stretch.end()
                 continue
+            self.track_ends[index] = at
             body = self._after_quantity(index, at, end)
             if body == end:
                 raise self._damaged(index, at, "a time without an event")
@@ -120,12 +128,11 @@ class _Scan:
             content, next_at = self._other(index, body, status, end)
             kind = data[body + 1] if status == META else 0
             if status == META and kind == END_OF_TRACK:
-                self.track_ends.append(at)
                 self.end_deltas.append(variable_length_value(data[at:body]))
                 return  # what follows is no part of the track
             self.others.extend((at, body, status, kind, content))
             at = next_at
-        self.track_ends.append(end)
+        self.track_ends[index] = end
         self.end_deltas.append(0)
 
     def _other(self, index: int, body: int, status: int, end: int) -> tuple[int, int]:

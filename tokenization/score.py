@@ -150,6 +150,8 @@ class Score:
     time_signatures: tuple[TimeSignature, ...] = ()
     end_ticks: int = 0
     """Where the piece ends; never before the last note's end."""
+    damage: str = field(default="", compare=False)
+    """What of its file could not be read, as a clause; empty where all of it was."""
 
     def __post_init__(self) -> None:
         if self.ticks_per_beat < 1:

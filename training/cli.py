@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _prepare(options: argparse.Namespace) -> int:
     from tokenization.tokenizer import PRESETS
-    from training.prepare import prepare
+    from training.prepare import LISTS, prepare
 
     # crops begin at a Bar: the codecs of others are for reading and comparing
     known = [name for name, config in PRESETS.items() if "Bar" in config.build().vocabulary.ids]
@@ -122,8 +122,9 @@ def _prepare(options: argparse.Namespace) -> int:
         include=options.include,
         splits=options.splits,
     )
-    for name, reason in data["refused"].items():
-        sys.stderr.write(f"refused: {reason if name in reason else f'{name}: {reason}'}\n")
+    for what in LISTS:
+        for name, reason in data[what].items():
+            sys.stderr.write(f"{what}: {reason if name in reason else f'{name}: {reason}'}\n")
     if data["unassigned"]:
         sys.stderr.write(f"in no split, left out: {', '.join(data['unassigned'])}\n")
     for split, facts in data["splits"].items():

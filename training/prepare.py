@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 COUNTS = ("dropped", "clipped", "merged", "tempos_clipped")
 """What encoding does to notes and tempos, counted over a split."""
+LISTS = ("refused", "damaged")
+"""What `data.json` lists by file: those that cannot be read, and those of which a part can."""
 BATCH_FILES = 200
 """Files that a process takes at once; what a run that is stopped loses at most for each."""
 
@@ -49,7 +51,8 @@ def prepare(
     `include` is a pattern of names within the source, as a shell writes it; `splits` a JSON file
     of split -> list of file names without suffix. Without one, a `splits.json` in the source is
     used; without that, folders named train, validation and test; without those, names are dealt by
-    their hash, 90 : 5 : 5. Files that cannot be read are listed in `data.json`. `workers` processes
+    their hash, 90 : 5 : 5. Files that cannot be read, and those of which only a part can, are
+    listed in `data.json`. `workers` processes
     do the work, one per core where None; the result does not depend on them. A run that was stopped
     goes on where it was.
 
@@ -70,11 +73,12 @@ def prepare(
         for count in _encode_all(open_batches, workers or os.cpu_count() or 1):
             bar.update(count)
     refused: dict[str, str] = {}
+    damaged: dict[str, str] = {}
     digest = hashlib.sha256(tokenizer.vocabulary.hash.encode())
     facts: dict[str, Any] = {}
     for split in dealt:
         members = [batch.path for batch in batches if batch.split == split]
-        facts[split] = _join(members, partial / split, refused, digest.update)
+        facts[split] = _join(members, partial / split, refused, damaged, digest.update)
     if not facts["train"]["tokens"]:
         reason = next(iter(refused.values()), "no file is in the split 'train'")
         shutil.rmtree(partial)
@@ -89,6 +93,7 @@ def prepare(
         "hash": digest.hexdigest(),
         "splits": facts,
         "refused": refused,
+        "damaged": damaged,
         "unassigned": unassigned,
     }
     (partial / "README.md").write_text(_card(data, tokenizer), encoding="utf-8")
@@ -157,15 +162,19 @@ def _encode(batch: _Batch) -> int:
     bar_id, of_notes = batch.tokenizer.vocabulary.ids["Bar"], note_ids(batch.tokenizer)
     names: list[str] = []
     refused: dict[str, str] = {}
+    damaged: dict[str, str] = {}
     ids_of: list[NDArray[np.uint16]] = [np.zeros(0, "<u2")]
     bars_of: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     counts = np.zeros(len(COUNTS) + 1, np.int64)
     for name, content in batch.source.read(batch.names):
         try:
-            sequence = batch.tokenizer.encode(read_midi(content, name=name))
+            score = read_midi(content, name=name)
+            sequence = batch.tokenizer.encode(score)
         except MidiError as error:
             refused[name] = str(error)
             continue
+        if score.damage:
+            damaged[name] = score.damage
         ids = np.asarray(sequence.ids).astype("<u2")
         notes = np.count_nonzero(np.isin(ids, of_notes))
         counts += [notes, *(getattr(sequence, key) for key in COUNTS)]
@@ -180,7 +189,7 @@ def _encode(batch: _Batch) -> int:
             bars=np.concatenate(bars_of),
             num_bars=np.array([len(bars) for bars in bars_of[1:]], np.int64),
             counts=counts,
-            texts=np.array(json.dumps([names, refused])),
+            texts=np.array(json.dumps([names, refused, damaged])),
         )
     return len(batch.names)
 
@@ -189,6 +198,7 @@ def _join(
     batches: Sequence[Path],
     folder: Path,
     refused: dict[str, str],
+    damaged: dict[str, str],
     hash_update: Callable[[bytes], None],
 ) -> dict[str, Any]:
     """All batches of a split as one corpus; returns its facts."""
@@ -205,11 +215,12 @@ def _join(
                 for key, parts in tables.items():
                     parts.append(batch[key])
                 counts += batch["counts"]
-                members, bad = json.loads(str(batch["texts"]))
+                members, bad, broken = json.loads(str(batch["texts"]))
             stream.write(content)
             hash_update(content)
             names += members
             refused |= bad
+            damaged |= broken
     lengths, bars, num_bars = (np.concatenate(parts) for parts in tables.values())
     np.save(folder / "offsets.npy", np.append(0, np.cumsum(lengths)))
     np.save(folder / "bars.npy", bars)
@@ -229,7 +240,10 @@ def _card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
         + f" | {facts['tokens'] / max(facts['notes'], 1):.2f} |"
         for split, facts in data["splits"].items()
     ]
-    refused = "".join(f"- {name}: {reason}\n" for name, reason in data["refused"].items())
+    refused, damaged = (
+        "".join(f"- {name}: {reason}\n" for name, reason in data[key].items())
+        for key in LISTS
+    )
     taken = f", files {data['include']}" if data["include"] else ""
     return "\n".join(
         [
@@ -250,5 +264,8 @@ def _card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
             f"{len(data['refused'])} files refused, {len(data['unassigned'])} in no split.",
             "",
             refused,
+            f"{len(data['damaged'])} files read in part.",
+            "",
+            damaged,
         ]
     )

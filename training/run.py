@@ -25,6 +25,7 @@ from training.config import ExperimentConfig, TrainerConfig, build
 from training.errors import TrainingError
 from training.files import replacing
 from training.machine import choose_arithmetic, resume_arithmetic
+from training.prepare import LISTS
 from training.tasks.music import MusicTask
 from training.weights import load_decoder
 
@@ -204,7 +205,7 @@ def _describe_run(
         "python": platform.python_version(),
         "torch": torch.__version__,
         "lightning": version("pytorch-lightning"),
-        "data": {key: value for key, value in facts.items() if key != "refused"},
+        "data": {key: value for key, value in facts.items() if key not in LISTS},
     }
     with replacing(folder / "run.json") as path:
         path.write_text(json.dumps(run, indent=1) + "\n")

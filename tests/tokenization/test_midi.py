@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from tests.tokenization import midi_files
 from tests.tokenization.midi_files import END, BadFile, meta, midi_file, note
 from tokenization.errors import MidiError
-from tokenization.midi import read_midi, write_midi
+from tokenization.midi import append_to_midi, read_midi, write_midi
 from tokenization.midi_chunks import open_midi
 from tokenization.midi_events import meta_events, scan_events
 from tokenization.score import Score, Tempo, TimeSignature, Track
@@ -178,14 +178,33 @@ def test_bad_tempos_and_metres_are_left_out():
     assert read_midi(files["denominator 2^200"]).time_signatures == ()
 
 
+def test_of_a_file_cut_anywhere_what_is_intact_is_read_and_continued():
+    tracks = [midi_files.tempo(500_000) + note(48) + END, meta(3, b"two") + midi_files.melody(4)]
+    data = midi_file(*tracks)
+    whole = read_midi(data)
+    new = Score(480, (Track.of([(9600, 480, 72, 80)]),))
+    first_note = len(data) - 4 * len(note(60))
+    for size in range(len(data) - 8 - len(tracks[1]), len(data)):
+        score = read_midi(data[:size], name="cut.mid")
+        num_notes = max(size - first_note, 0) // len(note(60))
+        expected = [whole.tracks[0].notes.tolist(), whole.tracks[1].notes[:num_notes].tolist()]
+        assert [track.notes.tolist() for track in score.tracks] == [e for e in expected if e]
+        assert ("of 2 tracks" if size < first_note - 7 else "in its track 2") in score.damage
+        continued = read_midi(append_to_midi(data[:size], new, 9600))
+        assert not continued.damage
+        # What goes on until the cut is closed at the joint, and heard until there.
+        before = [track.notes[track.notes[:, 1] < 480].tolist() for track in continued.tracks[:-1]]
+        assert [notes for notes in before if notes] == [e for e in expected if e]
+        assert continued.tracks[-1].notes.tolist() == new.tracks[0].notes.tolist()
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
         (midi_files.header(0) + b"junk", "cut off|no track"),
-        (midi_files.header(2) + midi_files.chunk(b"MTrk", note(60)) + b"MTr", "1 of 2 tracks"),
         (midi_files.header(1, midi_format=3), "unknown MIDI format 3"),
         (b"RIFF\x04\x00\x00\x00RMID", "without MIDI data"),
-        (midi_files.riff(midi_file(note(60) + END))[:-8], "RIFF file is cut off"),
+        (midi_file(note(60) + END)[:-8], "cut off in its track 1.* no note is whole"),
         (midi_file(b"\x00\x3c\x40"), "expected a status byte"),
         (midi_file(b"\x00\xff\x01\x09short"), "longer than its track"),
         (bytes(17 * 2**20), "more than 16 MB"),
