@@ -156,8 +156,8 @@ def _last_at_each_tick(
     kept = order[is_last & (ticks[order] <= MAX_BEATS * file.division)]
     if len(kept) > most:
         raise MidiError(
-            f"{file.name}: {len(kept)} changes of {what}, expected at most {most}; thin them out and "
-            "export the file again"
+            f"{file.name}: {len(kept)} changes of {what}, expected at most {most}; thin them out "
+            "and export the file again"
         )
     return kept
 

@@ -241,8 +241,7 @@ def _card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
         for split, facts in data["splits"].items()
     ]
     refused, damaged = (
-        "".join(f"- {name}: {reason}\n" for name, reason in data[key].items())
-        for key in LISTS
+        "".join(f"- {name}: {reason}\n" for name, reason in data[key].items()) for key in LISTS
     )
     taken = f", files {data['include']}" if data["include"] else ""
     return "\n".join(
