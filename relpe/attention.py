@@ -18,7 +18,7 @@ from relpe.linear_attention import LinearState, causal_linear_attention
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from relpe.encodings.base import QueryKeyEncoding
+    from relpe.encodings.base import Encoding
     from relpe.feature_maps import FeatureMap
 
 
@@ -228,7 +228,7 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        encoding: QueryKeyEncoding,
+        encoding: Encoding,
         codes: Any,  # noqa: ANN401
         state: ConvolvedState,
     ) -> tuple[Tensor, ConvolvedState]:

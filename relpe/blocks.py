@@ -9,7 +9,7 @@ from torch.nn import functional
 
 if TYPE_CHECKING:
     from relpe.attention import ConvolvedState, SelfAttention
-    from relpe.encodings.base import QueryKeyEncoding
+    from relpe.encodings.base import Encoding
 
 
 class FeedForward(nn.Module):
@@ -39,7 +39,7 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,
-        encoding: QueryKeyEncoding,
+        encoding: Encoding,
         codes: Any,  # noqa: ANN401
         state: ConvolvedState,
     ) -> tuple[Tensor, ConvolvedState]:

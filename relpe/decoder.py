@@ -140,7 +140,7 @@ class Decoder(nn.Module):
     ) -> tuple[Tensor, DecoderState]:
         """Logits (b, l, v) of the token after each of `tokens` (b, l), at `positions` (1, l, p)."""
         codes, encoding = self.encoding.prepare(positions, state.encoding)
-        x = self.embedding(tokens)
+        x = self.encoding.embed(self.embedding(tokens), codes)
         layers = []
         for block, layer_state in zip(self.blocks, state.layers, strict=True):
             x, layer_state = block(x, self.encoding, codes, layer_state)

@@ -1,32 +1,63 @@
-"""What an encoding of queries and keys offers, whatever its mathematics."""
+"""What a positional encoding is: one family, whose members act in different places of attention.
+
+An encoding may add to the embeddings (absolute), change queries and keys (rotations, stochastic
+codes), or score the offset between a query and a key (relative terms, windows). A member overrides
+what it does; the rest does nothing.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import nn
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 
-class QueryKeyEncoding(Protocol):
-    """Acts on queries and keys separately: fits softmax and linear attention.
+class OffsetTable(NamedTuple):
+    """How one layer scores offsets, key minus query; the offsets are the rows `o` of the table.
 
-    `prepare` runs once per call of the model and serves all layers; `encode` runs in each layer.
-    Codes and states are tuples of tensors that only the encoding itself looks into.
+    With q, k of heads of d features, E the features, and content C = (q + content_bias).k, position
+    R = q.E + bias: the logit is (C + R) * factor / sqrt(d) + log_weight, or C * R for C + R where
+    `multiplies`.
+    """
+
+    features: Tensor | None = None  # (o, h, d)
+    bias: Tensor | None = None  # (o, h)
+    content_bias: Tensor | None = None  # (h, d)
+    factor: Tensor | None = None  # (o, h)
+    log_weight: Tensor | None = None  # (o, h); -inf: never seen
+    multiplies: bool = False
+
+
+class Encoding(nn.Module):
+    """A positional encoding, shared by the layers of a model.
+
+    `prepare` runs once per call of the model and serves all layers. Codes and states are tuples of
+    tensors that only the encoding itself looks into; a sequence in pieces hands the state on.
     """
 
     out_features: int
     """Features per head after encoding."""
 
     def init_state(self, seed: int, device: torch.device) -> Any:  # noqa: ANN401 - opaque to callers
-        """Noise of one sequence: the same seed gives the same noise on every device."""
-        ...
+        """What one sequence needs: the same seed gives the same noise on every device."""
+        return ()
 
     def prepare(self, positions: Tensor, state: Any) -> tuple[Any, Any]:  # noqa: ANN401
-        """Codes for `positions` (1, l, p), int64 or float64, and the state after them."""
-        ...
+        """Codes for `positions` (1 or b, l, p), int64 or float64, and the state after them."""
+        return (), state
+
+    def embed(self, x: Tensor, codes: Any) -> Tensor:  # noqa: ANN401
+        """Embeddings x (b, l, m) with what absolute encodings add to them."""
+        return x
 
     def encode(self, q: Tensor, k: Tensor, codes: Any, layer: int) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         """Encoded queries and keys (b, l, h, out_features) of q and k (b, l, h, d)."""
-        ...
+        return q, k
+
+    def table(self, codes: Any, layer: int) -> OffsetTable | None:  # noqa: ANN401
+        """Scores of the offsets between the call's queries and the keys that they may see."""
+        return None

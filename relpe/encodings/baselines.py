@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from relpe.encodings.base import Encoding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,30 +23,12 @@ class NoEncodingConfig:
         return NoEncoding(head_dim)
 
 
-class NoEncoding(nn.Module):
+class NoEncoding(Encoding):
     """See `NoEncodingConfig`."""
 
     def __init__(self, head_dim: int) -> None:
         super().__init__()
         self.out_features = head_dim
-
-    def init_state(self, seed: int, device: torch.device) -> tuple[()]:
-        """Nothing to remember."""
-        return ()
-
-    def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[tuple[()], tuple[()]]:
-        """No codes."""
-        return (), state
-
-    def encode(
-        self,
-        q: Tensor,
-        k: Tensor,
-        codes: Sequence[Tensor],
-        layer: int,
-    ) -> tuple[Tensor, Tensor]:
-        """Queries and keys unchanged, (b, l, h, d)."""
-        return q, k
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +51,7 @@ class RopeCodes(NamedTuple):
     sin: Tensor
 
 
-class Rope(nn.Module):
+class Rope(Encoding):
     """See `RopeConfig`: pairs of features (i, i + d/2) are turned by position * base^(-2i/d)."""
 
     frequencies: Tensor
@@ -84,10 +65,6 @@ class Rope(nn.Module):
         self.out_features = head_dim
         exponents = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
         self.register_buffer("frequencies", config.base**-exponents, persistent=False)
-
-    def init_state(self, seed: int, device: torch.device) -> tuple[()]:
-        """Nothing to remember."""
-        return ()
 
     def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[RopeCodes, tuple[()]]:
         """Rotations at `positions` (b or 1, l, 1); phases in float64."""

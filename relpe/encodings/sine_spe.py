@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from relpe.encodings.base import Encoding
+
 if TYPE_CHECKING:
     from jaxtyping import Float
 
@@ -63,7 +65,7 @@ class SineCodes(NamedTuple):
     keys: Tensor | None  # (l, h, d, r)
 
 
-class SineSPE(nn.Module):
+class SineSPE(Encoding):
     """`SineSPEConfig` as a module; raw: frequencies, offsets, gains (h, d, k) and gates.
 
     A frequency is sigmoid/2, in cycles per position; a gain is softplus; offsets, in radians,
