@@ -48,13 +48,14 @@ def facts_table(facts: PromptFacts, model: str) -> str:
         "Tempo": f"{facts.bpm:.0f} bpm",
         "Notes": f"{facts.notes:,}",
         "Tracks": f"{facts.tracks}",
-        "Model": model,
     }
     cells = "".join(
         f"<div><dt>{name}</dt><dd>{html.escape(text)}</dd></div>" for name, text in rows.items()
     )
     notices = "".join(f"<li>{html.escape(notice)}</li>" for notice in facts.notices)
-    return f"<dl>{cells}</dl>" + (f"<ul>{notices}</ul>" if notices else "")
+    return f"<dl>{cells}</dl><p>continued by the {html.escape(model)} model</p>" + (
+        f"<ul>{notices}</ul>" if notices else ""
+    )
 
 
 class Callbacks:

@@ -93,10 +93,9 @@ def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer)
         merged = len(ranks) - len(set(ranks))
         return [f"{merged} tracks are heard as a part of others"] if merged else []
     notices = []
-    if len(heard) > 1:
-        notices.append(f"{len(heard)} tracks: the model hears them as one piano")
-    elif any(track.program >= 8 for track in heard):
-        notices.append("another instrument than a piano: the model hears it as a piano")
+    if any(track.program >= 8 for track in heard):
+        what = f"{len(heard)} tracks" if len(heard) > 1 else "another instrument than a piano"
+        notices.append(f"{what}: the model hears {'them' if len(heard) > 1 else 'it'} as one piano")
     if any(track.is_drum for track in score.tracks):
         notices.append("drums are not heard")
     return notices

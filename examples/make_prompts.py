@@ -1,16 +1,18 @@
-"""Writes the example prompts: three short piano openings, composed for this project.
+"""Writes the example prompts: piano openings and two small bands, composed for this project.
 
 Run from the top of the repository: `python examples/make_prompts.py`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tokenization.midi import write_midi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 TICKS = 480
+DRUMS = {"kick": 36, "snare": 38, "hat": 42, "open": 46, "crash": 49}
 NOTES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 
 Line = list[tuple[int, int, int, int]]
@@ -112,9 +114,77 @@ def pop() -> Score:
     return piece(104, (4, 4), line(melody, 90), left, pickup=2)
 
 
+def pattern(drum: str, steps: str, bar: int) -> Line:
+    """Strokes of a drum on the sixteenths of a 4/4 bar: `x`, `X` harder, `o` softer."""
+    loud = {"X": 108, "x": 92, "o": 58}
+    return [
+        (4 * bar * TICKS + step * TICKS // 4, TICKS // 8, DRUMS[drum], loud[mark])
+        for step, mark in enumerate(steps)
+        if mark in loud
+    ]
+
+
+def band(
+    bpm: float, metre: tuple[int, int], parts: dict[str, tuple[int, Line]], drums: Line
+) -> Score:
+    """Instruments by name, each with its program and notes, one channel each; drums on theirs."""
+    tracks = [
+        replace(Track.of(notes, program), name=name, channel=channel)
+        for channel, (name, (program, notes)) in enumerate(parts.items())
+    ]
+    if drums:
+        tracks.insert(0, replace(Track.of(drums, is_drum=True), name="Drums", channel=9))
+    return Score(TICKS, tuple(tracks), (Tempo(0, bpm),), (TimeSignature(0, *metre),))
+
+
+def groove() -> Score:
+    """Eight bars of a slow funk in E minor: drums, bass, electric piano and guitar."""
+    drums: Line = []
+    for bar in range(8):
+        drums += pattern("hat", "XoxoXoxoXoxoXo.." if bar % 4 == 3 else "XoxoXoxoXoxoXoxo", bar)
+        drums += pattern("open", "..............x." if bar % 4 == 3 else "", bar)
+        drums += pattern("kick", "X......x..X....." if bar % 2 else "X.....x...X..x..", bar)
+        drums += pattern("snare", "....X..o.o..X..o" if bar % 2 else "....X..o....X...", bar)
+        drums += pattern("crash", "X" if bar == 0 else "", bar)
+    riffs = {
+        "E": "E2:.75 E2:.25 .:.5 G2:.5 .:.25 A2:.25 B2:.5 D3:.5 E2:.5",
+        "A": "A2:.75 A2:.25 .:.5 C3:.5 .:.25 D3:.25 E3:.5 G2:.5 A2:.5",
+        "C": "C3:.75 C3:.25 .:.5 E3:.5 .:.25 G2:.25 A2:.5 B2:.5 C3:.5",
+        "B": "B2:.75 B2:.25 .:.5 D#3:.5 .:.25 F#2:.25 A2:.5 B2:.5 B2:.5",
+    }
+    chords = {
+        "E": ("G3+B3+D4", "E4+G4"),
+        "A": ("G3+C4+E4", "E4+A4"),
+        "C": ("G3+B3+E4", "E4+G4"),
+        "B": ("A3+C4+D#4", "D#4+A4"),
+    }
+    bass, keys, guitar = [], [], []
+    for bar, chord in enumerate("EEAAEECB"):
+        low, high = chords[chord]
+        bass += line(riffs[chord], 92, 4 * bar)
+        keys += line(f".:.5 {low}:1 .:.75 {low}:.25 .:.5 {low}:.75 .:.25", 72, 4 * bar)
+        guitar += line(f".:1 {high}:.25 .:.5 {high}:.25 .:1 {high}:.25 {high}:.25", 64, 4 * bar)
+    parts = {"Bass": (33, bass), "Electric piano": (4, keys), "Guitar": (27, guitar)}
+    return band(92, (4, 4), parts, drums)
+
+
+def barcarole() -> Score:
+    """Eight bars of six eighths in G, without drums: guitar, strings and bass."""
+    chords = "G3+B3+D4 E3+G3+B3 C3+E3+G3 D3+F#3+A3 G3+B3+D4 B2+D3+F#3 C3+E3+G3 D3+F#3+C4".split()
+    guitar, strings, bass = [], [], []
+    for bar, chord in enumerate(chords.split()):
+        low, middle, high = chord.split("+")
+        at = 3 * bar
+        guitar += line(" ".join(f"{n}:.5" for n in (low, middle, high) * 2), 70, at)
+        strings += line(f"{middle}+{high}:3", 56, at)
+        bass += line(f"{low[:-1]}2:1.5 {low[:-1]}2:1 {low[:-1]}2:.5", 78, at)
+    parts = {"Guitar": (24, guitar), "Strings": (48, strings), "Bass": (32, bass)}
+    return band(84, (6, 8), parts, [])
+
+
 def main() -> None:
     """Writes the prompts beside this file."""
-    for compose in (ballad, waltz, pop):
+    for compose in (ballad, waltz, pop, groove, barcarole):
         Path(__file__).with_name(f"{compose.__name__}.mid").write_bytes(write_midi(compose()))
 
 

@@ -138,7 +138,7 @@ def test_upload_continue_play_seek_and_download(page):
     facts = page.inner_text("#facts")
     assert "96 bpm" in facts
     assert "4/4" in facts
-    assert "one piano" in facts
+    assert "continued by the piano model" in facts
     blank = roll_colours(page)
 
     page.locator("#controls .segments label", has_text="2").first.click()
