@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ from tokenization.errors import MidiError
 from tokenization.midi import MAX_BEATS, read_midi
 from tokenization.midi_cut import cut_midi
 from tokenization.remi import PianoRemi
-from tokenization.score import Score, Tempo, TimeSignature, Track
+from tokenization.score import Score, Tempo, TimeSignature, Track, once_each
 from tokenization.vocabulary import BAR, EOS, STEPS_PER_BEAT
 
 if TYPE_CHECKING:
@@ -201,14 +202,15 @@ def _finer(score: Score, least: int) -> Score:
     factor = -(-least // score.ticks_per_beat)
     if factor == 1:
         return score
+    controls, bends = (once_each(partial(np.multiply, [factor, *ones])) for ones in ([1, 1], [1]))
     return Score(
         score.ticks_per_beat * factor,
         tuple(
             replace(
                 track,
                 notes=track.notes * [factor, factor, 1, 1],
-                controls=track.controls * [factor, 1, 1],
-                bends=track.bends * [factor, 1],
+                controls=controls(track.controls),
+                bends=bends(track.bends),
             )
             for track in score.tracks
         ),

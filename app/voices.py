@@ -96,10 +96,8 @@ def _voices(score: Score, tracks: list[Track], soundfont: SoundFont) -> Iterator
     if not len(notes):
         return
     programs = np.concatenate([np.full(len(track), track.program) for track in tracks])
-    controls = np.concatenate([track.controls for track in tracks])
-    controls = controls[np.argsort(controls[:, 0], kind="stable")]
-    bends = np.concatenate([track.bends for track in tracks])
-    channel = _channel(score, controls, bends[np.argsort(bends[:, 0], kind="stable")])
+    controls = _in_time([track.controls for track in tracks])
+    channel = _channel(score, controls, _in_time([track.bends for track in tracks]))
     onsets = score.seconds_at(notes[:, 0])
     ends = score.seconds_at(notes[:, 0] + notes[:, 1])
     pedal = _steps(score, controls, _PEDAL, 0, after_reset=0)
@@ -161,6 +159,12 @@ def _until_struck_again(
         again = strikes[np.searchsorted(strikes[:-1], onsets[places], side="right")]
         ends[places] = np.minimum(ends[places], again)
     return ends
+
+
+def _in_time(tables: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """All rows by their ticks; of a table that tracks share, once."""
+    rows = np.concatenate(list({id(table): table for table in tables}.values()))
+    return rows[np.argsort(rows[:, 0], kind="stable")]
 
 
 def _channel(score: Score, controls: NDArray[np.int64], bends: NDArray[np.int64]) -> Channel:

@@ -170,7 +170,7 @@ def groove() -> Score:
 
 def barcarole() -> Score:
     """Eight bars of six eighths in G, without drums: guitar, strings and bass."""
-    chords = "G3+B3+D4 E3+G3+B3 C3+E3+G3 D3+F#3+A3 G3+B3+D4 B2+D3+F#3 C3+E3+G3 D3+F#3+C4".split()
+    chords = "G3+B3+D4 E3+G3+B3 C3+E3+G3 D3+F#3+A3 G3+B3+D4 B2+D3+F#3 C3+E3+G3 D3+F#3+C4"
     guitar, strings, bass = [], [], []
     for bar, chord in enumerate(chords.split()):
         low, middle, high = chord.split("+")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokenization.quantize import name_bars, nearest_step, split_long_bars
-from tokenization.score import Score, Tempo, TimeSignature
+from tokenization.score import Score, Tempo, TimeSignature, nearest_ratio
 from tokenization.vocabulary import BAR_UNIT, MAX_BAR_STEPS, STEPS_PER_BEAT
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def written_lines(score: Score, end: int, more: int = 0) -> NDArray[np.int64]:
     counts[-1] = -(-left * int(denominators[-1]) // int(wholes[-1])) + more + 2
     metre = np.repeat(np.arange(len(table)), counts)
     bar = np.arange(len(metre)) - (np.cumsum(counts) - counts)[metre]
-    lines = starts[metre] + _ratio(bar * wholes[metre], denominators[metre])
+    lines = starts[metre] + nearest_ratio(bar * wholes[metre], denominators[metre])
     lines[0] = 0
     return lines[: int(np.searchsorted(lines, end)) + more + 1]
 
@@ -79,7 +79,7 @@ class BarMap(NamedTuple):
     def ticks(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
         """The time of each step: what is left over of a bar is its end."""
         bars = np.searchsorted(self.starts, steps, side="right") - 1
-        ticks = _ratio((steps - self.starts[bars]) * self.ticks_per_beat, STEPS_PER_BEAT)
+        ticks = nearest_ratio((steps - self.starts[bars]) * self.ticks_per_beat, STEPS_PER_BEAT)
         return np.minimum(self.lines[bars] + ticks, np.append(self.lines[1:], _NEVER)[bars])
 
     def notes(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -112,8 +112,3 @@ class BarMap(NamedTuple):
             name_bars(self.vocabulary_lines(), ()),
             int(self.starts[-1]),
         )
-
-
-def _ratio(numerator: NDArray[np.int64], denominator: NDArray[np.int64] | int) -> NDArray[np.int64]:
-    """Closest integers; halves go up."""
-    return (2 * numerator + denominator) // (2 * denominator)

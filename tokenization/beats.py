@@ -14,7 +14,7 @@ import numpy as np
 
 from tokenization.chords import recognise_chords
 from tokenization.errors import MidiError
-from tokenization.score import Score, Tempo, TimeSignature, Track
+from tokenization.score import Score, Tempo, TimeSignature, Track, once_each
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -90,10 +90,10 @@ def on_grid(score: Score) -> float:
 
     For the different onsets q, in quarters, the mean of the larger of cos(2 pi 4 q) and
     cos(2 pi 3 q), on a scale where times that know nothing of the grid give 0: 1 where all are on
-    it; 0.8 for a player who is off by a fortieth of a quarter; 0 give or take
-    1 / sqrt(number of onsets) for a performance that was only recorded; less than 0 where all are
-    late by the same time. `ON_GRID` decides. Not said is which step begins a beat or a bar. 1 where
-    nothing can be off the grid: without notes, or with up to 24 ticks per quarter.
+    it; 0.75 for a player who is off by a fortieth of a quarter; 0 give or take
+    1 / sqrt(number of onsets) for a performance that was only recorded; any value, also below 0,
+    where all are late by the same time. `ON_GRID` decides. Not said is which step begins a beat or
+    a bar. 1 where nothing can be off the grid: without notes, or with up to 24 ticks per quarter.
     """
     onsets = [track.notes[:, 0] for track in score.tracks if len(track)]
     if not onsets or score.ticks_per_beat <= _COARSE_TICKS:
@@ -137,12 +137,13 @@ def warp(
     def moved_rows(rows: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.column_stack([moved(rows[:, 0]), rows[:, 1:]])
 
+    moved_events = once_each(moved_rows)
     tracks: list[Track] = []
     for track in score.tracks:
         notes = moved_rows(track.notes)
         ends = moved(track.notes[:, 0] + track.notes[:, 1])
         notes[:, 1] = np.maximum(ends - notes[:, 0], track.notes[:, 1] > 0)
-        controls, bends = moved_rows(track.controls), moved_rows(track.bends)
+        controls, bends = moved_events(track.controls), moved_events(track.bends)
         tracks.append(replace(track, notes=notes, controls=controls, bends=bends))
     microseconds = np.maximum(np.rint(1e6 * np.diff(seconds)), 1)
     changes = np.flatnonzero(np.append(True, microseconds[1:] != microseconds[:-1]))
@@ -212,10 +213,12 @@ def estimate_beats(score: Score) -> Beats:
     notes = np.concatenate([np.empty((0, 4), np.int64), *(track.notes for track in score.tracks)])
     notes = notes[np.lexsort(notes.T[::-1])]
     onsets = score.seconds_at(notes[:, 0])
-    if not len(notes) or onsets[-1] - onsets[0] > MAX_SECONDS:
+    if not len(notes):
+        raise MidiError("found no notes to estimate beats from; choose another file")
+    if onsets[-1] - onsets[0] > MAX_SECONDS:
         raise MidiError(
-            f"{len(notes)} notes of {np.ptp(onsets) if len(notes) else 0:.0f} seconds, expected "
-            f"notes of at most {MAX_SECONDS}; use another part of the file"
+            f"the notes take {onsets[-1] - onsets[0]:,.0f} seconds, expected at most "
+            f"{MAX_SECONDS:,} to estimate beats from; use a part of the file"
         )
     lengths = np.clip(score.seconds_at(notes[:, 0] + notes[:, 1]) - onsets, 0.05, 1)
     weights = notes[:, 3] * np.sqrt(lengths) * (1 + np.clip((60 - notes[:, 2]) / 12, 0, 2))

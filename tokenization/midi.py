@@ -18,20 +18,21 @@ from tokenization.midi_bytes import (
     header_bytes,
     instrument_events,
     note_events,
+    program_choices,
     tempo_events,
     track_bytes,
 )
 from tokenization.midi_chunks import MAX_FILE_BYTES, MidiFile, open_midi
 from tokenization.midi_events import (
     NAME,
-    TEMPO,
-    TIME_SIGNATURE,
     Events,
     meta_events,
+    metre_rows,
     pair_notes,
     programs_at,
     rows_in_time,
     scan_events,
+    tempo_rows,
 )
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
@@ -49,7 +50,7 @@ MAX_NOTES: Final = 500_000
 MAX_TRACKS: Final = 1024
 MAX_TEMPOS: Final = 100_000
 MAX_TIME_SIGNATURES: Final = 10_000
-MAX_CONTROLS: Final = 4_000_000
+MAX_CONTROLS: Final = 1_000_000
 
 
 def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
@@ -91,7 +92,7 @@ def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
             "use a part of it"
         )
     limit = MAX_BEATS * file.division
-    last = int(events.tick[ends].max())
+    last = int(max(events.tick[ends].max(), events.tick[begins].max() + 1))
     if last > limit:
         raise MidiError(
             f"{file.name}: a note ends at beat {last // file.division}, expected at most "
@@ -109,7 +110,7 @@ def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
 def _damage(file: MidiFile, events: Events) -> str:
     """Where a file is cut off, and what can be read of it; empty for a whole file."""
     last = file.tracks[-1]
-    if last.missing:
+    if events.is_cut:
         size = last.end - last.start + last.missing
         read = int(events.track_ends[-1]) - last.start
         return (
@@ -123,28 +124,18 @@ def _damage(file: MidiFile, events: Events) -> str:
 
 
 def _tempos(file: MidiFile, events: Events) -> tuple[Tempo, ...]:
-    rows, content, end = meta_events(events, TEMPO)
-    rows, content = rows[end - content == 3], content[end - content == 3]
-    data = np.frombuffer(file.data, dtype=np.uint8)
-    high, middle, low = (data[content + at].astype(np.int64) for at in range(3))
-    microseconds = high << 16 | middle << 8 | low
-    rows, microseconds = rows[microseconds > 0], microseconds[microseconds > 0]
+    rows, microseconds = tempo_rows(file, events)
     kept = _last_at_each_tick(file, events.tick[rows], MAX_TEMPOS, "tempo")
     bpm: list[float] = (60e6 / microseconds[kept]).tolist()
     return tuple(map(Tempo, events.tick[rows[kept]].tolist(), bpm))
 
 
 def _time_signatures(file: MidiFile, events: Events) -> tuple[TimeSignature, ...]:
-    rows, content, end = meta_events(events, TIME_SIGNATURE)
-    rows, content = rows[end - content >= 2], content[end - content >= 2]
-    data = np.frombuffer(file.data, dtype=np.uint8)
-    numerator, power = data[content], data[content + 1]
-    is_metre = (numerator > 0) & (power < 8)
-    rows, numerator, power = rows[is_metre], numerator[is_metre], power[is_metre]
+    rows, numerator, denominator = metre_rows(file, events)
     kept = _last_at_each_tick(file, events.tick[rows], MAX_TIME_SIGNATURES, "metre")
-    denominator: list[int] = (1 << power[kept].astype(np.int64)).tolist()
     ticks: list[int] = events.tick[rows[kept]].tolist()
-    return tuple(map(TimeSignature, ticks, numerator[kept].tolist(), denominator))
+    metres = (numerator[kept].tolist(), denominator[kept].tolist())
+    return tuple(map(TimeSignature, ticks, *metres))
 
 
 def _last_at_each_tick(
@@ -220,11 +211,14 @@ def _tracks(
         rows = rows[events.tick[rows] <= limit]
         bend = (events.second[rows] << 7 | events.first[rows]) - 8192
         bends[channel] = np.stack([events.tick[rows], bend], axis=1)
-    # Tracks of one channel have a copy each, which a hostile file could use to fill the memory.
-    if sum(len(controls[at]) + len(bends[at]) for _, at, _ in instruments) > MAX_CONTROLS:
+        # Read-only, the tracks of a channel share them: a thousand copies would fill the memory.
+        controls[channel].setflags(write=False)
+        bends[channel].setflags(write=False)
+    total = sum(map(len, (*controls.values(), *bends.values())))
+    if total > MAX_CONTROLS:
         raise MidiError(
-            f"{file.name}: the file has millions of controller events; thin them out and export "
-            "it again"
+            f"{file.name}: the file has {total} controllers and bends, expected at most "
+            f"{MAX_CONTROLS}; thin them out and export it again"
         )
     return tuple(
         Track(
@@ -247,11 +241,13 @@ def write_midi(score: Score) -> bytes:
     """A MIDI file of format 1: a chunk of tempos and metres, then one chunk for each track.
 
     The same score gives the same bytes. A track keeps its channel unless another instrument has it
-    already. Where two notes of one pitch overlap in a track, MIDI cannot say which end is whose:
-    they are read back as ending in the order in which they began.
+    already; from the sixteenth instrument on, channels are shared and programs chosen note by note.
+    Silence behind the last note is written, but `read_midi` does not read it. Where two notes of
+    one pitch overlap in a track, MIDI cannot say which end is whose: they are read back as ending
+    in the order in which they began.
 
     Raises:
-        MidiError: the resolution or a gap is more than a MIDI file can say.
+        MidiError: the resolution, a gap, a tempo or a metre is not one that a MIDI file can say.
     """
     if score.ticks_per_beat > 0x7FFF:
         raise MidiError(
@@ -262,9 +258,12 @@ def write_midi(score: Score) -> bytes:
     contents = [track_bytes(tempo_events(score, scale), score.end_ticks)]
     taken: dict[int, tuple[int, bool]] = {}
     written: dict[int, list[Track]] = {}
+    channels: list[int] = []
     for track in score.tracks:
-        channel = free_channel(track, taken)
-        taken.setdefault(channel, (track.program, track.is_drum))
+        channels.append(free_channel(track, taken))
+        taken.setdefault(channels[-1], (track.program, track.is_drum))
+    choices = program_choices(score.tracks, channels, scale)
+    for track, channel, chosen in zip(score.tracks, channels, choices, strict=True):
         events = instrument_events(track, channel, 0)
         # Tracks of one channel share its controllers: they are written once.
         others = written.setdefault(channel, [])
@@ -273,7 +272,7 @@ def write_midi(score: Score) -> bytes:
         if not any(np.array_equal(other.bends, track.bends) for other in others):
             events.append(bend_events(track, channel, scale))
         others.append(track)
-        events.append(note_events(track, channel, scale))
+        events += [*chosen, note_events(track, channel, scale)]
         contents.append(track_bytes(events, 0))
     header = header_bytes(1, len(contents), score.ticks_per_beat)
     return b"".join([header, *(chunk_bytes(b"MTrk", content) for content in contents)])

@@ -23,6 +23,7 @@ from tokenization.midi_bytes import (
     instrument_events,
     meta,
     note_events,
+    program_choices,
     program_event,
     tempo_events,
     timed,
@@ -33,6 +34,7 @@ from tokenization.midi_chunks import MidiFile, open_midi
 from tokenization.midi_cut import note_ends
 from tokenization.midi_events import (
     END_OF_TRACK,
+    MAX_TICK,
     Events,
     pair_notes,
     programs_at,
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokenization.score import Score, Track
+    from tokenization.score import Score
 
 # What a player holds until it is told otherwise: modulation and the three pedals.
 _HELD_CONTROLS: Final = (1, 64, 66, 67)
@@ -63,10 +65,12 @@ def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
     """A MIDI file with new music appended, in which every event of the prompt stays as it was.
 
     - The bytes of the prompt's tracks up to their end are kept, and so are chunks of other kinds;
-      only a RIFF wrapper, and junk behind the end of a track, go. An event of the prompt that is
-      later than a new one keeps its time; it gets its status byte written out where it had none.
+      only a RIFF wrapper, and junk behind the end of a track that goes on, go. An event of the
+      prompt that is later than a new one keeps its time; it gets its status byte written out where
+      it had none.
     - New tracks with a `chunk` continue that track chunk on their `channel`. Those without get a
       chunk of their own, on their channel if no other instrument has it; format 0 then becomes 1.
+      Where all channels have one, new instruments share, with programs chosen note by note.
     - At the joint a held pedal, modulation, a pitch bend and keys that never end get one closing
       event. Tempos and metres of `new` later than the joint go to the first track.
     - Where the prompt has faded out a channel that new notes use (volume or expression below 16),
@@ -90,33 +94,50 @@ def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
     factor = _resolution_factor(file.division, new, joint_ticks)
     scale = Scale(file.division * factor, new.ticks_per_beat)
     joint = scale.tick(joint_ticks)
+    last = max([int(events.end_ticks.max()) * factor, joint, scale.tick(new.end_ticks)])
+    if last > MAX_TICK:
+        raise MidiError(
+            f"{file.name}: with the new music it ends at tick {last}, expected at most {MAX_TICK}; "
+            "use a part of it"
+        )
     begins, ends, endless = pair_notes(events)
     additions = _closing_events(events, endless, joint, factor)
     additions[0] += tempo_events(new, scale, after=joint_ticks)
     taken = _instruments(events)
     chosen: dict[tuple[int, int], int] = {}
-    new_contents: list[bytes] = []
-    channels: set[int] = set()
+    new_parts: list[list[NewEvents]] = []
+    targets: list[list[NewEvents]] = []
+    channels: list[int] = []
     for track in new.tracks:
         chunk, channel = track.chunk, track.channel
         if chunk is not None and not 0 <= chunk < num_tracks:
             raise ValueError(f"new music for track chunk {chunk}, expected 0 to {num_tracks - 1}")
         if chunk is None or chosen.get((chunk, channel), track.program) != track.program:
             channel = free_channel(track, taken)
-            parts = [*instrument_events(track, channel, joint), *_music(track, channel, scale)]
-            new_contents.append(track_bytes(parts, 0))
+            new_parts.append(instrument_events(track, channel, joint))
+            targets.append(new_parts[-1])
         else:
             if (chunk, channel) not in chosen:
                 program = _program(events, chunk, channel, joint // factor)
                 if program != track.program:
                     additions[chunk].append(program_event(track, channel, joint))
             chosen[chunk, channel] = track.program
-            additions[chunk] += _music(track, channel, scale)
+            targets.append(additions[chunk])
         taken[channel] = (track.program, track.is_drum)
-        if len(track):
-            channels.add(channel)
+        channels.append(channel)
+    choices = program_choices(new.tracks, channels, scale)
+    for track, channel, programs, target in zip(
+        new.tracks, channels, choices, targets, strict=True
+    ):
+        target += [
+            control_events(track, channel, scale),
+            bend_events(track, channel, scale),
+            *programs,
+            note_events(track, channel, scale),
+        ]
     sounding = (begins, ends, endless)
-    for channel in sorted(channels):
+    playing = {at for at, track in zip(channels, new.tracks, strict=True) if len(track)}
+    for channel in sorted(playing):
         for chunk, event in _volume_events(events, sounding, channel, joint, factor):
             additions[chunk].append(event)
     del begins, ends, endless, sounding
@@ -124,7 +145,7 @@ def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
     contents = [
         _continued(file, events, chunk, additions[chunk], factor) for chunk in range(num_tracks)
     ]
-    num_tracks += len(new_contents)
+    num_tracks += len(new_parts)
     if num_tracks > 0xFFFF:
         raise MidiError(f"{file.name} and the new music have {num_tracks} tracks, a file has 65535")
     midi_format = 1 if file.format == 0 and num_tracks > 1 else file.format
@@ -135,12 +156,8 @@ def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
         is_track = chunk.kind == b"MTrk"
         content = next(remaining) if is_track else file.data[chunk.start : chunk.end]
         parts.append(chunk_bytes(chunk.kind, content))
-    parts += [chunk_bytes(b"MTrk", content) for content in new_contents]
+    parts += [chunk_bytes(b"MTrk", track_bytes(events, 0)) for events in new_parts]
     return b"".join(parts)
-
-
-def _music(track: Track, channel: int, scale: Scale) -> list[NewEvents]:
-    return [events(track, channel, scale) for events in (control_events, bend_events, note_events)]
 
 
 def _resolution_factor(division: int, new: Score, joint_ticks: int) -> int:

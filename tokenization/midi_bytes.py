@@ -11,13 +11,18 @@ import numpy as np
 
 from tokenization.errors import MidiError
 from tokenization.midi_events import END_OF_TRACK, META, NAME, TEMPO, TIME_SIGNATURE
+from tokenization.score import nearest_ratio
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from tokenization.score import Score, Track
 
 DRUM_CHANNEL: Final = 9
+
+_DENOMINATORS: Final = tuple(1 << power for power in range(8))
 
 # Order of events at one tick. A note without length ends behind its beginning, not before it.
 CLOSING, NOTE_OFF, SETTING, NOTE_ON, NOTE_OFF_AT_ONCE = range(5)
@@ -45,11 +50,11 @@ class Scale(NamedTuple):
 
     def tick(self, tick: int) -> int:
         """One time."""
-        return (2 * tick * self.numerator + self.denominator) // (2 * self.denominator)
+        return nearest_ratio(tick * self.numerator, self.denominator)
 
     def ticks(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Many times."""
-        return (2 * ticks * self.numerator + self.denominator) // (2 * self.denominator)
+        return nearest_ratio(ticks * self.numerator, self.denominator)
 
 
 def chunk_bytes(kind: bytes, content: bytes) -> bytes:
@@ -113,16 +118,29 @@ def track_bytes(parts: list[NewEvents], end_tick: int) -> bytes:
 
 
 def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]:
-    """Tempos and metres of a score that are later than the tick `after`."""
+    """Tempos and metres of a score that are later than the tick `after`.
+
+    Raises:
+        MidiError: a tempo or a metre that a MIDI file cannot say.
+    """
     events: list[NewEvents] = []
     for tempo in score.tempos:
         if tempo.tick > after:
-            microseconds = min(max(round(60e6 / tempo.bpm), 1), 0xFFFFFF)
+            microseconds = round(60e6 / tempo.bpm) if tempo.bpm > 0 else 0
+            if not 0 < microseconds <= 0xFFFFFF:
+                raise MidiError(
+                    f"a tempo of {tempo.bpm:g} quarter notes per minute, expected 3.6 to 60,000,000"
+                )
             content = meta(TEMPO, microseconds.to_bytes(3, "big"))
             events.append(NewEvents.one(scale.tick(tempo.tick), CLOSING, content))
     for signature in score.time_signatures:
         if signature.tick > after:
             power = signature.denominator.bit_length() - 1
+            if not (0 < signature.numerator < 256 and signature.denominator in _DENOMINATORS):
+                raise MidiError(
+                    f"a metre of {signature.numerator}/{signature.denominator}, expected 1 to 255 "
+                    "parts of a whole note, each a half to the power of 0 to 7"
+                )
             content = meta(TIME_SIGNATURE, bytes((signature.numerator, power, 24, 8)))
             events.append(NewEvents.one(scale.tick(signature.tick), CLOSING, content))
     return events
@@ -177,6 +195,9 @@ def _messages(status: int, first: NDArray[np.int64], second: NDArray[np.int64]) 
 def free_channel(track: Track, taken: dict[int, tuple[int, bool]]) -> int:
     """The track's own channel, or the first that no other instrument has.
 
+    Where all have one, instruments share: see `program_choices`. None is played on the channel of
+    the drums but drums.
+
     Args:
         track: what is to be played.
         taken: program and whether it is drums, of the channels in use.
@@ -184,7 +205,33 @@ def free_channel(track: Track, taken: dict[int, tuple[int, bool]]) -> int:
     if track.is_drum:
         return DRUM_CHANNEL
     wanted = (track.program, False)
-    for channel in (track.channel, *range(16)):
+    own = 0 if track.channel == DRUM_CHANNEL else track.channel
+    for channel in (own, *range(16)):
         if channel != DRUM_CHANNEL and taken.get(channel, wanted) == wanted:
             return channel
-    return track.channel
+    return own
+
+
+def program_choices(
+    tracks: Sequence[Track], channels: Sequence[int], scale: Scale
+) -> list[list[NewEvents]]:
+    """For each track the choices of its program that it needs where its channel is shared.
+
+    A channel has one program at a time: where another track of the channel played before with
+    another program, the track chooses its own again.
+    """
+    choices: list[list[NewEvents]] = [[] for _ in tracks]
+    for channel in set(channels):
+        members = [at for at, of_track in enumerate(channels) if of_track == channel]
+        if len({tracks[at].program for at in members}) < 2:
+            continue
+        onsets = np.concatenate([tracks[at].notes[:, 0] for at in members])
+        counts = [len(tracks[at]) for at in members]
+        owners = np.repeat(np.array(members, np.int64), counts)
+        order = np.argsort(onsets, kind="stable")
+        programs = np.array([track.program for track in tracks], np.int64)[owners[order]]
+        rows = order[np.flatnonzero(np.diff(programs, prepend=-1))]
+        places: list[int] = owners[rows].tolist()
+        for onset, at in zip(onsets[rows].tolist(), places, strict=True):
+            choices[at].append(program_event(tracks[at], channel, scale.tick(onset)))
+    return choices

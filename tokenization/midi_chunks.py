@@ -112,15 +112,22 @@ def _chunks(data: bytes, at: int, name: str) -> tuple[Chunk, ...]:
     while at + 8 <= len(data) and not missing:
         kind, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "big")
         missing = max(at + 8 + size - len(data), 0)
-        if missing and kind != b"MTrk":
+        is_track = kind == b"MTrk"
+        # A track there behind the place where one should be: a length is wrong, nothing is missing.
+        if missing and data.find(b"MTrk", at + 8 if is_track else at - 3) >= 0:
+            raise MidiError(
+                f"{name}: the file is damaged: a track is not where the one before it says that it "
+                "ends; export or download it again"
+            )
+        if missing and not is_track:
             break  # a cut, or junk behind the last track
         if missing and size > MAX_FILE_BYTES:
             raise MidiError(
-                f"{name}: the file is damaged or cut off: a track claims {size} bytes, "
-                f"{size - missing} are there; export or download it again"
+                f"{name}: the file is damaged: track {num_tracks + 1} claims {size} bytes, "
+                f"{size - missing} are left in the file; export or download it again"
             )
         chunks.append(Chunk(kind, at + 8, at + 8 + size - missing, missing))
-        num_tracks += kind == b"MTrk"
+        num_tracks += is_track
         at += 8 + size
     if num_tracks == 0:
         raise MidiError(

@@ -13,8 +13,10 @@ from tokenization.midi_events import (
     TEMPO,
     TIME_SIGNATURE,
     meta_events,
+    metre_rows,
     pair_notes,
     scan_events,
+    tempo_rows,
 )
 
 if TYPE_CHECKING:
@@ -49,12 +51,16 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
     for chunk, parts in note_ends(events, endless[events.tick[endless] < end], end, once=True):
         closing[chunk].append(parts)
     del begins, ends, endless, sounding
-    for kind, size in ((TEMPO, 3), (TIME_SIGNATURE, 2)):
-        rows, starts, stops = meta_events(events, kind)
-        is_there = (events.tick[rows] == end) & (stops - starts >= size)
-        for at in np.flatnonzero(is_there)[-1:].tolist():  # the last counts
+    for kind, rows in (
+        (TEMPO, tempo_rows(file, events)[0]),
+        (TIME_SIGNATURE, metre_rows(file, events)[0]),
+    ):
+        metas, starts, stops = meta_events(events, kind)
+        last: list[int] = rows[events.tick[rows] == end][-1:].tolist()  # the one that counts
+        for row in last:
+            at = int(np.searchsorted(metas, row))
             content = meta(kind, file.data[starts[at] : stops[at]])
-            closing[int(events.chunk[rows[at]])].append(NewEvents.one(end, CLOSING, content))
+            closing[int(events.chunk[row])].append(NewEvents.one(end, CLOSING, content))
     contents: list[bytes] = []
     for chunk, whole in enumerate(file.tracks):
         first, last = events.track_rows[chunk : chunk + 2].tolist()

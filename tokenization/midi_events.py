@@ -67,6 +67,12 @@ class Events:
     """(tracks,): where in the file the events of a track end, before its end-of-track."""
     end_ticks: NDArray[np.int64]
     """(tracks,): the time of each end-of-track."""
+    is_cut: bool
+    """The file ends within its last track."""
+
+
+class _CutOffError(MidiError):
+    """The events of a track end in the middle of one."""
 
 
 class _Scan:
@@ -80,18 +86,21 @@ class _Scan:
         self.others = array("q")  # start, body, status, type and place of the content, in turn
         self.track_ends: list[int] = []
         self.end_deltas: list[int] = []
+        self.is_cut = False
         for index, chunk in enumerate(file.tracks):
             self.track_ends.append(chunk.start)
             try:
                 self._track(index, chunk)
-            except MidiError:
+            except _CutOffError:
                 if not chunk.missing:
                     raise
                 # The end of the file is missing: what comes before the last event counts.
                 self.end_deltas.append(0)
+                self.is_cut = True
 
-    def _damaged(self, index: int, at: int, what: str) -> MidiError:
-        return MidiError(
+    def _damaged(self, index: int, at: int, what: str, *, cut: bool = False) -> MidiError:
+        error = _CutOffError if cut else MidiError
+        return error(
             f"{self.file.name}: track {index + 1} is damaged at byte {at}: {what}; "
             "export or download the file again"
         )
@@ -107,7 +116,7 @@ class _Scan:
             self.track_ends[index] = at
             body = self._after_quantity(index, at, end)
             if body == end:
-                raise self._damaged(index, at, "a time without an event")
+                raise self._damaged(index, at, "a time without an event", cut=True)
             status = data[body]
             if status < 0x80 and run is None:
                 raise self._damaged(index, body, f"found {status:#04x}, expected a status byte")
@@ -120,8 +129,13 @@ class _Scan:
                     else _TWO_DATA_BYTES
                 )
                 if expected is run or expected is None or expected.match(data, at, end) is None:
+                    first = body if status < 0x80 else body + 1
+                    missing = end - first < (1 if expected is _ONE_DATA_BYTE else 2)
                     raise self._damaged(
-                        index, body, "a channel message is cut off or has a data byte over 127"
+                        index,
+                        body,
+                        "a channel message is cut off or has a data byte over 127",
+                        cut=missing and max(data[first:end], default=0) < 0x80,
                     )
                 run = expected
                 continue
@@ -134,6 +148,7 @@ class _Scan:
             at = next_at
         self.track_ends[index] = end
         self.end_deltas.append(0)
+        self.is_cut = chunk.missing > 0
 
     def _other(self, index: int, body: int, status: int, end: int) -> tuple[int, int]:
         """Where the content of an event that is no channel message begins, and where it ends."""
@@ -145,7 +160,7 @@ class _Scan:
             content = self._after_quantity(index, length_at, end)
             next_at = content + variable_length_value(self.file.data[length_at:content])
         if next_at > end:
-            raise self._damaged(index, body, "an event is longer than its track")
+            raise self._damaged(index, body, "an event is longer than its track", cut=True)
         return content, next_at
 
     def _after_quantity(self, index: int, at: int, end: int) -> int:
@@ -154,7 +169,9 @@ class _Scan:
             return at + 1
         quantity = _QUANTITY.match(self.file.data, at, end)
         if quantity is None:
-            raise self._damaged(index, at, "expected a number of at most four bytes")
+            raise self._damaged(
+                index, at, "expected a number of at most four bytes", cut=end - at < 4
+            )
         return quantity.end()
 
 
@@ -208,7 +225,17 @@ def scan_events(file: MidiFile) -> Events:
     written = np.where((status > 0) & (status < 0xF0), np.arange(len(status)), 0)
     status = np.where(status == 0, status[np.maximum.accumulate(written)], status)
     return Events(
-        start, body, tick, chunk, status, first, second, track_rows, track_ends, end_ticks
+        start,
+        body,
+        tick,
+        chunk,
+        status,
+        first,
+        second,
+        track_rows,
+        track_ends,
+        end_ticks,
+        scan.is_cut,
     )
 
 
@@ -260,6 +287,28 @@ def meta_events(
     is_last = rows + 1 == events.track_rows[chunk + 1]
     following = events.start[np.minimum(rows + 1, len(events.start) - 1)]
     return rows, events.second[rows], np.where(is_last, events.track_ends[chunk], following)
+
+
+def tempo_rows(file: MidiFile, events: Events) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of the tempos, and microseconds of a quarter note; tempos of 0 are none."""
+    rows, content, end = meta_events(events, TEMPO)
+    rows, content = rows[end - content == 3], content[end - content == 3]
+    data = np.frombuffer(file.data, dtype=np.uint8)
+    high, middle, low = (data[content + at].astype(np.int64) for at in range(3))
+    microseconds = high << 16 | middle << 8 | low
+    return rows[microseconds > 0], microseconds[microseconds > 0]
+
+
+def metre_rows(
+    file: MidiFile, events: Events
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of the time signatures that are possible, numerators and denominators (n,)."""
+    rows, content, end = meta_events(events, TIME_SIGNATURE)
+    rows, content = rows[end - content >= 2], content[end - content >= 2]
+    data = np.frombuffer(file.data, dtype=np.uint8)
+    numerator, power = data[content].astype(np.int64), data[content + 1].astype(np.int64)
+    is_metre = (numerator > 0) & (power < 8)
+    return rows[is_metre], numerator[is_metre], 1 << power[is_metre]
 
 
 def pair_notes(

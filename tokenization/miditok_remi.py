@@ -140,7 +140,7 @@ class MidiTokRemi:
     hear a file differently. Notes that a track strikes at one tick have no order in a `Score`: they
     come from the lowest up, as in most files. Of several metres at one tick the last counts, known
     or not. A program holds for its channel in all chunks. A chunk of lyrics holds no place for a
-    later track of its program. A million bars of silence are a `MidiError`.
+    later track of its program. Music from quarter note 65,536 on is a `MidiError`.
 
     Notes at one position stand in the order of their exact times, which ids do not say. Decoded and
     encoded again they may come in another order: no sequence is canonical, so there is no grammar.
@@ -162,10 +162,10 @@ class MidiTokRemi:
         lasts = [int(track.notes[-1, 0]) for track in score.tracks if len(track)]
         lasts += [change.tick for change in (*score.tempos[-1:], *score.time_signatures[-1:])]
         last_beat = max(lasts, default=0) // score.ticks_per_beat
-        if last_beat > MAX_BEATS:
+        if last_beat >= MAX_BEATS:
             raise MidiError(
-                f"a note or a change stands at quarter note {last_beat:,}, expected none after "
-                f"{MAX_BEATS:,}; remove the silence before it"
+                f"a note or a change stands at quarter note {last_beat:,}, expected none from "
+                f"{MAX_BEATS:,} on; remove the silence before it"
             )
         metres = _read_metres(score)
         tempo_times, tempos = _read_tempos(score, metres)

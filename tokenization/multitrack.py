@@ -72,7 +72,11 @@ class MultitrackRemi(Remi[MultitrackRemiConfig]):
 
         For conditions: without drums, with strings for the piano. Canonical ids of a whole piece in
         and out. Drums become no other program, and none becomes drums.
+
+        Raises ValueError where `by` is no program from 0 to 127.
         """
+        if by is not None and not 0 <= by < DRUMS:
+            raise ValueError(f"program {by}, expected 0 to 127, or None to leave the tracks out")
         score = self.decode(ids)
         tracks: list[Track] = []
         for track in score.tracks:

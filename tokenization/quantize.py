@@ -9,7 +9,7 @@ import numpy as np
 from tokenization.errors import MidiError
 from tokenization.midi import MAX_BEATS
 from tokenization.packing import Packing
-from tokenization.score import Tempo, TimeSignature
+from tokenization.score import Tempo, TimeSignature, nearest_ratio
 from tokenization.vocabulary import (
     BAR_UNIT,
     DURATIONS,
@@ -165,7 +165,7 @@ def quantize_time_signatures(score: Score) -> tuple[TimeSignature, ...]:
     changes = {0: TimeSignature(0, 4, 4)}
     for tick, numerator, denominator in score.time_signatures:
         if 0 < numerator < 256 and denominator > 0:
-            step = BAR_UNIT * _round_ratio(tick * STEPS_PER_BEAT, score.ticks_per_beat * BAR_UNIT)
+            step = BAR_UNIT * nearest_ratio(tick * STEPS_PER_BEAT, score.ticks_per_beat * BAR_UNIT)
             changes[step] = TimeSignature(step, numerator, denominator)
     kept: list[TimeSignature] = []
     for change in changes.values():
@@ -219,7 +219,7 @@ def name_bars(
         wanted = bar_lines(written, int(lines[-1]))
         common = min(len(wanted), len(lines))
         same = wanted[:common] == lines[:common]
-        start = common - 1 if same.all() else int(np.argmin(same)) - 1
+        start = common - 1 if same.all() else max(int(np.argmin(same)) - 1, 0)
     kept = [change for change in written if change.tick < lines[start]]
     changed = starts_of_runs(lengths)
     changed[start : start + 1] = True
@@ -273,8 +273,3 @@ def split_long_bars(lines: NDArray[np.int64], end: int) -> NDArray[np.int64]:
             if start + inner >= end:
                 break
     return np.array([*split, int(lines[-1])])
-
-
-def _round_ratio(numerator: int, denominator: int) -> int:
-    """Closest integer to a ratio; halves go up."""
-    return (2 * numerator + denominator) // (2 * denominator)

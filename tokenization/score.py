@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -41,17 +41,47 @@ class Note(NamedTuple):
     velocity: int
 
 
+_Number = TypeVar("_Number", int, "NDArray[np.int64]")
+
+
+def nearest_ratio(numerator: _Number, denominator: _Number | int) -> _Number:
+    """Closest integers to a ratio; halves go up."""
+    return (2 * numerator + denominator) // (2 * denominator)
+
+
+_Change = TypeVar("_Change", Tempo, TimeSignature)
+
+
 def _table(rows: object, columns: int) -> NDArray[np.int64]:
     """Read-only (n, columns) int64 table of `rows`; one that is such a table already is kept."""
     if isinstance(rows, np.ndarray) and not rows.flags.writeable and rows.base is None:
-        table = np.asarray(rows, dtype=np.int64)
-        if table.ndim == 2 and table.shape[1] == columns:
-            return table
+        given = cast("NDArray[np.int64]", rows)
+        if (given.dtype, given.ndim, given.shape[-1:]) == (np.int64, 2, (columns,)):
+            return given
     table = np.array(rows, dtype=np.int64)
     if table.ndim != 2 or table.shape[1] != columns:
         table = table.reshape(-1, columns).copy()
     table.setflags(write=False)
     return table
+
+
+def once_each(
+    change: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+    """`change`, made once for a table that several tracks share, as those of one channel do."""
+    made: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+
+    def changed(table: NDArray[np.int64]) -> NDArray[np.int64]:
+        if id(table) not in made:
+            made[id(table)] = (table, _table(change(table), table.shape[1]))
+        return made[id(table)][1]
+
+    return changed
+
+
+def _in_time(changes: Iterable[_Change]) -> tuple[_Change, ...]:
+    """By tick; of several at one tick the last counts and stays last."""
+    return tuple(sorted(changes, key=lambda change: change.tick))
 
 
 def _sorted(notes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -74,8 +104,12 @@ class Track:
     """The notes of one instrument.
 
     Tables are read-only int64, times in ticks from the start of the score:
-    `notes` (n, 4): onset, duration, pitch 0-127, velocity 1-127, sorted by all four;
-    `controls` (c, 3): tick, controller number, value; `bends` (p, 2): tick, -8192..8191.
+    `notes` (n, 4): onset, duration, pitch 0-127, velocity 0-127, sorted by onset, pitch, duration
+    and velocity; `controls` (c, 3): tick, controller number, value; `bends` (p, 2): tick,
+    -8192..8191.
+
+    Raises:
+        ValueError: a time before 0, or a pitch or velocity beyond 127.
     """
 
     notes: NDArray[np.int64]
@@ -90,7 +124,13 @@ class Track:
     bends: NDArray[np.int64] = field(default_factory=lambda: _NO_BENDS)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "notes", _sorted(_table(self.notes, 4)))
+        notes = _table(self.notes, 4)
+        if len(notes) and (notes.min() < 0 or notes[:, 2:].max() > 127):
+            raise ValueError(
+                f"notes from {notes.min(0).tolist()} to {notes.max(0).tolist()}, expected onset "
+                "and duration of at least 0, pitch and velocity of 0 to 127"
+            )
+        object.__setattr__(self, "notes", _sorted(notes))
         object.__setattr__(self, "controls", _table(self.controls, 3))
         object.__setattr__(self, "bends", _table(self.bends, 2))
 
@@ -156,8 +196,8 @@ class Score:
     def __post_init__(self) -> None:
         if self.ticks_per_beat < 1:
             raise ValueError(f"ticks_per_beat is {self.ticks_per_beat}, expected at least 1")
-        object.__setattr__(self, "tempos", tuple(sorted(self.tempos)))
-        object.__setattr__(self, "time_signatures", tuple(sorted(self.time_signatures)))
+        object.__setattr__(self, "tempos", _in_time(self.tempos))
+        object.__setattr__(self, "time_signatures", _in_time(self.time_signatures))
         last = max((track.end_ticks for track in self.tracks), default=0)
         object.__setattr__(self, "end_ticks", max(self.end_ticks, last))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from tokenization.errors import MidiError
 from tokenization.midi import MAX_BEATS
 from tokenization.quantize import (
     nearest_step,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
     from tokenization.grammar import TempoRule
 
+MAX_SOUNDING = 512
+"""Notes that sound at once: more are an error, or a model that forgets to end them."""
 BASS, DRUMS, HARMONY = range(3)
 """The tracks; each has 128 on and 128 off tokens."""
 NUM_TRACKS = 3
@@ -110,8 +113,9 @@ class SpeGroove:
         """Tokens of a score.
 
         `roles`: of each track BASS, DRUMS, HARMONY or -1 for one that is left out; `track_roles`
-        where it is None. Raises MidiError where a note stands beyond 65,536 quarters. One that ends
-        beyond them is cut to 64 (`clipped`).
+        where it is None. One that ends beyond 65,536 quarters is cut to 64 (`clipped`).
+
+        Raises MidiError where a note stands beyond 65,536 quarters, or more than 512 sound at once.
         """
         roles = track_roles(score.tracks) if roles is None else roles
         parts = [(role, t) for role, t in zip(roles, score.tracks, strict=True) if role >= 0]
@@ -124,6 +128,10 @@ class SpeGroove:
         ends = nearest_step(table[:, 0] + table[:, 1], score.ticks_per_beat)
         is_endless = ends > MAX_BEATS * STEPS_PER_BEAT
         ends = np.where(is_endless, onsets + MAX_DURATION, np.maximum(ends, onsets + 1))
+        begun = np.arange(1, len(onsets) + 1)
+        most = int((begun - np.sort(ends).searchsorted(np.sort(onsets), "right")).max(initial=0))
+        if most > MAX_SOUNDING:
+            raise MidiError(f"{most} notes sound at once, expected at most {MAX_SOUNDING}")
         ties = np.zeros_like(onsets) if self._is_compact else table[:, 3]
         velocities = [table[tracks == role, 3] for role in range(NUM_TRACKS)]
         kept = dict(sorted(parts, key=lambda part: len(part[1])))  # the fullest of each role
@@ -393,7 +401,8 @@ class GrooveGrammar(NamedTuple):
 
     def _allow_events(self, mask: NDArray[np.bool_]) -> None:
         """Pitches from the last one struck up; before any, ends."""
-        mask[NOTE_ON:NOTE_OFF].reshape(NUM_TRACKS, 128)[:, max(self.pitch, 0) :] = True
+        if len(self.sounding) < MAX_SOUNDING:
+            mask[NOTE_ON:NOTE_OFF].reshape(NUM_TRACKS, 128)[:, max(self.pitch, 0) :] = True
         if self.pitch >= 0:
             return
         keys: set[int] = set()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from tokenization.chords import CHORD_NAMES, QUALITIES, ROOTS
 from tokenization.grammar import Rules
 from tokenization.quantize import refuse_late_notes, starts_of_runs
 from tokenization.remi import TokenSequence, save_config
@@ -33,17 +34,14 @@ _TICKS_PER_STEP = STEPS_PER_BEAT // 4
 _TICKS_PER_BAR = STEPS_PER_BAR * _TICKS_PER_STEP
 MIN_PITCH, MAX_PITCH = 22, 107
 MIN_VELOCITY, MAX_VELOCITY = 40, 86
-ROOTS = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
-QUALITIES = ("M", "m", "o", "+", "7", "M7", "m7", "o7", "/o7", "sus2", "sus4")
 _FAST = (155, 158, 161, 167, 170, 176, 182, 188, 194, 200, 206, 215, 221, 224)
 TEMPOS = np.array([*range(32, 150, 3), *_FAST])
 """Quarter notes per minute: those of 32 to 224 by 3 that stand in the data set."""
 
-_CHORDS = (*(f"{root}_{quality}" for root in ROOTS for quality in QUALITIES), "N_N")
 _VALUES: dict[str, Sequence[int | str]] = {
     "Bar": ("None",),
     "Beat": range(STEPS_PER_BAR),
-    "Chord": _CHORDS,
+    "Chord": CHORD_NAMES,
     "EOS": ("None",),
     "Note_Duration": range(0, 120 * STEPS_PER_BAR + 1, 120),
     "Note_Pitch": range(MIN_PITCH, MAX_PITCH + 1),
@@ -205,7 +203,7 @@ class SpePop:
         places = np.flatnonzero((array >= CHORD) & (array < EOS))
         beats = (_steps(array)[places] + STEPS_PER_BAR * first_bar) / 4
         ranks: list[int] = _RANK[array[places]].tolist()
-        return list(zip(beats.tolist(), [_CHORDS[rank] for rank in ranks], strict=True))
+        return list(zip(beats.tolist(), [CHORD_NAMES[rank] for rank in ranks], strict=True))
 
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
         """1 for each track that the piano plays, -1 for drums, which are not heard."""

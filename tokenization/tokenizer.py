@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from tokenization.errors import TokenizerError
 from tokenization.miditok_remi import MidiTokRemiConfig
@@ -160,7 +160,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         kind, vocabulary_hash = str(stored.pop("kind")), content["vocabulary_hash"]
     except OSError as error:
         raise TokenizerError(f"{path} cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise TokenizerError(
             f"{path} is damaged: expected JSON with format_version, config and vocabulary_hash; "
             "take the file from the released model again"
@@ -176,6 +176,11 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     unknown = stored.keys() - {field.name for field in fields(config_class)}
     if unknown:
         raise TokenizerError(f"{path} has unknown options: {', '.join(sorted(unknown))}")
+    for name, hint in get_type_hints(config_class).items():
+        known = get_args(hint)
+        if get_origin(hint) is Literal and stored.get(name, known[0]) not in known:
+            choices = " or ".join(map(repr, known))
+            raise TokenizerError(f"{path}: {name} is {stored[name]!r}, expected {choices}")
     tokenizer = config_class(**stored).build()
     if tokenizer.vocabulary.hash != vocabulary_hash:
         raise TokenizerError(

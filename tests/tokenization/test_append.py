@@ -5,6 +5,7 @@ import itertools
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 
 import miditoolkit
 import muspy
@@ -462,9 +463,8 @@ def test_there_is_no_room_for_a_track_behind_the_last_possible_one():
 
 @pytest.mark.parametrize("file", midi_files.bad_files(), ids=lambda file: file.name)
 def test_bad_files_are_continued_or_refused(file):
-    try:
-        result = _continue(file.data)
-    except MidiError:
-        return
     if isinstance(file.outcome, int):
-        assert read_midi(result).num_notes >= file.outcome + 1
+        assert read_midi(_continue(file.data)).num_notes >= file.outcome + 1
+        return
+    with suppress(MidiError):  # without notes, or with late ones, a file can still be appended to
+        _continue(file.data)

@@ -306,8 +306,8 @@ def test_a_piece_of_one_chord_has_two_beats(length):
 
 
 def test_what_has_no_beats_is_refused():
-    with pytest.raises(MidiError, match="0 notes of 0 seconds"):
+    with pytest.raises(MidiError, match="found no notes"):
         estimate_beats(Score(480, (Track.of([]),)))
     far = Track.of([(0, 1, 60, 64), (30_000 * 480, 1, 60, 64)])
-    with pytest.raises(MidiError, match="at most 14400"):
+    with pytest.raises(MidiError, match="at most 14,400"):
         estimate_beats(Score(480, (far,)))

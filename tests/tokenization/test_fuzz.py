@@ -35,6 +35,9 @@ from tests.tokenization.midi_files import (
 )
 from tokenization.errors import MidiError
 from tokenization.midi import append_to_midi, read_midi, write_midi
+from tokenization.midi_chunks import open_midi
+from tokenization.midi_cut import cut_midi
+from tokenization.midi_events import scan_events
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.tokenizer import PRESETS
 
@@ -193,6 +196,8 @@ def refusal(data: bytes) -> str:
             assert np.array_equal(tokenizer.encode(tokenizer.decode(ids)).ids, ids)
         new = Track.of([(score.end_ticks, 10, 60, 80)])
         append_to_midi(data, Score(score.ticks_per_beat, (new,)), score.end_ticks)
+        cut = cut_midi(data, score.end_ticks // 2, score.ticks_per_beat)
+        assert not scan_events(open_midi(cut, "the cut file")).is_cut
     except MidiError as error:
         message = str(error)
         assert 20 < len(message) < 300

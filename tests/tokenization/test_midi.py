@@ -4,6 +4,8 @@ import io
 import subprocess
 import sys
 import time
+from collections import Counter
+from dataclasses import replace
 
 import miditoolkit
 import mido
@@ -102,6 +104,11 @@ def test_reading_writing_and_reading_again_keeps_the_score(data):
     assert again.tempos == score.tempos
     assert again.time_signatures == score.time_signatures
     assert sorted(map(len, again.tracks)) == sorted(map(len, score.tracks))
+    assert all_notes(again) == all_notes(score)
+
+
+def all_notes(score: Score) -> list[list[int]]:
+    return sorted(row for track in score.tracks for row in track.notes.tolist())
 
 
 # ---- other readers
@@ -196,6 +203,68 @@ def test_of_a_file_cut_anywhere_what_is_intact_is_read_and_continued():
         before = [track.notes[track.notes[:, 1] < 480].tolist() for track in continued.tracks[:-1]]
         assert [notes for notes in before if notes] == [e for e in expected if e]
         assert continued.tracks[-1].notes.tolist() == new.tracks[0].notes.tolist()
+
+
+@pytest.mark.parametrize("wrong", [1, 500])
+@pytest.mark.parametrize("track", [0, 1])
+def test_a_wrong_length_is_no_missing_end(track, wrong):
+    """No track that is there is left out without a word."""
+    parts = [midi_files.melody(3) + END for _ in range(3)]
+    sizes = [len(part) + wrong * (at == track) for at, part in enumerate(parts)]
+    chunks = [b"MTrk" + n.to_bytes(4, "big") + p for n, p in zip(sizes, parts, strict=True)]
+    with pytest.raises(MidiError, match="a track is not where"):
+        read_midi(b"".join([midi_files.header(3), *chunks]))
+
+
+def test_a_last_track_of_wrong_length_is_whole_where_it_ends():
+    data = midi_file(midi_files.melody(3) + END)
+    longer = data[:18] + (len(data) - 22 + 9).to_bytes(4, "big") + data[22:]
+    assert read_midi(longer) == read_midi(data)
+    assert not read_midi(longer).damage
+
+
+def test_damage_before_a_missing_end_is_damage():
+    damaged = midi_file(midi_files.melody(2) + b"\x00\x90\xc8\x40" + midi_files.melody(40) + END)
+    with pytest.raises(MidiError, match="damaged"):
+        read_midi(damaged[:-3])
+
+
+def test_tracks_of_one_channel_share_its_controllers():
+    controls = b"".join(b"\x01\xb0\x0b" + bytes([i % 128]) for i in range(3000))
+    score = read_midi(midi_file(*[note(60) + controls + END] * 40))
+    assert {len(track.controls) for track in score.tracks} == {120_000}
+    assert len({id(track.controls) for track in score.tracks}) == 1
+
+
+def test_more_instruments_than_channels_keep_their_programs_note_by_note():
+    rows = [(240 * at, 120, 60, 80) for at in range(8)]
+    tracks = [Track.of(rows[at % 8 :: 8], program=at) for at in range(20)]
+    tracks.append(Track.of([(0, 10, 40, 80)], program=5, is_drum=True))
+    odd = replace(Track.of(rows[:1], program=99), channel=9)
+    data = write_midi(Score(480, (*tracks, odd)))
+    again = read_midi(data)
+    assert Counter((t.program, t.is_drum, str(t.notes)) for t in again.tracks) == Counter(
+        (t.program, t.is_drum, str(t.notes)) for t in (*tracks, odd)
+    )
+    # and for a player, who knows no chunks: what the channel has when a note begins
+    programs = {}
+    heard = []
+    for message in mido.merge_tracks(mido.MidiFile(file=io.BytesIO(data)).tracks):
+        if message.type == "program_change":
+            programs[message.channel] = message.program
+        elif message.type == "note_on" and message.velocity:
+            heard.append(programs[message.channel])
+    assert sorted(heard) == sorted(t.program for t in (*tracks, odd) for _ in range(len(t)))
+
+
+@pytest.mark.parametrize(
+    "change", [Tempo(0, 3.0), Tempo(0, 1e9), TimeSignature(0, 4, 3), TimeSignature(0, 300, 4)]
+)
+def test_what_a_file_cannot_say_is_refused(change):
+    is_tempo = isinstance(change, Tempo)
+    score = Score(480, (), (change,) if is_tempo else (), () if is_tempo else (change,))
+    with pytest.raises(MidiError, match="expected"):
+        write_midi(score)
 
 
 @pytest.mark.parametrize(

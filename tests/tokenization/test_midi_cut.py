@@ -55,6 +55,19 @@ def test_tempo_and_metre_at_the_end_stay_and_nothing_else_does() -> None:
     assert cut_midi(cut, 12, 12) == cut
 
 
+def test_tempos_and_metres_that_are_none_do_not_take_the_place_of_those_that_are() -> None:
+    at_end = [
+        meta(0x51, b"\x06\x1a\x80", delta=96),
+        tempo(0),
+        meta(0x58, b"\x03\x02\x18\x08"),
+        meta(0x58, b"\x03\xc8\x18\x08"),
+    ]
+    data = midi_file(b"".join(at_end) + END, note(60) + END, division=96)
+    before, after = read_midi(data), read_midi(cut_midi(data, 96, 96))
+    assert (after.tempos, after.time_signatures) == (before.tempos, before.time_signatures)
+    assert len(after.tempos) == len(after.time_signatures) == 1
+
+
 def test_notes_that_sound_are_ended_once_each_and_endless_ones_once_for_a_key() -> None:
     on = b"\x00\x90\x3c\x40"
     overlapping = on * 2 + b"\x83\x60\x80\x3c\x40" * 2

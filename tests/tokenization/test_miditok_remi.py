@@ -176,7 +176,9 @@ def test_the_vocabulary_is_miditoks():
 
 @given(score=scores())
 def test_ids_are_miditoks(score):
-    data = write_midi(score)
+    tempos = tuple(tempo for tempo in score.tempos if 3.6 <= tempo.bpm <= 60e6)
+    metres = tuple(metre for metre in score.time_signatures if metre.numerator > 0)
+    data = write_midi(replace(score, tempos=tempos, time_signatures=metres))
     assert our_ids(data) == their_ids(data)
 
 
@@ -368,13 +370,13 @@ def test_a_program_holds_for_its_channel_in_every_track():
 @pytest.mark.parametrize(
     "score",
     [
-        Score(480, (Track.of([(480 * 65_537, 1, 60, 64)]),)),
-        Score(480, tempos=(Tempo(480 * 65_537, 120.0),)),
-        Score(480, time_signatures=(TimeSignature(480 * 65_537, 3, 4),)),
+        Score(480, (Track.of([(480 * 65_536, 1, 60, 64)]),)),
+        Score(480, tempos=(Tempo(480 * 65_536, 120.0),)),
+        Score(480, time_signatures=(TimeSignature(480 * 65_536, 3, 4),)),
     ],
 )
-def test_a_million_bars_are_refused(score):
-    with pytest.raises(MidiError, match=r"at quarter note 65,537, expected none after 65,536"):
+def test_what_stands_too_late_is_refused(score):
+    with pytest.raises(MidiError, match=r"at quarter note 65,536, expected none from 65,536 on"):
         REMI.encode(score)
 
 
@@ -450,12 +452,6 @@ def test_a_crop_keeps_what_stands_at_the_ends():
 
 @given(score=scores(), semitones=st.integers(-12, 12))
 def test_transposing_ids_is_transposing_the_score(score, semitones):
-    tracks = [
-        track
-        if track.is_drum
-        else replace(track, notes=track.notes + np.array([0, 0, semitones, 0]))
-        for track in score.tracks
-    ]
     ids = REMI.encode(score).ids
     moved = REMI.transpose(ids, semitones)
     pitches = [p + semitones for t in score.tracks if not t.is_drum for p in t.notes[:, 2].tolist()]
@@ -463,6 +459,12 @@ def test_transposing_ids_is_transposing_the_score(score, semitones):
     if heard and not 21 <= min(heard) <= max(heard) <= 109:
         assert moved is None
     elif all(21 <= pitch <= 109 for pitch in pitches) and len(heard) == len(pitches):
+        tracks = [
+            track
+            if track.is_drum
+            else replace(track, notes=track.notes + np.array([0, 0, semitones, 0]))
+            for track in score.tracks
+        ]
         np.testing.assert_array_equal(moved, REMI.encode(score.with_tracks(tracks)).ids)
 
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import scores
-from tokenization.score import Score, Tempo, TimeSignature, Track
+from tokenization.remi import PianoRemi
+from tokenization.score import Score, Tempo, TimeSignature, Track, once_each
 
 
 @given(score=scores())
@@ -42,6 +43,9 @@ def test_seconds_add_up_over_the_tempo_map(score, ticks):
 
 def test_tables_cannot_be_written_to():
     track = Track.of([(0, 1, 60, 64)])
+    narrow = np.array([[0, 1, 60, 64]], np.int32)
+    narrow.setflags(write=False)
+    assert not Track(narrow).notes.flags.writeable
     with pytest.raises(ValueError, match="read-only"):
         track.notes[0, 0] = 1
 
@@ -68,3 +72,31 @@ def test_equal_scores_are_equal_whatever_they_were_made_of():
 def test_a_resolution_of_nothing_is_refused():
     with pytest.raises(ValueError, match="at least 1"):
         Score(0)
+
+
+def test_of_several_tempos_and_metres_at_one_tick_the_last_counts():
+    tempos = (Tempo(480, 60.0), Tempo(0, 120.0), Tempo(0, 90.0))
+    metres = (TimeSignature(0, 4, 4), TimeSignature(0, 3, 4))
+    score = Score(480, (Track.of([(0, 1440, 60, 64)]),), tempos, metres)
+    assert score.tempos == (Tempo(0, 120.0), Tempo(0, 90.0), Tempo(480, 60.0))
+    assert score.time_signatures == metres
+    assert score.seconds_at(480) == pytest.approx(60 / 90)
+    names = [PianoRemi().vocabulary.names[i] for i in PianoRemi().encode(score).ids]
+    assert {"Tempo_90", "TimeSignature_36"} <= set(names)
+    assert not {"Tempo_120", "TimeSignature_48"} & set(names)
+
+
+@pytest.mark.parametrize(
+    "note", [(-1, 1, 60, 64), (0, -1, 60, 64), (0, 1, 128, 64), (0, 1, 60, 128)]
+)
+def test_notes_that_midi_cannot_say_are_refused(note):
+    with pytest.raises(ValueError, match="expected onset and duration of at least 0"):
+        Track.of([note])
+
+
+def test_what_tracks_share_is_changed_once():
+    table = Track.of([], 0).with_tables(controls=np.array([[1, 64, 127]])).controls
+    twice = once_each(lambda rows: rows * [2, 1, 1])
+    assert twice(table).tolist() == [[2, 64, 127]]
+    assert twice(table) is twice(table)
+    assert twice(table.copy()) is not twice(table)

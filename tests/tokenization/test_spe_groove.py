@@ -17,6 +17,7 @@ from tokenization.spe_groove import (
     DRUMS,
     EOS,
     HARMONY,
+    MAX_SOUNDING,
     NOTE_OFF,
     PAD,
     SHIFT,
@@ -418,3 +419,17 @@ def test_the_config_builds_and_is_saved(tmp_path):
     assert '"mode": "compatible"' in text
     assert COMPACT.grammar().hold([(1, 60, 12)]) == COMPACT.grammar()
     assert COMPACT.vocabulary is SPE_GROOVE_VOCABULARY
+
+
+def test_notes_that_sound_at_once_are_bounded():
+    """Or a model that never ends one would make each step slower than the one before."""
+    state = COMPACT.grammar().advance(BOS)
+    for _ in range(MAX_SOUNDING):
+        state = state.advance(0)
+        state = state.advance(SHIFT + int(state.allowed[SHIFT:EOS].argmax()))
+    assert len(state.sounding) == MAX_SOUNDING
+    assert not state.allowed[:NOTE_OFF].any()
+    assert state.allowed[NOTE_OFF]
+    crowd = Track.of([(0, 480, at % 128, 80) for at in range(MAX_SOUNDING + 1)])
+    with pytest.raises(MidiError, match="513 notes sound at once"):
+        COMPACT.encode(Score(480, (crowd,)))

@@ -49,6 +49,10 @@ def test_the_file_is_the_same_every_time(saved):
         ({"config": {"kind": "words"}}, "asks for 'words', expected one of piano_remi"),
         ({"config": {"kind": ["words"]}}, "expected one of piano_remi"),
         ({"config": {"kind": "piano_remi", "steps": 4}}, "unknown options: steps"),
+        (
+            {"config": {"kind": "spe_groove", "mode": "Compact"}},
+            "mode is 'Compact', expected",
+        ),
         ({"config": {}}, "is damaged"),
         ({"config": 3}, "is damaged"),
     ],
@@ -60,7 +64,7 @@ def test_a_file_that_does_not_fit_is_refused(saved, content, message):
     assert str(saved) in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b"null"])
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b"null", b"[" * 100_000])
 def test_a_damaged_file_is_refused(saved, content):
     saved.write_bytes(content)
     with pytest.raises(TokenizerError, match="is damaged: expected JSON"):
