@@ -51,9 +51,9 @@ class LinearAttentionConfig:
         """The operation on encoded queries and keys of in_features per head.
 
         Raises:
-            ValueError: a half-life that is not positive.
+            ValueError: a half-life that is not a positive number.
         """
-        if self.half_lives is not None and min(self.half_lives) <= 0:
+        if self.half_lives is not None and not all(0 < x < math.inf for x in self.half_lives):
             raise ValueError(f"half_lives {self.half_lives}: expected two positive numbers")
         return LinearOperation(self.feature_map.build(), in_features, self.half_lives)
 
@@ -66,7 +66,7 @@ class SoftmaxAttentionConfig:
 
     def build(self, *, in_features: int) -> SoftmaxOperation:
         """The operation."""
-        return SoftmaxOperation()
+        return SoftmaxOperation(in_features)
 
 
 AttentionConfig = LinearAttentionConfig | SoftmaxAttentionConfig
@@ -110,24 +110,26 @@ class LinearOperation:
             queries, keys = self.feature_map(q, projection), self.feature_map(k, projection)
             log_scale, faded = keys.log_scale, None
             if self.half_lives is not None:
-                ramp, faded = self._fading(*k.shape[1:3], like=k)
+                ramp, faded = self._fading(k.shape[1], k.shape[2], k.device)
                 log_scale = ramp[None] if log_scale is None else log_scale + ramp
             out, sums = causal_linear_attention(
                 queries.values, keys.values, v, state.sums, log_scale
             )
             if faded is not None:
-                sums = sums._replace(log_scale=sums.log_scale - faded)
+                log_scale = (sums.log_scale - faded).to(sums.kv.dtype)
+                sums = sums._replace(log_scale=log_scale)
         return out, state._replace(sums=sums)
 
-    def _fading(self, length: int, heads: int, *, like: Tensor) -> tuple[Tensor, Tensor]:
+    def _fading(self, length: int, heads: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Logarithms (length, h) by which later keys outweigh those before the call, and the last.
 
         Keys that grow exponentially are keys that fade, since only ratios count. Places are counted
-        from the call's start, so that they are as exact after 10^6 positions as after 10.
+        from the call's start and in float64, so that they are as exact after 10^6 positions as
+        after 10.
         """
         assert self.half_lives is not None
         ramp = np.arange(1, length + 1)[:, None] * _fading_rates(*self.half_lives, heads)
-        ramp = torch.from_numpy(ramp).to(like)
+        ramp = torch.from_numpy(ramp).to(device)
         return ramp, ramp[-1]
 
 
@@ -140,6 +142,9 @@ def _fading_rates(first: float, last: float, heads: int) -> NDArray[np.float64]:
 class SoftmaxOperation:
     """Causal softmax attention with all keys kept."""
 
+    def __init__(self, in_features: int) -> None:
+        self.in_features = in_features
+
     def init_state(
         self,
         shape: tuple[int, int, int],
@@ -148,8 +153,8 @@ class SoftmaxOperation:
     ) -> SoftmaxAttentionState:
         """No keys yet, for shape (b, h, e)."""
         b, h, e = shape
-        empty = torch.zeros(b, 0, h, e, device=weight.device, dtype=weight.dtype)
-        return SoftmaxAttentionState(empty, empty)
+        keys, values = (weight.new_zeros(b, 0, h, size) for size in (self.in_features, e))
+        return SoftmaxAttentionState(keys, values)
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, state: SoftmaxAttentionState
@@ -201,8 +206,6 @@ class SelfAttention(nn.Module):
         convolution_taps: int,
     ) -> None:
         super().__init__()
-        if width % num_heads:
-            raise ValueError(f"width {width} does not divide among {num_heads} heads")
         self.layer, self.num_heads = layer, num_heads
         self.operation = config.build(in_features=encoded_features)
         self.project_in = nn.Linear(width, 3 * width, bias=False)

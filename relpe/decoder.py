@@ -48,6 +48,16 @@ class DecoderConfig:
     """Seed of noise and random features in evaluation and generation: all users of a model share
     its codes."""
 
+    def __post_init__(self) -> None:
+        sizes = ("vocabulary_size", "width", "num_layers", "num_heads", "hidden")
+        for name in sizes:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
+        if self.width % self.num_heads:
+            raise ValueError(f"width {self.width} does not divide among {self.num_heads} heads")
+        if self.convolution_taps < 0:
+            raise ValueError(f"convolution_taps is {self.convolution_taps}, expected 0 or more")
+
     def build(self) -> Decoder:
         """A decoder with new weights."""
         return Decoder(self)

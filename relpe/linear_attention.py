@@ -16,6 +16,10 @@ CHUNK = 64
 """Positions whose scores are formed at once; 64 is fastest in float32 on CPUs."""
 
 
+LEAST_WEIGHT = 1e-30
+"""A query whose keys weigh less together gets zero: the gradient of a ratio has the square."""
+
+
 class LinearState(NamedTuple):
     """Sums over past keys: all that linear attention remembers. float32 or wider."""
 
@@ -48,18 +52,18 @@ def causal_linear_attention(
 
     q and k are features (b, l, h, f), v values (b, l, h, e); `log_scale` (b, l, h), where given, is
     the logarithm of a factor that belongs to each key's features; (1, l, h) if all rows share it,
-    which is faster. Returns (b, l, h, e) and the
-    state after the last position. Cost is linear in l. Sums are kept in the state's dtype whatever
-    the inputs, since they grow with l. A query whose features meet no key gives zero, not a
-    division by zero.
+    which is faster; in float64 where it is large, and then the state's `log_scale` is. Returns
+    (b, l, h, e) and the state after the last position. Cost is linear in l. Sums are kept in the
+    state's dtype whatever the inputs, since they grow with l. A query whose features meet no key,
+    or only with products below 1e-30, gives zero, not a division by zero.
     """
     dtype = state.kv.dtype
     if q.shape[1] == 1 and not torch.is_grad_enabled():
-        scale = None if log_scale is None else log_scale[:, 0].to(dtype)
+        scale = None if log_scale is None else log_scale[:, 0]
         values, state = _step(q[:, 0].to(dtype), k[:, 0].to(dtype), v[:, 0].to(dtype), state, scale)
         return values[:, None].to(v.dtype), state
     flat_q, flat_k, flat_v = (x.transpose(1, 2).flatten(0, 1).to(dtype) for x in (q, k, v))
-    scale = None if log_scale is None else log_scale.transpose(1, 2).flatten(0, 1).to(dtype)
+    scale = None if log_scale is None else log_scale.transpose(1, 2).flatten(0, 1)
     numerator, denominator, kv, k_sum, last = _CausalSums.apply(
         flat_q,
         flat_k,
@@ -69,12 +73,17 @@ def causal_linear_attention(
         scale,
         state.log_scale.flatten(),
     )
-    values = numerator / torch.where(denominator == 0, 1.0, denominator)[..., None]
+    values = numerator / _divisor(denominator)[..., None]
     rows = q.shape[0]
     new_state = LinearState(
         kv.unflatten(0, (rows, -1)), k_sum.unflatten(0, (rows, -1)), last.unflatten(0, (rows, -1))
     )
     return values.unflatten(0, (rows, -1)).transpose(1, 2).to(v.dtype), new_state
+
+
+def _divisor(denominator: Tensor) -> Tensor:
+    """Denominators, and 1 for those so small that their inverse, or its square, would overflow."""
+    return torch.where(denominator < LEAST_WEIGHT, 1.0, denominator)
 
 
 def _step(
@@ -86,14 +95,14 @@ def _step(
         running = torch.zeros_like(past)
     else:
         running = torch.maximum(past, log_scale)
-        decay = torch.exp(past - running)[..., None]
-        k = k * torch.exp(log_scale - running)[..., None]
+        decay = torch.exp(past - running).to(kv.dtype)[..., None]
+        k = k * torch.exp(log_scale - running).to(kv.dtype)[..., None]
         kv, k_sum = kv * decay[..., None], k_sum * decay
     kv = torch.addcmul(kv, k[..., None], v[..., None, :])
     k_sum = k_sum + k
     numerator = (q[..., None, :] @ kv)[..., 0, :]
     denominator = (q * k_sum).sum(-1, keepdim=True)
-    values = numerator / torch.where(denominator == 0, 1.0, denominator)
+    values = numerator / _divisor(denominator)
     return values, LinearState(kv, k_sum, running)
 
 
@@ -137,11 +146,11 @@ def _chunks(
         greatest = start.unflatten(0, (copies, -1)).amax(0)
         running = torch.maximum(keys.cummax(1).values, greatest[:, None])
         end = running[:, -1:]
-        within = torch.exp((keys[:, None] - running[..., None]).clamp(max=0)) * mask
-        before = torch.exp(start[:, None] - running.repeat(copies, 1))
-        after = torch.exp(keys - end).repeat(copies, 1)
+        within = torch.exp((keys[:, None] - running[..., None]).clamp(max=0)).to(like) * mask
+        before = torch.exp(start[:, None] - running.repeat(copies, 1)).to(like)
+        after = torch.exp(keys - end).repeat(copies, 1).to(like)
         end = end[:, 0].repeat(copies)
-        chunks.append(_Chunk(span, within, before, after, torch.exp(start - end)))
+        chunks.append(_Chunk(span, within, before, after, torch.exp(start - end).to(like)))
         start = end
     if scale is None:
         start = torch.zeros_like(start)

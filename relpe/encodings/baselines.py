@@ -45,7 +45,7 @@ class RopeConfig:
 
 
 class RopeCodes(NamedTuple):
-    """Rotations of each position."""
+    """Rotations of each position, in float64."""
 
     cos: Tensor  # (b or 1, l, 1, d/2)
     sin: Tensor
@@ -54,24 +54,21 @@ class RopeCodes(NamedTuple):
 class Rope(Encoding):
     """See `RopeConfig`: pairs of features (i, i + d/2) are turned by position * base^(-2i/d)."""
 
-    frequencies: Tensor
-
     def __init__(self, config: RopeConfig, head_dim: int) -> None:
         super().__init__()
+        self.config = config
         if head_dim % 2:
             raise ValueError(
                 f"heads of {head_dim} features; rotary embedding turns pairs: use an even number"
             )
         self.out_features = head_dim
-        exponents = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
-        self.register_buffer("frequencies", config.base**-exponents, persistent=False)
 
     def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[RopeCodes, tuple[()]]:
         """Rotations at `positions` (b or 1, l, 1); phases in float64."""
-        angles = (positions[..., :1].double() * self.frequencies.double())[:, :, None] % (
-            2 * math.pi
-        )
-        return RopeCodes(angles.cos().float(), angles.sin().float()), state
+        pairs = torch.arange(0, self.out_features, 2, device=positions.device).double()
+        frequencies = self.config.base ** -(pairs / self.out_features)
+        angles = (positions[..., :1].double() * frequencies)[:, :, None] % (2 * math.pi)
+        return RopeCodes(angles.cos(), angles.sin()), state
 
     def encode(self, q: Tensor, k: Tensor, codes: RopeCodes, layer: int) -> tuple[Tensor, Tensor]:
         """Rotated queries and keys, (b, l, h, d)."""
@@ -79,7 +76,6 @@ class Rope(Encoding):
 
 
 def _rotate(x: Tensor, codes: RopeCodes) -> Tensor:
+    cos, sin = (turn.to(torch.promote_types(x.dtype, torch.float32)) for turn in codes)
     first, second = x.chunk(2, -1)
-    return torch.cat(
-        [first * codes.cos - second * codes.sin, first * codes.sin + second * codes.cos], -1
-    )
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], -1)

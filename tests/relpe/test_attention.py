@@ -24,7 +24,6 @@ def test_softmax_attention_is_exact() -> None:
     operation = SoftmaxAttentionConfig().build(in_features=q.shape[-1])
     shape = (q.shape[0], q.shape[2], v.shape[-1])
     state = operation.init_state(shape, torch.Generator(), v)
-    state = type(state)(torch.zeros(*q.shape[:1], 0, *q.shape[2:]), state.values)
     out, _ = operation(q, k, v, state)
     torch.testing.assert_close(out, golden("attn_causal_exact_softmax"), rtol=1e-9, atol=1e-9)
 
@@ -114,3 +113,38 @@ def test_fading_keys_are_the_slow_ones_with_gradients(config: FeatureMapConfig) 
 def test_a_half_life_must_be_positive() -> None:
     with pytest.raises(ValueError, match="half_lives"):
         LinearAttentionConfig(half_lives=(0.0, 8.0)).build(in_features=4)
+
+
+@pytest.mark.parametrize("size", [5.0, 15.0, 30.0])
+def test_large_queries_and_keys_have_gradients(size: float) -> None:
+    """Products of exponentials underflow, and the inverse of what is left would overflow."""
+    operation = LinearAttentionConfig(feature_map=FavorConfig(num_features=64)).build(
+        in_features=32
+    )
+    q, k, v = (size * torch.randn(3, 2, 100, 2, 32)).unbind(0)
+    inputs = [x.requires_grad_() for x in (q, k, v / size)]
+    state = operation.init_state((2, 2, 32), torch.Generator().manual_seed(0), q)
+    out, _ = operation(*inputs, state)
+    grads = torch.autograd.grad(out.square().sum(), inputs)
+    assert all(x.isfinite().all() for x in (out, *grads))
+
+
+@pytest.mark.parametrize("half_lives", [(1, 1024), (1, 1)])
+def test_keys_fade_exactly_in_long_calls(half_lives: tuple[float, float]) -> None:
+    operation = LinearAttentionConfig(half_lives=half_lives).build(in_features=4)
+    q, k, v = torch.randn(3, 1, 20_000, 2, 4).unbind(0)
+    start = operation.init_state((1, 2, 4), torch.Generator(), q)
+    whole, _ = operation(q, k, v, start)
+    state, pieces = start, []
+    for part in range(0, 20_000, 400):
+        span = slice(part, part + 400)
+        out, state = operation(q[:, span], k[:, span], v[:, span], state)
+        pieces.append(out)
+    torch.testing.assert_close(torch.cat(pieces, 1), whole, rtol=1e-4, atol=2e-6)
+    assert state.sums.log_scale.dtype == torch.float32
+
+
+@pytest.mark.parametrize("half_lives", [(0, 1), (1, float("nan")), (1, float("inf")), (-1, 2)])
+def test_half_lives_that_are_no_times_are_refused(half_lives: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="expected two positive numbers"):
+        LinearAttentionConfig(half_lives=half_lives).build(in_features=4)

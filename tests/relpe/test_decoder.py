@@ -24,7 +24,10 @@ CONFIGS = {
             feature_map=FavorConfig(num_features=8), half_lives=(2, 9)
         ),
     },
-    "sine softmax": {"encoding": SINE, "attention": SoftmaxAttentionConfig()},
+    "sine softmax": {
+        "encoding": SineSPEConfig(num_sines=2, num_realizations=6),
+        "attention": SoftmaxAttentionConfig(),
+    },
     "ungated, not normalized": {
         "encoding": SineSPEConfig(num_sines=2, num_realizations=8, gated=False),
         "normalize_queries_keys": False,
@@ -166,3 +169,17 @@ def test_float64_is_float64_throughout(name: str) -> None:
     torch.testing.assert_close(
         run(model, tokens, [1] * 5 + [80, 65]), run(model, tokens, [150]), rtol=1e-9, atol=1e-10
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_heads": 0}, "num_heads is 0, expected at least 1"),
+        ({"width": -16}, "width is -16"),
+        ({"width": 18, "num_heads": 4}, "width 18 does not divide among 4 heads"),
+        ({"convolution_taps": -1}, "convolution_taps is -1"),
+    ],
+)
+def test_impossible_sizes_are_refused(change: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DecoderConfig(**change)
