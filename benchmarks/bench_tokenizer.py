@@ -5,7 +5,8 @@
 A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#original/` is the files
 that have `original/` in their paths. Machines are shared, so the two of a row take turns in one
 process, processor time is measured, and what counts is the median of the ratios. MidiTok gets the
-same grid, velocities and tempos. Parsing is not in `encode` and `decode`; it is in `file to ids`.
+same grid, velocities and tempos. `encode` and `decode` begin with what is parsed or encoded;
+`file to ids` is both, `parse` the first of them.
 Memory is what a fresh process of its own grows by beyond what it imports and builds at the start.
 `whole corpus` is every file, bytes to ids, by two processes that are ready: seconds by the clock,
 and of the processors.
@@ -137,7 +138,7 @@ CODECS: dict[str, Callable[[], Codec]] = {
     "anticipation": anticipation,
 }
 
-STEPS = ("encode", "decode", "file to ids")
+STEPS = ("encode", "decode", "parse", "file to ids")
 COMPARED = (
     ("piano", "MidiTok, notes only", STEPS[:1]),
     ("piano", "MidiTok", STEPS),
@@ -161,11 +162,12 @@ def measure(
     works: list[tuple[Callable[[Any], Any], Sequence[Any]]] = []
     for codec in (own, other):
         inputs: Sequence[Any] = files
-        if step != "file to ids":
+        if step in ("encode", "decode"):
             inputs = list(map(codec.parse, inputs))
         if step == "decode":
             inputs = list(map(codec.encode, inputs))
-        function = {"encode": codec.encode, "decode": codec.decode}.get(step, codec.ids)
+        functions = {"encode": codec.encode, "decode": codec.decode, "parse": codec.parse}
+        function = functions.get(step, codec.ids)
         function(inputs[0])
         works.append((function, inputs))
     rounds = [[milliseconds(*work) for work in works] for _ in range(num_rounds)]
