@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -14,11 +14,16 @@ from torch.nn import functional
 
 from relpe.feature_maps import FeatureMapConfig, ReluConfig
 from relpe.linear_attention import LinearState, causal_linear_attention
+from relpe.numerator_attention import numerator_only_attention
+from relpe.offset_attention import softmax_with_table
+from relpe.windowed_attention import WindowedAttentionConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
-    from relpe.encodings.base import Encoding
+    from relpe.encodings.base import AttentionName, Encoding, OffsetTable
     from relpe.feature_maps import FeatureMap
 
 
@@ -47,6 +52,11 @@ class LinearAttentionConfig:
     """Of the first and of the last head, in positions, geometric between them: a key weighs half as
     much after that many positions (Sun et al., 2023, section 2.1). None: keys never fade."""
 
+    @property
+    def name(self) -> AttentionName:
+        """That of the feature map."""
+        return self.feature_map.kind
+
     def build(self, *, in_features: int) -> LinearOperation:
         """The operation on encoded queries and keys of in_features per head.
 
@@ -64,12 +74,17 @@ class SoftmaxAttentionConfig:
 
     kind: Literal["softmax"] = "softmax"
 
+    @property
+    def name(self) -> AttentionName:
+        """Its kind."""
+        return self.kind
+
     def build(self, *, in_features: int) -> SoftmaxOperation:
         """The operation."""
         return SoftmaxOperation(in_features)
 
 
-AttentionConfig = LinearAttentionConfig | SoftmaxAttentionConfig
+AttentionConfig = LinearAttentionConfig | SoftmaxAttentionConfig | WindowedAttentionConfig
 
 
 class LinearOperation:
@@ -99,9 +114,17 @@ class LinearOperation:
         )
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, state: LinearAttentionState
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        state: LinearAttentionState,
+        turn: Callable[..., Tensor] | None = None,
     ) -> tuple[Tensor, LinearAttentionState]:
-        """Values (b, l, h, e) for encoded q and k (b, l, h, d)."""
+        """Values (b, l, h, e) for encoded q and k (b, l, h, d).
+
+        `turn`, where given, is `Encoding.rotate_features` of this call: of the numerator alone.
+        """
         with torch.autocast(q.device.type, enabled=False):
             projection = (
                 None if state.projection is None else state.projection.to(state.sums.kv.dtype)
@@ -112,9 +135,12 @@ class LinearOperation:
             if self.half_lives is not None:
                 ramp, faded = self._fading(k.shape[1], k.shape[2], k.device)
                 log_scale = ramp[None] if log_scale is None else log_scale + ramp
-            out, sums = causal_linear_attention(
-                queries.values, keys.values, v, state.sums, log_scale
-            )
+            features = queries.values, keys.values
+            if turn is None:
+                out, sums = causal_linear_attention(*features, v, state.sums, log_scale)
+            else:
+                turned = turn(features[0]), turn(features[1], keys=True)
+                out, sums = numerator_only_attention(*features, *turned, v, state.sums, log_scale)
             if faded is not None:
                 log_scale = (sums.log_scale - faded).to(sums.kv.dtype)
                 sums = sums._replace(log_scale=log_scale)
@@ -157,12 +183,20 @@ class SoftmaxOperation:
         return SoftmaxAttentionState(keys, values)
 
     def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, state: SoftmaxAttentionState
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        state: SoftmaxAttentionState,
+        table: OffsetTable | None = None,
     ) -> tuple[Tensor, SoftmaxAttentionState]:
         """Values (b, l, h, e); scores are divided by the square root of the encoded features."""
         past = state.keys.shape[1]
         keys = torch.cat([state.keys.to(k.dtype), k], 1)
         values = torch.cat([state.values.to(v.dtype), v], 1)
+        if table is not None:
+            out = softmax_with_table(q, keys, values, table)
+            return out, SoftmaxAttentionState(keys, values)
         mask = None
         if past:
             mask = torch.ones(q.shape[1], keys.shape[1], dtype=torch.bool, device=q.device).tril(
@@ -245,7 +279,12 @@ class SelfAttention(nn.Module):
             q = functional.rms_norm(q, q.shape[-1:], eps=1e-6) * q_scale
             k = functional.rms_norm(k, k.shape[-1:], eps=1e-6) * k_scale
         q, k = encoding.encode(q, k, codes, self.layer)
-        out, operation = self.operation(q, k, v, state.operation)
+        scoring: Any  # what the operation takes: the pair was checked when it was built
+        if encoding.placement == "numerator":
+            scoring = partial(encoding.rotate_features, codes=codes, layer=self.layer)
+        else:
+            scoring = encoding.table(codes, self.layer)
+        out, operation = self.operation(q, k, v, state.operation, scoring)
         return self.project_out(out.flatten(2)), ConvolvedState(recent, operation)
 
 

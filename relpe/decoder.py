@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from relpe.attention import ConvolvedState
+    from relpe.encodings.base import Encoding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +89,10 @@ class DecoderState(NamedTuple):
                 operation = type(operation)(*map(change, operation))
             return type(layer)(change(layer.recent), operation)
 
-        return self._replace(layers=tuple(mapped(layer) for layer in self.layers))
+        encoding = self.encoding
+        if hasattr(encoding, "map_rows"):
+            encoding = encoding.map_rows(change)
+        return DecoderState(encoding, tuple(mapped(layer) for layer in self.layers))
 
 
 class Decoder(nn.Module):
@@ -99,9 +103,14 @@ class Decoder(nn.Module):
         self.config = config
         head_dim = config.width // config.num_heads
         self.embedding = nn.Embedding(config.vocabulary_size, config.width)
-        self.encoding = config.encoding.build(
+        self.encoding: Encoding = config.encoding.build(
             num_layers=config.num_layers, num_heads=config.num_heads, head_dim=head_dim
         )
+        if config.attention.name not in self.encoding.fits:
+            raise ValueError(
+                f"encoding {config.encoding.kind} with {config.attention.name} attention: scores "
+                f"would not be what it says; expected {' or '.join(self.encoding.fits)}"
+            )
         self.blocks = nn.ModuleList(
             Block(
                 SelfAttention(
@@ -149,6 +158,10 @@ class Decoder(nn.Module):
         self, tokens: Tensor, positions: Tensor, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
         """Logits (b, l, v) of the token after each of `tokens` (b, l), at `positions` (1, l, p)."""
+        if not tokens.shape[1]:
+            return self.embedding.weight.new_zeros(
+                *tokens.shape, self.config.vocabulary_size
+            ), state
         codes, encoding = self.encoding.prepare(positions, state.encoding)
         x = self.encoding.embed(self.embedding(tokens), codes)
         layers = []

@@ -7,7 +7,7 @@ what it does; the rest does nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from torch import nn
 
@@ -16,12 +16,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+AttentionName = Literal["softmax", "windowed", "favor", "relu", "elu"]
+"""Exact attention, to all keys or within a span, and linear attention by its feature map."""
+ALL_ATTENTIONS: tuple[AttentionName, ...] = get_args(AttentionName)
+
+
 class OffsetTable(NamedTuple):
     """How one layer scores offsets, key minus query; the offsets are the rows `o` of the table.
 
     With q, k of heads of d features, E the features, and content C = (q + content_bias).k, position
     R = q.E + bias: the logit is (C + R) * factor / sqrt(d) + log_weight, or C * R for C + R where
     `multiplies`.
+
+    In a sequence row a is the offset -a, a key that stands a places before its query; there are
+    rows for all places that a key of the call may stand before its query. `rows`, where given, name
+    the rows of features and bias instead, and factor and log_weight go by the place all the same.
+    On a grid the rows are a box of offsets, the last axis running fastest.
     """
 
     features: Tensor | None = None  # (o, h, d)
@@ -30,6 +40,24 @@ class OffsetTable(NamedTuple):
     factor: Tensor | None = None  # (o, h)
     log_weight: Tensor | None = None  # (o, h); -inf: never seen
     multiplies: bool = False
+    factor_on_position: bool = False  # the logit is (C + R * factor) / sqrt(d) + log_weight
+    rows: Tensor | None = None  # (1 or b, l, a, n) int64: key a places back has these n, summed
+    span: int | None = None  # keys that a query sees, itself included; None: all
+    head_spans: tuple[int, ...] | None = None  # the same for each head, none beyond `span`
+
+    def to(self, dtype: torch.dtype) -> OffsetTable:
+        """The table with its scores in `dtype`."""
+
+        def same(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x.to(dtype)
+
+        return self._replace(
+            features=same(self.features),
+            bias=same(self.bias),
+            content_bias=same(self.content_bias),
+            factor=same(self.factor),
+            log_weight=same(self.log_weight),
+        )
 
 
 class Encoding(nn.Module):
@@ -41,6 +69,11 @@ class Encoding(nn.Module):
 
     out_features: int
     """Features per head after encoding."""
+    fits: tuple[AttentionName, ...] = ALL_ATTENTIONS
+    """Attentions in which scores are what the encoding says; others are refused."""
+    placement: Literal["before", "numerator"] = "before"
+    """Where queries and keys are changed: before the feature map, or after it in the numerator
+    alone, by `rotate_features`."""
 
     def init_state(self, seed: int, device: torch.device) -> Any:  # noqa: ANN401 - opaque to callers
         """What one sequence needs: the same seed gives the same noise on every device."""
@@ -57,6 +90,10 @@ class Encoding(nn.Module):
     def encode(self, q: Tensor, k: Tensor, codes: Any, layer: int) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         """Encoded queries and keys (b, l, h, out_features) of q and k (b, l, h, d)."""
         return q, k
+
+    def rotate_features(self, x: Tensor, codes: Any, layer: int, *, keys: bool = False) -> Tensor:  # noqa: ANN401
+        """Features (b, l, h, f) of queries or keys as the numerator takes them."""
+        return x
 
     def table(self, codes: Any, layer: int) -> OffsetTable | None:  # noqa: ANN401
         """Scores of the offsets between the call's queries and the keys that they may see."""

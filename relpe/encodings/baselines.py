@@ -57,6 +57,7 @@ class Rope(Encoding):
     def __init__(self, config: RopeConfig, head_dim: int) -> None:
         super().__init__()
         self.config = config
+        self.fits = ("softmax", "windowed", "favor")  # turned features of relu are not relative
         if head_dim % 2:
             raise ValueError(
                 f"heads of {head_dim} features; rotary embedding turns pairs: use an even number"

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from relpe.encodings.base import Encoding
+from relpe.encodings.gate import mixture, raw_gates
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -85,9 +86,7 @@ class SineSPE(Encoding):
         self.offsets = nn.Parameter(torch.randn(shape))
         gains = torch.randn(shape)
         self.gains = nn.Parameter(gains / (gains.norm(dim=-1, keepdim=True).sqrt() / 2))
-        self.gates = (
-            nn.Parameter(torch.randn(num_layers, num_heads, head_dim)) if config.gated else None
-        )
+        self.gates = raw_gates(num_layers, num_heads, head_dim) if config.gated else None
 
     def init_state(self, seed: int, device: torch.device) -> SineNoise:
         """Noise drawn from `seed`, on the CPU, so that all devices see the same."""
@@ -156,11 +155,7 @@ class SineSPE(Encoding):
                 _project(q, codes.waves, codes.query_noise, codes.queries),
                 _project(k, codes.waves, codes.key_noise, codes.keys),
             )
-        gate = torch.sigmoid(self.gates[layer])
-        features, draws = codes.gate_noise.shape[2:]
-        open_gate = torch.sqrt(gate) * (draws * features) ** -0.25
-        constant = codes.gate_noise[layer] * open_gate[..., None]
-        through = torch.sqrt(1 - gate)
+        through, constant = mixture(self.gates[layer], codes.gate_noise[layer])
 
         def gated(x: Tensor, noise: Tensor, products: Tensor | None) -> Tensor:
             positional = _project(x * through, codes.waves, noise, products)

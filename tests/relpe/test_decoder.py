@@ -7,9 +7,25 @@ from hypothesis import strategies as st
 
 from relpe.attention import LinearAttentionConfig, SoftmaxAttentionConfig
 from relpe.decoder import Decoder, DecoderConfig
-from relpe.encodings import NoEncodingConfig, RopeConfig, SineSPEConfig
+from relpe.encodings import (
+    AlgebraicConfig,
+    AlibiConfig,
+    ConvSPEConfig,
+    LearnedPositionConfig,
+    NoEncodingConfig,
+    RopeConfig,
+    ShawConfig,
+    SineSPEConfig,
+    SinusoidConfig,
+    SirenConfig,
+    SirenSPEConfig,
+    TransformerXLConfig,
+)
+from relpe.encodings.siren_network import SirenNetworkConfig
 from relpe.feature_maps import EluConfig, FavorConfig
+from relpe.windowed_attention import WindowedAttentionConfig
 
+SMALL_SIREN = SirenNetworkConfig(width=8)
 SINE = SineSPEConfig(num_sines=3, num_realizations=8)
 CONFIGS = {
     "sine relu": {"encoding": SINE},
@@ -34,6 +50,50 @@ CONFIGS = {
         "convolution_taps": 0,
     },
     "rope softmax": {"encoding": RopeConfig(), "attention": SoftmaxAttentionConfig()},
+    "conv relu": {"encoding": ConvSPEConfig(taps=(5,), num_realizations=6)},
+    "conv favor, ungated, signs": {
+        "encoding": ConvSPEConfig(taps=(3,), num_realizations=6, gated=False, noise="signs"),
+        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
+    },
+    "siren spe relu": {
+        "encoding": SirenSPEConfig(num_realizations=6, max_taps=(9,), reference_length=16.0),
+    },
+    "algebraic softmax": {
+        "encoding": AlgebraicConfig(basis=True),
+        "attention": SoftmaxAttentionConfig(),
+    },
+    "algebraic softmax, decay": {
+        "encoding": AlgebraicConfig(decay=0.98),
+        "attention": SoftmaxAttentionConfig(),
+    },
+    "algebraic favor": {
+        "encoding": AlgebraicConfig(shared_by_layers=False),
+        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
+    },
+    "algebraic relu, numerator": {"encoding": AlgebraicConfig(placement="numerator")},
+    "algebraic elu, numerator, fading": {
+        "encoding": AlgebraicConfig(placement="numerator"),
+        "attention": LinearAttentionConfig(feature_map=EluConfig(), half_lives=(1, 40)),
+    },
+    "siren windowed": {
+        "encoding": SirenConfig(network=SMALL_SIREN),
+        "attention": WindowedAttentionConfig(),
+    },
+    "siren softmax, no window": {
+        "encoding": SirenConfig(network=SMALL_SIREN, window=None),
+        "attention": SoftmaxAttentionConfig(),
+    },
+    "transformer-xl windowed": {
+        "encoding": TransformerXLConfig(num_sinusoids=4, span=20),
+        "attention": WindowedAttentionConfig(),
+    },
+    "shaw softmax": {"encoding": ShawConfig(window=4), "attention": SoftmaxAttentionConfig()},
+    "alibi windowed": {"encoding": AlibiConfig(), "attention": WindowedAttentionConfig(span=11)},
+    "sinusoid relu": {"encoding": SinusoidConfig()},
+    "learned softmax": {
+        "encoding": LearnedPositionConfig(num_positions=1000),
+        "attention": SoftmaxAttentionConfig(),
+    },
     "none elu": {
         "encoding": NoEncodingConfig(),
         "attention": LinearAttentionConfig(feature_map=EluConfig()),
@@ -64,7 +124,7 @@ def tokens_of(length: int, rows: int = 2) -> torch.Tensor:
 
 
 @given(
-    pieces=st.lists(st.integers(1, 140), min_size=1, max_size=4),
+    pieces=st.lists(st.integers(0, 140), min_size=1, max_size=4),
     name=st.sampled_from(sorted(CONFIGS)),
 )
 def test_any_split_of_a_sequence_gives_the_same_output(pieces: list[int], name: str) -> None:

@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from relpe import reference
 from relpe.encodings import sine_spe
 from relpe.encodings.sine_spe import SineNoise, SineSPE, SineSPEConfig
+from tests.relpe.largest_tensor import LargestTensor
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "spe.npz", allow_pickle=False)
 
@@ -172,20 +172,6 @@ def test_rows_of_positions_that_differ_are_refused() -> None:
     encoding, noise, _, _ = small(2)
     with pytest.raises(ValueError, match="give one row"):
         encoding.prepare(torch.zeros(3, 2, 1, dtype=torch.int64), noise)
-
-
-class LargestTensor(TorchDispatchMode):
-    """Elements of the largest tensor that any operation makes."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        out = func(*args, **(kwargs or {}))
-        for part in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(part, torch.Tensor):
-                stored = part.untyped_storage().nbytes() // part.element_size()
-                self.elements = max(self.elements, stored)
-        return out
 
 
 @pytest.mark.parametrize("fused", [True, False])

@@ -1,0 +1,29 @@
+"""The gate of stochastic encodings: how much of each feature ignores position.
+
+A gate g mixes a feature's code with noise that is the same at all positions, with the square roots
+of 1 - g and g as weights; the expected product of query and key codes becomes (1 - g) P + g
+(Liutkus et al., 2021, section 3.3). Raw gates are one parameter `gates` (layers, h, d) of the
+encoding, where g = sigmoid: 1 means that position is ignored.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def raw_gates(num_layers: int, num_heads: int, head_dim: int) -> nn.Parameter:
+    """New gates of all layers, as in the original: standard normal before the sigmoid."""
+    return nn.Parameter(torch.randn(num_layers, num_heads, head_dim))
+
+
+def mixture(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights (h, d) of positional codes, and what is added to the codes of all positions.
+
+    For the raw gates (h, d) of a layer and its noise (h, d, r), normal before scaling; what is
+    added, (h, d, r), has the scale (r * d)^(-1/4) of codes.
+    """
+    gate = torch.sigmoid(raw)
+    features, draws = noise.shape[-2:]
+    weight = torch.sqrt(gate) * (draws * features) ** -0.25
+    return torch.sqrt(1 - gate), noise * weight[..., None]

@@ -1,0 +1,206 @@
+"""White noise on a lattice of whole positions, a function of seed and place, and who reads it.
+
+The lattice is cut into tiles. Noise is drawn by tiles, each from its own seed, so that any piece of
+a sequence finds the values that the whole would have found; what is computed from noise is computed
+by tiles as well, since filters meet every tile in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from itertools import product
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NoiseKind = Literal["normal", "signs"]
+SITES = 32
+"""Positions of a tile (c).
+
+Smaller ones waste less of a dense product with a filter of n taps, which touches c + n - 1 samples
+where n count; larger ones leave fewer, larger products.
+"""
+TILES = {1: (SITES,), 2: (4, 8), 3: (2, 4, 4)}
+"""Shape of a tile, by number of axes."""
+HELD_NOISE_BYTES = 512 * 2**20
+"""Noise up to this size is held while a call runs; of more, each layer draws each tile again."""
+
+
+def white_noise(
+    kind: NoiseKind, shape: Sequence[int], seed: int, place: Sequence[int] = ()
+) -> Tensor:
+    """Float32 noise of variance 1, on the CPU, that depends on its arguments alone."""
+    generator = torch.Generator().manual_seed(_mixed_seed(seed, place))
+    if kind == "normal":
+        return torch.randn(tuple(shape), generator=generator)
+    size = math.prod(shape)
+    octets = torch.randint(256, (-(-size // 8), 1), dtype=torch.uint8, generator=generator)
+    bits = (octets >> torch.arange(8, dtype=torch.uint8)) & 1
+    return bits.flatten()[:size].view(tuple(shape)).to(torch.float32).mul_(2).sub_(1)
+
+
+def _mixed_seed(seed: int, place: Sequence[int]) -> int:
+    """32 bits, all that torch's generator takes: on one axis, different for different places."""
+    folded = 0
+    for index in place:
+        folded = (_mix(folded) + index) & 0xFFFFFFFF
+    stream = (seed >> 32) + 0x9E3779B9 * (1 + len(place))
+    return _mix(_mix(folded ^ _mix(seed)) + _mix(stream))
+
+
+def _mix(x: int) -> int:
+    """One-to-one on 32 bits, every bit of the result depending on all of x (Appleby, MurmurHash3).
+
+    Neighbouring places would else give neighbouring seeds.
+    """
+    x &= 0xFFFFFFFF
+    x = ((x ^ (x >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
+    x = ((x ^ (x >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
+    return x ^ (x >> 16)
+
+
+class Stencil(NamedTuple):
+    """How the positions of a tile read noise: the position at x reads x + first, x + first + 1, ...
+
+    One tap of a filter per sample and axis. The same for all tiles.
+    """
+
+    tile: tuple[int, ...]
+    neighbours: tuple[tuple[int, ...], ...]  # offsets of the tiles whose noise is read: the halo
+    table: Tensor  # (c, n) int64: the tap with which a position meets a sample of the halo, or
+    # the number of taps where it does not
+    columns: Tensor  # (c, taps) int64: the sample of the halo that a position meets with a tap
+
+
+@lru_cache(maxsize=64)
+def stencil(taps: tuple[int, ...], first: tuple[int, ...]) -> Stencil:
+    """The stencil of filters with `taps` per axis that begin to read at offset `first`."""
+    tile = TILES[len(taps)]
+    spans = [
+        range(begin // c, (c - 1 + begin + n - 1) // c + 1)
+        for c, n, begin in zip(tile, taps, first, strict=True)
+    ]
+    neighbours = tuple(product(*spans))
+    places = lattice(tile)  # (c, p)
+    samples = torch.tensor(neighbours)[:, None] * torch.tensor(tile) + places  # (j, c, p)
+    tap = samples.flatten(0, 1) - places[:, None] - torch.tensor(first)
+    inside = ((tap >= 0) & (tap < torch.tensor(taps))).all(-1)
+    table = torch.where(inside, (tap * _strides(taps)).sum(-1), math.prod(taps))
+    return Stencil(tile, neighbours, table, table.argsort(1)[:, : math.prod(taps)])
+
+
+def lattice(sizes: Sequence[int]) -> Tensor:
+    """(product of sizes, p) int64: all points of a box, the last axis running first."""
+    return torch.cartesian_prod(*[torch.arange(n) for n in sizes]).view(-1, len(sizes))
+
+
+def _strides(sizes: Sequence[int]) -> Tensor:
+    return torch.tensor([math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))])
+
+
+class Placement(NamedTuple):
+    """The tiles that positions lie in, and which positions lie in each."""
+
+    tiles: list[tuple[int, ...]]  # in order
+    rows: list[Tensor | slice]  # of each tile: indices of the positions in it
+    sites: list[Tensor | slice]  # of each tile: their places in the tile
+    last: int  # the tile of the last position
+    length: int  # all positions (l)
+
+    @classmethod
+    def of(cls, positions: Tensor, tile: tuple[int, ...]) -> Placement:
+        """Of positions (l, p) int64, in any order; indices are on their device."""
+        places = positions.cpu()
+        shape = torch.tensor(tile)
+        cells = torch.div(places, shape, rounding_mode="floor")
+        sites = ((places - cells * shape) * _strides(tile)).sum(-1)
+        tiles, which, counts = torch.unique(cells, dim=0, return_inverse=True, return_counts=True)
+        rows = which.argsort(stable=True)
+        sizes = counts.tolist()
+        return cls(
+            [tuple(index) for index in tiles.tolist()],
+            [_indices(part, positions.device) for part in rows.split(sizes)],
+            [_indices(part, positions.device) for part in sites[rows].split(sizes)],
+            int(which[-1]),
+            len(places),
+        )
+
+
+def _indices(index: Tensor, device: torch.device) -> Tensor | slice:
+    """A slice where it can be one, which copies nothing."""
+    first = int(index[0])
+    if bool((index == torch.arange(first, first + len(index))).all()):
+        return slice(first, first + len(index))
+    return index.to(device)
+
+
+class NoiseField(NamedTuple):
+    """The noise of one sequence."""
+
+    kind: NoiseKind
+    seed: int
+    shape: tuple[int, int, int]  # (h, d, r)
+    kept: dict[tuple[int, ...], Tensor]  # tiles that need not be drawn again
+    like: Tensor  # device and dtype of what is returned
+
+    def tile(self, index: tuple[int, ...]) -> Tensor:
+        """Noise (h, d, c, r) of a tile."""
+        if index in self.kept:
+            return self.kept[index].to(self.like)
+        heads, features, draws = self.shape
+        noise = white_noise(self.kind, (heads, features, SITES, draws), self.seed, index)
+        return noise.to(self.like)
+
+
+class Halos:
+    """The noise around each of some tiles: held together, or drawn again whenever it is asked for.
+
+    Consecutive tiles of one axis share all but one tile of their halos: none is drawn twice in a
+    row.
+    """
+
+    def __init__(
+        self,
+        field: NoiseField,
+        tiles: list[tuple[int, ...]],
+        neighbours: tuple[tuple[int, ...], ...],
+    ) -> None:
+        self._field = field
+        self.draws = field.shape[-1]
+        self._wanted = [
+            [tuple(map(sum, zip(tile, offset, strict=True))) for offset in neighbours]
+            for tile in tiles
+        ]
+        distinct = sorted({index for halo in self._wanted for index in halo})
+        heads, features, draws = field.shape
+        self._values: Tensor | None = None
+        self._recent: dict[tuple[int, ...], Tensor] = {}
+        size = len(distinct) * SITES * heads * features * draws * field.like.element_size()
+        if size <= HELD_NOISE_BYTES:
+            self._row = {index: row for row, index in enumerate(distinct)}
+            self._values = field.like.new_empty(heads, features, len(distinct), SITES, draws)
+            for index, row in self._row.items():
+                self._values[:, :, row] = field.tile(index)
+
+    def tiles(self, index: int) -> list[tuple[int, ...]]:
+        """Indices of the tiles in the halo of the index-th tile."""
+        return self._wanted[index]
+
+    def noise(self, index: int) -> Tensor:
+        """(h, d, n, r), the noise of that halo, tile after tile."""
+        wanted = self._wanted[index]
+        if self._values is not None:
+            rows = [self._row[tile] for tile in wanted]
+            if rows == list(range(rows[0], rows[0] + len(rows))):
+                return self._values[:, :, rows[0] : rows[-1] + 1].flatten(2, 3)  # no copy
+            return self._values[:, :, rows].flatten(2, 3)
+        recent = self._recent
+        self._recent = {
+            tile: recent[tile] if tile in recent else self._field.tile(tile) for tile in wanted
+        }
+        return torch.cat(list(self._recent.values()), 2)

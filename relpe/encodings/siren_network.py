@@ -1,0 +1,195 @@
+"""A function of coordinates as a small network of sines (Sitzmann et al., 2020), and coordinates.
+
+As features of positions it was proposed with coordinates in [-1, 1] over the whole extent, and
+without phases (Alfons, 2022). Then it is an odd function at first, zero at the origin; it changes
+little from one step to the next where the extent is long; and it changes when the extent does.
+Hence the defaults here: coordinates in multiples of a fixed length, random phases, and first
+frequencies spread over periods from a few steps to twice that length.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jaxtyping import Float, Int
+
+SHORTEST_PERIOD = 4.0
+"""In steps, of the first layer's sines at first; below the limit of two."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SirenNetworkConfig:
+    """A network of sines."""
+
+    depth: int = 3
+    """Linear layers; all but the last are followed by a sine."""
+    width: int = 64
+    """Features between them."""
+    w0: float = 10.0
+    """Factor of the angles of inner layers."""
+    w0_init: float | None = None
+    """Factor of the angles of the first layer. None: with log_frequency the highest of the first
+    frequencies, so that no weight is beyond 1; with original, w0."""
+    learnable_w0: bool = False
+    """Learns the logarithms of these factors, one per layer."""
+    initialization: Literal["log_frequency", "original"] = "log_frequency"
+    """log_frequency: first frequencies with logarithms spread evenly, periods from 4 steps to twice
+    the reference length, and random phases; original: uniform weights, no phases."""
+
+    def build(
+        self, *, in_features: int, out_features: int, reference_length: Sequence[float]
+    ) -> SirenNetwork:
+        """A network of coordinates (..., in_features) to features (..., out_features).
+
+        `reference_length` says how many steps are one unit of each coordinate, or of all: the same
+        at every length of sequence.
+
+        Raises:
+            ValueError: fewer than two layers, or factors or lengths that do not fit.
+        """
+        return SirenNetwork(
+            self,
+            in_features=in_features,
+            out_features=out_features,
+            reference_length=reference_length,
+        )
+
+
+class SirenNetwork(nn.Module):
+    """See `SirenNetworkConfig`: h_1 = sin(w0_init (W_1 x + b_1)), h_i = sin(w0 (W_i h + b_i)).
+
+    The last layer is linear. The first angles are reduced to one turn in float64, so that far steps
+    are as exact as near ones.
+    """
+
+    def __init__(
+        self,
+        config: SirenNetworkConfig,
+        *,
+        in_features: int,
+        out_features: int,
+        reference_length: Sequence[float],
+    ) -> None:
+        super().__init__()
+        lengths = tuple(map(float, reference_length))
+        if len(lengths) not in {1, in_features} or min(lengths) <= 0:
+            raise ValueError(
+                f"reference_length {lengths}: expected one positive number, or one for each of "
+                f"{in_features} coordinates"
+            )
+        first = config.w0_init
+        if first is None:
+            highest = 2 * math.pi / SHORTEST_PERIOD * max(lengths)
+            first = config.w0 if config.initialization == "original" else highest
+        if config.depth < 2 or min(first, config.w0) <= 0:
+            raise ValueError(f"{config}: expected two layers or more, and positive factors")
+        self.config, self.reference_length = config, lengths
+        self.factors = (first,) + (config.w0,) * (config.depth - 2)
+        self.log_w0 = (
+            nn.Parameter(torch.tensor(self.factors).log()) if config.learnable_w0 else None
+        )
+        sizes = [in_features] + [config.width] * (config.depth - 1) + [out_features]
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in itertools.pairwise(sizes))
+        self.reset()
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        """Draws new weights."""
+        phases = self.config.initialization == "log_frequency"
+        linears = self.linears()
+        for linear in linears:
+            nn.init.zeros_(linear.bias)
+        for linear in linears[1:-1]:
+            fan_in = linear.in_features
+            bound = math.sqrt(6 / fan_in) / self.config.w0
+            nn.init.uniform_(linear.weight, -bound, bound)
+            if phases:
+                bound = fan_in**-0.5 / self.config.w0
+                nn.init.uniform_(linear.bias, -bound, bound)
+        last = linears[-1]
+        bound = math.sqrt(3 / last.in_features)
+        nn.init.uniform_(last.weight, -bound, bound)
+
+        first = linears[0]
+        if not phases:
+            nn.init.uniform_(first.weight, -1 / first.in_features, 1 / first.in_features)
+            return
+        # radians per step; in several axes that is the length of a random direction
+        lengths = torch.tensor(self.reference_length).to(first.weight)
+        lowest = math.pi / max(self.reference_length)
+        highest = max(lowest, 2 * math.pi / SHORTEST_PERIOD)
+        frequencies = lowest * (highest / lowest) ** torch.rand(first.out_features, 1)
+        directions = functional.normalize(torch.randn_like(first.weight), dim=-1)
+        first.weight.copy_(directions * frequencies * lengths / self.factors[0])
+        nn.init.uniform_(first.bias, -math.pi / self.factors[0], math.pi / self.factors[0])
+
+    def at(self, steps: Tensor) -> Float[Tensor, "... o"]:
+        """Features at `steps` (..., p), divided by the reference length."""
+        lengths = torch.tensor(self.reference_length, dtype=torch.float64, device=steps.device)
+        return self(steps.double() / lengths)
+
+    def forward(self, coordinates: Tensor) -> Float[Tensor, "... o"]:
+        """Features at `coordinates` (..., p)."""
+        first, *inner, last = self.linears()
+        dtype = first.weight.dtype
+        factors: Sequence[Tensor | float]
+        factors = self.factors if self.log_w0 is None else self.log_w0.exp().unbind()
+        with torch.autocast(coordinates.device.type, enabled=False):
+            x = coordinates.double()
+            bias = first.bias.double()
+            angles = factors[0] * functional.linear(x, first.weight.double(), bias)
+            turns = (angles.detach() / (2 * math.pi)).floor()
+            x = (angles - 2 * math.pi * turns).sin().to(dtype)
+            for factor, linear in zip(factors[1:], inner, strict=True):
+                x = torch.sin(factor * linear(x))
+            return last(x)
+
+    def linears(self) -> list[nn.Linear]:
+        """Its layers, the first one first."""
+        return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
+
+
+def relative_steps(sizes: Sequence[int]) -> Int[Tensor, "... p"]:
+    """All offsets between two points of a grid of `sizes`: (2 sizes_1 - 1, ..., p), int64."""
+    return _grid([torch.arange(1 - size, size) for size in sizes])
+
+
+def absolute_steps(sizes: Sequence[int]) -> Int[Tensor, "... p"]:
+    """All points of a grid of `sizes`, counted from its first: (sizes_1, ..., p), int64."""
+    return _grid([torch.arange(size) for size in sizes])
+
+
+def centred_crop(grid: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The middle of a grid (..., p) with odd `sizes`, as wide as asked for along each axis."""
+    for axis, (full, size) in enumerate(zip(grid.shape, sizes, strict=False)):
+        grid = grid.narrow(axis, (full - size) // 2, size)
+    return grid
+
+
+def normalized(steps: Tensor, sizes: Sequence[int]) -> Float[Tensor, "... p"]:
+    """Offsets in units of a grid's extent, in [-1, 1], float64 (Alfons, 2022).
+
+    They change when the extent does. An axis of one point has the coordinate 0.
+    """
+    extents = [max(1, size - 1) for size in sizes]
+    return steps.double() / torch.tensor(extents, device=steps.device)
+
+
+def normalized_points(sizes: Sequence[int]) -> Float[Tensor, "... p"]:
+    """All points of a grid, from -1 to 1 along each axis, float64; 0 along an axis of one point."""
+    last = torch.tensor([size - 1 for size in sizes])
+    return normalized(2 * absolute_steps(sizes) - last, sizes)
+
+
+def _grid(axes: list[Tensor]) -> Tensor:
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)

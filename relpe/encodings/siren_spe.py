@@ -1,0 +1,139 @@
+"""Stochastic positional encoding whose filters are drawn by a network of sines.
+
+The filters of ConvSPE as a smooth function of the tap, under a Gaussian window of learned width:
+their number of parameters does not depend on their length, and their length follows the width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from relpe.encodings.filtered_noise import FilteredNoise, Filters
+from relpe.encodings.noise_tiles import NoiseKind
+from relpe.encodings.siren_network import SirenNetworkConfig, absolute_steps
+
+WINDOW_END = 0.01
+"""Where a window falls below this, its filter ends."""
+BUCKET = 16
+"""The number of taps is a multiple of this, so that few different ones occur while widths are
+learned."""
+NARROWEST = 0.5
+"""Steps that are added to a width."""
+FIRST_WIDTH = 4.0
+"""Width of the first head at first, in steps; that of the last is a quarter of the reference
+length."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SirenSPEConfig:
+    """Convolutional stochastic positional encoding with filters from a network of sines."""
+
+    kind: Literal["siren_spe"] = "siren_spe"
+    max_taps: tuple[int, ...] = (256,)
+    """Most taps of a filter along each axis of positions (one, two or three); fewer where the
+    learned widths need no more."""
+    network: SirenNetworkConfig = field(default_factory=SirenNetworkConfig)
+    """What draws the filters."""
+    reference_length: float = 256.0
+    """Steps that are 1 for the network: never the length at hand."""
+    num_realizations: int = 64
+    """Random codes per sequence (r), the features per head after encoding; more means less variance
+    and more work."""
+    gated: bool = True
+    """Lets each feature of each layer mix its code with a constant one, that is, ignore position.
+    """
+    noise: NoiseKind = "normal"
+    """What is filtered; signs have the same covariance, and are cheaper to draw."""
+
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> SirenSPE:
+        """Module for a model of this shape, shared by its layers; the gates are per layer.
+
+        Raises:
+            ValueError: not one, two or three axes, or an axis without taps.
+        """
+        return SirenSPE(self, num_layers=num_layers, num_heads=num_heads, head_dim=head_dim)
+
+
+class SirenSPE(FilteredNoise):
+    """`SirenSPEConfig` as a module; raw: the network, widths (h, p), gains (2, h, d) and gates.
+
+    The code of a query at m is sum_s phi(s) Z(m - s) over the steps s = 0, 1, ... back from m (in
+    several axes, back along each), and so is a key's: the covariance at lag m - n is
+    sum_s phi_q(s) phi_k(s - (m - n)). phi is the network's output, ordered by filter (query, key),
+    head and feature, times exp(-(s / width)^2 / 2), brought to unit norm and multiplied by a gain:
+    variances are those of the gains, whatever the width. A width is softplus + 0.5 steps, a gain
+    softplus.
+    """
+
+    def __init__(
+        self, config: SirenSPEConfig, *, num_layers: int, num_heads: int, head_dim: int
+    ) -> None:
+        axes = len(config.max_taps)
+        if min(config.max_taps, default=1) < 1:
+            raise ValueError(f"max_taps {config.max_taps}: expected at least one along each axis")
+        super().__init__(
+            axes=axes,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            num_realizations=config.num_realizations,
+            gated=config.gated,
+            noise=config.noise,
+        )
+        self.config = config
+        self.network = config.network.build(
+            in_features=axes,
+            out_features=2 * num_heads * head_dim,
+            reference_length=(config.reference_length,),
+        )
+        last_width = max(FIRST_WIDTH, config.reference_length / 4)
+        ratios = torch.linspace(0, 1, num_heads)[:, None].expand(-1, axes)
+        widths = FIRST_WIDTH * (last_width / FIRST_WIDTH) ** ratios
+        self.widths = nn.Parameter(_before_softplus(widths - NARROWEST))
+        self.gains = nn.Parameter(_before_softplus(torch.ones(2, num_heads, head_dim)))
+
+    def window_widths(self) -> Tensor:
+        """(h, p), in steps."""
+        return functional.softplus(self.widths) + NARROWEST
+
+    def steps_back(self) -> Tensor:
+        """The filters phi (2, h, d, *steps): entry s is the weight of the noise s steps back."""
+        widths = self.window_widths()
+        steps = absolute_steps(self._num_taps(widths)).to(widths.device)  # (*steps, p)
+        drawn = self.network.at(steps).movedim(-1, 0).unflatten(0, (2, *self.shape[:2]))
+        in_widths = steps[None] / widths.view(-1, *[1] * self.axes, self.axes)  # (h, *steps, p)
+        windows = torch.exp(-in_widths.square().sum(-1) / 2)
+        shaped = (drawn * windows[:, None]).flatten(3)
+        norm = shaped.norm(dim=-1, keepdim=True)
+        gains = functional.softplus(self.gains)[..., None]
+        return (gains * shaped / norm).view_as(drawn)
+
+    def filters(self) -> Filters:
+        """The filters turned round: noise s steps back from a position is read from its far end.
+
+        As correlations, which is what the products with noise are, these begin to read at
+        1 - taps and end at the position itself.
+        """
+        back = self.steps_back()
+        turned = back.flip([3 + axis for axis in range(self.axes)])
+        return Filters(turned, tuple(1 - taps for taps in turned.shape[3:]))
+
+    def _num_taps(self, widths: Tensor) -> list[int]:
+        """Taps along each axis: as far as the widest window of all heads, in whole buckets."""
+        reach = widths.detach().double().amax(0) * math.sqrt(-2 * math.log(WINDOW_END))
+        taps = [1 + math.ceil(steps) for steps in reach.tolist()]
+        return [
+            min(most, -(-n // BUCKET) * BUCKET)
+            for most, n in zip(self.config.max_taps, taps, strict=True)
+        ]
+
+
+def _before_softplus(x: Tensor) -> Tensor:
+    """What softplus makes x of, without the overflow of exp(x)."""
+    return x + (-(-x).expm1()).log()

@@ -1,0 +1,91 @@
+"""Absolute encoding of trees: which branches lead to a node (Shiv & Quirk, 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from relpe.encodings.base import Encoding
+from relpe.encodings.structures import TreeStructure, tree_words
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeSQConfig:
+    """Branches of the last steps to a node, added to the embeddings (Shiv & Quirk, 2019)."""
+
+    kind: Literal["tree_sq"] = "tree_sq"
+    tree: TreeStructure = field(default_factory=TreeStructure)
+    """The tree, and how positions tell its nodes."""
+    max_depth: int = 8
+    """Steps that are told, from the node upwards."""
+    original_order: bool = False
+    """Weights of steps as in the implementation of Kogkalidis et al. (2024), which gives them to
+    the wrong slots; to compare with it."""
+
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> TreeSQ:
+        """Module for embeddings of num_heads * head_dim features.
+
+        Raises:
+            ValueError: the width does not hold one feature for each branch of each step.
+        """
+        width, slots = num_heads * head_dim, self.max_depth * self.tree.letters
+        if slots < 1 or width < slots:
+            raise ValueError(
+                f"width {width} for {self.max_depth} steps of {self.tree.letters} branches; "
+                f"expected at least one feature for each: {max(1, slots)}, or fewer steps"
+            )
+        return TreeSQ(self, width, head_dim)
+
+
+class TreeSQ(Encoding):
+    """See `TreeSQConfig`: one slot of features for each branch of each step, nearest step first.
+
+    The slot of a branch that was taken at step n holds s w^n; w = tanh(raw), and s, sqrt((1 - w^2)
+    f/2) with f features in a slot, keeps the sum of squares. What is left over gets nothing.
+    """
+
+    def __init__(self, config: TreeSQConfig, width: int, head_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        self.out_features = head_dim
+        self.width = width
+        features = width // (config.max_depth * config.tree.letters)
+        self.raw = nn.Parameter(torch.empty(features).uniform_(0.7, 0.999))
+
+    def prepare(
+        self, positions: Shaped[Tensor, "b l p"], state: tuple[()]
+    ) -> tuple[Tensor, tuple[()]]:
+        """What is added at `positions`: (b, l, m)."""
+        structure = self.config.tree
+        words = tree_words(structure, positions[..., : structure.word_axes or 1])
+        depths = (words >= 0).sum(-1, keepdim=True)
+        places = depths - 1 - torch.arange(self.config.max_depth, device=words.device)
+        padded = functional.pad(words, (0, 1), value=-1)  # a word may have no letter at all
+        branches = padded.gather(-1, places.clamp(min=0))
+        taken = (branches[..., None] == torch.arange(structure.letters, device=words.device)) & (
+            places >= 0
+        )[..., None]
+        vectors = taken[..., None] * self._weights()  # (b, l, step, branch, f)
+        vectors = vectors.flatten(-3)
+        return functional.pad(vectors, (0, self.width - vectors.shape[-1])), state
+
+    def embed(self, x: Tensor, codes: Tensor) -> Tensor:
+        """Embeddings (b, l, m) with the branches added."""
+        return x + codes.to(x.dtype)
+
+    def _weights(self) -> Float[Tensor, "step branch f"]:
+        w = torch.tanh(self.raw)
+        scale = torch.sqrt((1 - w.square()) * len(w) / 2)
+        steps = torch.arange(self.config.max_depth, device=w.device)[:, None]
+        weights = scale * w**steps
+        letters = self.config.tree.letters
+        if self.config.original_order:
+            return weights.repeat(letters, 1).unflatten(0, (-1, letters))
+        return weights[:, None].expand(-1, letters, -1)

@@ -1,0 +1,294 @@
+"""Softmax attention whose logits know the offset between query and key: dense, and in boxes.
+
+`softmax_with_table` forms all scores. `box_attention` forms those of a box of offsets around each
+query, tile by tile of the queries, on grids of any number of axes: a causal sequence is the box
+that only reaches back. Memory beyond inputs and outputs is that of a few tiles, also in training:
+the backward pass forms the scores again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from relpe.encodings.base import OffsetTable
+
+TILE = 64
+"""Queries of one tile."""
+SCORES_AT_ONCE = 2**22
+"""Scores formed at once, for as many tiles as these are."""
+NEVER = -1e30
+"""Logit of keys that are not there: a row of them alone, in padding, stays a number."""
+
+
+def softmax_with_table(q: Tensor, k: Tensor, v: Tensor, table: OffsetTable) -> Tensor:
+    """Causal attention (b, l, h, e) of q (b, l, h, d) to k, v (b, s, h, ·), scored by `table`.
+
+    The last of the keys are the queries' own. All (b, h, l, s) scores exist, in float32 or wider.
+    """
+    dtype = torch.promote_types(torch.float32, q.dtype)
+    with torch.autocast(q.device.type, enabled=False):
+        out = _dense(q.to(dtype), k.to(dtype), v.to(dtype), table.to(dtype))
+    return out.to(v.dtype)
+
+
+def _dense(q: Tensor, k: Tensor, v: Tensor, table: OffsetTable) -> Tensor:
+    length, size = q.shape[1], k.shape[1]
+    steps = torch.arange(size, device=q.device)
+    ages = steps[size - length :, None] - steps
+    spans = table.head_spans or (table.span or size,)
+    allowed = torch.stack([(ages >= 0) & (ages < span) for span in spans])  # (h or 1, l, s)
+    places = ages.clamp(0, min(size, table.span or size) - 1)
+
+    def by_pair(values: Tensor) -> Tensor:
+        return values[places].permute(2, 0, 1)  # (h, l, s) of (o, h)
+
+    bias = 0.0 if table.content_bias is None else table.content_bias
+    logits = torch.einsum("blhd,bshd->bhls", q + bias, k)
+    factor = None if table.factor is None else by_pair(table.factor)
+    position = _row_logits(q.transpose(1, 2), table.features, table.bias, table.rows)
+    if position is not None:
+        position = position.gather(-1, places.expand(*position.shape[:-1], -1))
+        if factor is not None and table.factor_on_position:
+            position = position * factor
+        logits = logits * position if table.multiplies else logits + position
+    if factor is not None and not table.factor_on_position:
+        logits = logits * factor
+    logits = logits / math.sqrt(q.shape[-1])
+    if table.log_weight is not None:
+        logits = logits + by_pair(table.log_weight)
+    weights = logits.masked_fill(~allowed, -math.inf).softmax(-1)
+    return torch.einsum("bhls,bshe->blhe", weights, v)
+
+
+class Box(NamedTuple):
+    """Offsets that a query sees: on each axis so many places before it and after it."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Offsets on each axis."""
+        return tuple(b + a + 1 for b, a in zip(self.before, self.after, strict=True))
+
+
+def box_attention(
+    q: Tensor, k: Tensor, v: Tensor, table: OffsetTable, box: Box, valid: Tensor | None = None
+) -> Tensor:
+    """Attention (b, *grid, h, e) of q (b, *grid, h, d) to the keys in the box around each query.
+
+    k and v (b, *padded, h, ·) are padded on each axis by `box.before` and `box.after`; `valid`
+    (1 or b, *padded) says which are there, all where None. The table's rows are the box's offsets
+    from the first place before to the last one after, the last axis running fastest; its `rows`,
+    for one axis only, are (1 or b, l, o, n).
+    """
+    axes = len(box.before)
+    grid, heads = q.shape[1 : 1 + axes], q.shape[-2]
+    # as many queries on each axis, as far as there are so many
+    edge = max(1, round(TILE ** (1 / axes)))
+    tile = tuple(min(places, edge) for places in grid)
+    beyond = tuple(-places % size for places, size in zip(grid, tile, strict=True))
+    if any(beyond) and valid is None:
+        valid = torch.ones(1, *k.shape[1 : 1 + axes], dtype=torch.bool, device=k.device)
+    q, k, v = (_pad_grid(x, beyond, 2) for x in (q, k, v))
+    valid = None if valid is None else _pad_grid(valid, beyond, 0)
+    rows = None if table.rows is None else _pad_grid(table.rows, beyond, 2)
+
+    options = _Options(tile, box.sizes, table.multiplies, table.factor_on_position)
+    weight = table.log_weight
+    if weight is None:
+        weight = q.new_zeros(math.prod(box.sizes), heads)
+    out = _BoxAttention.apply(
+        options,
+        q,
+        k,
+        v,
+        table.content_bias,
+        table.features,
+        table.bias,
+        None if table.factor is None else _band(table.factor, tile, box.sizes, 0.0),
+        _band(weight, tile, box.sizes, -math.inf),
+        valid,
+        rows,
+    )
+    return out[(slice(None), *(slice(places) for places in grid))]
+
+
+class _Options(NamedTuple):
+    tile: tuple[int, ...]
+    offsets: tuple[int, ...]
+    multiplies: bool
+    factor_on_position: bool
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """Keys of a tile, on each axis."""
+        return tuple(c + o - 1 for c, o in zip(self.tile, self.offsets, strict=True))
+
+
+class _BoxAttention(torch.autograd.Function):
+    """Groups of tiles one after the other, formed again in backward."""
+
+    @staticmethod
+    def forward(ctx: Any, options: _Options, *tensors: Any) -> Tensor:  # noqa: ANN401
+        ctx.options = options
+        ctx.save_for_backward(*tensors)
+        q, _, v = tensors[:3]
+        out = q.new_empty(*q.shape[:-1], v.shape[-1])
+        for queries, keys in _groups(q, options):
+            out[:, queries] = _attend(options, *_parts(tensors, queries, keys))
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+    ) -> tuple[Tensor | None, ...]:
+        options, tensors = ctx.options, ctx.saved_tensors
+        wanted = [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
+        grads = {i: torch.zeros_like(tensors[i]) for i in wanted}
+        for queries, keys in _groups(tensors[0], options):
+            spans = (queries, keys, keys)
+            parts = [
+                None if part is None else part.detach() for part in _parts(tensors, queries, keys)
+            ]
+            inputs: list[Tensor] = []
+            for i in wanted:
+                leaf = parts[i]
+                assert leaf is not None
+                inputs.append(leaf.requires_grad_())
+            with torch.enable_grad():
+                out = _attend(options, *parts)
+            made = torch.autograd.grad(out, inputs, grad[:, queries])
+            for i, more in zip(wanted, made, strict=True):
+                (grads[i][:, spans[i]] if i < len(spans) else grads[i]).add_(more)
+        return None, *(grads.get(i) for i in range(len(tensors)))
+
+
+def _groups(q: Tensor, options: _Options) -> list[tuple[slice, slice]]:
+    """Places of the first axis: queries of each group of tiles, and the keys that they see."""
+    axes = len(options.tile)
+    others = math.prod(q.shape[2 : 1 + axes]) // math.prod(options.tile[1:])
+    scores = q.shape[0] * q.shape[-2] * others * math.prod(options.tile) * math.prod(options.reach)
+    size = options.tile[0] * max(1, SCORES_AT_ONCE // scores)
+    stops = [min(start + size, q.shape[1]) for start in range(0, q.shape[1], size)]
+    return [
+        (slice(i * size, stop), slice(i * size, stop + options.offsets[0] - 1))
+        for i, stop in enumerate(stops)
+    ]
+
+
+def _parts(tensors: tuple[Any, ...], queries: slice, keys: slice) -> list[Tensor | None]:
+    """The tensors of one group: queries, keys, values and masks of its places, the rest whole."""
+    q, k, v, *shared, valid, rows = tensors
+    return [
+        q[:, queries],
+        k[:, keys],
+        v[:, keys],
+        *shared,
+        None if valid is None else valid[:, keys],
+        None if rows is None else rows[:, queries],
+    ]
+
+
+def _attend(options: _Options, *parts: Tensor | None) -> Tensor:
+    """Attention of one group of tiles: all its scores exist, as (b, t, h, c, w)."""
+    q, k, v, content_bias, features, bias, factor, log_weight, valid, rows = parts
+    assert q is not None
+    assert k is not None
+    assert v is not None
+    axes, grid = len(options.tile), q.shape[1 : 1 + len(options.tile)]
+    queries = _tiles(q, options.tile, options.tile).mT  # (b, t, h, c, d)
+    keys = _tiles(k, options.reach, options.tile)  # (b, t, h, d, w)
+    values = _tiles(v, options.reach, options.tile).mT  # (b, t, h, w, e)
+    scores = (queries if content_bias is None else queries + content_bias[:, None]) @ keys
+    tiled = None if rows is None else rows.unflatten(1, (-1, options.tile[0]))
+    position = _row_logits(queries, features, bias, tiled)
+    if position is not None:
+        position = position.unflatten(-1, options.offsets).unflatten(-1 - axes, options.tile)
+        position = _skew(position, axes)
+        if factor is not None and options.factor_on_position:
+            position = position * factor
+        scores = scores * position if options.multiplies else scores + position
+    if factor is not None and not options.factor_on_position:
+        scores = scores * factor
+    scores = scores * q.shape[-1] ** -0.5
+    if valid is not None:
+        there = _tiles(valid[..., None, None], options.reach, options.tile)  # (b, t, 1, 1, w)
+        scores = scores.masked_fill(~there, NEVER)
+    out = (scores + log_weight).softmax(-1) @ values  # (b, t, h, c, e)
+    counts = [places // size for places, size in zip(grid, options.tile, strict=True)]
+    out = out.unflatten(3, options.tile).unflatten(1, counts)
+    # (b, *t, h, *c, e) to (b, t1, c1, ..., h, e)
+    places = [at for axis in range(axes) for at in (1 + axis, 2 + axes + axis)]
+    out = out.permute(0, *places, 1 + axes, 2 + 2 * axes)
+    return out.reshape(q.shape[0], *grid, q.shape[-2], v.shape[-1])
+
+
+def _row_logits(
+    q: Tensor, features: Tensor | None, bias: Tensor | None, rows: Tensor | None
+) -> Tensor | None:
+    """Positional logits (b, *, h, l, a) of q (b, *, h, l, d) by place; None without any.
+
+    `rows` (1 or b, *, l, a, n) say which rows of features and bias a place has; all in order where
+    None.
+    """
+    logits = None
+    if features is not None:
+        logits = torch.einsum("b...hld,ohd->b...hlo", q, features)
+    if bias is not None:
+        by_head = bias.T[:, None]
+        logits = by_head.expand(*q.shape[:-1], -1) if logits is None else logits + by_head
+    if logits is None or rows is None:
+        return logits
+    index = rows.flatten(-2).unsqueeze(-3).expand(*logits.shape[:-1], -1)
+    return logits.gather(-1, index).unflatten(-1, rows.shape[-2:]).sum(-1)
+
+
+def _tiles(x: Tensor, sizes: tuple[int, ...], steps: tuple[int, ...]) -> Tensor:
+    """Windows (b, t, h, f, prod(sizes)) of x (b, *grid, h, f), a view on a single axis."""
+    axes = len(sizes)
+    for axis, (size, step) in enumerate(zip(sizes, steps, strict=True)):
+        x = x.unfold(1 + axis, size, step)
+    return x.flatten(-axes).flatten(1, axes)
+
+
+def _skew(x: Tensor, axes: int) -> Tensor:
+    """Values by offset (..., *c, *o) to values by key of the tile (..., c, w); zero elsewhere."""
+    return _skewed(x, axes, 0.0).flatten(-2 * axes, -axes - 1).flatten(-axes)
+
+
+def _skewed(x: Tensor, axes: int, fill: float) -> Tensor:
+    """On each axis offset o of query c goes to key c + o, by reading rows one place longer."""
+    for axis in range(axes):
+        pair = (axis - 2 * axes, axis - axes)
+        x = x.movedim(pair, (-2, -1))
+        queries, offsets = x.shape[-2:]
+        keys = queries + offsets - 1
+        x = functional.pad(x, (0, queries), value=fill).flatten(-2)[..., : queries * keys]
+        x = x.unflatten(-1, (queries, keys)).movedim((-2, -1), pair)
+    return x
+
+
+def _band(values: Tensor, tile: tuple[int, ...], offsets: tuple[int, ...], fill: float) -> Tensor:
+    """Values (o, h) of a table as (h, c, w) of a tile; `fill` where a key is out of the box."""
+    axes = len(tile)
+    by_offset = values.T.unflatten(-1, offsets)
+    spread = by_offset[(slice(None), *(None,) * axes)].expand(-1, *tile, *offsets)
+    return _skewed(spread, axes, fill).flatten(-2 * axes, -axes - 1).flatten(-axes)
+
+
+def _pad_grid(x: Tensor, beyond: tuple[int, ...], inner: int) -> Tensor:
+    """Of x (b, *grid, ...) with `beyond` zeros after the end of each axis of the grid."""
+    if not any(beyond):
+        return x
+    pads = [0] * (2 * inner)
+    for size in reversed(beyond):
+        pads += [0, size]
+    return functional.pad(x, pads)
