@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.bench_fidelity import spread
 from tokenization.beats import ON_GRID, estimate_beats, on_grid
 from tokenization.midi import read_midi
 from tokenization.score import Score, Tempo, Track
@@ -65,12 +66,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("others", type=Path, nargs="*", metavar="ZIP")
     parser.add_argument("--split", default="validation")
-    parser.add_argument("--songs", type=int, default=1000, help="at most about so many")
+    parser.add_argument("--songs", type=int, default=1000, help="at most so many")
     options = parser.parse_args()
     results: dict[str, list[tuple[float, ...]]] = {}
     with zipfile.ZipFile(options.folder / "pop909.zip") as archive:
         songs = json.loads(archive.read("pop909/splits.json"))[options.split]
-        for song in songs[:: -(-len(songs) // options.songs)]:
+        for song in spread(songs, options.songs):
             folder = f"pop909/original/{song}"
             lines = archive.read(f"{folder}/beat_midi.txt").decode().splitlines()
             beats, short, long = np.array([line.split() for line in lines if line], float).T
@@ -90,7 +91,7 @@ def main() -> None:
             names = [name for name in archive.namelist() if name.endswith((".mid", ".midi"))]
             results[path.stem] = [
                 (on_grid(read_midi(archive.read(name), name=name)),)
-                for name in names[:: -(-len(names) // options.songs)]
+                for name in spread(names, options.songs)
             ]
     out = csv.writer(sys.stdout)
     out.writerow(["# command", " ".join(sys.argv)])

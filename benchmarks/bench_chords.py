@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.bench_fidelity import spread
 from tokenization.beats import pickup_beats, warp
 from tokenization.chords import NO_CHORD, QUALITIES, recognise_chords
 from tokenization.midi import read_midi
@@ -53,7 +54,7 @@ def main() -> None:
     milliseconds: list[float] = []
     with zipfile.ZipFile(options.folder / "pop909.zip") as archive:
         songs = json.loads(archive.read("pop909/splits.json"))[options.split]
-        for song in songs[:: max(1, len(songs) // options.songs)]:
+        for song in spread(songs, options.songs):
             folder = f"pop909/original/{song}"
             lines = archive.read(f"{folder}/beat_midi.txt").decode().splitlines()
             beats = np.array([float(line.split()[0]) for line in lines if line.strip()])

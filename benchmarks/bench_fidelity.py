@@ -18,12 +18,15 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from tokenization.errors import MidiError
 from tokenization.midi import read_midi
 from tokenization.score import Score, Tempo
+
+ItemT = TypeVar("ItemT")
 
 GRIDS = (4, 8, 12, 24)
 WHOLE_BPM = np.arange(30, 241)
@@ -44,9 +47,9 @@ def midi_files(corpus: str) -> Iterator[tuple[str, bytes]]:
                 yield name, archive.read(name)
 
 
-def spread(files: list[tuple[str, bytes]], at_most: int) -> list[tuple[str, bytes]]:
-    """At most so many of the files, evenly."""
-    return files[:: -(-len(files) // at_most)]
+def spread(items: list[ItemT], at_most: int) -> list[ItemT]:
+    """At most so many of the files or songs, evenly, and at least one if there are any."""
+    return items[:: max(1, -(-len(items) // max(1, at_most)))]
 
 
 class Errors(NamedTuple):
@@ -135,8 +138,14 @@ def main() -> None:
     )
     for corpus in options.corpora:
         files = list(midi_files(corpus))
-        files = spread(files, options.files or len(files))
-        scores = [read_midi(content, name=name) for name, content in files]
+        scores: list[Score] = []
+        for name, content in spread(files, options.files or len(files)):
+            try:
+                scores.append(read_midi(content, name=name))
+            except MidiError as error:
+                sys.stderr.write(f"left out: {error}\n")
+        if not scores:
+            parser.error(f"{corpus}: found no .mid files with notes")
         for positions in GRIDS:
             found = [errors(score, positions) for score in scores]
             onsets, durations, velocities, merged, drifts, miditok_drifts = zip(*found, strict=True)
@@ -151,12 +160,14 @@ def main() -> None:
                 *mean_and_p95(np.array(miditok_drifts)),
             )
             shown = [f"{value:.3g}" for value in row]
-            out.writerow([Path(corpus).name, len(files), notes, positions, *shown])
+            out.writerow([Path(corpus).name, len(scores), notes, positions, *shown])
             sys.stdout.flush()
 
 
 def mean_and_p95(values: np.ndarray) -> tuple[float, float]:
-    """Mean and 95th percentile."""
+    """Mean and 95th percentile; not a number where there are no values."""
+    if not len(values):
+        return float("nan"), float("nan")
     return float(values.mean()), float(np.percentile(values, 95))
 
 

@@ -81,6 +81,8 @@ class WindowedOperation:
         table: OffsetTable | None = None,
     ) -> tuple[Tensor, WindowedAttentionState]:
         """Values (b, l, h, e) for encoded q and k (b, l, h, d), and the keys for a next piece."""
+        if table is None and not state.keys.shape[1] and q.shape[1] <= self.span:
+            return self._all_seen(q, k, v, state)
         table = OffsetTable() if table is None else table
         span = self.span if table.span is None else table.span
         dtype = torch.promote_types(state.keys.dtype, torch.promote_types(torch.float32, q.dtype))
@@ -95,6 +97,19 @@ class WindowedOperation:
             out = _in_head_groups(q, keys, values, seen if history else None, table, span)
         state = WindowedAttentionState(keys, values, seen + q.shape[1])
         return out.to(out_dtype), _shifted(state, span - 1)
+
+    def _all_seen(
+        self, q: Tensor, k: Tensor, v: Tensor, state: WindowedAttentionState
+    ) -> tuple[Tensor, WindowedAttentionState]:
+        """A first piece within the span: ordinary attention, by the fastest kernel there is."""
+        heads_first = [x.transpose(1, 2) for x in (q, k, v.to(q.dtype))]
+        out = functional.scaled_dot_product_attention(
+            heads_first[0], heads_first[1], heads_first[2], is_causal=True
+        )
+        kept = WindowedAttentionState(
+            k.to(state.keys.dtype), v.to(state.values.dtype), state.seen + q.shape[1]
+        )
+        return out.transpose(1, 2).to(v.dtype), _shifted(kept, self.span - 1)
 
 
 def windowed_attention(

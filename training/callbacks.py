@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
+    from training.config import TrainerConfig
     from training.tasks.music import MusicModule
 
 logger = logging.getLogger(__name__)
@@ -42,11 +43,22 @@ class InterruptedRunError(Exception):
 
 
 class CsvLog(Logger):
-    """Appends to `metrics.csv`, so that a resumed run goes on in the same file."""
+    """Appends to `metrics.csv`, so that a resumed run goes on in the same file.
 
-    def __init__(self, path: Path) -> None:
+    Rows of steps after `step` are dropped: a run that was killed comes to them again. So are
+    validations of that very step where one `is_due` again, and a last row that was cut off.
+    """
+
+    def __init__(self, path: Path, step: int = 0, *, is_due: bool = False) -> None:
         super().__init__()
         self._path = path
+        if path.exists():
+            with path.open(newline="") as stream:
+                rows = [row for row in csv.DictReader(stream) if _stands(row, step, is_due=is_due)]
+            with replacing(path) as partial, partial.open("w", newline="") as stream:
+                writer = csv.DictWriter(stream, COLUMNS, extrasaction="ignore")
+                writer.writeheader()
+                writer.writerows(rows)
 
     @property
     def name(self) -> str:
@@ -70,6 +82,14 @@ class CsvLog(Logger):
             if new:
                 writer.writeheader()
             writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+
+
+def _stands(row: dict[str, str | None], step: int, *, is_due: bool) -> bool:
+    """Whether a row of `metrics.csv` is whole and of a run's steps up to `step`."""
+    number = row.get("step") or ""
+    if None in row.values() or not number.isdecimal() or int(number) > step:
+        return False
+    return not (is_due and int(number) == step and row.get("validation/nats_per_token"))
 
 
 class Report(pl.Callback):
@@ -165,30 +185,48 @@ class Report(pl.Callback):
 
 
 class Checkpoints(pl.Callback):
-    """Writes `last.ckpt` every few steps, after validations and on a signal, and `best.ckpt`."""
+    """Writes `last.ckpt` every few steps, after validations and on a signal, and `best.ckpt`.
 
-    def __init__(self, folder: Path, every: int) -> None:
+    A run that never validates has the same weights in both.
+    """
+
+    def __init__(self, folder: Path, settings: TrainerConfig, *, validates: bool) -> None:
         self._folder = folder
-        self._every = every
+        self._settings = settings
+        self._validates = validates
         self._best = float("inf")
+        self._due: int | None = None
         self._signal: int | None = None
         self._handlers: dict[int, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Value of the best checkpoint so far."""
-        return {"best": self._best}
+        """Value of the best checkpoint so far, and the step whose validation is still to come."""
+        return {"best": self._best, "due": self._due}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the value of the best checkpoint."""
+        """Take over the value of the best checkpoint; earlier versions did not say what is due."""
         self._best = state_dict["best"]
+        self._due = state_dict.get("due")
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Listen for signals: the first one ends the run after the step, a second one at once."""
+    @classmethod
+    def is_due(cls, checkpoint: dict[str, Any]) -> bool:
+        """Whether a run that goes on from a checkpoint has to validate before its first step."""
+        held = checkpoint["callbacks"].get(cls.__qualname__, {})
+        return held.get("due") == checkpoint["global_step"]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
+        """Listen for signals: the first one ends the run after the step, a second one at once.
+
+        A validation that the last session did not come to is made up for.
+        """
         for number in (signal.SIGTERM, signal.SIGINT):
             try:
                 self._handlers[number] = signal.signal(number, self._note)
             except ValueError:  # not in the main thread
-                return
+                break
+        if self._validates and self._due == trainer.global_step:
+            _validate(trainer)
+            trainer.should_stop = pl_module.budget.progress(trainer.global_step) >= 1
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
@@ -198,12 +236,17 @@ class Checkpoints(pl.Callback):
         self, trainer: pl.Trainer, pl_module: MusicModule, *_: object
     ) -> None:
         """End the run when its budget is spent; write `last.ckpt` when it is due."""
-        if pl_module.budget.progress(trainer.global_step) >= 1:
+        step = trainer.global_step
+        if pl_module.budget.progress(step) >= 1:
             trainer.should_stop = True
-        if self._signal or trainer.should_stop or trainer.global_step % self._every == 0:
+        validation = trainer.should_stop or step % self._settings.validate_every == 0
+        self._due = step if validation and self._validates else None
+        if self._signal or trainer.should_stop or step % self._settings.checkpoint_every == 0:
             self._save(trainer, "last.ckpt")
+            if not self._validates:
+                self._save(trainer, "best.ckpt")
         if self._signal:
-            raise InterruptedRunError(f"stopped at step {trainer.global_step}")
+            raise InterruptedRunError(f"stopped at step {step}")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
         """Write `best.ckpt` when the validation is the best so far, and `last.ckpt`.
@@ -211,6 +254,7 @@ class Checkpoints(pl.Callback):
         `last.ckpt` says what the best is: a run that goes on from one older than the validation
         would replace a better `best.ckpt`.
         """
+        self._due = None
         value = pl_module.validation["validation/nats_per_token"]
         if value < self._best:
             self._best = value
@@ -226,3 +270,12 @@ class Checkpoints(pl.Callback):
     def _save(self, trainer: pl.Trainer, name: str) -> None:
         with replacing(self._folder / name) as partial:
             trainer.save_checkpoint(partial)
+
+
+def _validate(trainer: pl.Trainer) -> None:
+    """A validation outside its turn, as Lightning's loop runs one after a step."""
+    loop = trainer.fit_loop.epoch_loop.val_loop
+    loop.restarting = False
+    trainer.validating = True
+    loop.run()
+    trainer.training = True

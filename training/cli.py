@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import sys
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 0, or 2 when the input cannot be used."""
     options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
     # One sentence for the errors of all packages without importing them: they are ValueErrors
     # defined in a module of the project called errors or checkpoint.
@@ -30,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"relpe-train: {error}\n")
         return 2
     except OSError as error:
-        sys.stderr.write(f"relpe-train: {error.filename}: {error.strerror}\n")
+        named = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        sys.stderr.write(f"relpe-train: {named}\n")
         return 2
 
 
@@ -94,7 +98,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     evaluate.add_argument("--threads", type=int, help="threads of torch")
     evaluate.add_argument("--ngram", type=int, metavar="N", help="measure an n-gram model as well")
-    evaluate.add_argument("--output", type=Path, help="folder to write; else RUN/evaluation")
+    evaluate.add_argument(
+        "--output",
+        type=Path,
+        help="folder to write; RUN/evaluation of a run folder, else evaluation/NAME",
+    )
     evaluate.set_defaults(call=_evaluate)
 
     export = commands.add_parser("export", allow_abbrev=False, help="release a run's weights")
@@ -144,11 +152,13 @@ def _fit(options: argparse.Namespace) -> int:
     if options.resume and options.fresh:
         raise TrainingError("--resume and --fresh contradict each other")
     # OpenMP reads this once, when the engine is loaded.
-    policy = (mapping.get("trainer") or {}).get("omp_wait_policy")
+    section = mapping.get("trainer")
+    policy = section.get("omp_wait_policy") if isinstance(section, dict) else None
     if policy:
         os.environ.setdefault("OMP_WAIT_POLICY", str(policy))
 
-    from training.run import build_experiment, fit
+    from training.experiment import build_experiment
+    from training.run import fit
 
     result = fit(
         build_experiment(mapping), folder, fresh=options.fresh, init_from=options.init_from
@@ -166,12 +176,8 @@ def _fit(options: argparse.Namespace) -> int:
 def _evaluate(options: argparse.Namespace) -> int:
     import json
 
-    import torch
-
     from training.evaluate import EvaluateOptions, evaluate
 
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
     results = evaluate(
         EvaluateOptions(
             model=options.run,
@@ -184,6 +190,7 @@ def _evaluate(options: argparse.Namespace) -> int:
             batch_size=options.batch_size,
             device=options.device,
             draws=options.draws,
+            threads=options.threads,
             ngram=options.ngram,
             output=options.output,
         )

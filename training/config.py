@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import yaml
 
-from training.errors import TrainingError
+from training.errors import TrainingError, check_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
 ConfigT = TypeVar("ConfigT")
+
+MOST_THREADS = 1024
+"""More threads than any machine has; far more of them end the process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,16 @@ class OptimizerConfig:
     """Learning rate at the end, as a share of `learning_rate`."""
     max_gradient_norm: float = 1.0
     """Gradients with a greater norm are scaled down to it."""
+
+    def __post_init__(self) -> None:
+        check_range("learning_rate", self.learning_rate, 0)
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise TrainingError(f"betas are {self.betas}, expected two from 0 to below 1")
+        check_range("weight_decay", self.weight_decay, 0)
+        check_range("warmup_steps", self.warmup_steps, 0)
+        check_range("decay_share", self.decay_share, 0, 1)
+        check_range("final_share", self.final_share, 0, 1)
+        check_range("max_gradient_norm", self.max_gradient_norm, 0, above=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +81,15 @@ class TrainerConfig:
     """Steps between lines of the logs."""
     ema_decay: float | None = None
     """Decay of a running mean of the weights, which is validated and exported; None for none."""
+
+    def __post_init__(self) -> None:
+        check_range("token_budget", self.token_budget, 1)
+        check_range("time_budget_minutes", self.time_budget_minutes, 0, above=True)
+        check_range("seed", self.seed, 0, 2**63 - 1)
+        check_range("threads", self.threads, 1, MOST_THREADS)
+        for name in ("validate_every", "checkpoint_every", "log_every"):
+            check_range(name, getattr(self, name), 1)
+        check_range("ema_decay", self.ema_decay, 0, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +127,21 @@ def read_yaml(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
     return mapping
 
 
-def _read_extended(path: Path) -> dict[str, Any]:
+def _read_extended(path: Path, heirs: tuple[Path, ...] = ()) -> dict[str, Any]:
     if not path.is_file():
         raise TrainingError(f"{path}: found no such file, expected a YAML configuration")
-    mapping = _parse(path.read_text(), str(path))
+    mapping = _parse(path.read_bytes(), str(path))
     if not isinstance(mapping, dict):
         raise TrainingError(f"{path}: expected a YAML mapping of sections")
     parent = mapping.pop("extends", None)
-    return _merge(_read_extended(path.parent / parent), mapping) if parent else mapping
+    if parent is None:
+        return mapping
+    if not isinstance(parent, str):
+        raise TrainingError(f"{path}: extends is {parent!r}, expected the name of one YAML file")
+    heirs = (*heirs, path.resolve())
+    if (path.parent / parent).resolve() in heirs:
+        raise TrainingError(f"{path}: extends {parent}, which itself extends this file")
+    return _merge(_read_extended(path.parent / parent, heirs), mapping)
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -141,10 +170,10 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _parse(text: str, where: str) -> object:
+def _parse(text: str | bytes, where: str) -> object:
     try:
         return yaml.load(text, Loader=_Loader)  # as safe as SafeLoader, which it derives from
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # a date such as 2026-13-45 is a ValueError
         raise TrainingError(f"{where}: not YAML: {' '.join(str(error).split())}") from error
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from training.augmentation import NOTHING, Augmentation
 from training.errors import TrainingError
+from training.files import read_json
 from training.repeatable import generator
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ class Corpus:
     """Places of the Bar tokens of all pieces, each counted from its piece's start."""
     bar_offsets: NDArray[np.int64]
     """Where each piece's places start in `bars`: (pieces + 1,)."""
-    names: tuple[str, ...]
 
     @classmethod
     def load(cls, folder: Path, split: str) -> Corpus:
@@ -41,27 +41,30 @@ class Corpus:
         Raises:
             TrainingError: the folder holds no such prepared corpus.
         """
-        read_facts(folder)
+        facts = read_facts(folder)
         part = folder / split
         if not (part / "offsets.npy").exists():
-            raise TrainingError(f"{folder}: found no split {split!r}; see its data.json")
+            known = ", ".join(facts["splits"])
+            raise TrainingError(f"{folder}: found no split {split!r}, expected one of {known}")
         size = (part / "tokens.uint16").stat().st_size // 2
         tokens = (
             np.memmap(part / "tokens.uint16", dtype="<u2", mode="r")
             if size
             else np.zeros(0, np.uint16)
         )
-        tables = [np.load(part / f"{name}.npy") for name in ("offsets", "bars", "bar_offsets")]
+        try:
+            tables = [np.load(part / f"{name}.npy") for name in ("offsets", "bars", "bar_offsets")]
+        except (ValueError, EOFError) as error:
+            raise TrainingError(f"{part}: damaged ({error}); prepare again") from error
         if tables[0][-1] != size:
             raise TrainingError(
                 f"{part}: found {size} tokens, expected {tables[0][-1]}; prepare again"
             )
-        names = (part / "names.txt").read_text().splitlines()
-        return cls(tokens, tables[0], tables[1], tables[2], tuple(names))
+        return cls(tokens, tables[0], tables[1], tables[2])
 
     def __len__(self) -> int:
         """Number of pieces."""
-        return len(self.names)
+        return len(self.offsets) - 1
 
     def piece(self, index: int) -> NDArray[np.int32]:
         """All tokens of a piece, from BOS to EOS."""
@@ -83,11 +86,14 @@ def read_facts(folder: Path) -> dict[str, Any]:
         raise TrainingError(
             f"{folder}: found no prepared corpus; make one with relpe-train prepare"
         )
-    facts = json.loads(path.read_text())
+    facts = read_json(path, ("format",), "prepare again")
     if facts.get("format") != FORMAT_VERSION:
         raise TrainingError(
             f"{path}: format {facts.get('format')}, expected {FORMAT_VERSION}; prepare again"
         )
+    for name in ("vocabulary", "hash", "splits"):
+        if name not in facts:
+            raise TrainingError(f"{path}: damaged, found no {name!r}; prepare again")
     return facts
 
 
@@ -105,6 +111,8 @@ class Crops:
     """Share of the examples that are the beginning of a piece, with BOS."""
     transposition: tuple[int, int] = (-5, 6)
     """Least and greatest transposition, semitones."""
+    augmentation: Augmentation = NOTHING
+    """What else is changed."""
 
     def __post_init__(self) -> None:
         if not len(self.corpus):
@@ -126,9 +134,15 @@ class Crops:
             if moved is not None:
                 ids = moved
                 break
+        ids = self.augmentation(ids, self.tokenizer, lambda: self._any_crop(draw), draw)
+        ids = ids[: self.length + 1]
         padded = np.full(self.length + 1, self.tokenizer.vocabulary.ids["PAD"], np.int64)
         padded[: len(ids)] = ids
         return padded
+
+    def _any_crop(self, draw: np.random.Generator) -> NDArray[np.integer]:
+        piece = int(draw.integers(len(self.corpus)))
+        return self.crop(piece, self._draw_bar(piece, draw))
 
     def _draw_bar(self, piece: int, draw: np.random.Generator) -> int:
         """First bar of a crop: 0 in `beginnings` of the cases.

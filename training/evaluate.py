@@ -14,15 +14,18 @@ import torch
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
+from relpe.checkpoint import find_checkpoint
 from tokenization.tokenizer import load_tokenizer
+from training.config import MOST_THREADS
 from training.corpus import Corpus, note_ids, read_facts
-from training.errors import TrainingError
+from training.errors import TrainingError, check_range
+from training.experiment import is_run, read_experiment
 from training.files import replacing
 from training.machine import choose_device
-from training.metrics.ngram import SMOOTHINGS, Counts, NGram
+from training.metrics.ngram import greatest_order, ngram_nats
 from training.metrics.nll_by_position import nll_by_position, plot, write_csv
 from training.repeatable import draw_seeds
-from training.weights import load_decoder
+from training.weights import load_decoder, round_as_released
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from relpe.decoder import Decoder, DecoderState
-    from tokenization.tokenizer import Tokenizer
 
     Nats = list[NDArray[np.float64]]
     Advance = Callable[[int], object]
@@ -55,36 +57,64 @@ class EvaluateOptions:
     device: str = "auto"
     draws: int = 1
     """Draws of the positional noise and of the random features; the first is the model's own."""
+    threads: int | None = None
+    """Threads of torch; None leaves torch's choice."""
     ngram: int | None = None
+    """Order of the n-gram models that are measured as well."""
     output: Path | None = None
+    """Folder to write; None: `evaluation` in a run folder, `evaluation/<name>` of another model."""
+
+    def __post_init__(self) -> None:
+        for name in ("length", "chunk", "reach", "batch_size", "draws", "ngram"):
+            check_range(f"--{name.replace('_', '-')}", getattr(self, name), 1)
+        check_range("--threads", self.threads, 1, MOST_THREADS)
 
 
 def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
     """Measure a model; writes results.json, nll_by_position.csv and .png, returns the results.
 
+    Measured are weights as they are released, in bfloat16; computed is in float32.
+
     Raises:
         TrainingError: data and model do not fit.
     """
-    if options.draws < 1:
-        raise TrainingError(f"--draws is {options.draws}, expected 1 or more")
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
     device = choose_device(options.device, "--device")
     facts = read_facts(options.data)
     tokenizer = load_tokenizer(options.data)
-    is_run = (Path(options.model) / "config.yaml").exists()
-    folder = options.output or (
-        Path(options.model) / "evaluation" if is_run else Path("runs") / Path(options.model).name
-    )
-    _check_vocabulary(Path(options.model), tokenizer.vocabulary.hash)
+    size = len(tokenizer.vocabulary)
+    check_range("--ngram", options.ngram, 1, greatest_order(size))
+    place = Path(options.model)
+    trained_length: int | None = None
+    if is_run(place):
+        folder = options.output or place / "evaluation"
+        trained_length = read_experiment(place).task.length
+    else:
+        place = find_checkpoint(options.model)
+        folder = options.output or Path("evaluation") / place.resolve().name
+    if load_tokenizer(place).vocabulary.hash != tokenizer.vocabulary.hash:
+        raise TrainingError(f"{place}: learnt another vocabulary than {options.data} has")
     decoder, origin = load_decoder(options.model, options.weights)
+    if decoder.config.vocabulary_size < size:
+        raise TrainingError(
+            f"{place}: knows {decoder.config.vocabulary_size} ids, its tokenizer has {size}"
+        )
+    round_as_released(decoder)
     decoder.to(device).eval()
     corpus = Corpus.load(options.data, options.split)
     pieces = [corpus.piece(index).astype(np.int64) for index in range(len(corpus))]
     if not pieces:
-        raise TrainingError(f"{options.data}: split {options.split!r} holds no pieces")
+        others = [f"{name} has {entry['files']}" for name, entry in facts["splits"].items()]
+        raise TrainingError(
+            f"{options.data}: split {options.split!r} holds no pieces, so there is nothing to "
+            f"measure; take another one with --split ({', '.join(others)})"
+        )
     notes = sum(int(np.isin(piece[1:], note_ids(tokenizer)).sum()) for piece in pieces)
     results: dict[str, Any] = {
         "model": options.model,
         "weights": origin._asdict(),
+        "precision": "weights rounded to bfloat16 as they are released, computed in float32",
         "device": device,
         "draws": options.draws,
         "parameters": sum(parameter.numel() for parameter in decoder.parameters()),
@@ -124,7 +154,8 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
     }
     folder.mkdir(parents=True, exist_ok=True)
     if options.ngram is not None:
-        models = ngram_nats(options, tokenizer, pieces, show=show)
+        train = Corpus.load(options.data, "train")
+        models = ngram_nats(options.ngram, train, tokenizer, pieces, show=show)
         results[f"{options.ngram}-gram"] = {
             name: summary([values], notes) for name, values in models.items()
         }
@@ -132,18 +163,10 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
         logger.info("%d-gram, %s: %s", options.ngram, best[0], _line(best[1]))
     if bins:
         write_csv(bins, folder / "nll_by_position.csv")
-        plot({Path(options.model).name: bins}, folder / "nll_by_position.png", options.length)
+        plot({place.resolve().name: bins}, folder / "nll_by_position.png", trained_length)
     with replacing(folder / "results.json") as path:
         path.write_text(json.dumps(results, indent=1) + "\n")
     return results
-
-
-def _check_vocabulary(folder: Path, vocabulary: str) -> None:
-    path = folder / "tokenizer.json"
-    if path.exists() and load_tokenizer(folder).vocabulary.hash != vocabulary:
-        raise TrainingError(
-            f"{folder}: learnt another vocabulary than the data have; prepare again"
-        )
 
 
 def summary(draws: Sequence[Nats], notes: int) -> dict[str, float]:
@@ -242,32 +265,3 @@ def _nats(
     logits, state = decoder(batch[:, :-1], positions, state)
     values = cross_entropy(logits.float().transpose(1, 2), batch[:, 1:], reduction="none")
     return values.double().cpu().numpy(), state
-
-
-def ngram_nats(
-    options: EvaluateOptions,
-    tokenizer: Tokenizer,
-    pieces: Sequence[NDArray[np.int64]],
-    *,
-    show: bool = False,
-) -> dict[str, Nats]:
-    """Nats of n-gram models trained on the train split, as it is and in all transpositions."""
-    train = Corpus.load(options.data, "train")
-    size = len(tokenizer.vocabulary.names)
-    assert options.ngram is not None
-
-    def count(moved: Callable[[NDArray[np.int32]], NDArray[np.integer] | None]) -> Counts:
-        versions = (moved(train.piece(index)) for index in range(len(train)))
-        kept = (version for version in versions if version is not None)
-        return Counts.of(kept, options.ngram or 1, size)
-
-    plain = count(lambda ids: ids)
-    transposed = plain
-    for semitones in tqdm([*range(-5, 0), *range(1, 7)], desc="n-grams", disable=not show):
-        transposed = transposed + count(lambda ids, s=semitones: tokenizer.transpose(ids, s))
-    result: dict[str, Nats] = {}
-    for name, counts in (("untransposed", plain), ("12 transpositions", transposed)):
-        for smoothing in SMOOTHINGS:
-            model = NGram(counts, smoothing)
-            result[f"{smoothing}, {name}"] = [model.nats(piece) for piece in pieces]
-    return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,9 @@ from relpe.checkpoint import save_model
 from tokenization.tokenizer import load_tokenizer
 from training.errors import TrainingError
 from training.evaluate import figure
-from training.files import replacing
+from training.experiment import is_run
+from training.files import read_json, replacing
+from training.sessions import read_run
 from training.weights import load_decoder
 
 if TYPE_CHECKING:
@@ -23,28 +24,32 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
     """Write weights, model.json, tokenizer.json and README.md of a run; returns the folder.
 
     The measured results are those that `relpe-train evaluate` has written into the run folder,
-    where it measured these very weights. `licence` is that of the data.
+    where it measured these very weights, tensor by tensor. `licence` is that of the data.
 
     Raises:
         TrainingError: the folder is no run, or holds no such checkpoint.
     """
-    if not (run / "config.yaml").is_file() or not (run / "run.json").is_file():
-        raise TrainingError(f"{run}: found no config.yaml and run.json, expected a run folder")
+    if not is_run(run):
+        raise TrainingError(f"{run}: found no config.yaml, expected a run folder")
     decoder, origin = load_decoder(run, weights)
-    description = json.loads((run / "run.json").read_text())
+    description = read_run(run)
     if load_tokenizer(run).vocabulary.hash != description["data"]["vocabulary"]:
         raise TrainingError(f"{run}: tokenizer.json is not that of the run's data")
-    output.mkdir(parents=True, exist_ok=True)
-    save_model(decoder, output)
-    shutil.copyfile(run / "tokenizer.json", output / "tokenizer.json")
     results = run / "evaluation" / "results.json"
-    measured = json.loads(results.read_text()) if results.is_file() else {}
+    measured = read_json(results, (), "evaluate again") if results.is_file() else {}
     if measured.get("weights") == origin._asdict():
         table = _results(measured)
     else:
+        why = " What the run folder holds was measured with other weights." if measured else ""
         table = [
             f"Not measured yet: run `relpe-train evaluate --weights {weights}`, then export again."
+            + why
         ]
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "README.md").unlink(missing_ok=True)  # of other weights
+    save_model(decoder, output)
+    with replacing(output / "tokenizer.json") as path:
+        shutil.copyfile(run / "tokenizer.json", path)
     with replacing(output / "README.md") as path:
         path.write_text("\n".join([*_head(output.name, description, origin, licence), *table, ""]))
     return output
@@ -53,6 +58,8 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
 def _head(name: str, run: dict[str, Any], origin: Origin, licence: str) -> list[str]:
     data = run["data"]
     train = data["splits"]["train"]
+    held_out = data["splits"].get("validation", {"files": 0})["files"]
+    chosen = "" if held_out else ", the last ones, since there were no pieces to validate on"
     include = f", files `{data['include']}`" if data["include"] else ""
     return [
         f"# {name}",
@@ -62,12 +69,21 @@ def _head(name: str, run: dict[str, Any], origin: Origin, licence: str) -> list[
         f"- Data: train split of `{data['source']}`{include}: {train['files']} pieces, "
         f"{train['tokens']:,} tokens; prepared corpus `{data['hash'][:16]}`.",
         f"- Licence of the data: {licence}.",
-        f"- Weights: `{origin.file}`, step {origin.step or 0:,}, {origin.tokens or 0:,} tokens.",
-        f"- Command: `{run['command']}`",
-        f"- Commit: {run['commit'] or 'unknown'}",
-        f"- Machine: {run['machine']}, {run['threads']} threads, {run['precision']}; "
-        f"torch {run['torch']}, Lightning {run['lightning']}.",
+        f"- Weights: `{origin.file}`, step {origin.step or 0:,}, {origin.tokens or 0:,} tokens"
+        f"{chosen}.",
+        *[line for session in run["sessions"] for line in _session(session, run)],
         "",
+    ]
+
+
+def _session(session: dict[str, Any], run: dict[str, Any]) -> list[str]:
+    """What one session of a run was made by."""
+    since = f" from step {session['step']:,}" if len(run["sessions"]) > 1 else ""
+    return [
+        f"- Command{since}: `{session['command']}`",
+        f"- Commit{since}: {session['commit'] or 'unknown'}",
+        f"- Machine{since}: {session['machine']}, {run['threads']} threads, {run['precision']}; "
+        f"torch {session['torch']}, Lightning {session['lightning']}.",
     ]
 
 
@@ -90,8 +106,8 @@ def _results(measured: dict[str, Any]) -> list[str]:
     return [
         f"## Measured on the {measured['split']} split",
         "",
-        f"{measured['pieces']} pieces, {measured['tokens']:,} tokens, {measured['notes']:,} notes."
-        + spread,
+        f"{measured['pieces']} pieces, {measured['tokens']:,} tokens, {measured['notes']:,} notes "
+        f"of prepared corpus `{measured['data'][:16]}`; {measured['precision']}.{spread}",
         "",
         "| read as | nats per token | nats per note |",
         "|---|---|---|",

@@ -1,12 +1,15 @@
-"""Files that are either whole or not there."""
+"""Files that are either whole or not there, and what JSON files hold."""
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from training.errors import TrainingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 
@@ -19,3 +22,20 @@ def replacing(path: Path) -> Iterator[Path]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def read_json(path: Path, names: Sequence[str], remedy: str) -> dict[str, Any]:
+    """The object of a JSON file, which has to have `names`.
+
+    Raises:
+        TrainingError: the file is damaged; says so, and the remedy.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise TrainingError(f"{path}: damaged, expected JSON ({error}); {remedy}") from error
+    missing = [name for name in names if not isinstance(content, dict) or name not in content]
+    if missing or not isinstance(content, dict):
+        wanted = f"an object with {', '.join(missing)}" if missing else "an object"
+        raise TrainingError(f"{path}: damaged, expected {wanted}; {remedy}")
+    return content

@@ -50,7 +50,9 @@ def choose_arithmetic(settings: TrainerConfig) -> Arithmetic:
 def resume_arithmetic(
     settings: TrainerConfig, stored: Mapping[str, Any], folder: Path
 ) -> Arithmetic:
-    """That of the run in `folder`, as its run.json has `stored` it; nothing is probed.
+    """That of the run in `folder`, as its run.json has `stored` it, whatever is faster here.
+
+    Warns where this machine does it slowly; for bfloat16 it times a product to tell.
 
     Raises:
         TrainingError: the settings ask for another, or it needs a GPU and there is none.

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
 from training.corpus import FORMAT_VERSION, note_ids
-from training.errors import TrainingError
+from training.errors import TrainingError, check_range
 from training.files import replacing
 from training.source import Source, deal
 
@@ -32,6 +32,8 @@ COUNTS = ("dropped", "clipped", "merged", "tempos_clipped")
 """What encoding does to notes and tempos, counted over a split."""
 LISTS = ("refused", "damaged")
 """What `data.json` lists by file: those that cannot be read, and those of which a part can."""
+BATCH_FORMAT = 2
+"""Of what a stopped run leaves behind; one of another format is not taken over."""
 BATCH_FILES = 200
 """Files that a process takes at once; what a run that is stopped loses at most for each."""
 
@@ -52,13 +54,13 @@ def prepare(
     of split -> list of file names without suffix. Without one, a `splits.json` in the source is
     used; without that, folders named train, validation and test; without those, names are dealt by
     their hash, 90 : 5 : 5. Files that cannot be read, and those of which only a part can, are
-    listed in `data.json`. `workers` processes
-    do the work, one per core where None; the result does not depend on them. A run that was stopped
-    goes on where it was.
+    listed in `data.json`. `workers` processes do the work, one per core where None; the result does
+    not depend on them. A run that was stopped goes on where it was, if no file has changed since.
 
     Raises:
         TrainingError: the source, the splits or the output folder cannot be used.
     """
+    check_range("--workers", workers, 1)
     source = Source.open(source_path)
     taken = output.is_file() or (output.is_dir() and any(output.iterdir()))
     if taken and not (output / "data.json").exists():
@@ -96,7 +98,8 @@ def prepare(
         "damaged": damaged,
         "unassigned": unassigned,
     }
-    (partial / "README.md").write_text(_card(data, tokenizer), encoding="utf-8")
+    card = _card(data, tokenizer)
+    (partial / "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")
     (partial / "data.json").write_text(json.dumps(data, indent=1) + "\n")
     if output.exists():
         shutil.rmtree(output)
@@ -122,8 +125,9 @@ def _plan(
     source: Source, dealt: dict[str, list[str]], tokenizer: Tokenizer, partial: Path
 ) -> list[_Batch]:
     """All batches; those that a stopped run with the same plan has left behind are kept."""
-    status = source.path.stat()
-    plan = [str(source.path), status.st_size, status.st_mtime_ns, tokenizer.vocabulary.hash, dealt]
+    stamps = {split: source.stamps(members) for split, members in dealt.items()}
+    reader = [BATCH_FORMAT, BATCH_FILES, repr(tokenizer.config), tokenizer.vocabulary.hash]
+    plan = [str(source.path), *reader, dealt, stamps]
     name = hashlib.sha256(json.dumps(plan).encode()).hexdigest()[:16]
     folder = partial / _BATCHES / name
     if not folder.is_dir():
@@ -225,7 +229,8 @@ def _join(
     np.save(folder / "offsets.npy", np.append(0, np.cumsum(lengths)))
     np.save(folder / "bars.npy", bars)
     np.save(folder / "bar_offsets.npy", np.append(0, np.cumsum(num_bars)))
-    (folder / "names.txt").write_text("".join(f"{name}\n" for name in names))
+    listed = "".join(f"{name}\n" for name in names)
+    (folder / "names.txt").write_text(listed, encoding="utf-8", errors="surrogateescape")
     notes, *others = counts.tolist()
     facts = {"files": len(names), "tokens": int(lengths.sum()), "notes": notes}
     return facts | {"bars": int(num_bars.sum())} | dict(zip(COUNTS, others, strict=True))

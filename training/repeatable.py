@@ -11,8 +11,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Stream = Literal["data", "noise", "weights", "draws"]
-_STREAMS: dict[Stream, int] = {"data": 1, "noise": 2, "weights": 3, "draws": 4}
+Stream = Literal["data", "noise", "draws"]
+_STREAMS: dict[Stream, int] = {"data": 1, "noise": 2, "draws": 4}
 
 
 def generator(seed: int, step: int, stream: Stream, row: int = 0) -> np.random.Generator:

@@ -15,7 +15,7 @@ from training.errors import TrainingError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-_SPLIT_FOLDERS = {
+_SPLITS = {
     "train": "train",
     "training": "train",
     "validation": "validation",
@@ -56,6 +56,11 @@ class Source:
         with zipfile.ZipFile(self.path) as archive:
             yield from ((name, archive.read(name)) for name in names)
 
+    def stamps(self, names: Sequence[str]) -> list[tuple[int, int]]:
+        """Size and time of change of each file; of the archive, which holds them all."""
+        paths = [self.path / name for name in names] if self.path.is_dir() else [self.path]
+        return [(status.st_size, status.st_mtime_ns) for status in map(Path.stat, paths)]
+
     def midi_names(self, include: str | None = None) -> list[str]:
         """Names of the MIDI files that fit the pattern.
 
@@ -77,7 +82,8 @@ def deal(
     """Files of each split, and those that are in none.
 
     By the table of splits, given or inside the source; else by folders named train and test or the
-    like; else by the hash of each name, 90 : 5 : 5.
+    like; else by the hash of each name, 90 : 5 : 5, and of three files or more at least one in
+    each. `val` and `valid` are names of `validation`, `training` of `train`.
 
     Raises:
         TrainingError: the table cannot be read.
@@ -86,23 +92,44 @@ def deal(
     if table is not None:
         return _deal_by_table(names, table)
     depth = _depth_of_splits(names)
-    dealt: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
+    if depth is None:
+        return _deal_by_hash(names), []
+    dealt = _no_files()
     for name in names:
-        if depth is None:
-            share = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) / 2**32
-            split = "train" if share < 0.9 else "validation" if share < 0.95 else "test"
-        else:
-            folder = PurePosixPath(name).parts[depth]
-            split = _SPLIT_FOLDERS.get(folder, folder)
-        dealt.setdefault(split, []).append(name)
+        folder = PurePosixPath(name).parts[depth]
+        dealt.setdefault(_SPLITS.get(folder, folder), []).append(name)
     return dealt, []
+
+
+def _no_files() -> dict[str, list[str]]:
+    return {"train": [], "validation": [], "test": []}
+
+
+def _deal_by_hash(names: Sequence[str]) -> dict[str, list[str]]:
+    def share(name: str) -> float:
+        # a name of other bytes than UTF-8 holds them as surrogates
+        content = name.encode("utf-8", "surrogateescape")
+        return int.from_bytes(hashlib.sha256(content).digest()[:4]) / 2**32
+
+    dealt = _no_files()
+    for name in names:
+        split = "train" if share(name) < 0.9 else "validation" if share(name) < 0.95 else "test"
+        dealt[split].append(name)
+    if len(names) >= len(dealt):
+        for split, members in dealt.items():
+            if not members:
+                fullest = max(dealt.values(), key=len)
+                moved = (min if split == "train" else max)(fullest, key=share)
+                fullest.remove(moved)
+                members.append(moved)
+    return dealt
 
 
 def _depth_of_splits(names: Sequence[str]) -> int | None:
     """Level of the folders that are named after splits, where all files lie below such ones."""
     folders = [PurePosixPath(name).parts[:-1] for name in names]
     for depth in range(min(map(len, folders), default=0)):
-        here = {_SPLIT_FOLDERS.get(parts[depth]) for parts in folders}
+        here = {_SPLITS.get(parts[depth]) for parts in folders}
         if "train" in here and len(here - {None}) > 1:
             return depth
     return None
@@ -129,8 +156,8 @@ def _read_splits(source: Source, path: Path | None) -> dict[str, list[str]] | No
 def _deal_by_table(
     names: Sequence[str], splits: Mapping[str, list[str]]
 ) -> tuple[dict[str, list[str]], list[str]]:
-    dealt: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
-    split_of = {member: split for split, members in splits.items() for member in members}
+    dealt = _no_files()
+    split_of = {name: _SPLITS.get(split, split) for split in splits for name in splits[split]}
     unassigned: list[str] = []
     for name in names:
         split = split_of.get(name) or split_of.get(PurePosixPath(name).stem)

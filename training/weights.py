@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import pickle
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-import yaml
 
 from relpe.checkpoint import find_checkpoint, load_model
-from training.config import build
 from training.errors import TrainingError
-from training.tasks.music import MusicTask
+from training.experiment import is_run, read_experiment
+from training.sessions import read_run
 
 if TYPE_CHECKING:
     from relpe.decoder import Decoder
+
+RELEASED = torch.bfloat16
+"""Precision of released weights, as `relpe.checkpoint.save_model` writes them."""
+_KEYS = {"state_dict", "global_step", "average", "elapsed_seconds", "callbacks"}
 
 
 class Origin(NamedTuple):
@@ -23,6 +28,8 @@ class Origin(NamedTuple):
 
     file: str
     """Names within the folder."""
+    digest: str
+    """SHA-256 of all tensors in the precision of released weights, with names and shapes."""
     step: int | None = None
     """Steps that they have learnt for."""
     tokens: int | None = None
@@ -37,27 +44,77 @@ def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Ori
     Of a run that averages its weights, the averaged ones.
 
     Raises:
-        TrainingError: the run holds no such checkpoint.
+        TrainingError: the run holds no such checkpoint, or it is damaged.
     """
     folder = Path(model)
-    if not (folder / "config.yaml").exists():
+    if not is_run(folder):
         decoder = load_model(model)
         description = json.loads((find_checkpoint(model) / "model.json").read_text())
-        return decoder, Origin(", ".join(description["weights"]))
-    stored = yaml.safe_load((folder / "config.yaml").read_text())
-    task = build(MusicTask, stored["task"], f"{folder / 'config.yaml'}: task")
+        return decoder, Origin(", ".join(description["weights"]), digest(decoder))
+    task = read_experiment(folder).task
     decoder = task.model.build()
     path = folder / f"{weights}.ckpt"
     if not path.exists():
-        raise TrainingError(f"{folder}: found no {path.name}; train longer, or take other weights")
-    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    prefix = "decoder."
-    state = {k.removeprefix(prefix): v for k, v in checkpoint["state_dict"].items()}
-    decoder.load_state_dict(state)
-    mean = checkpoint["average"]["mean"]
+        why = "no validation has ended yet" if weights == "best" else "no step has been stored yet"
+        raise TrainingError(
+            f"{folder}: found no {path.name}, since {why}; train longer, or take other weights "
+            "with --weights"
+        )
+    other = "last" if weights == "best" else "best"
+    checkpoint = read_checkpoint(path, f"take others with --weights {other}, or train again")
+    fill(decoder, checkpoint, path)
+    step = checkpoint["global_step"]
+    commit = read_run(folder)["sessions"][-1]["commit"]
+    return decoder, Origin(path.name, digest(decoder), step, step * task.tokens_per_step, commit)
+
+
+def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
+    """What a checkpoint of a run holds.
+
+    Raises:
+        TrainingError: it is damaged, or something else; says so, and the remedy.
+    """
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (
+        *(RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError),
+        pickle.UnpicklingError,
+    ) as error:
+        raise TrainingError(f"{path}: damaged, cannot be read; {remedy}") from error
+    if not isinstance(checkpoint, dict) or not checkpoint.keys() >= _KEYS:
+        raise TrainingError(f"{path}: no checkpoint that relpe-train has written; {remedy}")
+    return checkpoint
+
+
+def fill(decoder: Decoder, checkpoint: dict[str, Any], where: Path) -> None:
+    """Put a checkpoint's weights into a decoder; their mean, where the run keeps one.
+
+    Raises:
+        TrainingError: they are of another model.
+    """
+    state = {k.removeprefix("decoder."): v for k, v in checkpoint["state_dict"].items()}
+    try:
+        decoder.load_state_dict(state)
+    except RuntimeError as error:
+        first = " ".join(str(error).splitlines()[1].split())
+        raise TrainingError(f"{where}: holds weights of another model: {first}") from error
+    mean = checkpoint.get("average", {}).get("mean")
     if mean:
         for parameter, value in zip(decoder.parameters(), mean, strict=True):
             parameter.data.copy_(value)
-    step = checkpoint["global_step"]
-    commit = json.loads((folder / "run.json").read_text())["commit"]
-    return decoder, Origin(path.name, step, step * task.tokens_per_step, commit)
+
+
+def round_as_released(decoder: Decoder) -> None:
+    """Give a decoder the values that its released weights will have, in its own precision."""
+    for tensor in decoder.state_dict().values():
+        tensor.copy_(tensor.to(RELEASED))
+
+
+def digest(decoder: Decoder) -> str:
+    """SHA-256 of all tensors in the precision of released weights, with names and shapes."""
+    total = hashlib.sha256()
+    for name, tensor in sorted(decoder.state_dict().items()):
+        released = tensor.detach().to("cpu", RELEASED).contiguous()
+        total.update(f"{name} {tuple(released.shape)}\n".encode())
+        total.update(released.view(torch.int16).numpy().tobytes())
+    return total.hexdigest()

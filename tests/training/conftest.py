@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tokenization.score import Score, Tempo, TimeSignature, Track
 from training.prepare import prepare
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 TINY_MODEL: dict[str, Any] = {
@@ -63,6 +65,25 @@ def data(midi_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("prepared") / "data"
     prepare(midi_folder, output, PianoRemi(), progress=False)
     return output
+
+
+@pytest.fixture
+def emptied(data: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """Makes a copy of the corpus with a split that holds no pieces."""
+
+    def copy(split: str) -> Path:
+        folder = tmp_path / f"without_{split}"
+        shutil.copytree(data, folder)
+        for name in ("offsets", "bar_offsets"):
+            np.save(folder / split / f"{name}.npy", np.zeros(1, np.int64))
+        np.save(folder / split / "bars.npy", np.zeros(0, np.int64))
+        (folder / split / "tokens.uint16").write_bytes(b"")
+        facts = json.loads((folder / "data.json").read_text())
+        facts["splits"][split]["files"] = 0
+        (folder / "data.json").write_text(json.dumps(facts))
+        return folder
+
+    return copy
 
 
 @pytest.fixture

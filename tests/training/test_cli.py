@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
+from training import cli
 from training.cli import main
 
 
@@ -65,6 +68,23 @@ def test_the_commands_from_midi_to_a_released_model(midi_folder, experiment, tmp
         (["export", "--run", "none", "--output", "out"], "expected a run folder"),
         (["evaluate", "--run", "none", "--data", "{data}"], "none"),
         (["evaluate", "--run", "x", "--data", "{data}", "--draws", "0"], "expected 1 or more"),
+        (["evaluate", "--run", "x", "--data", "{data}", "--threads", "0"], "--threads is 0"),
+        (["evaluate", "--run", "x", "--data", "{data}", "--ngram", "9"], "--ngram is 9"),
+        (["prepare", "--corpus", ".", "--output", "out", "--workers", "-1"], "--workers is -1"),
+        (["fit", "--config", "{config}", "--set", "trainer=3"], "trainer: found 3"),
+        (["fit", "--config", "{config}", "--set", "trainer.seed=-1"], "seed is -1"),
+        (["fit", "--config", "{config}", "--set", "trainer.token_budget=0"], "token_budget is 0"),
+        (["fit", "--config", "{config}", "--set", "trainer.log_every=0"], "log_every is 0"),
+        (["fit", "--config", "{config}", "--set", "task.length=0"], "config.task: length is 0"),
+        (["fit", "--config", "{config}", "--set", "task.batch_size=0"], "batch_size is 0"),
+        (["fit", "--config", "{config}", "--set", "task.validation_windows=0"], "windows is 0"),
+        (["fit", "--config", "{config}", "--set", "task.beginnings=2"], "beginnings is 2"),
+        (["fit", "--config", "{config}", "--set", "task.transposition=[6,-5]"], "is (6, -5)"),
+        (
+            ["fit", "--config", "{config}", "--set", "task.model.vocabulary_size=100"],
+            "task.model.vocabulary_size is 100, the tokenizer of",
+        ),
+        (["fit", "--config", "{config}", "--run", "r", "--init-from", "none"], "none"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
@@ -80,6 +100,46 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     assert error.count("\n") == 1
     assert "Traceback" not in error
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
+
+
+def test_damaged_checkpoints_and_other_weights_are_one_sentence_and_write_nothing(
+    experiment, data, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(yaml.safe_dump(experiment))
+    wider = experiment["task"] | {"model": experiment["task"]["model"] | {"hidden": 24}}
+    Path("wider.yaml").write_text(yaml.safe_dump(experiment | {"task": wider}))
+    start = ["fit", "--config", "tiny.yaml", "--run", "run"]
+    assert main(start) == 0
+    shutil.copytree("run", "cut")
+    for name in ("last.ckpt", "best.ckpt"):
+        Path("cut", name).write_bytes(Path("run", name).read_bytes()[:3000])
+    capsys.readouterr()
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    longer = ["--set", "trainer.token_budget=640"]
+    for words, message in (
+        (["fit", "--config", "tiny.yaml", "--run", "cut", *longer], "cut/last.ckpt: damaged"),
+        (["evaluate", "--run", "cut", "--data", str(data)], "cut/best.ckpt: damaged"),
+        (["export", "--run", "cut", "--output", "out"], "cut/best.ckpt: damaged"),
+        (["fit", "--config", "wider.yaml", "--run", "new", "--init-from", "run"], "another model"),
+        ([*start, *longer, "--init-from", "other"], "other weights"),
+        (["fit", "--config", "wider.yaml", "--run", "run", *longer], "another task.model.hidden"),
+        ([*start, *longer, "--set", "trainer.ema_decay=0.9"], "another trainer.ema_decay"),
+    ):
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_an_error_of_the_system_without_a_file_says_what_it_is(monkeypatch, capsys):
+    def broken(options):
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(cli, "_prepare", broken)
+    assert main(["prepare", "--corpus", "x", "--output", "y"]) == 2
+    assert capsys.readouterr().err == "relpe-train: no more processes\n"
 
 
 def test_options_are_not_abbreviated():

@@ -95,6 +95,54 @@ def test_overrides_that_cannot_be_read_are_refused(tmp_path, override):
         read_yaml(tmp_path / "a.yaml", [override])
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("extends: [a.yaml]", r"extends is \['a.yaml'\], expected the name of one YAML file"),
+        ("extends: 3", "extends is 3"),
+        ("extends: a.yaml", "extends a.yaml, which itself extends this file"),
+        ("extends: b.yaml", "extends a.yaml, which itself extends this file"),
+        ("extends: ../x.yaml", "found no such file"),
+        ("when: 2026-13-45", "not YAML"),
+        (b"\xff\xfe\xfd", "not YAML"),
+    ],
+)
+def test_files_that_cannot_be_extended_or_read_are_one_sentence(tmp_path, content, message):
+    path = tmp_path / "a.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    (tmp_path / "b.yaml").write_text("extends: a.yaml")
+    with pytest.raises(TrainingError, match=rf"^[^\n]*{message}[^\n]*$"):
+        read_yaml(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "message"),
+    [
+        (TrainerConfig, {"token_budget": 0}, "token_budget is 0, expected 1 or more"),
+        (TrainerConfig, {"time_budget_minutes": 0}, "is 0.0, expected more than 0"),
+        (TrainerConfig, {"seed": -1}, "seed is -1, expected 0 to"),
+        (TrainerConfig, {"seed": 2**64}, "seed is"),
+        (TrainerConfig, {"threads": 0}, "threads is 0, expected 1 to"),
+        (TrainerConfig, {"validate_every": 0}, "validate_every is 0"),
+        (TrainerConfig, {"checkpoint_every": -5}, "checkpoint_every is -5"),
+        (TrainerConfig, {"log_every": 0}, "log_every is 0"),
+        (TrainerConfig, {"ema_decay": 1.5}, "ema_decay is 1.5, expected 0 to 1"),
+        (TrainerConfig, {"ema_decay": float("nan")}, "ema_decay is nan"),
+        (OptimizerConfig, {"learning_rate": -1e-3}, "learning_rate is -0.001"),
+        (OptimizerConfig, {"learning_rate": float("inf")}, "learning_rate is inf"),
+        (OptimizerConfig, {"betas": [0.9, 1.0]}, r"betas are \(0.9, 1.0\)"),
+        (OptimizerConfig, {"weight_decay": -1}, "weight_decay"),
+        (OptimizerConfig, {"warmup_steps": -1}, "warmup_steps"),
+        (OptimizerConfig, {"decay_share": 2}, "decay_share is 2.0, expected 0 to 1"),
+        (OptimizerConfig, {"final_share": -1}, "final_share"),
+        (OptimizerConfig, {"max_gradient_norm": 0}, "max_gradient_norm is 0.0, expected more"),
+    ],
+)
+def test_values_out_of_range_are_refused(kind, values, message):
+    with pytest.raises(TrainingError, match=f"^config: .*{message}"):
+        build(kind, values)
+
+
 def test_every_field_has_help():
     for kind in (TrainerConfig, OptimizerConfig):
         assert all(not line.endswith(": ") for line in describe(kind, "x"))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,17 @@ def test_what_is_not_prepared_is_refused(data, tmp_path):
         Corpus.load(tmp_path, "train")
     with pytest.raises(TrainingError, match="no split 'dev'"):
         Corpus.load(data, "dev")
+    for content in ("", '{"format": 1, "sp', "[1]", '{"format": 1}'):
+        (tmp_path / "data.json").write_text(content)
+        with pytest.raises(TrainingError, match=r"data\.json: damaged, [^\n]*; prepare again$"):
+            Corpus.load(tmp_path, "train")
     (tmp_path / "data.json").write_text(json.dumps({"format": 99}))
     with pytest.raises(TrainingError, match="format 99"):
         Corpus.load(tmp_path, "train")
+
+
+def test_damaged_tables_are_refused(data, tmp_path):
+    shutil.copytree(data, tmp_path / "data")
+    (tmp_path / "data" / "train" / "bars.npy").write_bytes(b"")
+    with pytest.raises(TrainingError, match=r"train: damaged .*; prepare again"):
+        Corpus.load(tmp_path / "data", "train")

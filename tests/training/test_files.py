@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from training.files import replacing
+from training.errors import TrainingError
+from training.files import read_json, replacing
 
 
 def test_a_file_is_replaced_only_when_all_is_written(tmp_path):
@@ -22,3 +23,13 @@ def test_a_file_is_replaced_only_when_all_is_written(tmp_path):
         break_off()
     assert path.read_text() == "new"
     assert [entry.name for entry in tmp_path.iterdir()] == ["results.json"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"a": 1}', b"\xff"])
+def test_damaged_json_is_one_sentence_with_its_remedy(tmp_path, content):
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    with pytest.raises(TrainingError, match=rf"^{path}: damaged, expected [^\n]*; try again$"):
+        read_json(path, ("a", "b"), "try again")
+    path.write_text('{"a": 1, "b": 2, "c": 3}')
+    assert read_json(path, ("a", "b"), "try again") == {"a": 1, "b": 2, "c": 3}

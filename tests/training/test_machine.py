@@ -31,8 +31,16 @@ def test_auto_precision_is_the_faster_one(monkeypatch, faster, name):
     assert choose_arithmetic(TrainerConfig(threads=1, precision="32")).precision == "32-true"
 
 
-def test_products_are_timed_in_both_precisions():
-    assert machine._bfloat16_is_faster("cpu") in {True, False}
+@pytest.mark.parametrize(("seconds", "faster"), [(0.5, True), (0.79, True), (0.81, False)])
+def test_bfloat16_is_faster_where_its_product_takes_clearly_less_time(monkeypatch, seconds, faster):
+    times = {torch.bfloat16: seconds, torch.float32: 1.0}
+    monkeypatch.setattr(machine, "_time_product", lambda dtype, device: times[dtype])
+    assert machine._bfloat16_is_faster("cpu") == faster
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_products_are_timed_in_both_precisions(dtype):
+    assert 0 < machine._time_product(dtype, "cpu") < float("inf")
 
 
 @pytest.mark.parametrize("faster", [True, False])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.metrics.ngram import SMOOTHINGS, Counts, NGram
+from training.metrics.ngram import SMOOTHINGS, Counts, NGram, greatest_order
 
 VOCABULARY = 7
 tokens = st.lists(st.integers(1, VOCABULARY - 1), min_size=1, max_size=30)
@@ -60,7 +60,6 @@ def test_witten_bell_is_its_formula(pieces, history, token, order):
         kinds = len(set(seen))
         return (seen.count(token) + kinds * lower) / (len(seen) + kinds)
 
-    context = ([0] * order + history)[len(history) + 1 :] if order > 1 else []
     context = ([0] * (order - 1) + history)[-(order - 1) :] if order > 1 else []
     model = NGram(Counts.of(pieces, order, VOCABULARY), "witten_bell")
     assert model.probabilities([*history, token])[-1] == pytest.approx(probability(context))
@@ -71,6 +70,16 @@ def test_a_longer_memory_predicts_a_cycle():
     nats = [NGram(Counts.of([cycle], n, 7), "kneser_ney").nats(cycle).mean() for n in (1, 2, 3)]
     assert nats[0] > nats[1] > nats[2]
     assert nats[2] < 0.1
+
+
+@given(order=st.integers(1, 20), vocabulary_size=st.integers(2, 2**16))
+def test_orders_up_to_the_greatest_are_counted_and_no_others(order, vocabulary_size):
+    piece = [vocabulary_size - 1] * 3
+    if order <= greatest_order(vocabulary_size):
+        assert Counts.of([piece], order, vocabulary_size).counts.sum() == 3
+    else:
+        with pytest.raises(ValueError, match="expected 1 to"):
+            Counts.of([piece], order, vocabulary_size)
 
 
 def test_an_order_that_does_not_fit_an_integer_is_refused():

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from training.config import OptimizerConfig, TrainerConfig
+from training.experiment import build_experiment
 from training.optimization import Average, Budget, parameter_groups
-from training.run import build_experiment
 
 
 def budget(optimizer=None, **trainer):

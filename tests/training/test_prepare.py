@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import os
 import shutil
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -126,6 +128,77 @@ def test_the_data_card_names_what_was_left_out(data):
     card = (data / "README.md").read_text()
     assert "songs/broken.mid" in card
     assert f"{read_facts(data)['splits']['train']['tokens']:,}" in card
+
+
+def stop_after(monkeypatch, batches):
+    """Make a run end before it has encoded one batch more; returns the files that are read."""
+    monkeypatch.setattr(preparation, "BATCH_FILES", 2)
+    read: list[str] = []
+    encode = preparation._encode
+
+    def stopped(batch):
+        if len(read) >= 2 * batches:
+            raise KeyboardInterrupt
+        read.extend(batch.names)
+        return encode(batch)
+
+    monkeypatch.setattr(preparation, "_encode", stopped)
+    return read
+
+
+@pytest.mark.parametrize("what", ["file", "archive", "format", "tokenizer"])
+def test_what_a_stopped_run_left_is_not_taken_over_when_it_would_differ(
+    midi_folder, tmp_path, monkeypatch, what
+):
+    source, tokenizer = tmp_path / "midi", PianoRemi()
+    shutil.copytree(midi_folder, source)
+    if what == "archive":
+        source = Path(shutil.make_archive(str(tmp_path / "midi"), "zip", source))
+    with monkeypatch.context() as patch:
+        read = stop_after(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(source, tmp_path / "out", tokenizer, workers=1, progress=False)
+    before = list(read)
+    monkeypatch.setattr(preparation, "BATCH_FILES", 2)
+    if what == "file":
+        shutil.copy(source / "songs" / "7.mid", source / "songs" / "0.mid")
+    elif what == "archive":
+        (tmp_path / "midi" / "songs" / "0.mid").write_bytes(write_midi(Score(480, ())))
+        shutil.make_archive(str(tmp_path / "midi"), "zip", tmp_path / "midi")
+    elif what == "format":
+        monkeypatch.setattr(preparation, "BATCH_FORMAT", 99)
+    else:
+        tokenizer = MultitrackRemi()
+    with monkeypatch.context() as patch:
+        read = stop_after(patch, 100)
+        facts = prepare(source, tmp_path / "out", tokenizer, workers=1, progress=False)
+    assert set(before) <= set(read)
+    assert facts == prepare(source, tmp_path / "new", tokenizer, workers=1, progress=False)
+
+
+def test_names_need_not_be_utf8(midi_folder, tmp_path):
+    for number, name in enumerate((b"caf\xe9", b"na\xefve", b"two\nlines", b"\xe2\x80\xa8")):
+        split = tmp_path / "midi" / ("train", "train", "train", "test")[number]
+        split.mkdir(parents=True, exist_ok=True)
+        path = split / os.fsdecode(name + b".mid")
+        shutil.copy(midi_folder / "songs" / f"{number}.mid", path)
+    broken = tmp_path / "midi" / "train" / os.fsdecode(b"\xff.mid")
+    broken.write_bytes(b"no MIDI")
+    out = tmp_path / "out"
+    facts = prepare(tmp_path / "midi", out, PianoRemi(), workers=1, progress=False)
+    assert facts == read_facts(out)
+    assert list(facts["refused"]) == [os.fsdecode(b"train/\xff.mid")]
+    assert r"train/\udcff.mid" in (out / "README.md").read_text("utf-8")
+    assert b"caf\xe9.mid\n" in (out / "train" / "names.txt").read_bytes()
+    assert len(Corpus.load(out, "train")) == 3
+    dealt = prepare(tmp_path / "midi" / "train", tmp_path / "dealt", PianoRemi(), progress=False)
+    assert sum(split["files"] for split in dealt["splits"].values()) == 3
+
+
+def test_no_workers_are_too_few(midi_folder, tmp_path):
+    with pytest.raises(TrainingError, match="--workers is 0, expected 1 or more"):
+        prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=0, progress=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_several_tracks(tmp_path):

@@ -14,8 +14,9 @@ from training import machine
 from training.config import read_yaml
 from training.corpus import Crops
 from training.errors import TrainingError
+from training.experiment import build_experiment
 from training.optimization import Budget
-from training.run import build_experiment, fit
+from training.run import fit
 
 CONFIGS = sorted((Path(training.__file__).parent / "configs").rglob("*.yaml"))
 

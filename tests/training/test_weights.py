@@ -6,8 +6,14 @@ import pytest
 import torch
 
 from training.errors import TrainingError
-from training.run import build_experiment, fit
-from training.weights import load_decoder
+from training.experiment import build_experiment
+from training.run import fit
+from training.weights import digest, fill, load_decoder, read_checkpoint, round_as_released
+
+
+@pytest.fixture
+def decoder(experiment):
+    return build_experiment(experiment).task.model.build()
 
 
 def test_averaged_weights_are_those_that_are_loaded(experiment, tmp_path):
@@ -17,9 +23,46 @@ def test_averaged_weights_are_those_that_are_loaded(experiment, tmp_path):
     decoder, origin = load_decoder(tmp_path, "last")
     for parameter, mean in zip(decoder.parameters(), checkpoint["average"]["mean"], strict=True):
         assert torch.equal(parameter, mean)
-    commit = json.loads((tmp_path / "run.json").read_text())["commit"]
-    assert origin == ("last.ckpt", 6, 6 * 64, commit)
+    [session] = json.loads((tmp_path / "run.json").read_text())["sessions"]
+    assert origin == ("last.ckpt", digest(decoder), 6, 6 * 64, session["commit"])
 
     (tmp_path / "best.ckpt").unlink()
-    with pytest.raises(TrainingError, match=r"no best\.ckpt"):
+    with pytest.raises(TrainingError, match=r"no best\.ckpt, since no validation has ended"):
         load_decoder(tmp_path)
+
+
+def test_the_digest_is_of_released_weights_and_of_all_of_them(decoder):
+    whole = digest(decoder)
+    round_as_released(decoder)
+    assert digest(decoder) == whole
+    for tensor in decoder.state_dict().values():
+        assert torch.equal(tensor, tensor.bfloat16().float())
+        kept = tensor.flatten()[-1].clone()
+        tensor.view(-1)[-1] += 1
+        assert digest(decoder) != whole
+        tensor.view(-1)[-1] = kept
+    assert digest(decoder) == whole
+
+
+@pytest.mark.parametrize("content", [b"", b"no checkpoint", None])
+def test_a_damaged_checkpoint_is_one_sentence(tmp_path, content):
+    path = tmp_path / "last.ckpt"
+    torch.save({"state_dict": torch.zeros(4000)}, path)
+    path.write_bytes(path.read_bytes()[:3000] if content is None else content)
+    with pytest.raises(TrainingError, match=rf"^{path}: damaged[^\n]*; try again$"):
+        read_checkpoint(path, "try again")
+
+
+@pytest.mark.parametrize("content", [[1], {"state_dict": {}}])
+def test_what_is_no_checkpoint_of_a_run_is_refused(tmp_path, content):
+    torch.save(content, tmp_path / "best.ckpt")
+    with pytest.raises(TrainingError, match="no checkpoint that relpe-train has written"):
+        read_checkpoint(tmp_path / "best.ckpt", "try again")
+
+
+def test_weights_of_another_shape_are_refused_in_one_line(experiment, decoder, tmp_path):
+    wider = experiment["task"]["model"] | {"hidden": 24}
+    other = build_experiment(experiment | {"task": experiment["task"] | {"model": wider}})
+    checkpoint = {"state_dict": other.task.model.build().state_dict()}
+    with pytest.raises(TrainingError, match=r"^[^\n]*weights of another model: size mismatch"):
+        fill(decoder, checkpoint, tmp_path)

@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from tqdm import tqdm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
+
+    from tokenization.tokenizer import Tokenizer
+    from training.corpus import Corpus
 
 Smoothing = Literal["kneser_ney", "witten_bell"]
 SMOOTHINGS: tuple[Smoothing, ...] = ("kneser_ney", "witten_bell")
@@ -36,8 +40,8 @@ class Counts:
             ValueError: an n-gram of this order does not fit into 63 bits.
         """
         bits = token_bits(vocabulary_size)
-        if order < 1 or order * bits > 63:
-            raise ValueError(f"order {order}: expected 1 to {63 // bits}")
+        if not 1 <= order <= greatest_order(vocabulary_size):
+            raise ValueError(f"order {order}: expected 1 to {greatest_order(vocabulary_size)}")
         packed = [_pack(np.asarray(piece), order, bits) for piece in pieces]
         grams, counts = np.unique(
             np.concatenate([np.zeros(0, np.int64), *packed]), return_counts=True
@@ -104,6 +108,11 @@ class NGram:
         return -np.log(self.probabilities(piece)[1:])
 
 
+def greatest_order(vocabulary_size: int) -> int:
+    """Greatest order whose n-grams fit into 63 bits."""
+    return 63 // token_bits(vocabulary_size)
+
+
 def token_bits(vocabulary_size: int) -> int:
     """Bits that hold any token id."""
     return max(1, (vocabulary_size - 1).bit_length())
@@ -149,3 +158,30 @@ def _look_up(
 ) -> NDArray[np.float64]:
     place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where(keys[place] == wanted, values[place], default)
+
+
+def ngram_nats(
+    order: int,
+    train: Corpus,
+    tokenizer: Tokenizer,
+    pieces: Sequence[NDArray[np.int64]],
+    *,
+    show: bool = False,
+) -> dict[str, list[NDArray[np.float64]]]:
+    """Nats of n-gram models counted on a corpus, as it is and in all transpositions."""
+    size = len(tokenizer.vocabulary.names)
+
+    def count(moved: Callable[[NDArray[np.int32]], NDArray[np.integer] | None]) -> Counts:
+        versions = (moved(train.piece(index)) for index in range(len(train)))
+        return Counts.of((version for version in versions if version is not None), order, size)
+
+    plain = count(lambda ids: ids)
+    transposed = plain
+    for semitones in tqdm([*range(-5, 0), *range(1, 7)], desc="n-grams", disable=not show):
+        transposed = transposed + count(lambda ids, s=semitones: tokenizer.transpose(ids, s))
+    result: dict[str, list[NDArray[np.float64]]] = {}
+    for name, counts in (("untransposed", plain), ("12 transpositions", transposed)):
+        for smoothing in SMOOTHINGS:
+            model = NGram(counts, smoothing)
+            result[f"{smoothing}, {name}"] = [model.nats(piece) for piece in pieces]
+    return result

@@ -15,8 +15,9 @@ from torch.utils.data import DataLoader
 
 from relpe.decoder import DecoderConfig
 from tokenization.tokenizer import load_tokenizer
+from training.augmentation import NOTHING, Augmentation
 from training.corpus import Corpus, Crops, read_facts, windows
-from training.errors import TrainingError
+from training.errors import TrainingError, check_range
 from training.muon import Muon
 from training.optimization import Average, Budget, parameter_groups
 from training.repeatable import Steps, noise_seed
@@ -45,8 +46,20 @@ class MusicTask:
     """Share of the examples that are the beginning of a piece."""
     transposition: tuple[int, int] = (-5, 6)
     """Least and greatest transposition of an example, semitones."""
+    augmentation: Augmentation = NOTHING
+    """What else is changed in an example of several instruments."""
     validation_windows: int = 64
     """Windows of `length` tokens of the validation split that a validation reads."""
+
+    def __post_init__(self) -> None:
+        for name in ("length", "batch_size", "validation_windows"):
+            check_range(name, getattr(self, name), 1)
+        check_range("beginnings", self.beginnings, 0, 1)
+        low, high = self.transposition
+        if not -127 <= low <= high <= 127:
+            raise TrainingError(
+                f"transposition is {self.transposition}, expected least and greatest, -127 to 127"
+            )
 
     @property
     def tokens_per_step(self) -> int:
@@ -80,6 +93,11 @@ class MusicData(pl.LightningDataModule):
         tokenizer = load_tokenizer(task.data)
         if self.facts["vocabulary"] != tokenizer.vocabulary.hash:
             raise TrainingError(f"{task.data}: made with another vocabulary; prepare again")
+        if task.model.vocabulary_size < len(tokenizer.vocabulary):
+            raise TrainingError(
+                f"task.model.vocabulary_size is {task.model.vocabulary_size}, the tokenizer of "
+                f"{task.data} has {len(tokenizer.vocabulary)} ids; give the model as many"
+            )
         self.crops = Crops(
             corpus=Corpus.load(task.data, "train"),
             tokenizer=tokenizer,
@@ -88,11 +106,17 @@ class MusicData(pl.LightningDataModule):
             seed=seed,
             beginnings=task.beginnings,
             transposition=task.transposition,
+            augmentation=task.augmentation,
         )
         held_out = windows(Corpus.load(task.data, "validation"), task.length)
         chosen = np.linspace(0, len(held_out), task.validation_windows, endpoint=False)
         self.held_out = held_out[np.unique(chosen.astype(int))] if len(held_out) else held_out
         self._batch_size = task.batch_size
+
+    @property
+    def validates(self) -> bool:
+        """Whether there is anything to validate on."""
+        return len(self.held_out) > 0
 
     def train_dataloader(self) -> DataLoader[Tensor]:
         """One batch per step, from the trainer's global step on."""
@@ -198,8 +222,8 @@ class MusicModule(pl.LightningModule):
         super().optimizer_step(*args, **kwargs)  # type: ignore[arg-type]  # passed on as they are
         self.average.update()
 
-    def on_train_start(self) -> None:
-        """Let the clock of the time budget run."""
+    def on_fit_start(self) -> None:
+        """Let the clock of the time budget run; a validation that was due may come first."""
         self.budget.start()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

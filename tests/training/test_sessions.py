@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from training.errors import TrainingError
+from training.experiment import build_experiment
+from training.machine import Arithmetic
+from training.sessions import check_same_run, clear_run, describe_session, read_run
+
+FACTS = {"hash": "abc", "vocabulary": "def", "splits": {}, "refused": {"a.mid": "broken"}}
+
+
+@pytest.fixture
+def describe(experiment, tmp_path):
+    """Write what a session says of itself."""
+
+    def write(earlier=None, step=0, init_from=None):
+        arithmetic = Arithmetic("cpu", "32-true", 1)
+        config = build_experiment(experiment)
+        describe_session(
+            *(config, tmp_path, FACTS, 10, arithmetic),
+            **{"earlier": earlier, "step": step, "init_from": init_from},
+        )
+        return read_run(tmp_path)
+
+    return write
+
+
+def changed(experiment, path, value):
+    section, _, key = path.partition(".")
+    return experiment | {section: changed(experiment[section], key, value) if key else value}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("task.length", 16),
+        ("task.batch_size", 3),
+        ("task.beginnings", 0.5),
+        ("task.transposition", [0, 0]),
+        ("task.validation_windows", 5),
+        ("task.model.hidden", 24),
+        ("task.model.encoding.num_sines", 3),
+        ("optimizer.kind", "adamw"),
+        ("optimizer.learning_rate", 1e-3),
+        ("optimizer.betas", [0.5, 0.6]),
+        ("optimizer.weight_decay", 0.7),
+        ("trainer.seed", 5),
+        ("trainer.ema_decay", 0.5),
+    ],
+)
+def test_what_weights_depend_on_is_refused_when_it_changes(
+    experiment, describe, tmp_path, path, value
+):
+    other = build_experiment(changed(experiment, path, value))
+    with pytest.raises(TrainingError, match=rf"began with another {path} \(.*, now .*--fresh$"):
+        check_same_run(other, tmp_path, describe(), "abc", None)
+
+
+def test_budgets_and_intervals_may_change_and_the_data_may_move(experiment, describe, tmp_path):
+    run = describe()
+    experiment["task"]["data"] = "elsewhere"
+    experiment["trainer"] |= {
+        "token_budget": 7,
+        "time_budget_minutes": 2.0,
+        "validate_every": 1,
+        "checkpoint_every": 1,
+        "log_every": 1,
+        "threads": 1,
+        "omp_wait_policy": "passive",
+    }
+    check_same_run(build_experiment(experiment), tmp_path, run, "abc", None)
+    with pytest.raises(TrainingError, match="began with other data"):
+        check_same_run(build_experiment(experiment), tmp_path, run, "xyz", None)
+
+
+def test_first_weights_are_those_that_the_run_began_with(experiment, describe, tmp_path):
+    config = build_experiment(experiment)
+    with pytest.raises(
+        TrainingError, match=r"other weights \(fresh ones\) than --init-from runs/a"
+    ):
+        check_same_run(config, tmp_path, describe(), "abc", Path("runs/a"))
+    run = describe(init_from=Path("runs/a"))
+    check_same_run(config, tmp_path, run, "abc", Path("runs/a"))  # the same command again
+    check_same_run(config, tmp_path, run, "abc", None)
+    with pytest.raises(TrainingError, match=r"other weights \(runs/a\)"):
+        check_same_run(config, tmp_path, run, "abc", Path("runs/b"))
+
+
+def test_every_session_is_kept_with_a_command_that_a_shell_understands(
+    describe, tmp_path, monkeypatch
+):
+    words = ["fit", "--set", "task.transposition=[-5, 6]", "--run", "it's mine"]
+    monkeypatch.setattr(sys, "argv", ["/opt/relpe-train", *words])
+    first = describe(init_from=Path("runs/a"))
+    monkeypatch.setattr(sys, "argv", ["relpe-train", "fit"])
+    second = describe(first, step=4)
+    assert second == read_run(tmp_path)
+    assert [session["step"] for session in second["sessions"]] == [0, 4]
+    assert shlex.split(second["sessions"][0]["command"]) == ["relpe-train", *words]
+    assert second["sessions"][1]["command"] == "relpe-train fit"
+    assert second["init_from"] == "runs/a"
+    assert "refused" not in second["data"]
+
+
+def test_run_json_of_earlier_versions_is_one_session(tmp_path):
+    old = {
+        "command": "relpe-train fit",
+        "commit": "abc",
+        "parameters": 10,
+        "precision": "32-true",
+        "threads": 2,
+        "machine": "x86_64, 2 CPUs",
+        "python": "3.11",
+        "torch": "2.13",
+        "lightning": "2.6",
+        "data": {},
+    }
+    (tmp_path / "run.json").write_text(json.dumps(old))
+    run = read_run(tmp_path)
+    [session] = run["sessions"]
+    assert (session["step"], session["command"], session["commit"]) == (0, "relpe-train fit", "abc")
+    assert run["parameters"] == 10
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", '{"data": {}}'])
+def test_a_damaged_run_json_is_one_sentence(tmp_path, content):
+    with pytest.raises(TrainingError, match=r"no run\.json"):
+        read_run(tmp_path)
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(TrainingError, match=r"run\.json: damaged, expected [^\n]*--fresh$"):
+        read_run(tmp_path)
+
+
+def test_nothing_of_a_run_is_left_but_what_others_put_there(tmp_path):
+    names = ("last.ckpt", "best.ckpt", "metrics.csv", "config.yaml", "run.json", "tokenizer.json")
+    for name in (*names, "notes.txt"):
+        (tmp_path / name).write_text("")
+    for name in ("tensorboard", "evaluation"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "old").write_text("")
+    clear_run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

@@ -1,0 +1,155 @@
+"""What a run folder says of its run, session by session, and whether another one goes with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import torch
+import yaml
+
+from relpe.checkpoint import to_plain
+from training.errors import TrainingError
+from training.experiment import read_experiment
+from training.files import read_json, replacing
+from training.prepare import LISTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from training.config import ExperimentConfig
+    from training.machine import Arithmetic
+
+_FIXED = ("seed", "ema_decay")
+"""What of the trainer's settings holds for a whole run: weights depend on it. `machine` sees to
+device, precision and threads; budgets and intervals may change."""
+_WRITTEN = ("last.ckpt", "best.ckpt", "metrics.csv", "config.yaml", "run.json", "tokenizer.json")
+_WRITTEN_FOLDERS = ("tensorboard", "evaluation")
+_OF_SESSION = ("command", "commit", "machine", "python", "torch", "lightning")
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """What `run.json` holds; that of earlier versions as one session.
+
+    Raises:
+        TrainingError: it is missing or damaged.
+    """
+    path = folder / "run.json"
+    if not path.is_file():
+        raise TrainingError(f"{folder}: found no run.json, expected a run folder")
+    run = read_json(path, ("data", "precision", "threads"), "start anew with --fresh")
+    if "sessions" not in run:
+        run["sessions"] = [{"step": 0} | {key: run.pop(key, None) for key in _OF_SESSION}]
+    return run
+
+
+def clear_run(folder: Path) -> None:
+    """Remove all that a run has written into its folder, and what was measured of it."""
+    for name in _WRITTEN:
+        (folder / name).unlink(missing_ok=True)
+    for name in _WRITTEN_FOLDERS:
+        if (folder / name).is_dir():
+            shutil.rmtree(folder / name)
+
+
+def check_same_run(
+    config: ExperimentConfig,
+    folder: Path,
+    run: dict[str, Any],
+    data_hash: str,
+    init_from: Path | None,
+) -> None:
+    """Refuse to go on with other settings, data or first weights than the run began with.
+
+    Raises:
+        TrainingError: names the first setting that differs.
+    """
+    remedy = "name a new folder with --run, or start anew with --fresh"
+    if run["data"]["hash"] != data_hash:
+        raise TrainingError(f"{folder}: began with other data; {remedy}")
+    if init_from is not None and str(init_from) != run.get("init_from"):
+        began = run.get("init_from") or "fresh ones"
+        raise TrainingError(
+            f"{folder}: began with other weights ({began}) than --init-from {init_from}; {remedy}"
+        )
+    old, new = _lasting(read_experiment(folder)), _lasting(config)
+    for name, began, now in _differences(old, new):
+        raise TrainingError(f"{folder}: began with another {name} ({began}, now {now}); {remedy}")
+
+
+def _lasting(config: ExperimentConfig) -> dict[str, Any]:
+    """What of an experiment may not change from one session to the next."""
+    plain = to_plain(config)
+    del plain["task"]["data"]  # a folder can be moved; its hash is compared
+    return plain | {"trainer": {key: plain["trainer"][key] for key in _FIXED}}
+
+
+def _differences(old: object, new: object, name: str = "") -> Iterator[tuple[str, object, object]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in {**old, **new}:
+            inner = f"{name}.{key}" if name else key
+            yield from _differences(old.get(key), new.get(key), inner)
+    elif old != new:
+        yield name, old, new
+
+
+def describe_session(
+    config: ExperimentConfig,
+    folder: Path,
+    facts: dict[str, Any],
+    parameters: int,
+    arithmetic: Arithmetic,
+    *,
+    earlier: dict[str, Any] | None,
+    step: int,
+    init_from: Path | None,
+) -> None:
+    """Store the resolved configuration and what made the run; `earlier` is what run.json held."""
+    with replacing(folder / "config.yaml") as path:
+        path.write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
+    session = {
+        "step": step,
+        "command": shlex.join(["relpe-train", *sys.argv[1:]]),
+        "commit": _commit(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "lightning": version("pytorch-lightning"),
+    }
+    before: dict[str, Any] = earlier or {
+        "sessions": [],
+        "init_from": None if init_from is None else str(init_from),
+    }
+    run = {
+        "sessions": [*before["sessions"], session],
+        "init_from": before.get("init_from"),
+        "parameters": parameters,
+        **arithmetic._asdict(),
+        "data": {key: value for key, value in facts.items() if key not in LISTS},
+    }
+    with replacing(folder / "run.json") as path:
+        path.write_text(json.dumps(run, indent=1) + "\n")
+
+
+def _commit() -> str | None:
+    """Commit of the sources, with a plus where they were changed since; None without git."""
+    here = os.path.dirname(__file__)  # noqa: PTH120  # git takes a text
+    try:
+        git = ["git", "-C", here]
+        head = subprocess.run(
+            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
+        )
+        changed = subprocess.run(
+            [*git, "status", "--porcelain"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
