@@ -1,1 +1,53 @@
-"""Relative positional encodings for attention of linear cost, and the models built with them."""
+"""Linear attention, and positional encodings that know relative positions."""
+
+from __future__ import annotations
+
+from relpe.attention import LinearAttentionConfig, SoftmaxAttentionConfig
+from relpe.decoder import Decoder, DecoderConfig, DecoderState
+from relpe.encodings import (
+    AlgebraicConfig,
+    AlibiConfig,
+    ConvSPEConfig,
+    EncodingConfig,
+    LearnedPositionConfig,
+    NoEncodingConfig,
+    RopeConfig,
+    ShawConfig,
+    SineSPEConfig,
+    SinusoidConfig,
+    SirenConfig,
+    SirenSPEConfig,
+    TransformerXLConfig,
+    TreeSQConfig,
+)
+from relpe.encodings.base import Encoding, OffsetTable
+from relpe.feature_maps import EluConfig, FavorConfig, ReluConfig
+from relpe.windowed_attention import WindowedAttentionConfig
+
+__all__ = [
+    "AlgebraicConfig",
+    "AlibiConfig",
+    "ConvSPEConfig",
+    "Decoder",
+    "DecoderConfig",
+    "DecoderState",
+    "EluConfig",
+    "Encoding",
+    "EncodingConfig",
+    "FavorConfig",
+    "LearnedPositionConfig",
+    "LinearAttentionConfig",
+    "NoEncodingConfig",
+    "OffsetTable",
+    "ReluConfig",
+    "RopeConfig",
+    "ShawConfig",
+    "SineSPEConfig",
+    "SinusoidConfig",
+    "SirenConfig",
+    "SirenSPEConfig",
+    "SoftmaxAttentionConfig",
+    "TransformerXLConfig",
+    "TreeSQConfig",
+    "WindowedAttentionConfig",
+]

@@ -26,9 +26,12 @@ MAY_USE = {
     "relpe": {"torch", "safetensors", "jaxtyping", "numpy"},
     "tokenization": {"numpy"},
 }
-EXTRAS = {"relpe": [], "tokenization": ["convert"], "training": ["train"], "app": ["app"]}
-# The one file that is there for other libraries' objects, and imports them where it meets one.
-MEETS_OTHERS = {"convert.py": {"mido", "miditoolkit", "muspy", "pretty_midi", "symusic"}}
+EXTRAS = {"relpe": ["train"], "tokenization": ["convert"], "training": ["train"], "app": ["app"]}
+# Files that are there for other libraries' objects, or to draw, and import them where they do.
+MEETS_OTHERS = {
+    "convert.py": {"mido", "miditoolkit", "muspy", "pretty_midi", "symusic"},
+    "show.py": {"matplotlib"},
+}
 FILES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 
 
