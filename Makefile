@@ -18,7 +18,7 @@ app: $(VENV)/.app
 	$(BIN)/relpe ui
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "" -o faulthandler_timeout=1800
