@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import math
 import re
+import socket
 from dataclasses import fields
 from pathlib import Path
 from typing import NoReturn, get_args
 
-from app.options import BeatSource, MusicOptions
+from app.options import MAX_FILE_BYTES, BeatSource, MusicOptions
 
 
 class Parser(argparse.ArgumentParser):
@@ -20,12 +22,16 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Which model, and where it computes."""
+class CommandError(Exception):
+    """What the user asked for cannot be done; the message is one sentence."""
+
+
+def add_model(parser: argparse.ArgumentParser, otherwise: str) -> None:
+    """Which model, `otherwise` where none is named, and where it computes."""
     parser.add_argument(
         "--model",
         metavar="NAME_OR_DIR",
-        help="released model or folder (groove for drums or several instruments, else piano)",
+        help=f"released model, or folder of one; {otherwise} where not given",
     )
     parser.add_argument(
         "--device",
@@ -40,9 +46,9 @@ def add_file_size(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-file-size",
         type=_bytes,
-        default=10_000_000,
+        default=MAX_FILE_BYTES,
         metavar="SIZE",
-        help="largest MIDI file read, such as 500KB or 10MB (10MB)",
+        help=f"largest MIDI file read, such as 500KB or 10MB ({MAX_FILE_BYTES // 1_000_000}MB)",
     )
 
 
@@ -57,8 +63,11 @@ def add_beats(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_music(parser: argparse.ArgumentParser, without: str = "") -> None:
-    """What is made and written; `without` names a field of MusicOptions that is left out."""
+def add_music(parser: argparse.ArgumentParser, model: str, without: str = "") -> None:
+    """What is made and written, with `model` where none is named.
+
+    `without` names a field of MusicOptions that is left out.
+    """
     parser.add_argument(
         "--output",
         type=Path,
@@ -66,7 +75,7 @@ def add_music(parser: argparse.ArgumentParser, without: str = "") -> None:
         metavar="OUT.mid",
         help="MIDI file to write; OUT.1.mid and so on for several variations",
     )
-    add_model(parser)
+    add_model(parser, model)
     for option in fields(MusicOptions):
         if option.name != without:
             kind = float if option.type == "float" else int
@@ -88,9 +97,25 @@ def add_music(parser: argparse.ArgumentParser, without: str = "") -> None:
 
 def port(text: str) -> int:
     """Type of an option: a port."""
-    if not text.isdecimal() or not 0 <= int(text) <= 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port, expected 0 to 65535")
+    if not text.isdecimal() or not 1 <= int(text) <= 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port, expected 1 to 65535")
     return int(text)
+
+
+def check_address(host: str, port: int) -> None:
+    """Refuses an address at which this machine cannot listen."""
+    address = f"--host {host} --port {port}"
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, where = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+    except (OSError, UnicodeError) as error:
+        is_port = isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES)
+        what = "another --port" if is_port else "a --host of this machine, such as 127.0.0.1"
+        reason = getattr(error, "strerror", None) or error
+        raise CommandError(f"{address}: {reason}; choose {what}") from error
 
 
 def _bytes(text: str) -> int:

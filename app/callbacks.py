@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import html
+import logging
 import threading
 from collections.abc import Iterator  # Gradio reads the annotations of callbacks
+from contextlib import contextmanager
 from pathlib import Path
 
 import gradio as gr
 
+from app.errors import INPUT_ERRORS
 from app.facts import PromptFacts
-from app.options import BeatSource, MusicOptions
+from app.options import LARGEST_SEED, BeatSource, MusicOptions, new_seed
 from app.player import Frame
-from app.sound import SoundError
-from app.studio import EMPTY, Studio, new_seed, waiting
+from app.studio import EMPTY, Studio, waiting
 from app.upload import Upload, read_upload
-from relpe.checkpoint import CheckpointError
 from tokenization.beats import ON_GRID
-from tokenization.errors import MidiError
+
+_log = logging.getLogger(__name__)
 
 CREATIVITY = {"Safe": (0.9, 0.90), "Balanced": (1.0, 0.95), "Wild": (1.1, 0.98)}
 """Temperature and top-p of each choice."""
@@ -26,6 +28,35 @@ NOT_TAKEN = (
     "The model has not taken this job: too many wait for it already, or the connection was lost; "
     "try again in a minute."
 )
+
+BROKEN = "This did not work; the program's log says why."
+
+
+class _AlertError(Exception):
+    """What went wrong, in one sentence for the user."""
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Makes an alert of every error; one that the input has not caused is logged."""
+    try:
+        yield
+    except INPUT_ERRORS as error:
+        raise _AlertError(str(error)) from error
+    except Exception as error:
+        _log.exception("a callback of the page failed")
+        raise _AlertError(BROKEN) from error
+
+
+def session_of(request: gr.Request) -> str:
+    """Who asks. Raises gr.Error where a request does not say so: nobody shares a session."""
+    if request.session_hash is None:
+        raise gr.Error(
+            "found no session_hash in the request, expected that of the caller; join the queue, as "
+            "gradio_client does",
+            print_exception=False,
+        )
+    return request.session_hash
 
 
 def mood_of(temperature: float, top_p: float) -> str | None:
@@ -68,26 +99,26 @@ class Callbacks:
     def read(self, path: str) -> tuple[object, ...]:
         """Looks at an uploaded file: upload, facts, beats, last bar, button, player."""
         try:
-            upload = read_upload(Path(path), self.max_upload_bytes, self.studio.models)
-        except (MidiError, CheckpointError) as error:
-            refused = f"<p class='refused' role='alert'>{html.escape(str(error))}</p>"
+            with _told():
+                upload = read_upload(Path(path), self.max_upload_bytes, self.studio.models)
+                off_grid = upload.whole.facts.on_grid < ON_GRID
+                beats = gr.Radio(value="file", visible=off_grid)
+                return *_accepted(upload), beats, *_go_on(upload)
+        except _AlertError as alert:
+            refused = f"<p class='refused' role='alert'>{html.escape(str(alert))}</p>"
             return None, refused, *_NO_CHOICES, EMPTY
-        off_grid = upload.whole.facts.on_grid < ON_GRID
-        return *_accepted(upload), gr.Radio(value="file", visible=off_grid), *_go_on(upload)
 
     def count_anew(self, upload: Upload | None, beats: BeatSource) -> tuple[object, ...]:
         """Counts bars and beats in another way: upload, facts, last bar, button, player."""
         if upload is None:
             return (gr.skip(),) * 5
         try:
-            upload = upload.counted_by(beats)
-        except MidiError as error:
-            return (
-                *_accepted(upload),
-                *_go_on(upload)[:-1],
-                upload.frame() | Frame(alert=str(error)),
-            )
-        return *_accepted(upload), *_go_on(upload)
+            with _told():
+                anew = upload.counted_by(beats)
+                return *_accepted(anew), *_go_on(anew)
+        except _AlertError as alert:
+            slider, button, frame = _go_on(upload)
+            return *_accepted(upload), slider, button, frame | Frame(alert=str(alert))
 
     def forget(self) -> tuple[object, ...]:
         """The file was taken away: the same values as `read`."""
@@ -98,19 +129,42 @@ class Callbacks:
         if upload is None:
             return gr.skip(), gr.skip()
         try:
-            moved = upload.until(int(last_bar))
-        except MidiError as error:
-            return upload, upload.frame() | Frame(alert=str(error))
-        return moved, moved.frame()
+            with _told():
+                moved = upload.until(int(last_bar))
+                return moved, moved.frame()
+        except _AlertError as alert:
+            return upload, upload.frame() | Frame(alert=str(alert))
 
     def begin(
-        self, upload: Upload | None, seed: float | None, fresh: bool, request: gr.Request
+        self,
+        upload: Upload | None,
+        seed: float | None,
+        fresh: bool,
+        bars: float,
+        request: gr.Request,
     ) -> tuple[object, ...]:
-        """A job is asked for: the job, the seed it will use, the player, the buttons."""
-        job = self.studio.begin(str(request.session_hash))
+        """A job is asked for: the job, the seed it will use, the player, the buttons.
+
+        Raises gr.Error, which nobody sees but `refuse`, where it cannot be begun: what comes after
+        must not happen then.
+        """
         if fresh or seed is None:
             seed = new_seed()
-        return (job, int(seed), waiting(upload), *_buttons(running=True))
+        if problem := _problem(seed):
+            raise _unseen(problem)
+        session = session_of(request)
+        try:
+            with _told():
+                frame = waiting(upload, int(bars))
+                job = self.studio.begin(session)
+                return (job, int(seed), frame, *_buttons(running=True))
+        except _AlertError as alert:
+            raise _unseen(str(alert)) from alert
+
+    def refuse(self, seed: float | None, fresh: bool, shown: Frame) -> Frame:
+        """`begin` has failed: the player as it is, with the reason."""
+        problem = None if fresh or seed is None else _problem(seed)
+        return shown | Frame(alert=problem or BROKEN)
 
     def compose(
         self,
@@ -125,24 +179,23 @@ class Callbacks:
         request: gr.Request,
     ) -> Iterator[Frame]:
         """Writes music: the player, again and again."""
-        options = MusicOptions(
-            bars=int(bars),
-            seed=int(seed),
-            temperature=temperature,
-            top_p=top_p,
-            variations=int(variations),
-        )
-        frame = waiting(upload)
+        frame = EMPTY
         try:
-            session = str(request.session_hash)
+            frame = waiting(upload, int(bars))
+            options = MusicOptions(
+                bars=int(bars),
+                seed=int(seed),
+                temperature=temperature,
+                top_p=top_p,
+                variations=int(variations),
+            )
+            session = session_of(request)
             for frame in self.studio.compose(session, upload, options, job, model_name):
                 yield frame
-        except (MidiError, CheckpointError, SoundError) as error:
+        except INPUT_ERRORS as error:
             yield frame | Frame(phase="done", alert=str(error))
         except Exception:
-            yield frame | Frame(
-                phase="done", alert="This did not work; the program's log says why."
-            )
+            yield frame | Frame(phase="done", alert=BROKEN)
             raise
 
     def end(self, upload: Upload | None, job: threading.Event | None) -> tuple[object, ...]:
@@ -155,11 +208,23 @@ class Callbacks:
 
     def stop_job(self, request: gr.Request) -> None:
         """Ends the job of this session; what is written stays."""
-        self.studio.stop(str(request.session_hash))
+        self.studio.stop(session_of(request))
 
     def leave(self, request: gr.Request) -> None:
         """The tab was closed."""
-        self.studio.leave(str(request.session_hash))
+        self.studio.leave(session_of(request))
+
+
+def _unseen(message: str) -> gr.Error:
+    """Ends a callback; the player says why, not Gradio."""
+    return gr.Error(message, visible=False, print_exception=False)
+
+
+def _problem(seed: float) -> str | None:
+    """What is wrong with a seed."""
+    if 0 <= seed <= LARGEST_SEED and seed % 1 == 0:
+        return None
+    return f"The seed is {seed:,}, expected a whole number from 0 to {LARGEST_SEED:,}; change it."
 
 
 _NO_CHOICES = (
@@ -175,7 +240,7 @@ def _accepted(upload: Upload) -> tuple[object, object]:
     return upload, facts_table(upload.whole.facts, upload.model.name)
 
 
-def _go_on(upload: Upload) -> tuple[object, object, object]:
+def _go_on(upload: Upload) -> tuple[object, object, Frame]:
     """Slider of the last bar, button, player."""
     bars = upload.bars
     slider = gr.Slider(minimum=1, maximum=max(2, bars), value=bars, visible=bars > 1)

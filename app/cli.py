@@ -6,26 +6,32 @@ import argparse
 import json
 import logging
 import os
+import signal
 import sys
-import tempfile
-from contextlib import ExitStack
-from dataclasses import fields
+import threading
+from contextlib import contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.arguments import Parser, add_beats, add_file_size, add_model, add_music, port
-from app.options import MusicOptions, with_seed
+from app.arguments import (
+    CommandError,
+    Parser,
+    add_beats,
+    add_file_size,
+    add_model,
+    add_music,
+    check_address,
+    port,
+)
+from app.files import check_folder
+from app.options import NEW_PIECE_BARS, MusicOptions, with_seed
+from app.targets import Targets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from app.continuation import Models, MusicModel, Piece, PromptFacts, Result, Steps
-
-AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
-
-
-class CommandError(Exception):
-    """What the user asked for cannot be done; the message is one sentence."""
+    from app.continuation import Models, MusicModel, PromptFacts, Result, Steps
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,24 +41,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     try:
-        _check(options)
-        options.run(options)
-    except _input_errors() as error:
-        print(f"relpe: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        with _orderly_end():
+            options.run(options)
     except KeyboardInterrupt:
         print("relpe: stopped, nothing written", file=sys.stderr)
         return 130
+    except CommandError as error:
+        return _refused(error)
+    except _input_errors() as error:
+        return _refused(error)
     return 0
+
+
+def _refused(error: Exception) -> int:
+    print(f"relpe: {' '.join(str(error).split())}", file=sys.stderr)
+    return 2
 
 
 def _input_errors() -> tuple[type[Exception], ...]:
     """Errors that the input causes; any other is a bug and keeps its traceback."""
-    from app.sound import SoundError
-    from relpe.checkpoint import CheckpointError
-    from tokenization.errors import MidiError, TokenizerError
+    from app.errors import INPUT_ERRORS  # of the engine
 
-    return (CommandError, MidiError, TokenizerError, CheckpointError, SoundError)
+    return INPUT_ERRORS
+
+
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """Ends at SIGTERM as at Ctrl+C: temporary files and folders go."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     page = commands.add_parser("ui", help="open the page", allow_abbrev=False)
     page.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     page.add_argument("--port", type=port, default=7860, help="port to listen on (%(default)s)")
-    add_model(page)
+    add_model(page, "all released ones")
     add_file_size(page)
     page.add_argument(
         "--output-dir",
@@ -74,37 +97,15 @@ def _parser() -> argparse.ArgumentParser:
 
     proceed = commands.add_parser("continue", help="continue a MIDI file", allow_abbrev=False)
     proceed.add_argument("prompt", type=Path, metavar="PROMPT.mid", help="MIDI file to continue")
-    add_music(proceed)
+    add_music(proceed, "groove for drums or several instruments, else piano")
     add_beats(proceed)
     add_file_size(proceed)
     proceed.set_defaults(run=_continue)
 
     generate = commands.add_parser("generate", help="make a piece from nothing", allow_abbrev=False)
-    add_music(generate, without="prompt_bars")
-    generate.set_defaults(run=_generate, bars=32, prompt_bars=None)
+    add_music(generate, "piano", without="prompt_bars")
+    generate.set_defaults(run=_generate, bars=NEW_PIECE_BARS, prompt_bars=None)
     return parser
-
-
-def _check(options: argparse.Namespace) -> None:
-    """Refuses what can be refused before any work is done."""
-    output, audio = getattr(options, "output", None), getattr(options, "audio", None)
-    if output is not None and output.suffix.lower() not in (".mid", ".midi"):
-        raise CommandError(f"--output {output}: expected a file name that ends in .mid")
-    if audio is not None and audio.suffix.lower() not in AUDIO_SUFFIXES:
-        raise CommandError(
-            f"--audio {audio}: expected a file name that ends in {', '.join(AUDIO_SUFFIXES)}"
-        )
-    for path in filter(None, (output, audio)):
-        if not path.resolve().parent.is_dir():
-            raise CommandError(f"{path}: there is no folder {path.parent}; make it first")
-        if path.is_dir():
-            raise CommandError(f"{path} is a folder, expected the name of a file")
-    prompt = getattr(options, "prompt", None)
-    count = max(getattr(options, "variations", 1), 1)
-    for row in range(min(count, 64)):
-        path = output and _numbered(output, row, count)
-        if prompt is not None and path is not None and path.resolve() == prompt.resolve():
-            raise CommandError(f"--output {output} would overwrite the prompt; choose another name")
 
 
 def _music_options(options: argparse.Namespace) -> MusicOptions:
@@ -142,20 +143,22 @@ def _models(options: argparse.Namespace) -> Models:
 
 def _ui(options: argparse.Namespace) -> None:
     folder = options.output_dir
+    check_address(options.host, options.port)
     if folder is not None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                pass  # it can be written to
+            check_folder(folder)
         except OSError as error:
             raise CommandError(
                 f"--output-dir {folder}: {error.strerror or error}; choose another folder"
             ) from error
     models = _models(options)
     models.to_generate()  # what is wrong with a model is said before the page opens
-    from app.page import launch
+    from app.serving import launch
 
-    print(f"relpe: http://{options.host}:{options.port} (Ctrl+C ends it)", file=sys.stderr)
+    def announce(address: str) -> None:
+        print(f"relpe: {address.rstrip('/')} (Ctrl+C ends it)", file=sys.stderr)
+
     try:
         launch(
             models,
@@ -164,55 +167,61 @@ def _ui(options: argparse.Namespace) -> None:
             output_folder=folder,
             max_upload_bytes=options.max_file_size,
             open_browser=options.open,
+            announce=announce,
         )
     except OSError as error:
         raise CommandError(
-            f"{options.host}:{options.port}: {error}; choose another --port"
+            f"--host {options.host} --port {options.port}: the page cannot be served there; choose "
+            "another --port"
         ) from error
 
 
 def _continue(options: argparse.Namespace) -> None:
     from app.continuation import continue_prompt, read_prompt
+    from app.new_bars import NewBars
+    from app.sound import check_length
     from tokenization.midi import read_midi
 
     music = _music_options(options)
+    targets = Targets.of(options.output, options.audio, music.variations, options.prompt)
     name, data = options.prompt.name, _read(options.prompt, options.max_file_size)
     score = read_midi(data, name=name)
     model = _models(options).to_continue(score)
     prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats)
     for notice in prompt.facts.notices:
         print(f"{name}: {notice}", file=sys.stderr)
-    _finish(options, music, model, continue_prompt(model, prompt, music), prompt.facts)
+    if targets.audio:
+        end = NewBars.after(prompt, music.bars).end_ticks
+        check_length(float(prompt.score.seconds_at(end)))
+    _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt.facts)
 
 
 def _generate(options: argparse.Namespace) -> None:
     from app.continuation import generate_piece
 
     music = _music_options(options)
+    targets = Targets.of(options.output, options.audio, music.variations, None)
     model = _models(options).to_generate()
-    _finish(options, music, model, generate_piece(model, music))
+    _finish(options, music, targets, model, generate_piece(model, music))
 
 
 def _finish(
     options: argparse.Namespace,
     music: MusicOptions,
+    targets: Targets,
     model: MusicModel,
     steps: Steps,
     facts: PromptFacts | None = None,
 ) -> None:
     """Shows progress, writes the files, and says what was made."""
     result = _show(steps, music)
-    paths = [_numbered(options.output, row, music.variations) for row in range(music.variations)]
-    audio: list[Path] = []
-    if options.audio is not None:
-        audio = [_numbered(options.audio, row, music.variations) for row in range(music.variations)]
-    _save(result.pieces, paths, audio)
+    _save(targets, result)
     if options.json:
         print(
             json.dumps(
                 {
-                    "output": [str(path) for path in paths],
-                    "audio": [str(path) for path in audio],
+                    "output": [str(path) for path in targets.midi],
+                    "audio": [str(path) for path in targets.audio],
                     "seed": music.seed,
                     "model": options.model or model.name,
                     "backend": model.backend,
@@ -227,8 +236,27 @@ def _finish(
             )
         )
     else:
-        names = ", ".join(map(str, [*paths, *audio]))
-        print(f"{names}: {result.bars} bars, seed {music.seed}", file=sys.stderr)
+        from app.facts import counted
+
+        names = ", ".join(map(str, [*targets.midi, *targets.audio]))
+        print(f"{names}: {counted(result.bars, 'bar')}, seed {music.seed}", file=sys.stderr)
+
+
+def _save(targets: Targets, result: Result) -> None:
+    """Writes the files; of a piece that has become too long for sound its MIDI file alone.
+
+    How long a piece from nothing lasts, its model decides.
+    """
+    from app.sound import SoundError, check_length
+
+    try:
+        for piece in result.pieces if targets.audio else ():
+            check_length(float(piece.score.seconds_at(piece.score.end_ticks)))
+    except SoundError as error:
+        replace(targets, audio=()).save(result.pieces)
+        names = ", ".join(map(str, targets.midi))
+        raise CommandError(f"{names}: written without sound, {error}") from error
+    targets.save(result.pieces)
 
 
 def _prompt_facts(facts: PromptFacts) -> dict[str, object]:
@@ -255,31 +283,6 @@ def _show(steps: Steps, music: MusicOptions) -> Result:
             bar.set_postfix_str(f"{step.notes} notes" if step.tokens else "reading the prompt")
             bar.update(min(step.bars_done, music.bars) - bar.n)
     raise AssertionError("the steps end with a result")
-
-
-def _numbered(path: Path, row: int, count: int) -> Path:
-    """OUT.mid, or OUT.1.mid to OUT.K.mid where there are several."""
-    return path if count == 1 else path.with_name(f"{path.stem}.{row + 1}{path.suffix}")
-
-
-def _save(pieces: Sequence[Piece], paths: Sequence[Path], audio: Sequence[Path]) -> None:
-    """Writes MIDI files, and sound where `audio` names files: all of them, or none on an error.
-
-    Of the sound, which is large, one piece is in memory at a time.
-    """
-    from app.files import appearing
-
-    try:
-        with ExitStack() as stack:
-            for piece, path in zip(pieces, paths, strict=True):
-                stack.enter_context(appearing(path)).write_bytes(piece.midi)
-            for piece, path in zip(pieces, audio, strict=False):
-                from app.sound import render, save_audio
-
-                save_audio(render(piece.score), stack.enter_context(appearing(path)))
-    except OSError as error:
-        folder = Path(error.filename or paths[0]).parent
-        raise CommandError(f"{folder}: {error.strerror or error}") from error
 
 
 if __name__ == "__main__":

@@ -262,7 +262,7 @@ class _Rows:
         return Piece(
             midi=midi,
             new_midi=new_midi,
-            score=read_midi(midi) if new.num_notes else new,
+            score=read_midi(midi) if new.num_notes or self.prompt else new,
             new=new,
             seed=(self.options.seed or 0) + row,
             tokens=tokens,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -12,12 +13,19 @@ from gradio.components.api_component import Api
 from gradio.data_classes import FileData
 from gradio_client.utils import is_file_obj_with_meta
 
-from app.options import LARGEST_SEED, BeatSource, MusicOptions
-from app.sound import SoundError
-from app.studio import MOST_VARIATIONS, Studio, new_seed
+from app.callbacks import session_of
+from app.errors import INPUT_ERRORS
+from app.options import (
+    LARGEST_SEED,
+    NEW_PIECE_BARS,
+    BeatSource,
+    MusicOptions,
+    Range,
+    limits,
+    new_seed,
+)
+from app.studio import Studio
 from app.upload import Upload, read_upload
-from relpe.checkpoint import CheckpointError
-from tokenization.errors import MidiError
 
 if TYPE_CHECKING:
     import threading
@@ -25,18 +33,16 @@ if TYPE_CHECKING:
 
 MODEL_QUEUE = "model"
 """Name of the queue of all that needs the model, in which one job runs at a time."""
-LIMITS = {
-    "bars": (1, 256),
+LIMITS: dict[str, Range] = {
+    **{name: limits(name).scripts for name in ("bars", "variations", "temperature", "top_p")},
     "last_bar": (0, 1_000_000),
-    "variations": (1, MOST_VARIATIONS),
-    "temperature": (0.1, 2.0),
-    "top_p": (0.05, 1.0),
     "seed": (-1, LARGEST_SEED),
 }
-"""Least and greatest value of each argument; of whole numbers, whole numbers."""
+"""Least and greatest value of each argument."""
 
 Answer = tuple[list[str], dict[str, object]]
-"""Paths of the files of all variations (MIDI, new part, sound), and the seed with other facts."""
+"""Paths of the files of all variations (MIDI, new part, sound), and the seed with other facts: the
+settings of each, and as `alert` why there is no sound where there is none."""
 
 
 def add(studio: Studio, max_upload_bytes: int) -> None:
@@ -56,10 +62,10 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
     def job_of(request: gr.Request) -> Iterator[threading.Event]:
         """The job of a request, which is over at the end; errors of the input are refusals."""
         known = getattr(request.request.state, "job", None) if request.request else None
-        job = known or studio.begin(str(request.session_hash))
+        job = known or studio.begin(session_of(request))
         try:
             yield job
-        except (MidiError, CheckpointError, SoundError) as error:
+        except INPUT_ERRORS as error:
             raise _refusal(str(error)) from error
         finally:
             studio.end(job)
@@ -71,14 +77,16 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         request: gr.Request,
         model: str | None = None,
     ) -> Answer:
-        *_, frame = studio.compose(str(request.session_hash), upload, options, job, model)
-        variations = frame.get("variations", [])
+        frames = studio.compose(session_of(request), upload, options, job, model)
+        (frame,) = deque(frames, maxlen=1)  # each has all notes so far
+        variations, alert = frame.get("variations", []), frame.get("alert")
         if not variations:
-            raise _refusal(frame.get("alert", ""))
+            raise _refusal(alert or "")
         files = ((row.get("midi"), row.get("new_midi"), row.get("audio")) for row in variations)
         paths = [path for row in files for path in row if path]
         settings = [row.get("settings") for row in variations]
-        return paths, {"seed": options.seed, "settings": settings}
+        facts: dict[str, object] = {"seed": options.seed, "settings": settings}
+        return paths, facts | ({"alert": alert} if alert else {})
 
     def continue_piece(
         prompt: object,
@@ -120,9 +128,10 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
     def stop(request: gr.Request) -> bool:
         """Ends this client's jobs, also those that wait; what is written stays.
 
-        False: there were none.
+        False: there were none. Where the queue is full, POST {"data": [], "session_hash": …} to
+        /gradio_api/run/stop.
         """
-        return studio.stop(str(request.session_hash))
+        return studio.stop(session_of(request))
 
     defaults = MusicOptions()
     with gr.Group(visible=False):
@@ -135,12 +144,13 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         seed = gr.Number(-1, label="seed", precision=0)
         beats = gr.Textbox("file", label="beats")
         model = gr.Textbox(studio.models.names[0], label="model")
+        new_bars = gr.Number(NEW_PIECE_BARS, label="bars", precision=0)
         answer = [gr.File(label="files", file_count="multiple"), gr.JSON(label="facts")]
         trigger = gr.Button()
     drawing = [variations, temperature, top_p, seed]
     for call, name, inputs in (
         (continue_piece, "continue", [prompt, bars, last_bar, *drawing, beats]),
-        (generate, "generate", [bars, *drawing, model]),
+        (generate, "generate", [new_bars, *drawing, model]),
     ):
         trigger.click(
             call,
@@ -173,7 +183,8 @@ def _number(name: str, value: object) -> float:
     least, most = LIMITS[name]
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
     whole = isinstance(least, int)
-    if number is None or not least <= number <= most or (whole and number % 1):
+    inside = number is not None and least <= number and (most is None or number <= most)
+    if number is None or not inside or (whole and number % 1):
         kind = "a whole number" if whole else "a number"
         raise _refusal(f"{name} is {_short(value)}, expected {kind} from {least} to {most}")
     return number

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from tokenization.beats import ON_GRID, on_grid
-from tokenization.score import TimeSignature, Track
+from tokenization.score import Tempo, TimeSignature, Track
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from app.options import BeatSource
     from app.timing import Timing
     from tokenization.score import Score
     from tokenization.tokenizer import Tokenizer
 
+_Kind = TypeVar("_Kind")
+_MIDI_BPM = 120.0  # until a file says another
+_DECIMALS = 2  # of tempos that are told apart: files write microseconds
 OFF_GRID = (
     "the notes do not lie on the file's beats, as in a recording of someone who plays: its bars "
     "mean nothing to the model; let the beats be estimated (in a command: --beats estimate)"
 )
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things: `1 bar`, `2 bars`."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,7 @@ class PromptFacts:
     bars: int
     """Up to where new music begins if nothing is cut off."""
     bpm: float
+    """The tempo that holds longest."""
     metre: str
     seconds: float
     on_grid: float
@@ -47,18 +58,21 @@ def prompt_facts(
     """What the upload card says."""
     score = timing.file
     heard = heard_tracks(score, tokenizer)
-    usual = _usual_metre(timing.counted)
+    usual, tempos = _usual_metre(timing.counted), _tempos(score)
     metre = f"{usual.numerator}/{usual.denominator}"
     fit = on_grid(score)
-    bpm = timing.bpm or (score.tempos[0].bpm if score.tempos else 120.0)
+    bpm = timing.bpm or _longest([(tempo.bpm, seconds) for tempo, seconds in tempos])
     notices = [
         *([f"{score.damage}: what is whole is used"] if score.damage else []),
         *_beat_notices(timing, beats, fit, f"{bpm:.0f} beats a minute, {metre}"),
         *_track_notices(score, heard, tokenizer),
     ]
     if dropped:
-        notices.append(f"{dropped} notes beyond the 88 keys are not heard")
-    if beats == "file" and (changes := len(score.tempos) - 1) > 0:
+        notices.append(
+            f"{counted(dropped, 'note')} beyond the 88 keys {'is' if dropped == 1 else 'are'} not "
+            "heard"
+        )
+    if beats == "file" and (changes := len(tempos) - 1) > 0:
         times = "once" if changes == 1 else f"{changes} times"
         notices.append(f"the tempo changes {times}; the new music keeps the last one")
     return PromptFacts(
@@ -91,7 +105,8 @@ def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer)
     ranks = [rank for rank in tokenizer.track_ranks(heard) if rank > 0]
     if not is_piano:
         merged = len(ranks) - len(set(ranks))
-        return [f"{merged} tracks are heard as a part of others"] if merged else []
+        are, others = ("is", "another") if merged == 1 else ("are", "others")
+        return [f"{counted(merged, 'track')} {are} heard as a part of {others}"] if merged else []
     notices = []
     if any(track.program >= 8 for track in heard):
         what = f"{len(heard)} tracks" if len(heard) > 1 else "another instrument than a piano"
@@ -107,11 +122,40 @@ def _usual_metre(score: Score) -> TimeSignature:
     if not changes or changes[0].tick > 0:
         changes = (TimeSignature(0, 4, 4), *changes)
     ends = [*(change.tick for change in changes[1:]), max(score.end_ticks, changes[-1].tick)]
-    lengths: dict[tuple[int, int], int] = {}
-    for change, end in zip(changes, ends, strict=True):
-        kind = (change.numerator, change.denominator)
-        lengths[kind] = lengths.get(kind, 0) + end - change.tick
-    return TimeSignature(0, *max(lengths, key=lambda kind: lengths[kind]))
+    kinds = [
+        ((change.numerator, change.denominator), end - change.tick)
+        for change, end in zip(changes, ends, strict=True)
+    ]
+    return TimeSignature(0, *_longest(kinds))
+
+
+def _tempos(score: Score) -> list[tuple[Tempo, float]]:
+    """Tempos in which music sounds, and the seconds that each holds; equal neighbours are one.
+
+    What holds before the first note only, such as MIDI's own 120 until a file names another, is
+    left out. There is at least one.
+    """
+    first = min(int(track.notes[0, 0]) for track in score.tracks if len(track))
+    changes = [Tempo(0, _MIDI_BPM), *score.tempos]
+    ends = [*(tempo.tick for tempo in changes[1:]), max(score.end_ticks, changes[-1].tick + 1)]
+    tempos: list[tuple[Tempo, float]] = []
+    for tempo, end in zip(changes, ends, strict=True):
+        if end <= max(first, tempo.tick):
+            continue
+        begin = max(tempo.tick, first)
+        seconds = float(score.seconds_at(end) - score.seconds_at(begin))
+        if tempos and round(tempos[-1][0].bpm, _DECIMALS) == round(tempo.bpm, _DECIMALS):
+            tempo, seconds = tempos[-1][0], tempos.pop()[1] + seconds
+        tempos.append((tempo, seconds))
+    return tempos
+
+
+def _longest(lengths: Sequence[tuple[_Kind, float]]) -> _Kind:
+    """The kind of which there is most in all; of equal ones the first."""
+    total: dict[_Kind, float] = {}
+    for kind, length in lengths:
+        total[kind] = total.get(kind, 0) + length
+    return max(total, key=lambda kind: total[kind])
 
 
 def heard_tracks(score: Score, tokenizer: Tokenizer) -> tuple[Track, ...]:

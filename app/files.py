@@ -1,11 +1,14 @@
-"""Files that appear when they are whole, and the folders of the page's sessions."""
+"""Files that can be written, and are whole or not there; the folders of the page's sessions."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import secrets
 import shutil
+import stat
+import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -33,6 +36,20 @@ def appearing(path: Path) -> Iterator[Path]:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def check_writable(path: Path) -> None:
+    """Raises OSError where a file of this name cannot be written, as far as can be known before."""
+    with suppress(FileNotFoundError):
+        if stat.S_ISDIR(path.stat().st_mode):  # also follows links, and sees how long the name is
+            raise IsADirectoryError(errno.EISDIR, "it is a folder, expected the name of a file")
+    check_folder(path.parent)
+
+
+def check_folder(folder: Path) -> None:
+    """Raises OSError where no file can be written in a folder."""
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 class SessionFolders:

@@ -9,16 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app import sound
+from app.facts import counted
 from app.files import appearing
 from app.new_bars import NewBars
-from app.player import Frame, TimelineFrame, TrackFrame, VariationFrame, pack_tracks, timeline
-from tokenization.score import Score
+from app.player import (
+    Frame,
+    TimelineFrame,
+    TrackFrame,
+    VariationFrame,
+    blank_timeline,
+    pack_tracks,
+    timeline,
+)
 
 if TYPE_CHECKING:
     from app.continuation import MusicModel, MusicOptions, Piece, Progress
     from app.upload import Upload
+    from tokenization.score import Score
 
 NEW_PIECE = "A new piece"
+_BEATS = {"estimate": "beats estimated", "grid": "beats of a clock"}
 MOST_NAME_BYTES = 60
 """What a title or a model's name takes of a file name at most; file systems allow 255 for all."""
 
@@ -33,30 +43,30 @@ class Job:
         self.title = upload.title if upload else NEW_PIECE
         self.prompt = upload.prompt_frame() if upload else None
         self.variations = [VariationFrame(tracks=[]) for _ in range(options.variations)]
-        self.timeline = self._timeline(*self._expected())
+        self.timeline = self._expected()
         self.folder = Path()
 
-    def _timeline(self, score: Score, end_ticks: int = 0) -> TimelineFrame:
+    def _timeline(self, score: Score) -> TimelineFrame:
         """Bars and tempos of a score."""
-        return self.upload.timeline(score, end_ticks) if self.upload else timeline(score, end_ticks)
+        return self.upload.timeline(score) if self.upload else timeline(score)
 
     def _tracks(self, score: Score) -> list[TrackFrame]:
         """New music, in the colours of the tracks that it continues."""
         return pack_tracks(score, self.upload.whole.score if self.upload else None)
 
-    def _expected(self) -> tuple[Score, int]:
-        """A score of the metre and tempo to come, and its end in ticks if all is written."""
+    def _expected(self) -> TimelineFrame:
+        """Bars and tempos to come, if all is written."""
         if self.upload is None:
-            return Score(12), self.options.bars * 48
+            return blank_timeline(self.options.bars)
         prompt = self.upload.prompt
-        end = NewBars.after(prompt, self.options.bars).line(self.options.bars)
-        return replace(prompt.score, tracks=(), end_ticks=0), end
+        end = NewBars.after(prompt, self.options.bars).end_ticks
+        return self.upload.timeline(replace(prompt.score, tracks=(), end_ticks=0), end)
 
     def frame(
         self, phase: str, *, line: str = "", status: str = "", progress: float = 0.0
     ) -> Frame:
         """What the player shows in a phase, with all that is there so far."""
-        what = f"{self.bars} bars" if self.bars != 1 else "1 bar"
+        what = counted(self.bars, "bar")
         after = f" after bar {self.upload.bars}" if self.upload else ""
         frame = Frame(
             job=self.id,
@@ -84,7 +94,9 @@ class Job:
         self.variations = [
             VariationFrame(
                 tracks=self._tracks(score),
-                timeline=self.timeline if self.upload else timeline(score, self.options.bars * 48),
+                timeline=(
+                    self.timeline if self.upload else blank_timeline(self.options.bars, score)
+                ),
             )
             for score in step.scores
         ]
@@ -140,23 +152,35 @@ class Job:
 
     def stem(self, index: int, piece: Piece) -> str:
         """File name without suffix: what it is, and all that is needed to make it again."""
+        before: list[str] = []
+        if self.upload is not None:
+            beats = self.upload.prompt.facts.beats
+            before = [_safe(self.title), f"a{self.upload.bars}"]
+            before += [beats] if beats != "file" else []
         parts = [
-            *([_safe(self.title)] if self.upload else []),
+            *before,
             _safe(self.model.name),
+            f"b{self.options.bars}",
             f"s{piece.seed}",
-            f"T{self.options.temperature:.2f}",
-            f"p{self.options.top_p:.2f}",
+            f"T{_exact(self.options.temperature)}",
+            f"p{_exact(self.options.top_p)}",
             *([f"v{index + 1}"] if self.options.variations > 1 else []),
         ]
         return "_".join(parts)
 
     def settings(self, piece: Piece) -> str:
-        """One line: how it was made."""
+        """One line: how it was made, and what came of it."""
+        what, beats = counted(self.options.bars, "bar"), None
+        if self.upload is not None:
+            what += f" after bar {self.upload.bars}"
+            beats = _BEATS.get(self.upload.prompt.facts.beats)
         parts = [
             f"seed {piece.seed}",
-            f"T {self.options.temperature:.2f}",
-            f"top-p {self.options.top_p:.2f}",
-            f"{piece.new.num_notes} new notes",
+            what,
+            *([beats] if beats else []),
+            f"T {_exact(self.options.temperature)}",
+            f"top-p {_exact(self.options.top_p)}",
+            counted(piece.new.num_notes, "new note"),
             f"{piece.tokens_per_second:.0f} tokens/s",
             f"{self.model.name} on {self.model.device}",
         ]
@@ -167,6 +191,12 @@ def _safe(name: str) -> str:
     """A name as a part of a file name; cut between letters, of which some take four bytes."""
     plain = re.sub(r"[^\w.-]+", "-", name).strip("-.")
     return plain.encode()[:MOST_NAME_BYTES].decode(errors="ignore") or "music"
+
+
+def _exact(number: float) -> str:
+    """With two decimals, or as many more as it has."""
+    text = f"{number:.2f}"
+    return text if float(text) == number else str(number)
 
 
 def _duration(seconds: float) -> str:

@@ -32,6 +32,7 @@ class MusicModel:
     tokenizer: Tokenizer
     device: torch.device
     backend: str = "torch"
+    """What computes, as --json says it; there is no other so far."""
 
     @property
     def parameters(self) -> int:
@@ -56,11 +57,20 @@ def load_music_model(name_or_folder: str | Path = "piano", device: str = "auto")
 
 
 class Models:
-    """The released models, or one that was asked for; each is loaded when it is first needed."""
+    """The released models, or one that was asked for; each is loaded when it is first needed.
+
+    One that is asked for by its folder is known by the folder's name. Raises CheckpointError where
+    there is no such model.
+    """
 
     def __init__(self, asked_for: str | Path | None = None, device: str = "auto") -> None:
-        names = [name for name in released_models() if name != DEFAULT]
-        self.names = (DEFAULT, *names) if asked_for is None else (str(asked_for),)
+        if asked_for is None:
+            names = [DEFAULT, *(name for name in released_models() if name != DEFAULT)]
+            self._places: dict[str, str | Path] = {name: name for name in names}
+        else:
+            folder = find_checkpoint(asked_for).resolve()
+            self._places = {folder.name: folder}
+        self.names = tuple(self._places)
         self._device = device
         self._loaded: dict[str, MusicModel] = {}
         self._loading = threading.Lock()
@@ -68,15 +78,16 @@ class Models:
     @classmethod
     def only(cls, model: MusicModel) -> Models:
         """Just this one."""
-        models = cls(model.name)
-        models._loaded[model.name] = model
+        models = cls()
+        models.names = (model.name,)
+        models._loaded = {model.name: model}
         return models
 
     def load(self, name: str) -> MusicModel:
         """One of `names`. Raises CheckpointError or TokenizerError where it cannot be used."""
         with self._loading:
             if name not in self._loaded:
-                self._loaded[name] = load_music_model(name, self._device)
+                self._loaded[name] = load_music_model(self._places[name], self._device)
         return self._loaded[name]
 
     def to_generate(self) -> MusicModel:

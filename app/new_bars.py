@@ -77,6 +77,11 @@ class NewBars:
         columns = (lengths.tolist(), rooms.tolist(), written.tolist())
         return cls(bars, prompt, tuple(map(VocabularyBar, *columns)))
 
+    @property
+    def end_ticks(self) -> int:
+        """Where the last one ends, in ticks of the file."""
+        return self.line(len(self.map.lines) - 1)
+
     def line(self, bar: int) -> int:
         """Where a written bar begins, from 0, in ticks of the file."""
         return int(self.prompt.timing.to_file(self.map.lines[bar : bar + 1])[0])

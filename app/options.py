@@ -4,16 +4,42 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 LARGEST_SEED = 2**31 - 1
 
 BeatSource = Literal["file", "estimate", "grid"]
 """Where the beats of a prompt come from: its file, its notes, or a clock of 120 beats a minute."""
 
+MAX_FILE_BYTES = 10_000_000
+"""Largest MIDI file taken, unless the caller says otherwise."""
+NEW_PIECE_BARS = 32
+"""Length of a piece from nothing, unless the caller says otherwise."""
 
-def _option(default: Any, least: float, most: float | None, text: str) -> Any:  # noqa: ANN401
-    return field(default=default, metadata={"least": least, "most": most, "help": text})
+Range = tuple[float, float | None]
+"""Least and greatest value; None: there is none. Of whole numbers, whole numbers."""
+
+
+class Limits(NamedTuple):
+    """How far a number may be chosen: by whoever owns the machine, by scripts, and on the page."""
+
+    most: Range
+    """What can be done at all: the range of the commands."""
+    scripts: Range
+    """What the page does for scripts."""
+    page: Range
+    """What its widgets offer."""
+
+
+def _option(
+    default: Any,  # noqa: ANN401 - a field of any type
+    text: str,
+    most: Range,
+    scripts: Range | None = None,
+    page: Range | None = None,
+) -> Any:  # noqa: ANN401
+    limits = Limits(most, scripts or most, page or scripts or most)
+    return field(default=default, metadata={"limits": limits, "help": text})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,40 +49,54 @@ class MusicOptions:
     Raises ValueError for a value out of its range.
     """
 
-    bars: int = _option(16, 1, 4096, "bars of new music, as the prompt writes them")
+    bars: int = _option(16, "bars of new music", (1, 4096), (1, 256), (1, 64))
     prompt_bars: int | None = _option(
-        None,
-        1,
         None,
         "bars of the prompt's end that the model hears; as many as 16,384 tokens hold where not "
         "given",
+        (1, None),
     )
     seed: int | None = _option(
         None,
-        0,
-        LARGEST_SEED,
         "seed of the draws; a random one, which the result names, where not given",
+        (0, LARGEST_SEED),
     )
-    temperature: float = _option(1.0, 0.01, 10, "below 1 safer, above 1 wilder")
+    temperature: float = _option(
+        1.0, "below 1 safer, above 1 wilder", (0.01, 10), (0.1, 2.0), (0.5, 1.5)
+    )
     top_p: float = _option(
-        0.95, 0, 1, "draw from the likeliest tokens that hold this share of probability"
+        0.95,
+        "draw from the likeliest tokens that hold this share of probability",
+        (0, 1),
+        (0.05, 1.0),
+        (0.5, 1.0),
     )
     variations: int = _option(
-        1, 1, 64, "pieces made at once, with seeds that count up from the first"
+        1, "pieces made at once, with seeds that count up from the first", (1, 64), (1, 4)
     )
 
     def __post_init__(self) -> None:
         for option in fields(self):
             value = getattr(self, option.name)
-            least, most = option.metadata["least"], option.metadata["most"]
+            least, most = limits(option.name).most
             if value is not None and not (least <= value and (most is None or value <= most)):
-                limits = f"at least {least}" if most is None else f"{least} to {most}"
+                expected = f"at least {least}" if most is None else f"{least} to {most}"
                 name = option.name.replace("_", " ")
-                raise ValueError(f"{name} is {value}, expected {limits}")
+                raise ValueError(f"{name} is {value}, expected {expected}")
+
+
+def limits(name: str) -> Limits:
+    """Those of a field of MusicOptions."""
+    return next(f.metadata["limits"] for f in fields(MusicOptions) if f.name == name)
+
+
+def new_seed() -> int:
+    """A seed drawn by the machine, with room behind it for those of all variations."""
+    return secrets.randbelow(LARGEST_SEED - int(limits("variations").most[1] or 0))
 
 
 def with_seed(options: MusicOptions) -> MusicOptions:
     """The same options with a seed: a random one where there is none."""
     if options.seed is not None:
         return options
-    return replace(options, seed=secrets.randbelow(LARGEST_SEED - options.variations))
+    return replace(options, seed=new_seed())

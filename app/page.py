@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import html
-import tempfile
-from contextlib import ExitStack, suppress
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,9 +10,8 @@ import gradio as gr
 
 from app import endpoints, player
 from app.callbacks import CREATIVITY, Callbacks, mood_of, roll_dice
-from app.look import theme
-from app.options import LARGEST_SEED
-from app.studio import EMPTY, MOST_VARIATIONS, Studio, new_seed
+from app.options import MAX_FILE_BYTES, NEW_PIECE_BARS, MusicOptions, limits, new_seed
+from app.studio import EMPTY, Studio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,11 +21,6 @@ if TYPE_CHECKING:
     from app.continuation import Models
 
 TITLE = "relpe"
-MAX_UPLOAD_BYTES = 10_000_000
-"""Largest MIDI file taken, unless the caller says otherwise."""
-MAX_WAITING = 8
-"""Jobs that may wait for the model at the same time."""
-
 BEATS = [("As in the file", "file"), ("Estimated", "estimate"), ("Clock", "grid")]
 """What bars and beats are counted by, offered where the file's own mean nothing."""
 
@@ -42,15 +33,19 @@ tempo and metre, with its instruments. The file itself stays as it is; new music
 **Beats.** A recording of someone who plays often knows nothing of beats. Then they can be estimated
 from the notes, or taken from a clock of 120 beats a minute.
 
-**Seed.** The same seed with the same settings gives the same music again; file names carry both.
+**Seed.** The same seed with the same settings gives the same music again; the line below the
+player and the names of files have them all: `a8` goes on after bar 8, `b16` is 16 bars long, `s7`
+the seed, `T` the temperature, `p` top-p, `v2` the second variation.
 
-**Stop** keeps what is written so far. Closing the tab ends the work.
+**Stop** keeps what is written so far, or skips the sound that is not made yet. Closing the tab ends
+the work.
 
 **Keys.** Space plays and pauses, 1 to 4 choose a variation, arrows move bar by bar when the roll is
 selected. A click in the roll moves there, dragging scrolls.
 
 Everything runs on this machine; nothing is sent anywhere. Scripts can call `/continue`, `/generate`
-and `/stop`.
+and `/stop`; where the queue is full, a POST of `{"data": [], "session_hash": …}` to
+`/gradio_api/run/stop` does the same as the last.
 """
 
 
@@ -78,12 +73,12 @@ def build_page(
     output_folder: Path,
     *,
     keep: bool = False,
-    max_upload_bytes: int = MAX_UPLOAD_BYTES,
+    max_upload_bytes: int = MAX_FILE_BYTES,
 ) -> gr.Blocks:
     """The page as Gradio blocks; music goes to a folder per session below `output_folder`.
 
     All of that folder is served, and old files in it are removed unless they are to `keep`. Open
-    the page with `launch`, since Gradio 6 takes theme, styles and allowed folders there.
+    the page with `app.serving`, since Gradio 6 takes theme, styles and allowed folders there.
     """
     studio = Studio(models, output_folder, keep=keep)
     calls = Callbacks(studio, max_upload_bytes)
@@ -121,7 +116,7 @@ def build_page(
                         visible=False,
                         buttons=[],
                     )
-                    continuing = _controls("Continue", bars=16, interactive=False)
+                    continuing = _controls("Continue", MusicOptions.bars, interactive=False)
                 with gr.Tab("New piece"):
                     gr.HTML(
                         "<p class='lead'>A piece from an empty page: tempo, metre and all.</p>",
@@ -134,7 +129,7 @@ def build_page(
                         visible=len(models.names) > 1,
                         elem_classes="segments",
                     )
-                    generating = _controls("Generate", bars=32, interactive=True)
+                    generating = _controls("Generate", NEW_PIECE_BARS, interactive=True)
                 with gr.Tab("About"):
                     gr.Markdown(_ABOUT, elem_id="about")
             with gr.Column(elem_id="stage"):
@@ -157,8 +152,10 @@ def build_page(
         swapped = [continuing.go, continuing.stop, generating.go, generating.stop]
         for controls, prompt in ((continuing, upload), (generating, gr.State(None))):
             settings = controls.settings
-            asked = [prompt, settings.seed, settings.fresh]
+            drawn = [settings.seed, settings.fresh]
+            asked = [prompt, *drawn, settings.bars]
             begun = _on(controls.go.click, calls.begin, asked, [job, settings.seed, roll, *swapped])
+            _on(begun.failure, calls.refuse, [*drawn, roll], roll)
             wanted = [prompt, *settings[:-1], job, kind]
             written = _on(begun.success, calls.compose, wanted, roll, model=True)
             for over in (written.success, written.failure):  # `then` misses a full queue
@@ -197,77 +194,6 @@ def _on(
     )
 
 
-def launch(
-    models: Models,
-    *,
-    host: str = "127.0.0.1",
-    port: int | None = 7860,
-    output_folder: Path | None = None,
-    max_upload_bytes: int = MAX_UPLOAD_BYTES,
-    open_browser: bool = False,
-) -> None:
-    """Serves the page until it is interrupted.
-
-    Music is kept in a new folder in `output_folder`; without one in a temporary folder, for a day
-    or until the program ends. Whoever can reach the page can read a file of this run if they know
-    its name, and nothing else.
-    """
-    with ExitStack() as stack:
-        if output_folder is None:
-            served = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="relpe-")))
-        else:
-            output_folder.mkdir(parents=True, exist_ok=True)
-            served = Path(tempfile.mkdtemp(prefix=f"{date.today()}-", dir=output_folder))
-            stack.callback(_remove_if_empty, served)
-        page = build_page(
-            models, served, keep=output_folder is not None, max_upload_bytes=max_upload_bytes
-        )
-        open_page(
-            page,
-            served,
-            host=host,
-            port=port,
-            max_upload_bytes=max_upload_bytes,
-            open_browser=open_browser,
-        )
-
-
-def open_page(
-    page: gr.Blocks,
-    output_folder: Path,
-    *,
-    host: str = "127.0.0.1",
-    port: int | None = 7860,
-    max_upload_bytes: int = MAX_UPLOAD_BYTES,
-    open_browser: bool = False,
-    block: bool = True,
-) -> str:
-    """Starts the server of a built page and returns its address; `block` waits for its end."""
-    page.queue(max_size=MAX_WAITING)
-    _, address, _ = page.launch(
-        server_name=host,
-        server_port=port,
-        inbrowser=open_browser,
-        share=False,
-        ssr_mode=False,
-        prevent_thread_lock=not block,
-        quiet=True,
-        run_history=False,
-        enable_monitoring=False,
-        footer_links=[],
-        allowed_paths=[str(output_folder.resolve())],
-        max_file_size=max_upload_bytes,
-        theme=theme(),
-        css_paths=player.STYLES,
-    )
-    return address
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()
-
-
 def _masthead(models: Models) -> str:
     loaded = [models.load(name) for name in models.names]
     facts = [f"{model.name} {model.parameters / 1e6:.1f} M parameters" for model in loaded]
@@ -279,22 +205,32 @@ def _masthead(models: Models) -> str:
     )
 
 
-def _controls(action: str, *, bars: int, interactive: bool) -> Controls:
+def _slider(name: str, label: str, value: float, step: float) -> gr.Slider:
+    """A slider of an option within its limits."""
+    least, most = limits(name).page
+    assert most is not None
+    return gr.Slider(least, most, value=value, step=step, label=label, buttons=[])
+
+
+def _controls(action: str, bars: int, *, interactive: bool) -> Controls:
     """The settings of a tab and its buttons, wired among themselves."""
-    length = gr.Slider(1, 64, value=bars, step=1, label="Length in bars", buttons=[])
+    length = _slider("bars", "Length in bars", bars, 1)
     mood = gr.Radio(list(CREATIVITY), value="Balanced", label="Creativity", elem_classes="segments")
+    _, most_variations = limits("variations").page
     variations = gr.Radio(
-        list(range(1, MOST_VARIATIONS + 1)), value=1, label="Variations", elem_classes="segments"
+        list(range(1, int(most_variations or 1) + 1)),
+        value=MusicOptions.variations,
+        label="Variations",
+        elem_classes="segments",
     )
     with gr.Row(elem_classes="seed"):
-        seed = gr.Number(
-            None, label="Seed", precision=0, minimum=0, maximum=LARGEST_SEED, buttons=[]
-        )
+        # its limits are checked by `begin`: Gradio would end the call without a word
+        seed = gr.Number(None, label="Seed", precision=0, buttons=[])
         dice = gr.Button("Roll the dice", elem_classes="dice")
         fresh = gr.Checkbox(True, label="new each time", container=False, elem_classes="fresh")
     with gr.Accordion("Advanced", open=False, elem_classes="advanced"):
-        temperature = gr.Slider(0.5, 1.5, value=1.0, step=0.01, label="Temperature", buttons=[])
-        top_p = gr.Slider(0.5, 1.0, value=0.95, step=0.01, label="Top-p", buttons=[])
+        temperature = _slider("temperature", "Temperature", MusicOptions.temperature, 0.01)
+        top_p = _slider("top_p", "Top-p", MusicOptions.top_p, 0.01)
     go = gr.Button(action, variant="primary", interactive=interactive, elem_classes="go")
     stop = gr.Button("Stop", variant="stop", visible=False, elem_classes="go")
 

@@ -1,12 +1,8 @@
 // The player: shows the frames that player.py makes, plays their audio and moves the playhead.
 // A frame always holds the whole state, so that a frame lost on the way does no harm; its long texts
 // (notes, bar lines, tempos) only grow while music is written, and Gradio sends what was added.
-// In scope: element, trigger, props, server, watch (Gradio) and what roll.js has at its top.
+// In scope: trigger, props, watch (Gradio) and what the roll's files and player_sound.js have at their top.
 
-const part = (name) => element.querySelector(`[data-part="${name}"]`);
-const player = part("player");
-const sound = part("sound");
-const volume = part("volume");
 const MOST_NAMES = 8; // in the legend
 const roll = new Roll(part("roll"), part("overview"), { onSeek: (beat) => seek(secondsAt(beat)) });
 
@@ -16,32 +12,13 @@ let readers = new Map();
 let tempos = [[0, 0]];
 let total = 0;
 let shownJob = null;
+let result = null; // the last frame with files
 
 /** One reader per text that grows: it keeps what it has read. */
 function reader(key, make) {
   if (!readers.has(key)) readers.set(key, make());
   return readers.get(key);
 }
-
-const clock = (seconds) => {
-  const whole = Math.max(0, Math.floor(seconds));
-  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
-};
-
-function fileUrl(path) {
-  const { root = "", api_prefix = "" } = window.gradio_config ?? {};
-  return `${root}${api_prefix}/file=${path.split("/").map(encodeURIComponent).join("/")}`;
-}
-
-/** Straight line between the two tempo points around a value; `from` and `to` are columns. */
-function interpolate(value, from, to) {
-  const index = Math.max(1, Math.min(lowerBound(tempos, value, (point) => point[from]), tempos.length - 1));
-  const [a, b] = [tempos[index - 1], tempos[index] ?? tempos[index - 1]];
-  if (b[from] === a[from]) return a[to];
-  return a[to] + ((value - a[from]) * (b[to] - a[to])) / (b[from] - a[from]);
-}
-const secondsAt = (beat) => Math.max(0, interpolate(beat, 0, 1));
-const beatAt = (seconds) => interpolate(seconds, 1, 0);
 
 function layersOf(tracks, name, isNew) {
   return tracks.map((track, index) => {
@@ -59,13 +36,16 @@ function render() {
   player.dataset.phase = frame.phase;
   part("title").textContent = frame.title || "No music yet";
   part("empty").hidden = frame.phase !== "empty";
-  part("hint").textContent = frame.hint || part("hint").textContent;
-  part("alert").hidden = !frame.alert;
-  part("alert").textContent = frame.alert || "";
+  part("back").hidden = !result || !["empty", "prompt"].includes(frame.phase);
+  renderAlert();
   renderProgress();
   if (!timeline) {
     const bars = [0, 4, 8, 12, 16];
     roll.show({ layers: [], bars, beats: true, joint: 0, end: 16, cut: false, pen: null }, { reset: true });
+    [tempos, total, shownJob] = [[[0, 0]], 0, frame.job];
+    renderLegend([], 0);
+    renderFoot();
+    renderSound(undefined, 0);
     return;
   }
   const bars = reader(`bars/${chosen}`, () => rowReader(([unit]) => unit / UNITS_PER_BEAT))(timeline.bars);
@@ -98,7 +78,7 @@ function renderProgress() {
   const busy = ["waiting", "composing", "rendering"].includes(frame.phase);
   const bar = part("bar");
   bar.hidden = !busy;
-  part("stop").hidden = !["waiting", "composing"].includes(frame.phase);
+  part("stop").hidden = !busy;
   part("subtitle").textContent = (busy && frame.line) || frame.subtitle || "";
   const percent = Math.round(100 * (frame.progress ?? 0));
   bar.classList.toggle("unknown", frame.phase !== "composing");
@@ -160,7 +140,7 @@ function renderFoot(variation) {
   });
   part("foot").hidden = !variation?.midi;
   part("settings").textContent = variation?.settings || "";
-  for (const name of ["midi", "new_midi", "audio"]) {
+  for (const name of FILES) {
     const link = part(name);
     link.hidden = !variation?.[name];
     if (!variation?.[name]) continue;
@@ -168,58 +148,6 @@ function renderFoot(variation) {
     link.download = variation[name].split("/").pop();
   }
   part("wav").hidden = !variation?.audio;
-}
-
-function renderSound(variation, joint) {
-  const url = variation?.audio ? fileUrl(variation.audio) : "";
-  const ready = Boolean(url);
-  for (const name of ["play", "from-start", "from-joint"]) part(name).disabled = !ready;
-  part("from-joint").hidden = joint <= 0;
-  if (ready && sound.dataset.url !== url) {
-    const again = sound.dataset.job === frame.job;
-    const bar = joint > 0 ? Math.max(0, joint - 8) : 0; // two bars of four before the new music
-    const at = again ? sound.currentTime : secondsAt(bar);
-    const playing = again && !sound.paused;
-    Object.assign(sound.dataset, { url, job: frame.job });
-    sound.src = url;
-    sound.currentTime = at;
-    if (!again) roll.lookAt(beatAt(at), false);
-    if (playing) sound.play();
-  } else if (!ready && sound.dataset.url) {
-    sound.pause();
-    sound.removeAttribute("src");
-    sound.load();
-    sound.dataset.url = "";
-  }
-  showTime();
-}
-
-function showTime() {
-  const ready = Boolean(sound.dataset.url);
-  const now = ready ? sound.currentTime : 0;
-  const whole = ready && Number.isFinite(sound.duration) ? sound.duration : total;
-  part("now").textContent = clock(now);
-  part("total").textContent = ` / ${clock(whole)}`;
-  const canvas = part("roll");
-  canvas.setAttribute("aria-valuemax", Math.round(whole));
-  canvas.setAttribute("aria-valuenow", Math.round(now));
-  canvas.setAttribute("aria-valuetext", `${clock(now)} of ${clock(whole)}`);
-  roll.isPlaying = ready && !sound.paused;
-  roll.setPlayhead(ready ? beatAt(now) : null, roll.isPlaying);
-}
-
-function seek(seconds) {
-  if (!sound.dataset.url) return;
-  sound.currentTime = Math.max(0, Math.min(seconds, sound.duration || seconds));
-  roll.follow = true;
-  showTime();
-}
-
-function toggle() {
-  if (!sound.dataset.url) return;
-  roll.follow = true;
-  if (!sound.paused) sound.pause();
-  else sound.play().catch((error) => console.warn("cannot play", error));
 }
 
 function choose(index) {
@@ -236,38 +164,7 @@ function bringIntoSight() {
   }
 }
 
-function animate() {
-  showTime();
-  if (!sound.paused) requestAnimationFrame(animate);
-}
-
-sound.addEventListener("play", () => {
-  player.classList.add("playing");
-  part("play").setAttribute("aria-label", "Pause");
-  animate();
-});
-sound.addEventListener("pause", () => {
-  player.classList.remove("playing");
-  part("play").setAttribute("aria-label", "Play");
-  showTime();
-});
-for (const name of ["loadedmetadata", "seeked", "ended"]) sound.addEventListener(name, showTime);
-
-volume.addEventListener("input", () => {
-  sound.volume = volume.value ** 2;
-});
-sound.volume = volume.value ** 2;
-
-part("play").addEventListener("click", toggle);
-part("from-start").addEventListener("click", () => {
-  seek(0);
-  roll.lookAt(0, false);
-});
-part("from-joint").addEventListener("click", () => {
-  const { joint } = frame.prompt;
-  seek(secondsAt(joint));
-  roll.lookAt(joint, false);
-});
+part("back").addEventListener("click", () => show(result));
 part("stop").addEventListener("click", () => {
   part("subtitle").textContent = "Stopping …";
   trigger("stop");
@@ -275,19 +172,6 @@ part("stop").addEventListener("click", () => {
 part("zoom-in").addEventListener("click", () => roll.zoom(1 / 1.5));
 part("zoom-out").addEventListener("click", () => roll.zoom(1.5));
 part("zoom-fit").addEventListener("click", () => roll.fit());
-part("wav").addEventListener("click", async () => {
-  const button = part("wav");
-  button.disabled = true;
-  try {
-    const path = await server.wav({ audio: frame.variations[chosen].audio });
-    const link = document.createElement("a");
-    link.href = fileUrl(path);
-    link.download = path.split("/").pop();
-    link.click();
-  } finally {
-    button.disabled = false;
-  }
-});
 part("chips").addEventListener("keydown", (event) => {
   const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
   if (!step) return;
@@ -323,14 +207,18 @@ const onKey = (event) => {
 };
 document.addEventListener("keydown", onKey);
 
-function accept() {
-  if (!props.value) return;
-  frame = JSON.parse(JSON.stringify(props.value)); // plain copy of what the framework watches
+function show(next) {
+  frame = next;
+  if (frame.variations.some((variation) => variation.midi)) result = frame;
   if (frame.job !== shownJob) {
     readers = new Map();
     chosen = 0;
   }
   render();
+}
+
+function accept() {
+  if (props.value) show(JSON.parse(JSON.stringify(props.value))); // plain copy of what the framework watches
 }
 watch("value", accept);
 accept();

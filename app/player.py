@@ -16,6 +16,7 @@ import numpy as np
 from app.parts import instrument_name
 from tokenization.bars import written_lines
 from tokenization.score import Score
+from tokenization.vocabulary import STEPS_PER_BEAT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,17 +26,28 @@ if TYPE_CHECKING:
     from tokenization.score import Track
 
 UNITS_PER_BEAT = 96
-"""Parts of a quarter note that frames count in; a multiple of the grid's 12; as in roll.js."""
+"""Parts of a quarter note that frames count in: eight for each step. As in roll_notes.js."""
 MOST_BARS = 20_000
 """Bars drawn at most, whatever a file claims."""
 MOST_NAME = 60
 """Letters of a track's name that are shown at most."""
 
+BLANK = Score(STEPS_PER_BEAT)
+"""A piece of which nothing is known: MIDI's tempo and metre."""
+_BLANK_BEATS = 4
+
 _FOLDER = Path(__file__).parent
 TEMPLATE = (_FOLDER / "player.html").read_text(encoding="utf-8")
-SCRIPT = "\n".join(
-    (_FOLDER / name).read_text(encoding="utf-8") for name in ("roll.js", "player.js")
+_SCRIPTS = (
+    "roll_notes.js",
+    "roll_view.js",
+    "roll_overview.js",
+    "roll.js",
+    "player_sound.js",
+    "player.js",
 )
+SCRIPT = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+"""One function of the browser: each file uses what those before it have at their top."""
 STYLES = (_FOLDER / "player.css", _FOLDER / "page.css")
 
 
@@ -90,7 +102,6 @@ class Frame(TypedDict, total=False):
     phase: str
     title: str
     subtitle: str
-    hint: str
     line: str
     status: str
     alert: str
@@ -195,6 +206,11 @@ def timeline(
         end=end / per_beat,
         beats=lines is None,
     )
+
+
+def blank_timeline(bars: int, score: Score = BLANK) -> TimelineFrame:
+    """Of a piece from nothing that will have so many bars, of which the first may be in `score`."""
+    return timeline(score, bars * score.ticks_per_beat * _BLANK_BEATS)
 
 
 def _written_lines(score: Score, end_ticks: int) -> NDArray[np.int64]:

@@ -28,7 +28,15 @@ if TYPE_CHECKING:
 
     from tokenization.score import Score
 
-__all__ = ["LOUDNESS_LUFS", "Audio", "Renderer", "SoundError", "render", "save_audio"]
+__all__ = [
+    "LOUDNESS_LUFS",
+    "Audio",
+    "Renderer",
+    "SoundError",
+    "check_length",
+    "render",
+    "save_audio",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -85,16 +93,12 @@ def render(
     or the score lasts over half an hour.
     """
     score_seconds = float(score.seconds_at(score.end_ticks))
-    if score_seconds > _MAX_SECONDS:
-        raise SoundError(
-            f"the score lasts {score_seconds / 60:.0f} minutes, sound is made of up to "
-            f"{_MAX_SECONDS / 60:.0f}; render a part of it"
-        )
+    check_length(score_seconds)
     path = soundfont if soundfont is not None else default_soundfont()
     font = open_soundfont(path)
     if renderer == "fluidsynth" and shutil.which("fluidsynth") is None:
         raise SoundError(
-            "the command fluidsynth was not found; install FluidSynth or choose the built-in player"
+            'the command fluidsynth was not found; install FluidSynth or render with "builtin"'
         )
     mixed = None
     made_by: Literal["builtin", "fluidsynth"] = "builtin"
@@ -112,6 +116,15 @@ def render(
     if progress is not None:
         progress(1.0)
     return Audio(mixed.T, sample_rate, made_by)
+
+
+def check_length(seconds: float) -> None:
+    """Raises SoundError where a piece is too long for its sound to be made."""
+    if seconds > _MAX_SECONDS:
+        raise SoundError(
+            f"the piece lasts {seconds / 60:.0f} minutes, expected at most "
+            f"{_MAX_SECONDS / 60:.0f} to make its sound; ask for fewer bars, or for MIDI alone"
+        )
 
 
 def save_audio(audio: Audio, path: Path) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_ADVICE = "install pretty_midi again, which brings one, or render with another SF2 file"
+
 
 class SoundError(ValueError):
     """Sound cannot be made or saved; the message says what was found and what to do."""
@@ -200,7 +202,7 @@ class SoundFont:
         if missing:
             raise SoundError(
                 f"{path}: the SoundFont has no part called {missing[0]}, it may be cut off; "
-                "download it again or choose another one"
+                f"{_ADVICE}"
             )
         self.points: NDArray[np.int16] = _records(chunks[b"smpl"], np.dtype("<i2"))
         """All sample data, full scale 32768."""
@@ -208,10 +210,10 @@ class SoundFont:
         if np.any(self._tables[b"shdr"]["type"] & _COMPRESSED_SAMPLE):
             raise SoundError(
                 f"{path}: the SoundFont's samples are compressed (SF3), expected plain ones; "
-                "choose an SF2 file"
+                f"{_ADVICE}"
             )
         if not self._places:
-            raise SoundError(f"{path}: the SoundFont has no preset; choose another one")
+            raise SoundError(f"{path}: the SoundFont has no preset; {_ADVICE}")
         self._zones: dict[int, tuple[Zone, ...]] = {}
 
     @cached_property
@@ -312,8 +314,7 @@ def default_soundfont() -> Path:
         if path.is_file():
             return path
     raise SoundError(
-        "no SoundFont was found (TimGM6mb.sf2 of the package pretty_midi is missing); "
-        "install pretty_midi again or name an SF2 file"
+        f"no SoundFont was found (TimGM6mb.sf2 of the package pretty_midi is missing); {_ADVICE}"
     )
 
 
@@ -323,7 +324,7 @@ def open_soundfont(path: Path) -> SoundFont:
         status = path.stat()
     except OSError as error:
         raise SoundError(
-            f"{path}: the SoundFont cannot be read ({error.strerror}); name an SF2 file"
+            f"{path}: the SoundFont cannot be read ({error.strerror}); {_ADVICE}"
         ) from error
     return _opened(path, status.st_mtime_ns, status.st_size)
 
@@ -338,11 +339,9 @@ def _read_chunks(path: Path) -> dict[bytes, NDArray[np.uint8]]:
     try:
         data = np.memmap(path, dtype=np.uint8, mode="r")
     except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
-        raise SoundError(
-            f"{path}: the SoundFont cannot be read ({error}); choose another one"
-        ) from error
+        raise SoundError(f"{path}: the SoundFont cannot be read ({error}); {_ADVICE}") from error
     if data[:4].tobytes() != b"RIFF" or data[8:12].tobytes() != b"sfbk":
-        raise SoundError(f"{path}: not a SoundFont, expected an SF2 file; choose another one")
+        raise SoundError(f"{path}: not a SoundFont, expected an SF2 file; {_ADVICE}")
     chunks: dict[bytes, NDArray[np.uint8]] = {}
     place = 12
     while place + 8 <= len(data):

@@ -13,8 +13,8 @@ import soundfile
 from app import continuation
 from app.files import SessionFolders, appearing
 from app.job import NEW_PIECE, Job
-from app.player import Frame, timeline
-from tokenization.score import Score
+from app.player import Frame, blank_timeline
+from app.sound import SoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,27 +22,20 @@ if TYPE_CHECKING:
     from app.continuation import Models, MusicOptions, Piece
     from app.upload import Upload
 
-MOST_VARIATIONS = 4
-"""Variations of one job that the page offers."""
 FRAME_SECONDS = 0.12
 """Least time between two frames while music is written."""
 EMPTY = Frame(job="", phase="empty", variations=[])
 """The player before anything is there."""
 
 
-def waiting(upload: Upload | None) -> Frame:
-    """The player while the model is busy with someone else's music."""
+def waiting(upload: Upload | None, bars: int) -> Frame:
+    """The player while the model is busy with someone else's music; of a new piece so many bars."""
     if upload is None:
-        frame = Frame(title=NEW_PIECE, timeline=timeline(Score(12), 16 * 48), variations=[])
+        frame = Frame(title=NEW_PIECE, timeline=blank_timeline(bars), variations=[])
     else:
         frame = upload.frame()
     line = "Waiting for the model …"
     return frame | Frame(phase="waiting", job=secrets.token_hex(4), line=line, status=line)
-
-
-def new_seed() -> int:
-    """A seed drawn by the machine."""
-    return secrets.randbelow(continuation.LARGEST_SEED - MOST_VARIATIONS)
 
 
 class Studio:
@@ -71,7 +64,8 @@ class Studio:
     def stop(self, session: str) -> bool:
         """Ends the session's jobs; what is written stays. False: there were none.
 
-        One that runs ends at the next note, one that waits before its first when its turn comes.
+        One that writes ends at the next note, one that waits before its first when its turn comes,
+        one whose music is written makes no more sound.
         """
         jobs = [job for job, owner in list(self._sessions.items()) if owner == session]
         for job in jobs:
@@ -79,7 +73,7 @@ class Studio:
         return bool(jobs)
 
     def leave(self, session: str) -> None:
-        """The session is over, and its jobs with it."""
+        """The session is over, and its jobs with it: they write nothing any more."""
         self.stop(session)
         for job, owner in list(self._sessions.items()):
             if owner == session:
@@ -97,11 +91,12 @@ class Studio:
         """Writes music: frames while it grows, then one with the MIDI files, then with the sound.
 
         Without an upload a piece is made from nothing, by the model of that name. `asked` is what
-        `begin` gave, if it was called. Closing the iterator ends the work.
+        `begin` gave, if it was called. Closing the iterator ends the work. Where sound cannot be
+        made, the MIDI files are there all the same, and the last frame has the reason as its alert.
 
         Raises:
             MidiError: the prompt cannot be continued.
-            SoundError: the music is written and its MIDI files are there, but it cannot be played.
+            CheckpointError, TokenizerError: the model cannot be used.
         """
         stop = asked or self.begin(session)
         try:
@@ -131,15 +126,30 @@ class Studio:
             if not any(piece.new.num_notes for piece in pieces):
                 yield job.ended_empty()
                 return
+            if stop not in self._sessions:  # it has left
+                return
+            stop.clear()  # from here on it skips the sound
             job.write(pieces, self.folders.new(session))
-            for index, piece in enumerate(pieces):
-                which = f" of variation {index + 1}" if len(pieces) > 1 else ""
-                line = f"Making the sound{which} …"
-                yield job.frame("rendering", line=line, status="The music is written.")
-                job.render(index, piece)
-            yield job.frame("done", status="Ready to play.")
+            yield from self._render(job, pieces, stop)
         finally:
             self.end(stop)
+
+    def _render(
+        self, job: Job, pieces: tuple[Piece, ...], stop: threading.Event
+    ) -> Iterator[Frame]:
+        """Makes the sound of all variations, as far as it can be made and until it is stopped."""
+        alert = Frame()
+        for index, piece in enumerate(pieces):
+            which = f" of variation {index + 1}" if len(pieces) > 1 else ""
+            line = f"Making the sound{which} …"
+            yield job.frame("rendering", line=line, status="The music is written.") | alert
+            if stop.is_set():
+                break
+            try:
+                job.render(index, piece)
+            except SoundError as error:
+                alert = Frame(alert=str(error))
+        yield job.frame("done", status="Stopped." if stop.is_set() else "Ready to play.") | alert
 
     def wav(self, audio: str) -> str:
         """Path of the uncompressed version of a FLAC file that this studio made.

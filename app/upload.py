@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,9 +47,9 @@ class Upload:
         """The same file with its prompt ending after `last_bar`, counted from 1.
 
         Raises:
-            MidiError: there is nothing to hear so far.
+            MidiError: there is no such bar, or nothing to hear so far.
         """
-        if last_bar >= self.whole.bars:
+        if last_bar == self.whole.bars:
             return replace(self, prompt=self.whole)
         return replace(self, prompt=self._read(self.whole.facts.beats, last_bar))
 
@@ -96,15 +97,23 @@ def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = 
 
     Raises:
         MidiError: it cannot be continued; the message is one sentence for the user.
-        CheckpointError: the model that would continue it cannot be used.
+        CheckpointError, TokenizerError: the model that would continue it cannot be used.
     """
-    size = path.stat().st_size
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            data = file.read(max_bytes)
+    except OSError as error:
+        raise MidiError(
+            f"{path.name}: the upload cannot be read ({error.strerror or error}); upload the file "
+            "again"
+        ) from error
     if size > max_bytes:
         raise MidiError(
-            f"{path.name}: found {size / 1e6:.1f} MB, expected at most {max_bytes / 1e6:.1f} MB; "
-            "export a shorter part"
+            f"{path.name}: found {size:,} bytes, expected at most {max_bytes:,}; export a shorter "
+            "part"
         )
-    data = path.read_bytes()
     model = models.to_continue(read_midi(data, name=path.name))
     prompt = continuation.read_prompt(data, path.name, tokenizer=model.tokenizer, beats=beats)
     return Upload(prompt, prompt, model)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import pytest
 
 from app.models import Models
-from app.page import build_page, open_page
+from app.page import build_page
+from app.serving import open_page
 from tests.app import fakes
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Served(NamedTuple):
 
     address: str
     model: fakes.FakeModel
+    folder: Path
 
 
 MARKS = (
@@ -46,8 +48,8 @@ def served(folder: Path, *, speed: float) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         model = fakes.install(patch, speed=speed)
         blocks = build_page(Models.only(cast("MusicModel", model)), folder, max_upload_bytes=20_000)
-        address = open_page(blocks, folder, port=None, max_upload_bytes=50_000, block=False)
-        yield Served(address, model)
+        address = open_page(blocks, folder, port=None, max_upload_bytes=50_000)
+        yield Served(address, model, folder)
         blocks.close(verbose=False)
     asyncio.set_event_loop(None)
     with warnings.catch_warnings():

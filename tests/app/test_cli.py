@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
-import weakref
+import time
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args, get_type_hints
 
-import numpy as np
 import pytest
 
 from app import sound
@@ -70,43 +72,6 @@ def test_variations_and_sound(folder: Path) -> None:
     names = sorted(path.name for path in folder.glob("out*"))
     assert names == ["out.1.flac", "out.1.mid", "out.2.flac", "out.2.mid"]
     assert read_midi(folder / "out.2.mid").num_notes > two_hands().num_notes
-
-
-def test_sound_is_made_of_one_variation_at_a_time(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[weakref.ref[sound.Audio]] = []
-
-    def render(_: Score) -> sound.Audio:
-        assert [audio for audio in made if audio() is not None] == []
-        audio = sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin")
-        made.append(weakref.ref(audio))
-        return audio
-
-    monkeypatch.setattr(sound, "render", render)
-    audio = ["--audio", str(folder / "out.wav"), "--variations", "3"]
-    assert relpe(folder, "generate", "--bars", "1", *audio) == 0
-    assert len(made) == len(list(folder.glob("out.*.wav"))) == 3
-
-
-@pytest.mark.parametrize("error", [sound.SoundError("it is too long"), KeyboardInterrupt()])
-def test_sound_that_fails_leaves_nothing_half_done(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
-    made = iter([sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin"), error])
-
-    def render(_: Score) -> sound.Audio:
-        result = next(made)
-        if isinstance(result, sound.Audio):
-            return result
-        raise result
-
-    monkeypatch.setattr(sound, "render", render)
-    (folder / "out.1.mid").write_bytes(b"from before")
-    audio = ["--audio", str(folder / "out.wav"), "--variations", "2"]
-    assert relpe(folder, "generate", "--bars", "1", *audio) in {2, 130}
-    assert sorted(path.name for path in folder.iterdir()) == ["out.1.mid", "prompt.mid", "small"]
-    assert (folder / "out.1.mid").read_bytes() == b"from before"
 
 
 def test_options_of_the_music_are_those_of_the_dataclass() -> None:
@@ -181,6 +146,9 @@ def test_a_bad_file_is_one_sentence_and_writes_nothing(
         ["--bars", "0"],
         ["--temperature", "-1"],
         ["--variations", "0"],
+        ["--output", "x" * 300 + ".mid"],
+        ["--output", "loop.mid"],
+        ["--output", "out.mid", "--audio", "y" * 300 + ".wav"],
         ["--seed", "-4"],
         ["--max-file-size", "10B"],
         ["--model", "no-such-model"],
@@ -193,6 +161,7 @@ def test_bad_options_are_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(folder)
+    (folder / "loop.mid").symlink_to("loop.mid")
     assert relpe(folder, "continue", *extra) == 2
     message = capsys.readouterr().err
     assert message.startswith("relpe: ")
@@ -200,7 +169,69 @@ def test_bad_options_are_one_sentence(
     assert not (folder / "out.mid").exists()
 
 
-@pytest.mark.parametrize("extra", [["--max-file-size", "much"], ["--ba", "3"], ["--bars", "x"]])
+# the page
+
+
+@pytest.mark.parametrize(
+    ("host", "problem"),
+    [
+        ("no.such.host.invalid", "choose a --host of this machine"),
+        ("192.0.2.1", "choose a --host of this machine"),
+        ("127.0.0.1", "Address already in use; choose another --port"),
+    ],
+)
+def test_an_address_that_cannot_be_had_is_one_sentence(
+    host: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["ui", "--host", host, "--port", port, "--model", "no such model"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith(f"relpe: --host {host} --port {port}: ")
+    assert problem in message
+    assert message.count("\n") == 1
+    assert "http" not in message
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_page_and_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+    rest = tmp_path / "temporary"
+    rest.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    command = [sys.executable, "-m", "app.cli", "ui", "--port", port]
+    command += ["--model", str(folder / "small")]
+    environment = os.environ | {"TMPDIR": str(rest)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as page:
+        assert page.stderr is not None
+        assert page.stderr.readline() == f"relpe: http://127.0.0.1:{port} (Ctrl+C ends it)\n"
+        assert list(rest.glob("relpe-*"))
+        page.terminate()
+        assert page.wait(30) == 0
+    assert not list(rest.glob("relpe-*"))
+
+
+def test_sigterm_is_an_orderly_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def terminated(_: Score) -> sound.Audio:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+        raise AssertionError("still there")
+
+    monkeypatch.setattr(sound, "render", terminated)
+    assert relpe(folder, "generate", "--bars", "1", "--audio", str(folder / "out.wav")) == 130
+    assert "nothing written" in capsys.readouterr().err
+    assert not list(folder.glob("*out*"))
+    assert not list(folder.glob(".*"))
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize(
+    "extra", [["--max-file-size", "much"], ["--ba", "3"], ["--bars", "x"], ["--prompt-bars", "all"]]
+)
 def test_options_that_cannot_be_read_exit_with_2(
     folder: Path, extra: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -216,16 +247,27 @@ def test_a_prompt_that_is_not_there(folder: Path, capsys: pytest.CaptureFixture[
     assert "No such file" in capsys.readouterr().err
 
 
-def test_the_prompt_is_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = (folder / "prompt.mid").read_bytes()
-    assert relpe(folder, "continue", "--output", str(folder / "prompt.mid")) == 2
-    assert "choose another name" in capsys.readouterr().err
-    (folder / "prompt.mid").rename(folder / "prompt.1.mid")
-    (folder / "prompt.mid").write_bytes(before)
-    output = ["--output", str(folder / "prompt.mid"), "--variations", "2"]
-    assert main(["continue", str(folder / "prompt.1.mid"), *output]) == 2
-    assert (folder / "prompt.1.mid").read_bytes() == before
-    assert (folder / "prompt.mid").read_bytes() == before
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "http"])
+def test_a_port_is_a_number(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["ui", "--port", port])
+    assert stop.value.code == 2
+    assert "expected 1 to 65535" in capsys.readouterr().err
+
+
+def test_help_says_what_each_command_does_without_options(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said: dict[str, str] = {}
+    for command in ("continue", "generate"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        said[command] = " ".join(capsys.readouterr().out.split())
+    assert "(32)" in said["generate"]
+    assert "piano where not given" in said["generate"]
+    assert "prompt" not in said["generate"]
+    assert "(16)" in said["continue"]
+    assert "groove for drums or several instruments, else piano where not" in said["continue"]
 
 
 def test_help_does_not_load_the_engine() -> None:

@@ -143,6 +143,34 @@ def test_a_note_that_rings_into_the_new_music_is_not_struck_before_its_end(
         assert not len(early)
 
 
+def test_a_note_from_before_what_is_heard_is_not_struck_before_its_end(
+    small_model: MusicModel,
+) -> None:
+    """Its tokens are not in the context: only the file knows that it still sounds."""
+    ringing = [(0, 4 * 1920 + 400, pitch, 80) for pitch in range(40, 90)]
+    beats = [(480 * beat, 200, 100, 80) for beat in range(16)]
+    prompt = read_prompt(write_midi(Score(480, (Track.of(ringing + beats),), (Tempo(0, 96.0),))))
+    assert prompt.joint_ticks == 4 * 1920
+    for seed in range(4):
+        options = MusicOptions(bars=1, seed=seed, prompt_bars=1)
+        (piece,) = finish(continue_prompt(small_model, prompt, options))[1].pieces
+        struck = piece.new.tracks[0].notes
+        early = struck[(struck[:, 0] < 4 * 1920 + 400) & (struck[:, 2] >= 40) & (struck[:, 2] < 90)]
+        assert not len(early)
+
+
+def test_a_continuation_without_new_notes_plays_as_its_prompt(
+    small_model: MusicModel, prompt_bytes: bytes
+) -> None:
+    steps = continue_prompt(
+        small_model, read_prompt(prompt_bytes), MusicOptions(bars=2, seed=1), lambda: True
+    )
+    (piece,) = finish(steps)[1].pieces
+    assert piece.notes == piece.new.num_notes == 0
+    assert piece.score.num_notes == two_hands().num_notes
+    assert piece.score.tempos == read_midi(prompt_bytes).tempos
+
+
 def test_progress_grows_to_the_result(
     small_model: MusicModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +236,36 @@ def test_what_the_model_does_not_hear_is_said() -> None:
         assert part in notices
     assert prompt.facts.tracks == 3
     assert prompt.facts.notes == 4
+
+
+def facts_of(*tempos: tuple[int, float], first: int = 0, bars: int = 4) -> tuple[float, str]:
+    """Tempo and notice of quarter notes from a tick on, in a file with these tempos."""
+    notes = [(first + 480 * beat, 400, 60, 80) for beat in range(4 * bars)]
+    score = Score(480, (Track.of(notes),), tuple(Tempo(*tempo) for tempo in tempos))
+    facts = read_prompt(write_midi(score)).facts
+    return round(facts.bpm, 2), " ".join(text for text in facts.notices if "tempo" in text)
+
+
+def test_the_tempo_that_is_said_holds_longest_and_repeats_are_no_changes() -> None:
+    assert facts_of() == (120, "")
+    assert facts_of(*((480 * beat, 90) for beat in range(9))) == (90, "")
+    # what holds before the first note only, as MIDI's own tempo up to the first of a file
+    assert facts_of((0, 30), (1, 96), first=480) == (96, "")
+    assert facts_of((240, 96), first=480) == (96, "")
+    once, twice = (
+        f"the tempo changes {times}; the new music keeps the last one"
+        for times in ("once", "2 times")
+    )
+    assert facts_of((960, 96)) == (96, once)
+    assert facts_of((0, 30), (1, 96)) == (96, once)
+    assert facts_of((0, 100), (3840, 50), (3 * 1920, 100)) == (100, twice)
+    assert facts_of((0, 200), (4 * 1920, 40), bars=6) == (40, once)  # in time, not in bars
+
+
+def test_one_of_a_kind_is_said_as_one() -> None:
+    notes = [(0, 400, 60, 80), (0, 400, 110, 80)]
+    (notice,) = read_prompt(write_midi(Score(480, (Track.of(notes),)))).facts.notices
+    assert notice == "1 note beyond the 88 keys is not heard"
 
 
 @pytest.mark.parametrize(

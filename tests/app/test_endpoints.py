@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gradio as gr
@@ -14,7 +15,7 @@ from gradio_client.exceptions import AppError
 
 from app import sound
 from app.endpoints import LIMITS, _number, _options, _prompt
-from app.options import MusicOptions
+from app.options import NEW_PIECE_BARS, MusicOptions
 from tests.app import fakes
 from tests.app.served import MARKS, PATIENT, served
 
@@ -130,6 +131,45 @@ def test_what_a_script_does_wrong_is_said_in_one_sentence(client, prompt, capfd)
         client.predict(bars=1, model="other", api_name="/generate")
     assert client.predict(api_name="/stop") is False
     assert "Traceback" not in capfd.readouterr().err
+
+
+@on_a_server
+def test_a_post_past_the_queue_is_refused(page, client, prompt):
+    """Two jobs at once would share the model; without a session nobody can stop them."""
+    before = len(page.model.ended)
+
+    def post(name, *data, session=None):
+        asked = {"data": list(data), "session_hash": session}
+        return httpx.post(f"{client.src}gradio_api/run/{name}", json=asked, timeout=60)
+
+    with ThreadPoolExecutor(2) as threads:
+        job = [1, 1, 1.0, 0.9, 1, "fake"]
+        answers = [threads.submit(post, "generate", *job) for _ in range(2)]
+        assert [answer.result().status_code for answer in answers] == [404, 404]
+    assert post("continue", None, 1, 0, 1, 1.0, 0.9, 1, "file").status_code == 404
+    assert len(page.model.ended) == before
+    assert "session_hash" in post("stop").json()["error"]
+    assert post("stop", session=client.session_hash).json()["data"] == [False]
+
+
+@on_a_server
+def test_a_piece_too_long_for_sound_comes_as_midi_with_the_reason(client, prompt, monkeypatch):
+    def long(_):
+        raise sound.SoundError("the piece lasts 31 minutes")
+
+    monkeypatch.setattr(sound, "render", long)
+    files, facts = client.predict(handle_file(prompt), bars=1, variations=2, api_name="/continue")
+    assert [Path(file).suffix for file in files] == [".mid"] * 4
+    assert facts["alert"] == "the piece lasts 31 minutes"
+    assert len(facts["settings"]) == 2
+
+
+@on_a_server
+def test_defaults_are_those_of_commands_and_page(client):
+    described = client.view_api(return_format="dict")["named_endpoints"]
+    for name, bars in (("/continue", MusicOptions.bars), ("/generate", NEW_PIECE_BARS)):
+        parameters = {p["parameter_name"]: p for p in described[name]["parameters"]}
+        assert parameters["bars"]["parameter_default"] == bars
 
 
 @on_a_server

@@ -181,5 +181,8 @@ def test_what_a_band_loses_is_said() -> None:
     data = write_midi(Score(480, (*tracks, drums)))
     facts = read_prompt(data, tokenizer=MultitrackRemi()).facts
     assert "2 tracks are heard as a part of others" in facts.notices
+    data = write_midi(Score(480, (*tracks[1:], drums)))
+    facts = read_prompt(data, tokenizer=MultitrackRemi()).facts
+    assert "1 track is heard as a part of another" in facts.notices
     facts = read_prompt(data, tokenizer=PianoRemi()).facts
     assert "drums are not heard" in facts.notices

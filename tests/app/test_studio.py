@@ -7,24 +7,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
 
 import gradio as gr
 import mido
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app import continuation, sound
 from app import studio as studio_module
-from app.job import MOST_NAME_BYTES, _safe
-from app.models import Models, MusicModel
 from app.options import MusicOptions
 from app.studio import waiting
-from app.upload import read_upload
-from tests.app import fakes
 from tokenization.score import Score, Track
 
 REQUEST = SimpleNamespace(session_hash="someone")
@@ -48,11 +41,12 @@ def test_a_continuation_grows_then_has_files_then_sound(calls, midi, tmp_path):
     last = frames[-1]
     assert len(last["variations"]) == 2
     for index, variation in enumerate(last["variations"]):
-        stem = f"My-prompt_fake_s{7 + index}_T1.00_p0.95_v{index + 1}"
+        stem = f"My-prompt_a4_fake_b3_s{7 + index}_T1.00_p0.95_v{index + 1}"
         assert Path(variation["midi"]).name == f"{stem}.mid"
         assert Path(variation["new_midi"]).name == f"{stem}_new_part.mid"
         assert Path(variation["audio"]).name == f"{stem}.flac"
-        assert f"seed {7 + index} " in variation["settings"]
+        said = f"seed {7 + index} · 3 bars after bar 4 · T 1.00 · top-p 0.95 · "
+        assert variation["settings"].startswith(said)
         assert Path(variation["midi"]).is_relative_to(tmp_path / "out")
         assert mido.MidiFile(variation["midi"]).length > mido.MidiFile(variation["new_midi"]).length
         assert soundfile.info(variation["audio"]).duration > 10
@@ -75,7 +69,7 @@ def test_the_same_seed_gives_the_same_file(calls, midi):
 
 def test_stop_keeps_what_is_there(calls, studio, midi):
     upload, *_ = calls.read(str(midi))
-    job, seed, frame, *_ = calls.begin(upload, 5, False, REQUEST)
+    job, seed, frame, *_ = calls.begin(upload, 5, False, 16, REQUEST)
     assert (seed, frame["phase"]) == (5, "waiting")
     frames = calls.compose(upload, 400, 1, 1.0, 0.95, seed, job, None, REQUEST)
     while not next(frames)["variations"][0]["tracks"]:
@@ -89,7 +83,7 @@ def test_stop_keeps_what_is_there(calls, studio, midi):
 
 def test_a_job_stopped_while_it_waits_writes_nothing(calls, midi, tmp_path):
     upload, *_ = calls.read(str(midi))
-    job, *_ = calls.begin(upload, 5, False, REQUEST)
+    job, *_ = calls.begin(upload, 5, False, 16, REQUEST)
     calls.stop_job(REQUEST)
     (last,) = compose(calls, upload, job=job)
     assert "nothing to keep" in last["alert"]
@@ -99,7 +93,7 @@ def test_a_job_stopped_while_it_waits_writes_nothing(calls, midi, tmp_path):
 def test_a_job_that_the_queue_has_no_room_for_leaves_the_player_as_it_was(calls, midi):
     upload, *_ = calls.read(str(midi))
     for prompt, phase in ((upload, "prompt"), (None, "empty")):
-        job, *_ = calls.begin(prompt, 5, False, REQUEST)
+        job, *_ = calls.begin(prompt, 5, False, 16, REQUEST)
         frame, *buttons = calls.end(prompt, job)  # without `compose`: Gradio has refused it
         assert frame["phase"] == phase
         assert "try again" in frame["alert"]
@@ -108,7 +102,7 @@ def test_a_job_that_the_queue_has_no_room_for_leaves_the_player_as_it_was(calls,
 
 
 def test_the_end_of_a_job_leaves_its_music_in_the_player(calls):
-    job, *_ = calls.begin(None, 5, False, REQUEST)
+    job, *_ = calls.begin(None, 5, False, 16, REQUEST)
     compose(calls, None, job=job)
     assert calls.end(None, job)[0] == gr.skip()
 
@@ -125,17 +119,62 @@ def test_stop_ends_all_jobs_of_a_session_and_none_that_is_asked_for_later(studio
     ]
 
 
-def test_while_the_prompt_is_read_the_player_says_so(calls, studio, monkeypatch):
-    def reading(*_):
-        score = Score(12, (Track.of([]),))
-        yield continuation.Progress(0, 16, 0, 0, 0.0, (score,))
-        yield continuation.Progress(0, 16, 0, 0, 9.0, ())
+def test_closing_the_tab_ends_a_job_that_runs_and_it_writes_nothing(calls, studio, tmp_path):
+    job, *_ = calls.begin(None, 5, False, 400, REQUEST)
+    frames = calls.compose(None, 400, 1, 1.0, 0.95, 5, job, None, REQUEST)
+    while not next(frames)["variations"][0]["tracks"]:
+        pass
+    calls.leave(REQUEST)
+    assert not studio.stop("someone")  # it is over
+    assert [frame["phase"] for frame in frames if frame["phase"] != "composing"] == []
+    assert not list(tmp_path.rglob("*.mid"))
 
-    monkeypatch.setattr(continuation, "generate_piece", reading)
-    monkeypatch.setattr("app.studio.FRAME_SECONDS", 0.0)
-    frames = list(studio.compose("someone", None, MusicOptions(seed=1)))
-    assert [frame.get("line") for frame in frames[:3]] == ["Starting …"] * 3
-    assert "notes" not in str(frames[:3])
+
+def test_closing_the_tab_ends_a_job_that_waits_and_none_of_others(calls, studio, model, tmp_path):
+    other = studio.begin("other")
+    job, *_ = calls.begin(None, 5, False, 16, REQUEST)
+    calls.leave(REQUEST)
+    assert (job.is_set(), other.is_set()) == (True, False)
+    (last,) = compose(calls, None, job=job)  # its turn comes all the same
+    assert "nothing to keep" in last["alert"]
+    assert not model.ended
+    assert not list(tmp_path.rglob("*.mid"))
+
+
+@pytest.mark.parametrize("end", ["stop_job", "leave"])
+def test_sound_that_is_not_made_yet_is_left_out_after_stop(calls, end):
+    job, *_ = calls.begin(None, 5, False, 2, REQUEST)
+    frame = {}
+    for frame in calls.compose(None, 2, 3, 1.0, 0.95, 5, job, None, REQUEST):
+        if "variation 2" in frame.get("line", ""):
+            getattr(calls, end)(REQUEST)
+    assert (frame["phase"], frame["status"]) == ("done", "Stopped.")
+    assert ["audio" in row for row in frame["variations"]] == [True, False, False]
+    assert all(Path(row["midi"]).is_file() for row in frame["variations"])
+
+
+def test_music_that_is_stopped_while_it_is_written_has_its_sound(calls):
+    job, *_ = calls.begin(None, 5, False, 400, REQUEST)
+    frames = calls.compose(None, 400, 1, 1.0, 0.95, 5, job, None, REQUEST)
+    while not next(frames)["variations"][0]["tracks"]:
+        pass
+    calls.stop_job(REQUEST)
+    assert "audio" in list(frames)[-1]["variations"][0]
+
+
+def test_a_variation_without_sound_leaves_the_others_theirs(calls, monkeypatch):
+    render = sound.render
+    results = iter([None, sound.SoundError("it is too long"), None])
+
+    def some(score):
+        if error := next(results):
+            raise error
+        return render(score)
+
+    monkeypatch.setattr(sound, "render", some)
+    last = compose(calls, None, variations=3)[-1]
+    assert (last["phase"], last["alert"]) == ("done", "it is too long")
+    assert ["audio" in row for row in last["variations"]] == [True, False, True]
 
 
 def test_closing_the_tab_ends_the_work(calls, studio, model, monkeypatch):
@@ -195,13 +234,13 @@ def test_a_bug_is_shown_and_raised(calls, monkeypatch):
 
 
 def test_a_new_seed_is_drawn_and_told_unless_one_is_kept(calls):
-    _, kept, _, *buttons = calls.begin(None, 42, False, REQUEST)
+    _, kept, _, *buttons = calls.begin(None, 42, False, 16, REQUEST)
     assert kept == 42
     assert [button.visible for button in buttons] == [False, True, False, True]
     _, *buttons = calls.end(None, None)
     assert [button.visible for button in buttons] == [True, False, True, False]
     assert buttons[0].interactive is False
-    seeds = {calls.begin(None, 42, True, REQUEST)[1] for _ in range(3)}
+    seeds = {calls.begin(None, 42, True, 16, REQUEST)[1] for _ in range(3)}
     assert len(seeds | {42}) == 4
 
 
@@ -238,33 +277,12 @@ def test_a_wav_that_two_ask_for_at_once_is_made_once_and_whole(calls, studio, mo
     assert soundfile.info(paths.pop()).frames == 9000
 
 
-@pytest.mark.parametrize("letter", ["a", "ä", "楽", "\U0001d49c"])
-def test_a_long_name_in_any_script_fits_the_file_system(studio, letter, tmp_path):
-    path = tmp_path / f"{letter * (240 // len(letter.encode()))}.mid"
-    path.write_bytes(fakes.example_midi(bars=2))
-    studio.models = Models.only(
-        cast("MusicModel", fakes.FakeModel(name=letter * 100, speed=5000.0))
-    )
-    upload = read_upload(path, 10_000, studio.models)
-    frames = studio.compose("one", upload, MusicOptions(bars=1, variations=4))
-    files = [row["new_midi"] for row in list(frames)[-1]["variations"]]
-    assert all(Path(file).is_file() and letter * 10 in Path(file).name for file in files)
-
-
-@given(name=st.text(max_size=200))
-def test_a_name_in_a_file_name_is_short_and_plain(name):
-    part = _safe(name)
-    assert 0 < len(part.encode()) <= MOST_NAME_BYTES
-    assert not set(part) & set("/\\\0: ")
-    assert part not in {".", ".."}
-
-
 def test_the_player_waits_with_the_prompt_in_sight(calls, midi):
     upload, *_ = calls.read(str(midi))
-    frame = waiting(upload)
+    frame = waiting(upload, 7)
     assert frame.get("phase") == "waiting"
     assert frame.get("prompt", {}).get("tracks")
-    assert waiting(None).get("timeline", {}).get("end") == 64
+    assert [waiting(None, bars).get("timeline", {}).get("end") for bars in (7, 16)] == [28, 64]
 
 
 def test_the_written_file_begins_with_the_upload(calls, midi):
