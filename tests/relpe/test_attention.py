@@ -122,10 +122,10 @@ def test_large_queries_and_keys_have_gradients(size: float) -> None:
         in_features=32
     )
     q, k, v = (size * torch.randn(3, 2, 100, 2, 32)).unbind(0)
-    inputs = [x.requires_grad_() for x in (q, k, v / size)]
+    q, k, v = (x.requires_grad_() for x in (q, k, v / size))
     state = operation.init_state((2, 2, 32), torch.Generator().manual_seed(0), q)
-    out, _ = operation(*inputs, state)
-    grads = torch.autograd.grad(out.square().sum(), inputs)
+    out, _ = operation(q, k, v, state)
+    grads = torch.autograd.grad(out.square().sum(), [q, k, v])
     assert all(x.isfinite().all() for x in (out, *grads))
 
 

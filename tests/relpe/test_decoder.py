@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relpe.attention import LinearAttentionConfig, SoftmaxAttentionConfig
+from relpe.checkpoint import from_plain
 from relpe.decoder import Decoder, DecoderConfig
 from relpe.encodings import (
     AlgebraicConfig,
@@ -242,4 +243,4 @@ def test_float64_is_float64_throughout(name: str) -> None:
 )
 def test_impossible_sizes_are_refused(change: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        DecoderConfig(**change)
+        from_plain(DecoderConfig, change)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -43,7 +45,7 @@ def test_seconds_add_up_over_the_tempo_map(score, ticks):
 
 def test_tables_cannot_be_written_to():
     track = Track.of([(0, 1, 60, 64)])
-    narrow = np.array([[0, 1, 60, 64]], np.int32)
+    narrow: Any = np.array([[0, 1, 60, 64]], np.int32)
     narrow.setflags(write=False)
     assert not Track(narrow).notes.flags.writeable
     with pytest.raises(ValueError, match="read-only"):
