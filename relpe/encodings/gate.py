@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 def raw_gates(num_layers: int, num_heads: int, head_dim: int) -> nn.Parameter:
@@ -23,7 +24,7 @@ def mixture(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     For the raw gates (h, d) of a layer and its noise (h, d, r), normal before scaling; what is
     added, (h, d, r), has the scale (r * d)^(-1/4) of codes.
     """
-    gate = torch.sigmoid(raw)
     features, draws = noise.shape[-2:]
-    weight = torch.sqrt(gate) * (draws * features) ** -0.25
-    return torch.sqrt(1 - gate), noise * weight[..., None]
+    # roots of sigmoids by their logarithms: a gate that is wide open or shut keeps its gradient
+    ignored, kept = (torch.exp(functional.logsigmoid(x) / 2) for x in (raw, -raw))
+    return kept, noise * (ignored * (draws * features) ** -0.25)[..., None]
