@@ -184,6 +184,7 @@ def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64
     """
     end = max(BAR_UNIT, end + -end % BAR_UNIT)
     sections: list[NDArray[np.int64]] = []
+    single: list[int] = []
     has_long_bars = False
     for index, (start, numerator, denominator) in enumerate(signatures):
         change = signatures[index + 1].tick if index + 1 < len(signatures) else None
@@ -193,6 +194,12 @@ def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64
             bar = (BAR_UNIT, 1)
         has_long_bars = has_long_bars or bar[0] > MAX_BAR_STEPS * bar[1]
         num_bars = -(-(stop - start) * bar[1] // bar[0])
+        if num_bars == 1 and stop < end:
+            single.append(start)  # thousands of them in hostile files: no array for each
+            continue
+        if single:
+            sections.append(np.array(single))
+            single = []
         unit = BAR_UNIT * bar[1]
         if bar[0] % unit == 0:
             lines = np.arange(num_bars + 1) * (bar[0] // bar[1]) + start
