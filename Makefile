@@ -1,5 +1,6 @@
 # Everything happens in .venv, with the versions of constraints.txt. A second run installs only what has changed.
 PYTHON ?= python3
+PORT ?= 7860
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -15,7 +16,7 @@ help:
 	@echo "make clean      remove .venv and caches"
 
 app: $(VENV)/.app
-	$(BIN)/relpe ui
+	$(BIN)/relpe ui --port $(PORT)
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal
@@ -42,9 +43,11 @@ $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.app: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "Installing packages into $(VENV); this takes a minute or a few."
 	$(INSTALL) -e ".[app]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "Installing packages into $(VENV); this takes a minute or a few."
 	$(INSTALL) -e ".[dev]"
 	@touch $(VENV)/.app $@

@@ -11,6 +11,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,7 @@ def _orderly_end() -> Iterator[None]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="relpe", description="Make and continue music.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"relpe {version('relpe')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
 
     page = commands.add_parser("ui", help="open the page", allow_abbrev=False)
@@ -223,6 +225,7 @@ def _finish(
                     "output": [str(path) for path in targets.midi],
                     "audio": [str(path) for path in targets.audio],
                     "seed": music.seed,
+                    "seeds": [piece.seed for piece in result.pieces],
                     "model": options.model or model.name,
                     "backend": model.backend,
                     "bars": result.bars,
@@ -239,7 +242,9 @@ def _finish(
         from app.facts import counted
 
         names = ", ".join(map(str, [*targets.midi, *targets.audio]))
-        print(f"{names}: {counted(result.bars, 'bar')}, seed {music.seed}", file=sys.stderr)
+        seeds = ", ".join(str(piece.seed) for piece in result.pieces)
+        what = f"seed{'s' if music.variations > 1 else ''} {seeds}"
+        print(f"{names}: {counted(result.bars, 'bar')}, {what}", file=sys.stderr)
 
 
 def _save(targets: Targets, result: Result) -> None:

@@ -170,7 +170,7 @@ class Job:
 
     def settings(self, piece: Piece) -> str:
         """One line: how it was made, and what came of it."""
-        what, beats = counted(self.options.bars, "bar"), None
+        what, beats = f"asked for {counted(self.options.bars, 'bar')}", None
         if self.upload is not None:
             what += f" after bar {self.upload.bars}"
             beats = _BEATS.get(self.upload.prompt.facts.beats)

@@ -112,6 +112,13 @@ def _results(measured: dict[str, Any]) -> list[str]:
         "| read as | nats per token | nats per note |",
         "|---|---|---|",
         *table,
+        *(_against_place(by_position) if by_position["pieces"] else []),
+    ]
+
+
+def _against_place(by_position: dict[str, Any]) -> list[str]:
+    """The loss along long pieces, as Markdown."""
+    return [
         "",
         f"{by_position['pieces']} pieces reach {by_position['reach']:,} tokens; over these, "
         "nats per token against the place in the piece:",

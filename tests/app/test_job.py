@@ -26,7 +26,7 @@ def test_names_and_settings_say_all_that_is_needed_to_make_it_again(calls, midi)
     frames = calls.compose(moved, 3, 1, 0.975, 0.9, 7, None, None, REQUEST)
     row = list(frames)[-1]["variations"][0]
     assert Path(row["midi"]).name == "My-prompt_a2_grid_fake_b3_s7_T0.975_p0.90.mid"
-    told = "seed 7 · 3 bars after bar 2 · beats of a clock · T 0.975 · top-p 0.90 · "
+    told = "seed 7 · asked for 3 bars after bar 2 · beats of a clock · T 0.975 · top-p 0.90 · "
     assert row["settings"].startswith(told)
     alone = compose(calls, None)[-1]["variations"][0]
     assert Path(alone["midi"]).name == "fake_b3_s7_T1.00_p0.95.mid"

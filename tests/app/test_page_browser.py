@@ -273,7 +273,7 @@ def test_music_stays_in_reach_when_the_joint_moves_and_lost_files_are_said(page,
     assert not page.locator("[data-part=foot]").is_visible()
     button(page, "Back to the result").click()
     phase(page, "done")
-    assert "2 bars after bar 3" in page.inner_text("[data-part=settings]")
+    assert "asked for 2 bars after bar 3" in page.inner_text("[data-part=settings]")
     assert not page.locator("[data-part=back]").is_visible()
     page.wait_for_function("document.querySelector('.player audio').readyState > 2")
     assert button(page, "Play").is_enabled()

@@ -45,7 +45,7 @@ def test_a_continuation_grows_then_has_files_then_sound(calls, midi, tmp_path):
         assert Path(variation["midi"]).name == f"{stem}.mid"
         assert Path(variation["new_midi"]).name == f"{stem}_new_part.mid"
         assert Path(variation["audio"]).name == f"{stem}.flac"
-        said = f"seed {7 + index} · 3 bars after bar 4 · T 1.00 · top-p 0.95 · "
+        said = f"seed {7 + index} · asked for 3 bars after bar 4 · T 1.00 · top-p 0.95 · "
         assert variation["settings"].startswith(said)
         assert Path(variation["midi"]).is_relative_to(tmp_path / "out")
         assert mido.MidiFile(variation["midi"]).length > mido.MidiFile(variation["new_midi"]).length
