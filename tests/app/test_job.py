@@ -30,7 +30,7 @@ def test_names_and_settings_say_all_that_is_needed_to_make_it_again(calls, midi)
     assert row["settings"].startswith(told)
     alone = compose(calls, None)[-1]["variations"][0]
     assert Path(alone["midi"]).name == "fake_b3_s7_T1.00_p0.95.mid"
-    assert alone["settings"].startswith("seed 7 · 3 bars · T 1.00 · ")
+    assert alone["settings"].startswith("seed 7 · asked for 3 bars · T 1.00 · ")
 
 
 def test_while_the_prompt_is_read_the_player_says_so(calls, studio, monkeypatch):
