@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from relpe import fla_backend
 from relpe.feature_maps import FeatureMapConfig, ReluConfig
 from relpe.linear_attention import LinearState, causal_linear_attention
 from relpe.numerator_attention import numerator_only_attention
@@ -57,15 +58,15 @@ class LinearAttentionConfig:
         """That of the feature map."""
         return self.feature_map.kind
 
-    def build(self, *, in_features: int) -> LinearOperation:
-        """The operation on encoded queries and keys of in_features per head.
+    def build(self) -> LinearOperation:
+        """The operation on encoded queries and keys.
 
         Raises:
             ValueError: a half-life that is not a positive number.
         """
         if self.half_lives is not None and not all(0 < x < math.inf for x in self.half_lives):
             raise ValueError(f"half_lives {self.half_lives}: expected two positive numbers")
-        return LinearOperation(self.feature_map.build(), in_features, self.half_lives)
+        return LinearOperation(self.feature_map.build(), self.half_lives)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +80,9 @@ class SoftmaxAttentionConfig:
         """Its kind."""
         return self.kind
 
-    def build(self, *, in_features: int) -> SoftmaxOperation:
+    def build(self) -> SoftmaxOperation:
         """The operation."""
-        return SoftmaxOperation(in_features)
+        return SoftmaxOperation()
 
 
 AttentionConfig = LinearAttentionConfig | SoftmaxAttentionConfig | WindowedAttentionConfig
@@ -90,24 +91,26 @@ AttentionConfig = LinearAttentionConfig | SoftmaxAttentionConfig | WindowedAtten
 class LinearOperation:
     """Causal linear attention with its feature map."""
 
-    def __init__(
-        self, feature_map: FeatureMap, in_features: int, half_lives: tuple[float, float] | None
-    ) -> None:
+    def __init__(self, feature_map: FeatureMap, half_lives: tuple[float, float] | None) -> None:
         self.feature_map = feature_map
-        self.in_features = in_features
         self.half_lives = half_lives
 
     def init_state(
-        self, shape: tuple[int, int, int], generator: torch.Generator, weight: Tensor
+        self,
+        shape: tuple[int, int, int],
+        generator: torch.Generator,
+        weight: Tensor,
+        in_features: int,
     ) -> LinearAttentionState:
         """Empty sums for shape (b, h, e), and random features drawn from `generator`.
 
-        On the device of `weight`, in its dtype or float32, whichever is wider.
+        For encoded queries and keys of `in_features`. On the device of `weight`, in its dtype or
+        float32, whichever is wider.
         """
         b, h, e = shape
         device, dtype = weight.device, torch.promote_types(torch.float32, weight.dtype)
-        projection = self.feature_map.draw(self.in_features, generator)
-        features = self.feature_map.num_features(self.in_features)
+        projection = self.feature_map.draw(in_features, generator)
+        features = self.feature_map.num_features(in_features)
         return LinearAttentionState(
             LinearState.empty((b, h, features, e), device=device, dtype=dtype),
             None if projection is None else projection.to(device),
@@ -137,7 +140,11 @@ class LinearOperation:
                 log_scale = ramp[None] if log_scale is None else log_scale + ramp
             features = queries.values, keys.values
             if turn is None:
-                out, sums = causal_linear_attention(*features, v, state.sums, log_scale)
+                by_kernel = fla_backend.serves(v) and q.shape[1] > 1
+                attend = (
+                    fla_backend.causal_linear_attention if by_kernel else causal_linear_attention
+                )
+                out, sums = attend(*features, v, state.sums, log_scale)
             else:
                 turned = turn(features[0]), turn(features[1], keys=True)
                 out, sums = numerator_only_attention(*features, *turned, v, state.sums, log_scale)
@@ -168,18 +175,16 @@ def _fading_rates(first: float, last: float, heads: int) -> NDArray[np.float64]:
 class SoftmaxOperation:
     """Causal softmax attention with all keys kept."""
 
-    def __init__(self, in_features: int) -> None:
-        self.in_features = in_features
-
     def init_state(
         self,
         shape: tuple[int, int, int],
         generator: torch.Generator,
         weight: Tensor,
+        in_features: int,
     ) -> SoftmaxAttentionState:
-        """No keys yet, for shape (b, h, e)."""
+        """No keys yet, for shape (b, h, e) and keys of `in_features`."""
         b, h, e = shape
-        keys, values = (weight.new_zeros(b, 0, h, size) for size in (self.in_features, e))
+        keys, values = (weight.new_zeros(b, 0, h, size) for size in (in_features, e))
         return SoftmaxAttentionState(keys, values)
 
     def __call__(
@@ -192,6 +197,8 @@ class SoftmaxOperation:
     ) -> tuple[Tensor, SoftmaxAttentionState]:
         """Values (b, l, h, e); scores are divided by the square root of the encoded features."""
         past = state.keys.shape[1]
+        if table is None and v.dtype in {torch.bfloat16, torch.float16}:
+            q, k = q.to(v.dtype), k.to(v.dtype)  # codes are wider than half precision
         keys = torch.cat([state.keys.to(k.dtype), k], 1)
         values = torch.cat([state.values.to(v.dtype), v], 1)
         if table is not None:
@@ -235,13 +242,12 @@ class SelfAttention(nn.Module):
         layer: int,
         width: int,
         num_heads: int,
-        encoded_features: int,
         normalize: bool,
         convolution_taps: int,
     ) -> None:
         super().__init__()
         self.layer, self.num_heads = layer, num_heads
-        self.operation = config.build(in_features=encoded_features)
+        self.operation = config.build()
         self.project_in = nn.Linear(width, 3 * width, bias=False)
         self.project_out = nn.Linear(width, width, bias=False)
         self.log_temperature = nn.Parameter(torch.zeros(2, num_heads, 1)) if normalize else None
@@ -253,14 +259,17 @@ class SelfAttention(nn.Module):
         else:
             self.convolution = None
 
-    def init_state(self, batch_size: int, generator: torch.Generator) -> ConvolvedState:
-        """State before the first position."""
+    def init_state(
+        self, batch_size: int, generator: torch.Generator, encoded_features: int
+    ) -> ConvolvedState:
+        """State before the first position, for encoded queries and keys of so many features."""
         weight = self.project_in.weight
         width, device = weight.shape[1], weight.device
         taps = 1 if self.convolution is None else self.convolution.shape[1]
         recent = torch.zeros(batch_size, taps - 1, width, device=device, dtype=weight.dtype)
         shape = (batch_size, self.num_heads, width // self.num_heads)
-        return ConvolvedState(recent, self.operation.init_state(shape, generator, weight))
+        operation = self.operation.init_state(shape, generator, weight, encoded_features)
+        return ConvolvedState(recent, operation)
 
     def forward(
         self,

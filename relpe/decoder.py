@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from relpe.attention import AttentionConfig, LinearAttentionConfig, SelfAttention
 from relpe.blocks import Block
 from relpe.encodings import EncodingConfig
-from relpe.encodings.sine_spe import SineSPEConfig
+from relpe.encodings.filtered_noise import FilteredNoise
+from relpe.encodings.sine_spe import SineSPE, SineSPEConfig
+from relpe.feature_maps import FavorConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +120,6 @@ class Decoder(nn.Module):
                     layer=layer,
                     width=config.width,
                     num_heads=config.num_heads,
-                    encoded_features=self.encoding.out_features,
                     normalize=config.normalize_queries_keys,
                     convolution_taps=config.convolution_taps,
                 ),
@@ -132,27 +133,62 @@ class Decoder(nn.Module):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """N(0, 0.02), smaller for what is added to the residual stream (Radford et al., 2019)."""
+        """N(0, 0.02), smaller for what is added to the residual stream (Radford et al., 2019).
+
+        Encodings have initial values of their own.
+        """
         for name, module in self.named_modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
+            if name.split(".")[0] != "encoding" and isinstance(module, nn.Linear | nn.Embedding):
                 into_stream = name.endswith("project_out") and name != "project_out"
                 scale = math.sqrt(2 * self.config.num_layers) if into_stream else 1.0
                 nn.init.normal_(module.weight, std=0.02 / scale)
 
-    def init_state(self, batch_size: int, seed: int | None = None) -> DecoderState:
+    def init_state(
+        self,
+        batch_size: int,
+        seed: int | None = None,
+        num_realizations: int | None = None,
+        *,
+        feature_seed: int | None = None,
+    ) -> DecoderState:
         """State before the first token.
 
-        `seed` is that of noise and random features: the config's where None.
+        `seed` is that of noise and random features: the config's where None. `num_realizations`
+        codes (r) are drawn where it is given, in place of as many as the encoding's config says.
+        `feature_seed` is that of random features alone, where they are held while noise is new: in
+        training that of the step `last_redraw`.
+
+        Raises:
+            ValueError: a number of realizations below one, or for an encoding that draws nothing.
         """
         seed = self.config.noise_seed if seed is None else seed
-        generator = torch.Generator().manual_seed(seed + 1)
+        feature_seed = seed if feature_seed is None else feature_seed
+        encoding, device = self.encoding, self.embedding.weight.device
+        features = encoding.out_features
+        if num_realizations is None:
+            noise = encoding.init_state(seed, device)
+        elif isinstance(encoding, SineSPE | FilteredNoise):
+            noise = encoding.init_state(seed, device, num_realizations)
+            features = num_realizations
+        else:
+            raise ValueError(
+                f"num_realizations is {num_realizations}, but encoding "
+                f"{self.config.encoding.kind} draws nothing: leave it out"
+            )
+        generator = torch.Generator().manual_seed(feature_seed + 1)
         layers: list[ConvolvedState] = []
         for block in self.blocks:
             assert isinstance(block, Block)
-            layers.append(block.attention.init_state(batch_size, generator))
-        return DecoderState(
-            self.encoding.init_state(seed, self.embedding.weight.device), tuple(layers)
-        )
+            layers.append(block.attention.init_state(batch_size, generator, features))
+        return DecoderState(noise, tuple(layers))
+
+    def last_redraw(self, step: int, seed: int = 0) -> int:
+        """The training step whose random features are in force at `step`: `step` or one before.
+
+        See `FavorConfig.last_redraw`; `step` itself where there are none.
+        """
+        feature_map = getattr(self.config.attention, "feature_map", None)
+        return feature_map.last_redraw(step, seed) if isinstance(feature_map, FavorConfig) else step
 
     def forward(
         self, tokens: Tensor, positions: Tensor, state: DecoderState

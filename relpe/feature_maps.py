@@ -10,11 +10,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+LONGEST_HELD = 2**20
+"""With a redraw probability, features are drawn anew after so many steps at the latest."""
+SEARCHED = 1024
+"""Steps that are looked at together for the last redraw."""
 
 
 class Features(NamedTuple):
@@ -47,10 +56,50 @@ class FavorConfig:
     kind: Literal["favor"] = "favor"
     num_features: int = 64
     """Features per head (f): half of them projections, and their negatives."""
+    redraw_interval: int = 1
+    """Training steps for which projections are held; 1: new ones in each."""
+    redraw_probability: float | None = None
+    """Probability that a training step draws new projections, in place of an interval."""
+
+    def __post_init__(self) -> None:
+        interval, probability = self.redraw_interval, self.redraw_probability
+        if interval < 1:
+            raise ValueError(f"redraw_interval is {interval}, expected at least 1")
+        if probability is not None and not 0 < probability <= 1:
+            raise ValueError(f"redraw_probability is {probability}, expected above 0, at most 1")
+        if probability is not None and interval > 1:
+            raise ValueError(
+                f"redraw_interval {interval} and redraw_probability {probability}: give one of them"
+            )
 
     def build(self) -> Favor:
         """The map."""
         return Favor(self)
+
+    def last_redraw(self, step: int, seed: int = 0) -> int:
+        """The training step, `step` or one before, whose projections are in force at `step`.
+
+        It depends on its arguments alone, so that a resumed run holds the same ones. `seed` is the
+        run's: runs redraw at steps of their own.
+        """
+        if self.redraw_probability is None:
+            return step - step % self.redraw_interval
+        first = step - step % LONGEST_HELD
+        for stop in range(step + 1, first, -SEARCHED):
+            steps = np.arange(max(first, stop - SEARCHED), stop)
+            redraws = np.flatnonzero(_chances(steps, seed) < self.redraw_probability)
+            if len(redraws):
+                return int(steps[redraws[-1]])
+        return first
+
+
+def _chances(steps: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
+    """Numbers in [0, 1), one for each step: evenly spread, by SplitMix64 (Steele et al., 2014)."""
+    run = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+    x = run + (steps.astype(np.uint64) + 1) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> 30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> 27)) * np.uint64(0x94D049BB133111EB)
+    return ((x ^ (x >> 31)) >> 11).astype(np.float64) * 2.0**-53
 
 
 class Favor:

@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from relpe.linear_attention import LinearState, _CausalSums, _divisor, _step
+from relpe.causal_sums import causal_sums, tiling
+from relpe.linear_attention import LinearState, divisor, step
 
 
 def numerator_only_attention(
@@ -33,18 +34,21 @@ def numerator_only_attention(
         now = [x[:, 0].to(dtype) for x in (q, k, turned_q, turned_k, v)]
         out, state = _one_position(now, state, None if log_scale is None else log_scale[:, 0])
         return out[:, None].to(v.dtype), state
-    flat = [x.transpose(1, 2).flatten(0, 1).to(dtype) for x in (q, k, turned_q, turned_k, v)]
+    if not q.shape[1]:
+        return v, state
+    how = tiling(v.device, v.dtype, dtype)
+    flat = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, turned_q, turned_k, v)]
     plain_q, plain_k, round_q, round_k, values = flat
     scale = None if log_scale is None else log_scale.transpose(1, 2).flatten(0, 1)
     kv, k_sum, start = (part.flatten(0, 1) for part in state)
-    numerator, _, kv, _, last = _CausalSums.apply(
-        round_q, round_k, values, kv, torch.zeros_like(k_sum), scale, start
+    numerator, _, kv, _, last = causal_sums(
+        round_q, round_k, values, kv, torch.zeros_like(k_sum), scale, start, how
     )
     nothing = values[..., :0]  # denominators need no values
-    _, denominator, _, k_sum, _ = _CausalSums.apply(
-        plain_q, plain_k, nothing, kv[..., :0], k_sum, scale, start
+    _, denominator, _, k_sum, _ = causal_sums(
+        plain_q, plain_k, nothing, kv[..., :0], k_sum, scale, start, how
     )
-    out = numerator / _divisor(denominator)[..., None]
+    out = numerator / divisor(denominator)[..., None]
     rows = (q.shape[0], -1)
     new_state = LinearState(*(part.unflatten(0, rows) for part in (kv, k_sum, last)))
     return out.unflatten(0, rows).transpose(1, 2).to(v.dtype), new_state
@@ -55,9 +59,9 @@ def _one_position(
 ) -> tuple[Tensor, LinearState]:
     """The same for one position, (b, h, e) of features (b, h, f) and values (b, h, e)."""
     q, k, turned_q, turned_k, v = now
-    _, turned = _step(turned_q, turned_k, v, state, log_scale)
-    _, plain = _step(q, k, v[..., :0], state._replace(kv=state.kv[..., :0]), log_scale)
+    _, turned = step(turned_q, turned_k, v, state, log_scale)
+    _, plain = step(q, k, v[..., :0], state._replace(kv=state.kv[..., :0]), log_scale)
     numerator = (turned_q[..., None, :] @ turned.kv)[..., 0, :]
     denominator = (q * plain.k_sum).sum(-1, keepdim=True)
-    out = numerator / _divisor(denominator)
+    out = numerator / divisor(denominator)
     return out, turned._replace(k_sum=plain.k_sum)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from relpe.encodings.base import OffsetTable
+from relpe.graphs import outside_graphs
 
 TILE = 64
 """Queries of one tile."""
@@ -77,6 +78,7 @@ class Box(NamedTuple):
         return tuple(b + a + 1 for b, a in zip(self.before, self.after, strict=True))
 
 
+@outside_graphs  # its backward pass differentiates on its own, which compilers cannot trace
 def box_attention(
     q: Tensor, k: Tensor, v: Tensor, table: OffsetTable, box: Box, valid: Tensor | None = None
 ) -> Tensor:

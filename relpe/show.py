@@ -46,8 +46,8 @@ LAG = "lag, query − key (positions)"
 Stochastic = SineSPE | FilteredNoise
 
 
-def covariance(encoding: Stochastic, lags: Shaped[Tensor, " o"]) -> Float[Tensor, "h d o"]:
-    """P of each head and feature."""
+def covariance(encoding: Stochastic, lags: Shaped[Tensor, " o"]) -> Float[Tensor, "*layers h d o"]:
+    """P of each head and feature, and of each layer where they differ."""
     axes = encoding.axes if isinstance(encoding, FilteredNoise) else 1
     return encoding.covariance(functional.pad(lags[:, None], (0, axes - 1)) if axes > 1 else lags)
 
@@ -62,11 +62,14 @@ def kernel(encoding: Stochastic, lags: Shaped[Tensor, " o"]) -> Float[Tensor, "l
 
     Their mean over features is the expected score of a query and a key that are 1 in all of them.
     """
-    found, gate = covariance(encoding, lags)[None], gates(encoding)
+    found, gate = covariance(encoding, lags), gates(encoding)
+    found = found if found.ndim == 4 else found[None]
     return found if gate is None else (1 - gate[..., None]) * found + gate[..., None]
 
 
-def spectrum(encoding: Stochastic) -> tuple[Float[Tensor, "h n"], Float[Tensor, "h n"]]:
+def spectrum(
+    encoding: Stochastic,
+) -> tuple[Float[Tensor, "*layers h n"], Float[Tensor, "*layers h n"]]:
     """Frequencies in cycles per position, and how much each counts in P, summed over features.
 
     Of sines their variances, of filters the magnitudes of the Fourier transform of P.
@@ -74,12 +77,13 @@ def spectrum(encoding: Stochastic) -> tuple[Float[Tensor, "h n"], Float[Tensor, 
     if isinstance(encoding, SineSPE):
         power = functional.softplus(encoding.gains.double()).square() / 2
         frequencies = encoding.frequencies.double().sigmoid() / 2
-        return frequencies.flatten(1), power.flatten(1) / encoding.config.num_sines
-    taps = encoding.filters().values.shape[3]
+        return frequencies.flatten(-2), power.flatten(-2) / encoding.config.num_sines
+    taps = encoding.filters().values.shape[-encoding.axes]
     count = 4 * max(LONGEST_WAVE, 2 * taps)  # P is zero beyond the taps: zeros add frequencies only
     found = covariance(encoding, torch.arange(1 - taps, taps))
-    power = torch.stack([torch.fft.rfft(head, count).abs().sum(0) for head in found])
-    return (torch.arange(power.shape[1]).double() / count).expand_as(power), power
+    heads = [torch.fft.rfft(head, count).abs().sum(0) for head in found.flatten(0, -3)]
+    power = torch.stack(heads).unflatten(0, found.shape[:-2])
+    return (torch.arange(power.shape[-1]).double() / count).expand_as(power), power
 
 
 def angles(encoding: Rope | Algebraic) -> dict[str, Float[Tensor, "layers h i"]]:
@@ -178,7 +182,8 @@ def pictures(decoder: Decoder) -> dict[str, Picture]:
 
 def _stochastic(encoding: Stochastic, lags: Tensor) -> dict[str, Picture]:
     plain, gate = covariance(encoding, lags), gates(encoding)
-    shown, found = {"P, before gates": plain.mean(1)}, {}
+    plain = plain if plain.ndim == 4 else plain[None]
+    shown, found = _sets(plain.mean(2), "P, before gates"), {}
     if gate is not None:
         shown |= _layers(kernel(encoding, lags).mean(2), "(1 − g) P + g,")
         x, title = torch.arange(1, gate.shape[2] + 1), "Gates: 1 ignores position"
@@ -188,16 +193,19 @@ def _stochastic(encoding: Stochastic, lags: Tensor) -> dict[str, Picture]:
     shown = {name: x / peak for (name, x), peak in zip(shown.items(), peaks, strict=True)}
     title, y = "Kernel: mean over features, divided by its largest", "head: largest"
     found["kernel"] = Picture(title, shown, lags, LAG, "share of the largest", y, names=names)
-    moves = (plain.amax(2) - plain.amin(2)).argsort(1, descending=True)[:, :4].sort(1).values
-    shown = {f"head {n}": x[most] for n, (x, most) in enumerate(zip(plain, moves, strict=True), 1)}
+    moves = (plain.amax(3) - plain.amin(3)).argsort(2, descending=True)[..., :4].sort(2).values
+    most = plain.gather(2, moves[..., None].expand(-1, -1, -1, len(lags)))
+    heads = {f"head {n}": x for n, x in enumerate(most.unbind(1), 1)}
+    shown = {k: v for name, x in heads.items() for k, v in _sets(x, name).items()}
     title, y = "Features that change most with the lag", "P, before gates"
-    names = [[str(feature + 1) for feature in most] for most in moves.tolist()]
+    names = [[str(n + 1) for n in rows] for rows in moves.transpose(0, 1).flatten(0, 1).tolist()]
     found["features"] = Picture(title, shown, lags, LAG, y, "", "feature", names)
     frequencies, power = spectrum(encoding)
     thirds = (3 * (1 / frequencies).clamp(2, LONGEST_WAVE).log2() - 3).long()  # of octaves
     edges = torch.exp2(torch.arange(3, 3 * math.log2(LONGEST_WAVE) + 2) / 3)
-    shares = power.new_zeros(len(power), len(edges) - 1).scatter_add(1, thirds, power)
-    shown, value = {"": shares / power.sum(1, keepdim=True)}, "share of the head"
+    shares = power.new_zeros(*power.shape[:-1], len(edges) - 1).scatter_add(-1, thirds, power)
+    shares, value = shares / power.sum(-1, keepdim=True), "share of the head"
+    shown = _sets(shares if shares.ndim == 3 else shares[None])
     x = f"period (positions); the last column: {LONGEST_WAVE:,} and longer"
     found["spectrum"] = Picture("Spectrum of P", shown, edges, x, value, log="x")
     return found
@@ -226,6 +234,13 @@ def _layers(values: Tensor, name: str = "") -> dict[str, Tensor]:
     same = bool((values == values[:1]).all())
     names = ["all layers"] if same else [f"layer {layer}" for layer in range(1, len(values) + 1)]
     return {f"{name} {end}".strip(): x for end, x in zip(names, values, strict=False)}
+
+
+def _sets(values: Tensor, name: str = "") -> dict[str, Tensor]:
+    """Values by layer; without a layer's name where all layers have one set of parameters."""
+    if len(values) == 1:
+        return {name: values[0]}
+    return {f"{name}, layer {n}".strip(", "): x for n, x in enumerate(values, 1)}
 
 
 def draw(picture: Picture) -> Figure:

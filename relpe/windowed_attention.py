@@ -32,7 +32,7 @@ class WindowedAttentionConfig:
         """Its kind."""
         return self.kind
 
-    def build(self, *, in_features: int) -> WindowedOperation:
+    def build(self) -> WindowedOperation:
         """The operation.
 
         Raises:
@@ -62,14 +62,21 @@ class WindowedOperation:
         self.span = span
 
     def init_state(
-        self, shape: tuple[int, int, int], generator: torch.Generator, weight: Tensor
+        self,
+        shape: tuple[int, int, int],
+        generator: torch.Generator,
+        weight: Tensor,
+        in_features: int,
     ) -> WindowedAttentionState:
-        """No keys yet, for shape (b, h, e)."""
+        """No keys yet, for shape (b, h, e) and keys of `in_features`."""
         b, h, e = shape
         dtype = torch.promote_types(torch.float32, weight.dtype)
-        empty = torch.zeros(b, 0, h, e, device=weight.device, dtype=dtype)
+        keys, values = (
+            torch.zeros(b, 0, h, features, device=weight.device, dtype=dtype)
+            for features in (in_features, e)
+        )
         return WindowedAttentionState(
-            empty, empty, torch.zeros(b, dtype=torch.int64, device=weight.device)
+            keys, values, torch.zeros(b, dtype=torch.int64, device=weight.device)
         )
 
     def __call__(
@@ -83,6 +90,8 @@ class WindowedOperation:
         """Values (b, l, h, e) for encoded q and k (b, l, h, d), and the keys for a next piece."""
         if table is None and not state.keys.shape[1] and q.shape[1] <= self.span:
             return self._all_seen(q, k, v, state)
+        if table is None and q.shape[1] == 1 and not torch.is_grad_enabled():
+            return self._one_query(q, k, v, state)
         table = OffsetTable() if table is None else table
         span = self.span if table.span is None else table.span
         dtype = torch.promote_types(state.keys.dtype, torch.promote_types(torch.float32, q.dtype))
@@ -109,6 +118,26 @@ class WindowedOperation:
         kept = WindowedAttentionState(
             k.to(state.keys.dtype), v.to(state.values.dtype), state.seen + q.shape[1]
         )
+        return out.transpose(1, 2).to(v.dtype), _shifted(kept, self.span - 1)
+
+    def _one_query(
+        self, q: Tensor, k: Tensor, v: Tensor, state: WindowedAttentionState
+    ) -> tuple[Tensor, WindowedAttentionState]:
+        """A single position: what is kept is all that it sees."""
+        dtype, history = state.keys.dtype, min(state.keys.shape[1], self.span - 1)
+        keys, values = (
+            torch.cat([past[:, past.shape[1] - history :], new.to(dtype)], 1)
+            for past, new in ((state.keys, k), (state.values, v))
+        )
+        ages = torch.arange(history, -1, -1, device=q.device)
+        with torch.autocast(q.device.type, enabled=False):
+            out = functional.scaled_dot_product_attention(
+                q.to(dtype).transpose(1, 2),
+                keys.transpose(1, 2),
+                values.transpose(1, 2),
+                attn_mask=(ages <= state.seen[:, None])[:, None, None],
+            )
+        kept = WindowedAttentionState(keys, values, state.seen.clamp(max=history) + 1)
         return out.transpose(1, 2).to(v.dtype), _shifted(kept, self.span - 1)
 
 
@@ -260,9 +289,9 @@ def _shifted(state: WindowedAttentionState, slots: int) -> WindowedAttentionStat
     """The last `slots` keys. Without gradients the size is always that, with a share of nothing."""
     kept = min(state.keys.shape[1], slots)
     parts = [x[:, x.shape[1] - kept :] for x in (state.keys, state.values)]
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() and kept < slots:
         parts = [functional.pad(x, [0, 0, 0, 0, slots - kept, 0]).contiguous() for x in parts]
-        if state.keys.shape[1] > 2 * slots:
-            # memory of their own, not a part of what a long prompt needed
-            parts = [x.clone() for x in parts]
+    if not torch.is_grad_enabled() and state.keys.shape[1] > 2 * slots:
+        # memory of their own, not a part of what a long prompt needed
+        parts = [x.clone() for x in parts]
     return WindowedAttentionState(parts[0], parts[1], state.seen.clamp(max=slots))

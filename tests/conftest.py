@@ -13,7 +13,9 @@ settings.register_profile(
 settings.load_profile("default")
 torch.set_num_threads(1)
 # shapes in signatures hold, in every call that a test makes
-install_import_hook(["relpe.linear_attention", "relpe.reference"], "beartype.beartype")
+install_import_hook(
+    ["relpe.linear_attention", "relpe.reference", "relpe.reference_stochastic"], "beartype.beartype"
+)
 
 
 @pytest.fixture(autouse=True)

@@ -35,7 +35,12 @@ COLUMNS: tuple[str, ...] = (
     "learning_rate",
     "gradient_norm",
     "tokens_per_second",
+    "encoding_change",
+    "mean_span",
+    "receptive_field",
+    "outgrown_spans",
 )
+"""The last ones are empty where the encoding has no parameters, or no window."""
 
 
 class InterruptedRunError(Exception):
@@ -131,7 +136,7 @@ class Report(pl.Callback):
         batch_idx: int,
     ) -> None:
         """Write a line of the logs every few steps."""
-        self._losses.append(outputs["loss"].detach())
+        self._losses.append(outputs["nats_per_token"])  # the loss may hold penalties as well
         self._seconds += time.monotonic() - self._step_started
         step = trainer.global_step
         if step % self._log_every:
@@ -144,6 +149,7 @@ class Report(pl.Callback):
             "learning_rate": pl_module.budget.learning_rate(step - 1),
             "gradient_norm": pl_module.gradient_norm,
             "tokens_per_second": rate,
+            **pl_module.encoding_metrics(),
         }
         self._losses.clear()
         self._seconds = 0.0

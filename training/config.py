@@ -31,6 +31,8 @@ class OptimizerConfig:
     """muon (Jordan et al., 2024) for the blocks' matrices, AdamW for the rest; or adamw alone."""
     learning_rate: float = 1e-3
     """Learning rate between warm-up and decay."""
+    encoding_learning_rate: float | None = None
+    """The same for the parameters of the positional encoding; None: `learning_rate`."""
     betas: tuple[float, float] = (0.9, 0.95)
     """Decay of the running means of gradients and of their squares."""
     weight_decay: float = 0.1
@@ -40,12 +42,13 @@ class OptimizerConfig:
     decay_share: float = 0.2
     """Last part of the budget, over which the learning rate falls to `final_share`."""
     final_share: float = 0.01
-    """Learning rate at the end, as a share of `learning_rate`."""
+    """Learning rate at the end, as a share of that between warm-up and decay."""
     max_gradient_norm: float = 1.0
     """Gradients with a greater norm are scaled down to it."""
 
     def __post_init__(self) -> None:
         check_range("learning_rate", self.learning_rate, 0)
+        check_range("encoding_learning_rate", self.encoding_learning_rate, 0)
         if not all(0 <= beta < 1 for beta in self.betas):
             raise TrainingError(f"betas are {self.betas}, expected two from 0 to below 1")
         check_range("weight_decay", self.weight_decay, 0)

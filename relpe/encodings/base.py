@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from torch import nn
 
+from relpe.encodings.windows import Window
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
@@ -98,3 +100,11 @@ class Encoding(nn.Module):
     def table(self, codes: Any, layer: int) -> OffsetTable | None:  # noqa: ANN401
         """Scores of the offsets between the call's queries and the keys that they may see."""
         return None
+
+    def training_window(self) -> Window | None:
+        """The window among its parts that a training looks after, where there is one.
+
+        Its `penalty` goes into the loss, its `metrics` into the log, its `span_state` into
+        checkpoints.
+        """
+        return next((part for part in self.modules() if isinstance(part, Window)), None)

@@ -31,6 +31,9 @@ class ConvSPEConfig:
     gated: bool = True
     """Lets each feature of each layer mix its code with a constant one, that is, ignore position.
     """
+    shared_by_layers: bool = True
+    """One set of filters for all layers, and one code; otherwise each layer has its own, made from
+    the same noise."""
     noise: NoiseKind = "normal"
     """What is filtered: normal noise, as published, or random signs, which are cheaper to draw. The
     covariance is the same; the product of a feature's codes varies less with signs, its variance is
@@ -38,7 +41,7 @@ class ConvSPEConfig:
     different features vary as much."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> ConvSPE:
-        """Module for a model of this shape, shared by its layers; the gates are per layer.
+        """Module for a model of this shape, shared by its layers; gates are per layer always.
 
         Raises:
             ValueError: not one, two or three axes, or an axis without taps.
@@ -49,10 +52,10 @@ class ConvSPEConfig:
 class ConvSPE(FilteredNoise):
     """`ConvSPEConfig` as a module; `query_filter` and `key_filter` (h, d, *taps), and raw gates.
 
-    With z the noise, a query's code at m is sum_i query_filter[i] z(m + i), a key's at n
-    sum_j key_filter[j] z(n + j): the covariance at lag m - n is
-    sum_i query_filter[i] key_filter[i + m - n]. Initialization as in the original, spe.py (2021):
-    positive, with variances near 2/3.
+    Where layers have their own, filters are (layers, h, d, *taps). With z the noise, a query's code
+    at m is sum_i query_filter[i] z(m + i), a key's at n sum_j key_filter[j] z(n + j): the
+    covariance at lag m - n is sum_i query_filter[i] key_filter[i + m - n]. Initialization as in the
+    original, spe.py (2021): positive, with variances near 2/3.
     """
 
     def __init__(
@@ -67,10 +70,12 @@ class ConvSPE(FilteredNoise):
             head_dim=head_dim,
             num_realizations=config.num_realizations,
             gated=config.gated,
+            shared_by_layers=config.shared_by_layers,
             noise=config.noise,
         )
         self.config = config
-        shape = (num_heads, head_dim, *config.taps)
+        layers = () if config.shared_by_layers else (num_layers,)
+        shape = (*layers, num_heads, head_dim, *config.taps)
         scale = math.sqrt(math.prod(config.taps) / 2)
         self.query_filter = nn.Parameter(torch.rand(shape) / scale)
         self.key_filter = nn.Parameter(torch.rand(shape) / scale)

@@ -13,33 +13,37 @@ import torch
 from torch import Tensor
 
 from relpe.encodings.base import Encoding
-from relpe.encodings.gate import mixture, raw_gates
+from relpe.encodings.gate import checked_draws, mixture, raw_gates
 from relpe.encodings.noise_products import (
     Plan,
     filter_matrices,
     project,
     shared_codes,
     tile_codes,
+    worth_sharing,
 )
+from relpe.encodings.noise_runs import noise_around
 from relpe.encodings.noise_tiles import (
     SITES,
     TILES,
-    Halos,
     NoiseField,
     NoiseKind,
     Placement,
     stencil,
     white_noise,
 )
+from relpe.graphs import outside_graphs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jaxtyping import Float
 
 
 class Filters(NamedTuple):
     """The code at position x is the sum over taps i of values[i] * noise(x + first + i)."""
 
-    values: Tensor  # (2, h, d, *taps): of queries, of keys
+    values: Tensor  # (2, h, d, *taps), or (2, layers, h, d, *taps): of queries, of keys
     first: tuple[int, ...]  # (p,): where the first taps read, from the position
 
 
@@ -55,16 +59,17 @@ class FilteredNoiseState(NamedTuple):
     tiles: Tensor  # (j, p) int64: the tiles of noise kept, those around the last position's
     noise: Tensor  # (h, d, j, c, r)
     coded: Tensor  # (1, p) int64, or (0, p): the tile whose codes are kept, where none are trained
-    codes: Tensor  # (2, c, h, d, r), or (2, 0, h, d, r)
+    codes: Tensor  # (n, 2, c, h, d, r), or (n, 2, 0, h, d, r), for n sets of filters
 
 
 class FilteredNoiseCodes(NamedTuple):
-    """Codes of a call's positions, shared by all layers, or what each layer makes them from."""
+    """Codes of a call's positions, of all layers or of one, or what they are made from."""
 
     shared: Tensor | None  # (2, l, h, d, r): of queries and of keys, where small
     matrices: Tensor | None  # (h, d, 2c, n): the filters, as they meet the noise around a tile
     plan: Plan | None
     gates: Tensor  # (layers, h, d, r)
+    by_layer: tuple[FilteredNoiseCodes, ...] = ()  # of each layer, where they differ: see SineCodes
 
 
 class FilteredNoise(Encoding):
@@ -79,6 +84,7 @@ class FilteredNoise(Encoding):
         head_dim: int,
         num_realizations: int,
         gated: bool,
+        shared_by_layers: bool,
         noise: NoiseKind,
     ) -> None:
         super().__init__()
@@ -86,6 +92,7 @@ class FilteredNoise(Encoding):
             raise ValueError(f"filters over {axes} axes; expected one of {sorted(TILES)}")
         self.axes, self.num_layers = axes, num_layers
         self.noise: NoiseKind = noise
+        self.shared_by_layers = shared_by_layers
         self.out_features = num_realizations
         self.shape = (num_heads, head_dim, num_realizations)
         self.gates = raw_gates(num_layers, num_heads, head_dim) if gated else None
@@ -94,9 +101,19 @@ class FilteredNoise(Encoding):
         """The filters, in the dtype of the parameters."""
         raise NotImplementedError
 
-    def init_state(self, seed: int, device: torch.device) -> FilteredNoiseState:
-        """Noise of `seed`; no tile is drawn before its position comes."""
+    def init_state(
+        self, seed: int, device: torch.device, num_realizations: int | None = None
+    ) -> FilteredNoiseState:
+        """Noise of `seed`; no tile is drawn before its position comes.
+
+        `num_realizations` takes the place of the config's: so many features come out of `encode`.
+
+        Raises:
+            ValueError: fewer than one realization.
+        """
         heads, features, draws = self.shape
+        draws = checked_draws(draws, num_realizations)
+        sets = 1 if self.shared_by_layers else self.num_layers
         gates = white_noise(self.noise, (self.num_layers, heads, features, draws), seed)
         none = torch.empty(0, self.axes, dtype=torch.int64)
         return FilteredNoiseState(
@@ -105,17 +122,19 @@ class FilteredNoise(Encoding):
             none,
             torch.empty(heads, features, 0, SITES, draws, device=device),
             none,
-            torch.empty(2, 0, heads, features, draws, device=device),
+            torch.empty(sets, 2, 0, heads, features, draws, device=device),
         )
 
-    def covariance(self, lags: Tensor) -> Float[Tensor, "h d o"]:
+    def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
         """Exact expected product of query and key codes at each lag m - n, before gate and scale.
 
-        `lags` (o, p) in positions, or (o,) on one axis. In float64.
+        `lags` (o, p) in positions, or (o,) on one axis. In float64. The axis of layers is there
+        where the filters have it.
         """
         filters = self.filters().values.double()
         return filter_covariance(filters[0], filters[1], lags)
 
+    @outside_graphs  # noise is drawn and tiles are counted outside of graphs
     def prepare(
         self, positions: Tensor, state: FilteredNoiseState
     ) -> tuple[FilteredNoiseCodes, FilteredNoiseState]:
@@ -128,32 +147,39 @@ class FilteredNoise(Encoding):
         last = placement.tiles[placement.last]
         trained = torch.is_grad_enabled()
         if not trained and placement.tiles == [tuple(row) for row in state.coded.tolist()]:
-            shared = state.codes[:, placement.sites[0]]
-            return FilteredNoiseCodes(shared, None, None, state.gates), state
+            kept = state.codes[:, :, placement.sites[0]].unbind()
+            return self._codes(kept, [None] * len(kept), None, state), state
 
         with torch.autocast(places.device.type, enabled=False):
             filters = self.filters()
-            scaled = filters.values * (self.shape[1] * self.shape[2]) ** -0.25
-            pattern = stencil(tuple(scaled.shape[3:]), filters.first)
-            matrices = filter_matrices(scaled, pattern)
-            halos = Halos(self._field(state, like=scaled), placement.tiles, pattern.neighbours)
+            values = filters.values.to(torch.promote_types(filters.values.dtype, torch.float32))
+            scaled = values * (self.shape[1] * state.gates.shape[-1]) ** -0.25
+            pattern = stencil(tuple(scaled.shape[-self.axes :]), filters.first)
+            sets = (scaled,) if self.shared_by_layers else scaled.unbind(1)
+            matrices = [filter_matrices(values, pattern) for values in sets]
+            layers = self.num_layers if self.shared_by_layers else 1
+            sharing = worth_sharing(len(sets) * self._code_bytes(places, scaled, state), layers)
+            passes = None if trained else len(sets) if sharing else self.num_layers
+            field = self._field(state, like=scaled)
+            halos = noise_around(field, placement.tiles, pattern.neighbours, passes=passes)
             plan = Plan(placement, halos)
 
             around = halos.tiles(placement.last)
-            noise = halos.noise(placement.last).unflatten(2, (-1, SITES))
+            at_last = halos.noise(placement.last)
+            noise = at_last.unflatten(2, (-1, SITES))
             if len(placement.tiles) > 1:
                 noise = noise.clone()  # of all the call's noise, the state keeps this part alone
             state = state._replace(tiles=torch.tensor(around), noise=noise)
-            state = state._replace(coded=state.coded[:0], codes=state.codes[:, :0])
+            state = state._replace(coded=state.coded[:0], codes=state.codes[:, :, :0])
             shared = None
             if not trained:
-                codes = tile_codes(matrices, halos.noise(placement.last))
-                state = state._replace(coded=torch.tensor([last]), codes=codes.contiguous())
+                codes = [tile_codes(matrix, at_last) for matrix in matrices]
+                state = state._replace(coded=torch.tensor([last]), codes=torch.stack(codes))
                 if len(placement.tiles) == 1:
-                    shared = codes[:, placement.sites[0]]
+                    shared = [made[:, placement.sites[0]] for made in codes]
             if shared is None:
-                shared = shared_codes(matrices, plan)
-        return FilteredNoiseCodes(shared, matrices, plan, state.gates), state
+                shared = [shared_codes(x, plan) if sharing else None for x in matrices]
+        return self._codes(shared, matrices, plan, state), state
 
     def encode(
         self, q: Tensor, k: Tensor, codes: FilteredNoiseCodes, layer: int
@@ -162,21 +188,42 @@ class FilteredNoise(Encoding):
 
         Scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
         """
+        if codes.by_layer:
+            codes = codes.by_layer[layer]
         if self.gates is None:
             return project(q, k, codes.shared, codes.matrices, codes.plan)
         through, constant = mixture(self.gates[layer], codes.gates[layer])
         queries, keys = project(q * through, k * through, codes.shared, codes.matrices, codes.plan)
         return (
-            queries + torch.einsum("blhd,hdr->blhr", q, constant),
-            keys + torch.einsum("blhd,hdr->blhr", k, constant),
+            queries + torch.einsum("blhd,hdr->blhr", q.to(constant), constant),
+            keys + torch.einsum("blhd,hdr->blhr", k.to(constant), constant),
         )
+
+    def _codes(
+        self,
+        shared: Sequence[Tensor | None],
+        matrices: Sequence[Tensor | None],
+        plan: Plan | None,
+        state: FilteredNoiseState,
+    ) -> FilteredNoiseCodes:
+        """Codes of all sets of filters: of one that layers share, or of one for each."""
+        layers = tuple(
+            FilteredNoiseCodes(made, matrix, plan, state.gates)
+            for made, matrix in zip(shared, matrices, strict=True)
+        )
+        return layers[0]._replace(by_layer=() if self.shared_by_layers else layers)
+
+    def _code_bytes(self, places: Tensor, like: Tensor, state: FilteredNoiseState) -> int:
+        """Bytes of the codes of queries and keys that one set of filters makes."""
+        return 2 * len(places) * state.gates[0].numel() * like.element_size()
 
     def _field(self, state: FilteredNoiseState, *, like: Tensor) -> NoiseField:
         """The noise of a state."""
         kept = {
             tuple(index): state.noise[:, :, row] for row, index in enumerate(state.tiles.tolist())
         }
-        return NoiseField(self.noise, int(state.seed), self.shape, kept, like.detach())
+        shape = (*self.shape[:2], state.gates.shape[-1])
+        return NoiseField(self.noise, int(state.seed), shape, kept, like.detach())
 
     def _whole(self, positions: Tensor) -> Tensor:
         """(l, p) int64 of positions (1, l, p or more)."""
@@ -202,14 +249,18 @@ class FilteredNoise(Encoding):
 
 def filter_covariance(
     query_filter: Tensor, key_filter: Tensor, lags: Tensor
-) -> Float[Tensor, "h d o"]:
-    """Sum over taps i of query_filter[i] * key_filter[i + lag], for filters (h, d, *taps)."""
-    taps = query_filter.shape[2:]
+) -> Float[Tensor, "*layers h d o"]:
+    """Sum over taps i of query_filter[i] * key_filter[i + lag], for filters (..., h, d, *taps).
+
+    `lags` (o, p), or (o,) on one axis.
+    """
+    lags = lags.view(len(lags), -1)
+    taps = query_filter.shape[-lags.shape[1] :]
 
     def overlap(lag: list[int]) -> Tensor:
         here = [slice(max(0, -t), max(0, min(n, n - t))) for t, n in zip(lag, taps, strict=True)]
         there = [slice(max(0, t), max(0, min(n, n + t))) for t, n in zip(lag, taps, strict=True)]
         both = query_filter[(..., *here)] * key_filter[(..., *there)]
-        return both.flatten(2).sum(-1)
+        return both.flatten(-len(lag)).sum(-1)
 
-    return torch.stack([overlap(lag) for lag in lags.view(len(lags), -1).tolist()], -1)
+    return torch.stack([overlap(lag) for lag in lags.tolist()], -1)

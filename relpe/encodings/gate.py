@@ -18,6 +18,18 @@ def raw_gates(num_layers: int, num_heads: int, head_dim: int) -> nn.Parameter:
     return nn.Parameter(torch.randn(num_layers, num_heads, head_dim))
 
 
+def checked_draws(default: int, wanted: int | None) -> int:
+    """How many realizations a state has (r): `wanted`, or the config's.
+
+    Raises:
+        ValueError: fewer than one.
+    """
+    draws = default if wanted is None else wanted
+    if draws < 1:
+        raise ValueError(f"num_realizations is {draws}, expected at least 1")
+    return draws
+
+
 def mixture(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Weights (h, d) of positional codes, and what is added to the codes of all positions.
 
@@ -25,6 +37,7 @@ def mixture(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     added, (h, d, r), has the scale (r * d)^(-1/4) of codes.
     """
     features, draws = noise.shape[-2:]
+    raw = raw.to(torch.promote_types(raw.dtype, noise.dtype))
     # roots of sigmoids by their logarithms: a gate that is wide open or shut keeps its gradient
     ignored, kept = (torch.exp(functional.logsigmoid(x) / 2) for x in (raw, -raw))
     return kept, noise * (ignored * (draws * features) ** -0.25)[..., None]

@@ -9,30 +9,48 @@ same for all rows; and its left factor must be made anew for every row and tile,
 the filters is the same for all tiles. Hence codes are formed, tile by tile, at every batch size.
 
 They are formed once for all layers where they fit in SHARED_CODE_BYTES, which saves n
-multiplications per number and layer. Where they do not, each layer forms each tile's codes in
-forward, and again in backward, and drops them: memory beyond inputs and outputs is that of a tile.
+multiplications per number and layer. Where they do not, or one layer alone would use them, each
+layer forms them in forward, and again in backward, and drops them: memory beyond inputs, outputs
+and noise is that of a tile, or of a few features of a run of tiles. Runs (`noise_runs`) bring these
+products from half to four fifths of the speed of large ones on a CPU; what is left is arithmetic.
+Fourier transforms were measured to be slower; what Winograd's scheme saves in products, its sums
+take, by reckoning.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from relpe.encodings.noise_tiles import SITES, Halos, Placement, Stencil
+from relpe.encodings.noise_runs import pieces
+from relpe.encodings.noise_tiles import SITES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from relpe.encodings.noise_runs import NoiseLine, Piece
+    from relpe.encodings.noise_tiles import Halos, Placement, Stencil
 
 SHARED_CODE_BYTES = 512 * 2**20
 """Codes up to this size are built once and shared by all layers; larger ones never exist as a
 whole."""
+OWN_CODE_BYTES = 32 * 2**20
+"""The same for codes that one layer alone uses: those that fit no cache take longer to write and
+read again than to make where they are used."""
 
 
 class Plan(NamedTuple):
     """Which positions of a call find their codes in which tile, and the noise around it."""
 
     placement: Placement
-    halos: Halos
+    halos: Halos | NoiseLine
+
+    def pieces(self) -> Iterator[Piece]:
+        """All positions, by tiles and runs of them."""
+        return pieces(self.placement, self.halos)
 
 
 def filter_matrices(filters: Tensor, pattern: Stencil) -> Tensor:
@@ -52,12 +70,13 @@ def tile_codes(matrices: Tensor, noise: Tensor) -> Tensor:
     return codes.unflatten(2, (2, SITES)).permute(2, 3, 0, 1, 4)
 
 
-def shared_codes(matrices: Tensor, plan: Plan) -> Tensor | None:
-    """Codes (2, l, h, d, r) of all positions, or None where they are large."""
-    heads, features = matrices.shape[:2]
-    numbers = 2 * plan.placement.length * heads * features * plan.halos.draws
-    if numbers * matrices.element_size() > SHARED_CODE_BYTES:
-        return None
+def worth_sharing(size: int, layers: int) -> bool:
+    """Whether codes of so many bytes, which so many layers use, are to be made once."""
+    return size <= (SHARED_CODE_BYTES if layers > 1 else min(OWN_CODE_BYTES, SHARED_CODE_BYTES))
+
+
+def shared_codes(matrices: Tensor, plan: Plan) -> Tensor:
+    """Codes (2, l, h, d, r) of all positions."""
     return _SharedCodes.apply(matrices, plan)
 
 
@@ -67,8 +86,8 @@ def project(
     """Sums over features of q and k (b, l, h, d) times their codes: (b, l, h, r)."""
     if shared is not None:
         return (
-            torch.einsum("blhd,lhdr->blhr", q, shared[0]),
-            torch.einsum("blhd,lhdr->blhr", k, shared[1]),
+            torch.einsum("blhd,lhdr->blhr", q.to(shared), shared[0]),
+            torch.einsum("blhd,lhdr->blhr", k.to(shared), shared[1]),
         )
     assert matrices is not None
     with torch.autocast(q.device.type, enabled=False):
@@ -106,8 +125,11 @@ class _SharedCodes(torch.autograd.Function):
         ctx.save_for_backward(matrices)
         ctx.plan = plan
         codes = matrices.new_empty(2, plan.placement.length, *matrices.shape[:2], plan.halos.draws)
-        for index, rows, sites in _tiles(plan):
-            codes[:, rows] = tile_codes(matrices, plan.halos.noise(index))[:, sites]
+        for piece in plan.pieces():
+            for heads, features in piece.parts():
+                made = piece.codes(matrices, heads, features)
+                made = made.unflatten(2, (piece.tiles, 2, -1)).permute(3, 2, 4, 0, 1, 5)
+                codes[:, piece.rows, heads, features] = made.flatten(1, 2)
         return codes
 
     @staticmethod
@@ -117,13 +139,16 @@ class _SharedCodes(torch.autograd.Function):
     ) -> tuple[Tensor, None]:
         (matrices,) = ctx.saved_tensors
         grad_matrices = torch.zeros_like(matrices)
-        for index, rows, sites in _tiles(ctx.plan):
-            _add_grad(grad_matrices, grad[:, rows], sites, ctx.plan.halos.noise(index))
+        for piece in ctx.plan.pieces():
+            for heads, features in piece.parts():
+                part = grad[:, piece.rows, heads, features].unflatten(1, (piece.tiles, -1))
+                part = part.permute(3, 4, 1, 0, 2, 5).flatten(2, 4)  # (h, d, m, r)
+                _add_grad(grad_matrices, part, piece, heads, features)
         return grad_matrices, None
 
 
 class _FusedProjection(torch.autograd.Function):
-    """Projection of queries and keys tile by tile: of codes, one tile's exist at a time."""
+    """Projection of queries and keys piece by piece: of codes, one part's exist at a time."""
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -136,10 +161,13 @@ class _FusedProjection(torch.autograd.Function):
         ctx.save_for_backward(q, k, matrices)
         ctx.plan = plan
         queries, keys = (q.new_empty(*q.shape[:3], plan.halos.draws) for _ in range(2))
-        for index, rows, sites in _tiles(plan):
-            codes = tile_codes(matrices, plan.halos.noise(index))[:, sites]
-            for x, code, out in zip((q, k), codes, (queries, keys), strict=True):
-                out[:, rows] = torch.einsum("blhd,lhdr->blhr", x[:, rows], code)
+        for piece in plan.pieces():
+            x = piece.gather(q, k)
+            out = x.new_zeros(*x.shape[:3], plan.halos.draws)
+            for heads, features in piece.parts():
+                codes = piece.codes(matrices, heads, features).transpose(1, 2)
+                out[heads] += x[heads, :, :, features] @ codes
+            piece.scatter(out, queries, keys)
         return queries, keys
 
     @staticmethod
@@ -150,34 +178,29 @@ class _FusedProjection(torch.autograd.Function):
         q, k, matrices = ctx.saved_tensors
         grad_matrices = torch.zeros_like(matrices)
         grad_q, grad_k = torch.empty_like(q), torch.empty_like(k)
-        for index, rows, sites in _tiles(ctx.plan):
-            noise = ctx.plan.halos.noise(index)
-            codes = tile_codes(matrices, noise)[:, sites]
-            grad_codes = torch.empty_like(codes)
-            for side, (x, grad_x, grad) in enumerate(
-                zip((q, k), (grad_q, grad_k), grads, strict=True)
-            ):
-                part = grad[:, rows]
-                grad_x[:, rows] = torch.einsum("blhr,lhdr->blhd", part, codes[side])
-                grad_codes[side] = torch.einsum("blhd,blhr->lhdr", x[:, rows], part)
-            _add_grad(grad_matrices, grad_codes, sites, noise)
+        for piece in ctx.plan.pieces():
+            x, grad = piece.gather(q, k), piece.gather(*grads)
+            grad_x = torch.empty_like(x)
+            for heads, features in piece.parts():
+                codes = piece.codes(matrices, heads, features).transpose(1, 2)
+                grad_x[heads, :, :, features] = grad[heads] @ codes.mT
+                grad_codes = (x[heads, :, :, features].mT @ grad[heads]).transpose(1, 2)
+                _add_grad(grad_matrices, grad_codes, piece, heads, features)
+            piece.scatter(grad_x, grad_q, grad_k)
         return grad_q, grad_k, grad_matrices, None
 
 
-def _tiles(plan: Plan) -> list[tuple[int, Tensor | slice, Tensor | slice]]:
-    """Of each tile: its place in the plan, the positions in it, and their places in it."""
-    rows, sites = plan.placement.rows, plan.placement.sites
-    return list(zip(range(len(rows)), rows, sites, strict=True))
-
-
 def _add_grad(
-    grad_matrices: Tensor, grad_codes: Tensor, sites: Tensor | slice, noise: Tensor
+    grad_matrices: Tensor, grad_codes: Tensor, piece: Piece, heads: slice, features: slice
 ) -> None:
-    """Adds what the codes (2, n, h, d, r) at some sites of a tile ask of its matrices."""
-    whole = grad_codes.new_zeros(2, SITES, *grad_codes.shape[2:])
-    if isinstance(sites, slice):
-        whole[:, sites] = grad_codes
-    else:
-        whole.index_add_(1, sites, grad_codes)  # several positions may be one site
-    grad = whole.permute(2, 3, 0, 1, 4).flatten(2, 3)  # (h, d, 2c, r)
-    grad_matrices.flatten(0, 1).baddbmm_(grad.flatten(0, 1), noise.flatten(0, 1).mT)
+    """Adds what the codes (h, d, m, r) of a part ask of its matrices."""
+    if not piece.whole:
+        some = grad_codes
+        grad_codes = some.new_zeros(*some.shape[:2], 2 * SITES, some.shape[-1])
+        # several positions may be one site
+        grad_codes.index_add_(2, piece.places(some.device), some)
+    by_tile = grad_codes.unflatten(2, (piece.tiles, -1))
+    part = grad_matrices[heads, features].flatten(0, 1)
+    for tile in range(piece.tiles):
+        noise = piece.noise[heads, features, tile].flatten(0, 1)
+        part.baddbmm_(by_tile[:, :, tile].flatten(0, 1), noise.mT)

@@ -2,7 +2,8 @@
 
 Its names and shapes, with h heads of d features, k sines: `freqs`, `offsets`, `gains` (h, d, k);
 `conv_q.weight`, `conv_k.weight` (h * d, 1, *taps), where the filter named for queries makes the
-codes of keys and the other way round; and one `gate` (h, d) for each layer.
+codes of keys and the other way round; and one `gate` (h, d) for each layer. An encoding here that
+gives each layer parameters of its own would be several encoders there, and is refused.
 """
 
 from __future__ import annotations
@@ -30,15 +31,18 @@ def import_sine_spe(
     """Fills `encoding` with the original's parameters, and its layers' gates.
 
     Raises:
-        ValueError: a parameter is missing, of another shape, or there are gates for none.
+        ValueError: a parameter is missing, of another shape, or there are gates for none; or layers
+            have parameters of their own.
     """
+    _check_shared(encoding)
     for ours, theirs in _SINE_NAMES.items():
         _fill(getattr(encoding, ours), theirs, weights)
     _fill_gates(encoding.gates, gates)
 
 
 def export_sine_spe(encoding: SineSPE) -> tuple[dict[str, Tensor], list[Tensor]]:
-    """The original's parameters, and the gate of each layer."""
+    """The original's parameters, and the gate of each layer; refuses what `import_` refuses."""
+    _check_shared(encoding)
     weights = {
         theirs: getattr(encoding, ours).detach().clone() for ours, theirs in _SINE_NAMES.items()
     }
@@ -51,20 +55,31 @@ def import_conv_spe(
     """Fills `encoding` with the original's parameters, and its layers' gates.
 
     Raises:
-        ValueError: a parameter is missing, of another shape, or there are gates for none.
+        ValueError: a parameter is missing, of another shape, or there are gates for none; or layers
+            have parameters of their own.
     """
+    _check_shared(encoding)
     for ours, theirs in _CONV_NAMES.items():
         _fill(getattr(encoding, ours), theirs, weights)
     _fill_gates(encoding.gates, gates)
 
 
 def export_conv_spe(encoding: ConvSPE) -> tuple[dict[str, Tensor], list[Tensor]]:
-    """The original's parameters, and the gate of each layer."""
+    """The original's parameters, and the gate of each layer; refuses what `import_` refuses."""
+    _check_shared(encoding)
     weights = {
         theirs: getattr(encoding, ours).detach().flatten(0, 1)[:, None].clone()
         for ours, theirs in _CONV_NAMES.items()
     }
     return weights, _gates_of(encoding.gates)
+
+
+def _check_shared(encoding: SineSPE | ConvSPE) -> None:
+    if not encoding.config.shared_by_layers:
+        raise ValueError(
+            "parameters for each layer; one encoder of the original has those of all: build the "
+            "encoding with shared_by_layers = true"
+        )
 
 
 @torch.no_grad()

@@ -36,9 +36,9 @@ NEAR_IDENTITY = 0.02
 
 
 class RotationCodes(NamedTuple):
-    """Unit complex numbers of the pairs, and bases of the blocks that have one."""
+    """What turns pairs of features, and bases of the blocks that have one."""
 
-    turns: Tensor  # (layers or 1, b or 1, l, h or 1, i) complex
+    turns: Tensor  # (layers or 1, b or 1, l, h or 1, i, 2): cosine and sine
     bases: tuple[Tensor, ...]  # (layers or 1, h or 1, d, d)
 
 
@@ -131,13 +131,15 @@ class Rotations(nn.Module):
             rest = torch.remainder(places[..., self.cycle_axes], self.periods) * self.harmonics
             cycles = torch.remainder(rest, self.periods) / self.periods
             turns = torch.cat([turns, cycles.expand(*turns.shape[:-1], -1)], -1)[..., self.order]
-        turns = (turns - turns.detach().round()).to(self.angles.dtype)
+        # at least float32, whatever the weights are in: an angle of 8 bits is no angle
+        turns = turns - turns.detach().round()
+        turns = turns.to(torch.promote_types(self.angles.dtype, torch.float32))
         phases = (2 * math.pi * turns).permute(0, 2, 3, 1, 4)
         bases = (
             torch.matrix_exp(skew_from_triangle(triangle.double(), block.features)).to(phases)
             for triangle, block in zip(self.triangles, self.blocks, strict=False)
         )
-        return RotationCodes(torch.complex(phases.cos(), phases.sin()), tuple(bases))
+        return RotationCodes(torch.stack([phases.cos(), phases.sin()], -1), tuple(bases))
 
     def forward(
         self, x: Float[Tensor, "b l h d"], codes: RotationCodes, layer: int
@@ -145,11 +147,10 @@ class Rotations(nn.Module):
         """Features x, each pair turned by its position."""
         turns = codes.turns[layer % codes.turns.shape[0]]
         bases = [basis[layer % basis.shape[0]] for basis in codes.bases]
-        x = x.to(turns.real.dtype)
+        x = x.to(turns.dtype)
         if bases:
             x = _change_basis(x, [basis.mT for basis in bases])
-        pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
-        x = torch.view_as_real(pairs * turns).flatten(-2)
+        x = _turned(x.unflatten(-1, (-1, 2)), turns).flatten(-2)
         return _change_basis(x, bases) if bases else x
 
     def spectra(self) -> list[Spectrum]:
@@ -192,6 +193,15 @@ class Rotations(nn.Module):
             if not isinstance(block.structure, CycleStructure):
                 self.angles[..., first : first + block.features // 2] = angles.to(self.angles)
                 first += block.features // 2
+
+
+def _turned(pairs: Tensor, turns: Tensor) -> Tensor:
+    """Pairs (..., 2) turned by cosine and sine (..., 2)."""
+    if torch.compiler.is_compiling():  # gradients of complex numbers come out wrong (torch 2.13)
+        (a, b), (cos, sin) = pairs.unbind(-1), turns.unbind(-1)
+        return torch.stack([a * cos - b * sin, a * sin + b * cos], -1)
+    product = torch.view_as_complex(pairs.contiguous()) * torch.view_as_complex(turns)
+    return torch.view_as_real(product)
 
 
 def _harmonics(cycle: CycleStructure, pairs: int) -> list[int]:

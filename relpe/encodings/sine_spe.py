@@ -16,9 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from relpe.encodings.base import Encoding
-from relpe.encodings.gate import mixture, raw_gates
+from relpe.encodings.gate import checked_draws, mixture, raw_gates
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jaxtyping import Float
 
 BLOCK = 256
@@ -42,9 +44,12 @@ class SineSPEConfig:
     gated: bool = True
     """Lets each feature of each layer mix its code with a constant one, that is, ignore position.
     """
+    shared_by_layers: bool = True
+    """One set of sines for all layers, and one code; otherwise each layer has its own, made from
+    the same noise."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> SineSPE:
-        """Module for a model of this shape, shared by its layers; the gates are per layer."""
+        """Module for a model of this shape, shared by its layers; gates are per layer always."""
         return SineSPE(self, num_layers=num_layers, num_heads=num_heads, head_dim=head_dim)
 
 
@@ -56,7 +61,7 @@ class SineNoise(NamedTuple):
 
 
 class SineCodes(NamedTuple):
-    """Codes of a call's positions, shared by all layers: factors, and products where small."""
+    """Codes of a call's positions, of all layers or of one: factors, and products where small."""
 
     waves: Tensor  # (n or 1, c, h, d, 2k): cosines, then sines, of the positions of a block
     query_noise: Tensor  # (n, h, d, 2k, r): gains and the phase of each block's start folded in
@@ -64,14 +69,15 @@ class SineCodes(NamedTuple):
     gate_noise: Tensor  # (layers, h, d, r)
     queries: Tensor | None  # (l, h, d, r)
     keys: Tensor | None  # (l, h, d, r)
+    by_layer: tuple[SineCodes, ...] = ()  # of each layer, where they differ: the rest is the first
 
 
 class SineSPE(Encoding):
     """`SineSPEConfig` as a module; raw: frequencies, offsets, gains (h, d, k) and gates.
 
-    A frequency is sigmoid/2, in cycles per position; a gain is softplus; offsets, in radians,
-    belong to the queries; a gate is sigmoid, 1 meaning that position is ignored. Initialization as
-    in the original, spe.py (2021).
+    Where layers have their own, the first three are (layers, h, d, k). A frequency is sigmoid/2, in
+    cycles per position; a gain is softplus; offsets, in radians, belong to the queries; a gate is
+    sigmoid, 1 meaning that position is ignored. Initialization as in the original, spe.py (2021).
     """
 
     def __init__(
@@ -81,34 +87,42 @@ class SineSPE(Encoding):
         self.config = config
         self.num_layers = num_layers
         self.out_features = config.num_realizations
-        shape = (num_heads, head_dim, config.num_sines)
+        layers = () if config.shared_by_layers else (num_layers,)
+        shape = (*layers, num_heads, head_dim, config.num_sines)
         self.frequencies = nn.Parameter(torch.randn(shape) - 4.0)
         self.offsets = nn.Parameter(torch.randn(shape))
         gains = torch.randn(shape)
         self.gains = nn.Parameter(gains / (gains.norm(dim=-1, keepdim=True).sqrt() / 2))
         self.gates = raw_gates(num_layers, num_heads, head_dim) if config.gated else None
 
-    def init_state(self, seed: int, device: torch.device) -> SineNoise:
-        """Noise drawn from `seed`, on the CPU, so that all devices see the same."""
-        features, sines = self.frequencies.shape[1:]
-        heads = self.frequencies.shape[0]
+    def init_state(
+        self, seed: int, device: torch.device, num_realizations: int | None = None
+    ) -> SineNoise:
+        """Noise drawn from `seed`, on the CPU, so that all devices see the same.
+
+        `num_realizations` takes the place of the config's: so many features come out of `encode`.
+
+        Raises:
+            ValueError: fewer than one realization.
+        """
+        heads, features, sines = self.frequencies.shape[-3:]
         generator = torch.Generator().manual_seed(seed)
-        draws = self.config.num_realizations
+        draws = checked_draws(self.config.num_realizations, num_realizations)
         noise = torch.randn((heads, features, sines, 2, draws), generator=generator)
         gates = torch.randn((self.num_layers, heads, features, draws), generator=generator)
         return SineNoise(noise.to(device), gates.to(device))
 
-    def covariance(self, lags: Tensor) -> Float[Tensor, "h d o"]:
+    def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
         """Exact expected product of query and key codes at each lag m - n, before gate and scale.
 
         `lags` (o,) in positions. In float64 (Liutkus et al., 2021, equation 10, with the factor
-        1/2K of the code).
+        1/2K of the code). The axis of layers is there where the parameters have it.
         """
         frequencies, gains = self._frequencies(), functional.softplus(self.gains.double())
         angles = (
             2 * math.pi * frequencies[..., None] * lags.double() + self.offsets.double()[..., None]
         )
-        return (gains.square()[..., None] * angles.cos()).sum(2) / (2 * self.config.num_sines)
+        return (gains.square()[..., None] * angles.cos()).sum(-2) / (2 * self.config.num_sines)
 
     def prepare(self, positions: Tensor, state: SineNoise) -> tuple[SineCodes, SineNoise]:
         """Codes of `positions` (1, l, 1); all rows of a batch share them.
@@ -129,27 +143,41 @@ class SineSPE(Encoding):
         if len(blocks) > 1 and bool((offsets == offsets[:1]).all()):
             offsets = offsets[:1]
 
-        waves = torch.cat(self._turn(offsets), -1).to(self.frequencies.dtype)
+        waves = torch.cat(self._turn(offsets), -1).to(self._code_dtype())
         starts = blocks[:, 0]
         shift = self.offsets.double() / (2 * math.pi)
         query_noise = self._turned_noise(self._turn(starts, shift), state.sines)
         key_noise = self._turned_noise(self._turn(starts), state.sines)
         code_bytes = 2 * length * query_noise[0, :, :, 0].numel() * query_noise.element_size()
         small = code_bytes <= SHARED_CODE_BYTES
-        return SineCodes(
-            waves,
-            query_noise,
-            key_noise,
-            state.gates,
-            _codes(waves, query_noise)[:length] if small else None,
-            _codes(waves, key_noise)[:length] if small else None,
-        ), state
+
+        def products(noise: Tensor) -> Sequence[Tensor | None]:
+            made = _codes(waves, noise)[:length] if small else None
+            return [None] * sets if made is None else made.split(heads, 1)
+
+        # until here, the heads of all layers stand one after the other
+        heads = state.sines.shape[0]
+        sets = waves.shape[2] // heads
+        layers = tuple(
+            SineCodes(wave, query, key, state.gates, queries, keys)
+            for wave, query, key, queries, keys in zip(
+                waves.split(heads, 2),
+                query_noise.split(heads, 1),
+                key_noise.split(heads, 1),
+                products(query_noise),
+                products(key_noise),
+                strict=True,
+            )
+        )
+        return layers[0]._replace(by_layer=() if self.config.shared_by_layers else layers), state
 
     def encode(self, q: Tensor, k: Tensor, codes: SineCodes, layer: int) -> tuple[Tensor, Tensor]:
         """Queries and keys (b, l, h, d) to (b, l, h, r).
 
         Scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
         """
+        if codes.by_layer:
+            codes = codes.by_layer[layer]
         if self.gates is None:
             return (
                 _project(q, codes.waves, codes.query_noise, codes.queries),
@@ -159,28 +187,40 @@ class SineSPE(Encoding):
 
         def gated(x: Tensor, noise: Tensor, products: Tensor | None) -> Tensor:
             positional = _project(x * through, codes.waves, noise, products)
-            return positional + torch.einsum("blhd,hdr->blhr", x, constant)
+            return positional + torch.einsum("blhd,hdr->blhr", x.to(constant), constant)
 
         return gated(q, codes.query_noise, codes.queries), gated(k, codes.key_noise, codes.keys)
 
+    def _code_dtype(self) -> torch.dtype:
+        """At least float32, whatever the parameters are in."""
+        return torch.promote_types(self.frequencies.dtype, torch.float32)
+
     def _frequencies(self) -> Tensor:
-        """(h, d, k) float64, cycles per position."""
+        """Of the parameters' shape, float64, cycles per position."""
         return torch.sigmoid(self.frequencies.double()) / 2
 
     def _turn(self, place: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Cosine and sine (..., h, d, k), float64, at `place` (...); `shift` in turns."""
-        turns = place[..., None, None, None] * self._frequencies()
+        """Cosine and sine (..., h, d, k), float64, at `place` (...); `shift` in turns.
+
+        h counts the heads of all sets of parameters.
+        """
+        turns = place[..., None, None, None] * self._frequencies().flatten(0, -3)
         if shift is not None:
-            turns = turns + shift
+            turns = turns + shift.flatten(0, -3)
         angles = 2 * math.pi * (turns - turns.detach().floor())
         return angles.cos(), angles.sin()
 
     def _turned_noise(self, turn: tuple[Tensor, Tensor], noise: Tensor) -> Tensor:
-        """(n, h, d, 2k, r): noise that, times the waves of a block, gives its positions' codes."""
-        dtype = self.frequencies.dtype
+        """(n, h, d, 2k, r): noise that, times the waves of a block, gives its positions' codes.
+
+        h counts the heads of all sets of parameters, which `noise` (h, d, k, 2, r) is common to.
+        """
+        dtype = self._code_dtype()
         features, sines, draws = noise.shape[1], noise.shape[2], noise.shape[-1]
         scale = (draws * features) ** -0.25 / math.sqrt(2 * sines)
-        gains = functional.softplus(self.gains) * scale
+        gains = (functional.softplus(self.gains.to(dtype)) * scale).flatten(0, -3)
+        if len(gains) > len(noise):
+            noise = noise.repeat(len(gains) // len(noise), 1, 1, 1, 1)
         cos, sin = ((part.to(dtype) * gains)[..., None] for part in turn)
         z_cos, z_sin = noise[..., 0, :], noise[..., 1, :]
         return torch.cat([cos * z_cos + sin * z_sin, cos * z_sin - sin * z_cos], -2)
@@ -195,7 +235,7 @@ def _codes(waves: Tensor, noise: Tensor) -> Tensor:
 def _project(x: Tensor, waves: Tensor, noise: Tensor, codes: Tensor | None) -> Tensor:
     """Sum over features of x (b, l, h, d) times its codes: (b, l, h, r)."""
     if codes is not None:
-        return torch.einsum("blhd,lhdr->blhr", x, codes)
+        return torch.einsum("blhd,lhdr->blhr", x.to(codes), codes)
     # autocast may have made x narrower than the noise
     return _FusedProjection.apply(x.to(noise.dtype), waves, noise)
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from relpe.encodings.filtered_noise import FilteredNoise, Filters
 from relpe.encodings.noise_tiles import NoiseKind
-from relpe.encodings.siren_network import SirenNetworkConfig, absolute_steps
+from relpe.encodings.siren_network import SirenNetwork, SirenNetworkConfig, absolute_steps
 
 WINDOW_END = 0.01
 """Where a window falls below this, its filter ends."""
@@ -48,11 +48,14 @@ class SirenSPEConfig:
     gated: bool = True
     """Lets each feature of each layer mix its code with a constant one, that is, ignore position.
     """
+    shared_by_layers: bool = True
+    """One set of filters for all layers, and one code; otherwise each layer has its own, made from
+    the same noise."""
     noise: NoiseKind = "normal"
     """What is filtered; signs have the same covariance, and are cheaper to draw."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> SirenSPE:
-        """Module for a model of this shape, shared by its layers; the gates are per layer.
+        """Module for a model of this shape, shared by its layers; gates are per layer always.
 
         Raises:
             ValueError: not one, two or three axes, or an axis without taps.
@@ -61,14 +64,17 @@ class SirenSPEConfig:
 
 
 class SirenSPE(FilteredNoise):
-    """`SirenSPEConfig` as a module; raw: the network, widths (h, p), gains (2, h, d) and gates.
+    """`SirenSPEConfig` as a module; raw: networks, log_widths (h, p), gains (2, h, d) and gates.
+
+    There is one network, or one for each layer where layers have their own filters; then widths and
+    gains have a leading axis of layers.
 
     The code of a query at m is sum_s phi(s) Z(m - s) over the steps s = 0, 1, ... back from m (in
     several axes, back along each), and so is a key's: the covariance at lag m - n is
     sum_s phi_q(s) phi_k(s - (m - n)). phi is the network's output, ordered by filter (query, key),
     head and feature, times exp(-(s / width)^2 / 2), brought to unit norm and multiplied by a gain:
-    variances are those of the gains, whatever the width. A width is softplus + 0.5 steps, a gain
-    softplus.
+    variances are those of the gains, whatever the width. A width is exp(log_width) + 0.5 steps, so
+    that a learning rate moves wide windows as far as narrow ones, by share; a gain is softplus.
     """
 
     def __init__(
@@ -84,35 +90,52 @@ class SirenSPE(FilteredNoise):
             head_dim=head_dim,
             num_realizations=config.num_realizations,
             gated=config.gated,
+            shared_by_layers=config.shared_by_layers,
             noise=config.noise,
         )
         self.config = config
-        self.network = config.network.build(
-            in_features=axes,
-            out_features=2 * num_heads * head_dim,
-            reference_length=(config.reference_length,),
+        layers = () if config.shared_by_layers else (num_layers,)
+        self.networks = nn.ModuleList(
+            config.network.build(
+                in_features=axes,
+                out_features=2 * num_heads * head_dim,
+                reference_length=(config.reference_length,),
+            )
+            for _ in range(math.prod(layers))
         )
         last_width = max(FIRST_WIDTH, config.reference_length / 4)
-        ratios = torch.linspace(0, 1, num_heads)[:, None].expand(-1, axes)
+        ratios = torch.linspace(0, 1, num_heads)[:, None].expand(*layers, -1, axes)
         widths = FIRST_WIDTH * (last_width / FIRST_WIDTH) ** ratios
-        self.widths = nn.Parameter(_before_softplus(widths - NARROWEST))
-        self.gains = nn.Parameter(_before_softplus(torch.ones(2, num_heads, head_dim)))
+        self.log_widths = nn.Parameter((widths - NARROWEST).log())
+        ones = torch.ones(*layers, 2, num_heads, head_dim)
+        self.gains = nn.Parameter(ones + (-(-ones).expm1()).log())  # what softplus makes 1 of
 
     def window_widths(self) -> Tensor:
-        """(h, p), in steps."""
-        return functional.softplus(self.widths) + NARROWEST
+        """(h, p), or (layers, h, p), in steps."""
+        return self.log_widths.exp() + NARROWEST
 
     def steps_back(self) -> Tensor:
-        """The filters phi (2, h, d, *steps): entry s is the weight of the noise s steps back."""
+        """The filters phi (2, h, d, *steps): entry s is the weight of the noise s steps back.
+
+        With an axis of layers after the first, where layers have their own.
+        """
         widths = self.window_widths()
         steps = absolute_steps(self._num_taps(widths)).to(widths.device)  # (*steps, p)
-        drawn = self.network.at(steps).movedim(-1, 0).unflatten(0, (2, *self.shape[:2]))
-        in_widths = steps[None] / widths.view(-1, *[1] * self.axes, self.axes)  # (h, *steps, p)
-        windows = torch.exp(-in_widths.square().sum(-1) / 2)
-        shaped = (drawn * windows[:, None]).flatten(3)
+        drawn = self._drawn(steps)
+        in_widths = steps / widths.unflatten(-1, (*[1] * self.axes, self.axes))
+        windows = torch.exp(-in_widths.square().sum(-1) / 2)  # (..., h, *steps)
+        shaped = (drawn * windows.unsqueeze(-1 - self.axes)).flatten(-self.axes)
         norm = shaped.norm(dim=-1, keepdim=True)
-        gains = functional.softplus(self.gains)[..., None]
+        gains = functional.softplus(self.gains)[..., None].movedim(-4, 0)
         return (gains * shaped / norm).view_as(drawn)
+
+    def _drawn(self, steps: Tensor) -> Tensor:
+        """What the networks draw at `steps` (*steps, p), in the order of `steps_back`."""
+        sets = []
+        for network in self.networks:
+            assert isinstance(network, SirenNetwork)
+            sets.append(network.at(steps).movedim(-1, 0).unflatten(0, (2, *self.shape[:2])))
+        return sets[0] if self.shared_by_layers else torch.stack(sets, 1)
 
     def filters(self) -> Filters:
         """The filters turned round: noise s steps back from a position is read from its far end.
@@ -121,19 +144,18 @@ class SirenSPE(FilteredNoise):
         1 - taps and end at the position itself.
         """
         back = self.steps_back()
-        turned = back.flip([3 + axis for axis in range(self.axes)])
-        return Filters(turned, tuple(1 - taps for taps in turned.shape[3:]))
+        turned = back.flip([-1 - axis for axis in range(self.axes)])
+        return Filters(turned, tuple(1 - taps for taps in turned.shape[-self.axes :]))
 
     def _num_taps(self, widths: Tensor) -> list[int]:
-        """Taps along each axis: as far as the widest window of all heads, in whole buckets."""
-        reach = widths.detach().double().amax(0) * math.sqrt(-2 * math.log(WINDOW_END))
+        """Taps along each axis: as far as the widest window of all heads, in whole buckets.
+
+        Layers that have their own filters have as many: they meet the noise in the same way.
+        """
+        widest = widths.detach().double().flatten(0, -2).amax(0)
+        reach = widest * math.sqrt(-2 * math.log(WINDOW_END))
         taps = [1 + math.ceil(steps) for steps in reach.tolist()]
         return [
             min(most, -(-n // BUCKET) * BUCKET)
             for most, n in zip(self.config.max_taps, taps, strict=True)
         ]
-
-
-def _before_softplus(x: Tensor) -> Tensor:
-    """What softplus makes x of, without the overflow of exp(x)."""
-    return x + (-(-x).expm1()).log()

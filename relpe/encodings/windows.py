@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from relpe.graphs import outside_graphs
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -173,8 +175,12 @@ class Window(nn.Module):
         return groups * (self.num_heads if len(groups) == 1 else 1)
 
     def span_state(self) -> dict[str, Any]:
-        """What a resumed training needs to go on with the same spans: plain values."""
-        return {"spans": self._training_spans, "calls": self._calls, "outgrown": self._outgrown}
+        """What a resumed training needs to go on with the same spans: plain values.
+
+        Lists and numbers alone, so that a checkpoint that holds them loads without unpickling.
+        """
+        spans = None if self._training_spans is None else list(self._training_spans)
+        return {"spans": spans, "calls": self._calls, "outgrown": self._outgrown}
 
     def load_span_state(self, state: dict[str, Any]) -> None:
         """Takes over what `span_state` gave."""
@@ -194,6 +200,7 @@ class Window(nn.Module):
             "outgrown_spans": float(self._outgrown),
         }
 
+    @outside_graphs  # it waits for the device, and gives integers that shapes depend on
     def _read(self, before: Spans | None) -> Spans:
         """Spans of the widths as they are: the one place that waits for the device."""
         config = self.config

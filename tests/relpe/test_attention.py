@@ -21,9 +21,9 @@ def golden(name: str) -> torch.Tensor:
 
 def test_softmax_attention_is_exact() -> None:
     q, k, v = (golden(f"attn_{name}") for name in "qkv")
-    operation = SoftmaxAttentionConfig().build(in_features=q.shape[-1])
+    operation = SoftmaxAttentionConfig().build()
     shape = (q.shape[0], q.shape[2], v.shape[-1])
-    state = operation.init_state(shape, torch.Generator(), v)
+    state = operation.init_state(shape, torch.Generator(), v, q.shape[-1])
     out, _ = operation(q, k, v, state)
     torch.testing.assert_close(out, golden("attn_causal_exact_softmax"), rtol=1e-9, atol=1e-9)
 
@@ -83,11 +83,9 @@ def test_the_short_convolution_is_a_convolution_with_gradients() -> None:
 
 @pytest.mark.parametrize("config", [ReluConfig(), FavorConfig(num_features=8)])
 def test_fading_keys_are_the_slow_ones_with_gradients(config: FeatureMapConfig) -> None:
-    operation = LinearAttentionConfig(feature_map=config, half_lives=(1.5, 60.0)).build(
-        in_features=4
-    )
+    operation = LinearAttentionConfig(feature_map=config, half_lives=(1.5, 60.0)).build()
     q, k, v = torch.randn(3, 2, 150, 3, 4, dtype=torch.float64).requires_grad_().unbind()
-    state = operation.init_state((2, 3, 4), torch.Generator().manual_seed(1), v.detach())
+    state = operation.init_state((2, 3, 4), torch.Generator().manual_seed(1), v.detach(), 4)
     projection = None if state.projection is None else state.projection.double()
     queries, keys = (operation.feature_map(x, projection) for x in (q, k))
     lives = torch.tensor([1.5, math.sqrt(1.5 * 60), 60.0], dtype=torch.float64)
@@ -112,18 +110,16 @@ def test_fading_keys_are_the_slow_ones_with_gradients(config: FeatureMapConfig) 
 
 def test_a_half_life_must_be_positive() -> None:
     with pytest.raises(ValueError, match="half_lives"):
-        LinearAttentionConfig(half_lives=(0.0, 8.0)).build(in_features=4)
+        LinearAttentionConfig(half_lives=(0.0, 8.0)).build()
 
 
 @pytest.mark.parametrize("size", [5.0, 15.0, 30.0])
 def test_large_queries_and_keys_have_gradients(size: float) -> None:
     """Products of exponentials underflow, and the inverse of what is left would overflow."""
-    operation = LinearAttentionConfig(feature_map=FavorConfig(num_features=64)).build(
-        in_features=32
-    )
+    operation = LinearAttentionConfig(feature_map=FavorConfig(num_features=64)).build()
     q, k, v = (size * torch.randn(3, 2, 100, 2, 32)).unbind(0)
     q, k, v = (x.requires_grad_() for x in (q, k, v / size))
-    state = operation.init_state((2, 2, 32), torch.Generator().manual_seed(0), q)
+    state = operation.init_state((2, 2, 32), torch.Generator().manual_seed(0), q, 32)
     out, _ = operation(q, k, v, state)
     grads = torch.autograd.grad(out.square().sum(), [q, k, v])
     assert all(x.isfinite().all() for x in (out, *grads))
@@ -131,9 +127,9 @@ def test_large_queries_and_keys_have_gradients(size: float) -> None:
 
 @pytest.mark.parametrize("half_lives", [(1, 1024), (1, 1)])
 def test_keys_fade_exactly_in_long_calls(half_lives: tuple[float, float]) -> None:
-    operation = LinearAttentionConfig(half_lives=half_lives).build(in_features=4)
+    operation = LinearAttentionConfig(half_lives=half_lives).build()
     q, k, v = torch.randn(3, 1, 20_000, 2, 4).unbind(0)
-    start = operation.init_state((1, 2, 4), torch.Generator(), q)
+    start = operation.init_state((1, 2, 4), torch.Generator(), q, 4)
     whole, _ = operation(q, k, v, start)
     state, pieces = start, []
     for part in range(0, 20_000, 400):
@@ -147,4 +143,4 @@ def test_keys_fade_exactly_in_long_calls(half_lives: tuple[float, float]) -> Non
 @pytest.mark.parametrize("half_lives", [(0, 1), (1, float("nan")), (1, float("inf")), (-1, 2)])
 def test_half_lives_that_are_no_times_are_refused(half_lives: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="expected two positive numbers"):
-        LinearAttentionConfig(half_lives=half_lives).build(in_features=4)
+        LinearAttentionConfig(half_lives=half_lives).build()

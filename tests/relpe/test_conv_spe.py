@@ -41,9 +41,12 @@ def small(
     gated: bool = True,
     noise: noise_tiles.NoiseKind = "normal",
     draws: int = 6,
+    shared: bool = True,
 ) -> ConvSPE:
     torch.manual_seed(len(taps))
-    config = ConvSPEConfig(taps=taps, num_realizations=draws, gated=gated, noise=noise)
+    config = ConvSPEConfig(
+        taps=taps, num_realizations=draws, gated=gated, noise=noise, shared_by_layers=shared
+    )
     encoding = config.build(num_layers=2, num_heads=2, head_dim=3).double()
     with torch.no_grad():  # of both signs, to tell all terms apart
         encoding.query_filter.normal_()
@@ -143,19 +146,26 @@ def test_fast_equals_slow_with_gradients(
     pieces=st.lists(st.integers(1, 70), min_size=1, max_size=5),
     fused=st.booleans(),
     trained=st.booleans(),
+    shared=st.booleans(),
+    num_realizations=st.sampled_from([None, 1, 9]),
 )
 def test_any_split_of_the_positions_gives_the_same_codes(
-    start: int, pieces: list[int], fused: bool, trained: bool
+    start: int,
+    pieces: list[int],
+    fused: bool,
+    trained: bool,
+    shared: bool,
+    num_realizations: int | None,
 ) -> None:
-    encoding, length = small((40,)), sum(pieces)
+    encoding, length = small((40,), shared=shared), sum(pieces)
     q, k = torch.randn(2, 1, length, 2, 3, dtype=torch.float64).unbind(0)
 
     def run(sizes: list[int]) -> list[torch.Tensor]:
-        state, outs, done = encoding.init_state(3, CPU), [], 0
+        state, outs, done = encoding.init_state(3, CPU, num_realizations), [], 0
         for size in sizes:
             codes, state = encoding.prepare(line(size, start + done), state)
             here = slice(done, done + size)
-            outs.append(encoding.encode(q[:, here], k[:, here], codes, 0))
+            outs.append(encoding.encode(q[:, here], k[:, here], codes, 1))
             done += size
         return [torch.cat(side, 1) for side in zip(*outs, strict=True)]
 
@@ -211,6 +221,103 @@ def test_codes_kept_for_steps_are_not_used_in_training() -> None:
     assert fresh.shared is not None
     assert codes.shared.requires_grad
     assert torch.equal(codes.shared, fresh.shared)
+
+
+@torch.no_grad()
+def test_a_calls_realizations_leave_the_mean_of_scores_and_divide_their_variance() -> None:
+    """Over seeds, to 5 standard errors; the variance is that of one realization, which
+    `test_mean_and_variance_of_scores` looks at, over their number."""
+    encoding, seeds, num_realizations = small((3,), gated=False), 800, 15
+    q, k = torch.randn(2, 1, 3, 2, 3, dtype=torch.float64).unbind(0)
+    found = []
+    for seed in range(seeds):
+        state = encoding.init_state(seed, CPU, num_realizations)
+        a, b = encoding.encode(q, k, encoding.prepare(line(3), state)[0], 0)
+        found.append(torch.einsum("lhr,shr->hls", a[0], b[0]) / math.sqrt(num_realizations))
+    scores = torch.stack(found)
+    filters = encoding.query_filter, encoding.key_filter
+    lags = lags_of(line(3)[0])
+    lagged = noise_correlation(*filters, lags).unflatten(-1, (3, 3))
+    mean = torch.einsum("lhd,shd,hdls->hls", q[0], k[0], lagged) / math.sqrt(3)
+    norms = [
+        torch.einsum("lhd,hd->hl", x[0] ** 2, f.square().sum(-1))
+        for x, f in zip((q, k), filters, strict=True)
+    ]
+    variance = (norms[0][:, :, None] * norms[1][:, None] / 3 + mean**2) / num_realizations
+    assert ((scores.mean(0) - mean).abs() <= 5 * (variance / seeds).sqrt()).all()
+    torch.testing.assert_close(scores.var(0), variance, rtol=0.3, atol=0.01)
+
+
+def test_a_call_may_have_the_realizations_of_another_config() -> None:
+    encoding, other = small(draws=6), small(draws=9)
+    codes, state = encoding.prepare(line(50), encoding.init_state(5, CPU, 9))
+    expected, of_other = other.prepare(line(50), other.init_state(5, CPU))
+    assert codes.shared is not None
+    assert expected.shared is not None
+    assert torch.equal(codes.shared, expected.shared)
+    for made, wanted in zip(state, of_other, strict=True):
+        assert torch.equal(made, wanted)
+    with pytest.raises(ValueError, match="num_realizations is -1, expected at least 1"):
+        encoding.init_state(0, CPU, -1)
+
+
+@pytest.mark.parametrize("taps", [(5,), (40,), (3, 2)])
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_layer_with_its_own_filters_is_an_encoding_of_these_with_gradients(
+    taps: tuple[int, ...], fused: bool, trained: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", 0 if fused else 2**30)
+    encoding = small(taps, shared=False)
+    positions = torch.cat([torch.randint(-9, 30, (40, len(taps))), torch.zeros(1, len(taps))])
+    q, k = torch.randn(2, 3, 41, 2, 3, dtype=torch.float64).unbind(0)
+    grads = torch.randn(2, 3, 41, 2, 6, dtype=torch.float64)
+    lags = noise_tiles.lattice((4,) * len(taps))
+    names = ["query_filter", "key_filter", "gates"]
+    with torch.set_grad_enabled(trained):
+        codes, state = encoding.prepare(positions[None], encoding.init_state(7, CPU))
+        # the last position's codes are kept where nothing is trained
+        again, _ = encoding.prepare(positions[None, -1:], state)
+        for layer in range(2):
+            alone = small(taps)
+            weights = {name: encoding.get_parameter(name).detach() for name in names}
+            alone.load_state_dict(
+                {name: x if name == "gates" else x[layer] for name, x in weights.items()}
+            )
+            torch.testing.assert_close(encoding.covariance(lags)[layer], alone.covariance(lags))
+            expected, _ = alone.prepare(positions[None], alone.init_state(7, CPU))
+            outs = [
+                made.encode(q, k, of, layer) for made, of in ((encoding, codes), (alone, expected))
+            ]
+            for made, wanted in zip(*outs, strict=True):
+                torch.testing.assert_close(made, wanted, rtol=1e-12, atol=1e-12)
+            steps = encoding.encode(q[:, -1:], k[:, -1:], again, layer)
+            for made, wanted in zip(steps, outs[1], strict=True):
+                torch.testing.assert_close(made, wanted[:, -1:], rtol=1e-12, atol=1e-12)
+            if not trained:
+                continue
+            found, wanted = (
+                torch.autograd.grad(
+                    list(out), [made.get_parameter(name) for name in names], list(grads), True
+                )
+                for out, made in zip(outs, (encoding, alone), strict=True)
+            )
+            for name, made, right in zip(names, found, wanted, strict=True):
+                made = made if name == "gates" else made[layer]
+                torch.testing.assert_close(made, right, rtol=1e-10, atol=1e-10)
+
+
+def test_the_bound_of_codes_is_that_of_all_layers_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_one = 2 * 50 * 2 * 3 * 6 * 8  # both sides, (l, h, d, r), float64
+    for allowed, shared, made in (
+        (of_one, True, True),
+        (2 * of_one - 1, False, False),
+        (2 * of_one, False, True),
+    ):
+        monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", allowed)
+        encoding = small(shared=shared)
+        codes, _ = encoding.prepare(line(50), encoding.init_state(0, CPU))
+        assert all((of.shared is not None) == made for of in codes.by_layer or (codes,))
 
 
 @pytest.mark.parametrize("noise", ["normal", "signs"])

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from relpe.attention import LinearAttentionConfig, SoftmaxAttentionConfig
 from relpe.checkpoint import from_plain
@@ -50,6 +51,17 @@ CONFIGS = {
         "normalize_queries_keys": False,
         "convolution_taps": 0,
     },
+    "sine relu, layers of their own": {
+        "encoding": SineSPEConfig(num_sines=2, num_realizations=6, shared_by_layers=False)
+    },
+    "sine windowed": {
+        "encoding": SineSPEConfig(num_realizations=6),
+        "attention": WindowedAttentionConfig(span=11),
+    },
+    "algebraic windowed": {
+        "encoding": AlgebraicConfig(),
+        "attention": WindowedAttentionConfig(span=60),
+    },
     "rope softmax": {"encoding": RopeConfig(), "attention": SoftmaxAttentionConfig()},
     "conv relu": {"encoding": ConvSPEConfig(taps=(5,), num_realizations=6)},
     "conv favor, ungated, signs": {
@@ -58,6 +70,17 @@ CONFIGS = {
     },
     "siren spe relu": {
         "encoding": SirenSPEConfig(num_realizations=6, max_taps=(9,), reference_length=16.0),
+    },
+    "conv favor, layers of their own": {
+        "encoding": ConvSPEConfig(taps=(5,), num_realizations=6, shared_by_layers=False),
+        "attention": LinearAttentionConfig(
+            feature_map=FavorConfig(num_features=8, redraw_interval=40)
+        ),
+    },
+    "siren spe relu, layers of their own": {
+        "encoding": SirenSPEConfig(
+            num_realizations=6, max_taps=(9,), reference_length=16.0, shared_by_layers=False
+        ),
     },
     "algebraic softmax": {
         "encoding": AlgebraicConfig(basis=True),
@@ -244,3 +267,26 @@ def test_float64_is_float64_throughout(name: str) -> None:
 def test_impossible_sizes_are_refused(change: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_plain(DecoderConfig, change)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_encodings_keep_the_initial_values_that_they_chose(name: str) -> None:
+    torch.manual_seed(0)
+    config = decoder(name).config
+    torch.manual_seed(7)
+    whole = config.build()
+    torch.manual_seed(7)
+    nn.Embedding(config.vocabulary_size, config.width)  # what is drawn before
+    sizes = {"num_layers": config.num_layers, "num_heads": config.num_heads, "head_dim": 8}
+    alone = config.encoding.build(**sizes).state_dict()
+    for key, values in whole.encoding.state_dict().items():
+        assert torch.equal(values, alone[key]), key
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_all_of_a_model_can_be_bfloat16(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(40)
+    exact = run(model, tokens, [40])
+    rounded = run(model.bfloat16(), tokens, [15, 1, 24])
+    assert rounded.dtype == torch.bfloat16
+    assert (rounded.float() - exact).norm() < 0.03 * exact.norm()

@@ -23,11 +23,13 @@ from relpe import (
     FavorConfig,
     LinearAttentionConfig,
     RopeConfig,
+    ShawConfig,
     SirenConfig,
     SoftmaxAttentionConfig,
     WindowedAttentionConfig,
 )
 from relpe.checkpoint import from_plain, to_plain
+from relpe.encodings.windows import Window, WindowConfig
 
 ATTENTIONS = {
     "softmax": SoftmaxAttentionConfig(),
@@ -70,6 +72,20 @@ def test_pairs_that_do_not_fit_are_refused(encoding: Any, fits: tuple[str, ...],
     words = f"{encoding.kind} with {attention} attention.*expected {' or '.join(fits)}"
     with pytest.raises(ValueError, match=words):
         build(encoding, attention)
+
+
+@pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)
+def test_a_training_finds_the_window_of_those_that_have_one(config: Any):
+    def find(encoding: Any) -> Window | None:
+        return encoding.build(num_layers=1, num_heads=2, head_dim=8).training_window()
+
+    if not hasattr(config(), "window") or config is ShawConfig:  # whose window is a clamp
+        assert find(config()) is None
+        return
+    assert find(config(window=None)) is None
+    found = find(config(window=WindowConfig(width=(5.0,))))
+    assert found is not None
+    assert found.config.width == (5.0,)
 
 
 @pytest.mark.parametrize("config", typing.get_args(EncodingConfig), ids=lambda c: c.kind)

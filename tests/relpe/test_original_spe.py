@@ -50,6 +50,22 @@ def test_parameters_of_the_original_make_the_codes_of_the_original(axes: int) ->
     assert all(map(torch.equal, exported_gates, gates))
 
 
+def test_parameters_of_each_layer_are_refused() -> None:
+    """Those of one encoder would fit none of the layers, or all."""
+    sines = SineSPEConfig(shared_by_layers=False).build(num_layers=2, num_heads=2, head_dim=3)
+    filters = ConvSPEConfig(taps=(2,), shared_by_layers=False).build(
+        num_layers=2, num_heads=2, head_dim=3
+    )
+    with pytest.raises(ValueError, match="build the encoding with shared_by_layers"):
+        import_sine_spe(sines, {})
+    with pytest.raises(ValueError, match="build the encoding with shared_by_layers"):
+        export_sine_spe(sines)
+    with pytest.raises(ValueError, match="build the encoding with shared_by_layers"):
+        import_conv_spe(filters, {})
+    with pytest.raises(ValueError, match="build the encoding with shared_by_layers"):
+        export_conv_spe(filters)
+
+
 def test_parameters_of_the_originals_sines_go_there_and_back() -> None:
     config = SineSPEConfig(num_sines=3)
     first, second = (config.build(num_layers=2, num_heads=2, head_dim=3) for _ in range(2))

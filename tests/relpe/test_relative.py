@@ -146,8 +146,8 @@ def attend(encoding: Encoding, pieces: list[int], *, dense: bool, start: int = 0
         3, 2, sum(pieces), 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(4)
     )
     state = encoding.init_state(0, q.device)
-    operation = WindowedAttentionConfig(span=1000).build(in_features=4)
-    memory = operation.init_state((2, 2, 4), torch.Generator(), q)
+    operation = WindowedAttentionConfig(span=1000).build()
+    memory = operation.init_state((2, 2, 4), torch.Generator(), q, 4)
     outs, done = [], 0
     for size in pieces:
         codes, state = encoding.prepare(places(size, start + done), state)

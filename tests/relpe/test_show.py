@@ -351,11 +351,11 @@ def test_trees_told_by_words_and_by_heap_ids_look_alike():
 
 def test_fading_is_that_of_the_attention():
     model = decoder("none, fading")
-    operation = FADING.build(in_features=4)
+    operation = FADING.build()
     length, picture = 30, pictures(model)["fading"]
     values = torch.eye(length).double()[None, :, None].expand(-1, -1, 2, -1)
     ones = torch.ones(1, length, 2, 4).double()
-    state = operation.init_state((1, 2, length), torch.Generator(), ones)
+    state = operation.init_state((1, 2, length), torch.Generator(), ones, 4)
     weights, _ = operation(ones, ones, values, state)
     (curves,) = picture.panels.values()
     found = torch.log2(curves[:, -1]) / picture.x[-1]  # exponential: one point tells all

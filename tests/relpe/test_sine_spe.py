@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -41,10 +42,10 @@ def golden_encoding(*, gated: bool = True) -> tuple[SineSPE, SineNoise]:
 
 
 def small(
-    length: int = 0, *, gated: bool = True
+    length: int = 0, *, gated: bool = True, shared: bool = True
 ) -> tuple[SineSPE, SineNoise, torch.Tensor, torch.Tensor]:
     torch.manual_seed(length)
-    config = SineSPEConfig(num_sines=3, num_realizations=6, gated=gated)
+    config = SineSPEConfig(num_sines=3, num_realizations=6, gated=gated, shared_by_layers=shared)
     encoding = config.build(num_layers=2, num_heads=2, head_dim=4).double()
     noise = encoding.init_state(7, torch.device("cpu"))
     noise = SineNoise(noise.sines.double(), noise.gates.double())
@@ -131,9 +132,10 @@ def test_shifting_positions_changes_no_expected_score(start: int, shift: int, le
     torch.testing.assert_close(moments(start), moments(start + shift), rtol=1e-6, atol=1e-7)
 
 
-def test_mean_and_variance_of_scores() -> None:
+@pytest.mark.parametrize(("num_realizations", "draws"), [(None, 4000), (24, 1000)])
+def test_mean_and_variance_of_scores(num_realizations: int | None, draws: int) -> None:
     """The estimate is unbiased with the variance of the derivation (reference formula, independent
-    draws)."""
+    draws), which falls with the number of realizations: here the config's, or the call's."""
     encoding, _, q, k = small(4)
     q, k = q[:1], k[:1]
     lags = torch.arange(4)[:, None] - torch.arange(4)
@@ -146,9 +148,10 @@ def test_mean_and_variance_of_scores() -> None:
     spread = torch.einsum("lhd,hd->lh", q[0] ** 2, variance)[:, None] * torch.einsum(
         "shd,hd->sh", k[0] ** 2, variance
     )
-    spread = (spread.permute(2, 0, 1) + (2 * mean) ** 2) / (6 * 4)
-    draws = 4000
-    scores = torch.stack([one_score(encoding, q, k, seed) for seed in range(draws)])
+    spread = (spread.permute(2, 0, 1) + (2 * mean) ** 2) / ((num_realizations or 6) * 4)
+    scores = torch.stack(
+        [one_score(encoding, q, k, seed, num_realizations) for seed in range(draws)]
+    )
     assert ((scores.mean(0) - mean).abs() <= 5 * (spread / draws).sqrt()).all()
     torch.testing.assert_close(scores.var(0), spread, rtol=0.25, atol=0.02)
 
@@ -159,13 +162,97 @@ def encoding_variance(encoding: SineSPE) -> torch.Tensor:
 
 
 @torch.no_grad()
-def one_score(encoding: SineSPE, q: torch.Tensor, k: torch.Tensor, seed: int) -> torch.Tensor:
-    noise = encoding.init_state(seed, torch.device("cpu"))
+def one_score(
+    encoding: SineSPE, q: torch.Tensor, k: torch.Tensor, seed: int, num_realizations: int | None
+) -> torch.Tensor:
+    noise = encoding.init_state(seed, torch.device("cpu"), num_realizations)
     codes, _ = encoding.prepare(
         positions_of(q.shape[1]), SineNoise(noise.sines.double(), noise.gates.double())
     )
     a, b = encoding.encode(q, k, codes, 0)
-    return torch.einsum("blhr,bshr->hls", a, b) / 6**0.5
+    return torch.einsum("blhr,bshr->hls", a, b) / a.shape[-1] ** 0.5
+
+
+@given(num_realizations=st.integers(1, 12), seed=st.integers(0, 99))
+def test_a_call_may_have_the_realizations_of_another_config(
+    num_realizations: int, seed: int
+) -> None:
+    encoding, _, q, k = small(5)
+    config = dataclasses.replace(encoding.config, num_realizations=num_realizations)
+    other = config.build(num_layers=2, num_heads=2, head_dim=4).double()
+    other.load_state_dict(encoding.state_dict())
+    states = (
+        encoding.init_state(seed, torch.device("cpu"), num_realizations),
+        other.init_state(seed, torch.device("cpu")),
+    )
+    outs = [
+        torch.stack(made.encode(q, k, made.prepare(positions_of(5), state)[0], 1))
+        for made, state in zip((encoding, other), states, strict=True)
+    ]
+    assert outs[0].shape[-1] == num_realizations
+    assert torch.equal(*outs)
+
+
+def test_no_realizations_are_refused() -> None:
+    encoding, _, _, _ = small()
+    with pytest.raises(ValueError, match="num_realizations is 0, expected at least 1"):
+        encoding.init_state(0, torch.device("cpu"), 0)
+
+
+def of_layer(encoding: SineSPE, layer: int) -> SineSPE:
+    """An encoding that all layers share, with the parameters of one of `encoding`."""
+    config = dataclasses.replace(encoding.config, shared_by_layers=True)
+    made = config.build(num_layers=2, num_heads=2, head_dim=4).double()
+    own = ("frequencies", "offsets", "gains")
+    made.load_state_dict(
+        {name: x[layer] if name in own else x for name, x in encoding.state_dict().items()}
+    )
+    return made
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("gated", [True, False])
+def test_a_layer_with_its_own_sines_is_an_encoding_of_these_with_gradients(
+    gated: bool, fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sine_spe, "SHARED_CODE_BYTES", 0 if fused else 2**30)
+    encoding, noise, q, k = small(300, gated=gated, shared=False)
+    lags = torch.arange(-3, 9)
+    codes, _ = encoding.prepare(positions_of(300, 7), noise)
+    grads = torch.randn(2, 3, 300, 2, 6, dtype=torch.float64)
+    for layer in range(2):
+        alone = of_layer(encoding, layer)
+        torch.testing.assert_close(encoding.covariance(lags)[layer], alone.covariance(lags))
+        outs = (
+            encoding.encode(q, k, codes, layer),
+            alone.encode(q, k, alone.prepare(positions_of(300, 7), noise)[0], layer),
+        )
+        names = [name for name, _ in encoding.named_parameters()]
+        found, expected = (
+            torch.autograd.grad(
+                list(out), [made.get_parameter(name) for name in names], list(grads), True
+            )
+            for out, made in zip(outs, (encoding, alone), strict=True)
+        )
+        for made, wanted in zip(*outs, strict=True):
+            torch.testing.assert_close(made, wanted, rtol=1e-12, atol=1e-12)
+        for name, made, wanted in zip(names, found, expected, strict=True):
+            made = made if name == "gates" else made[layer]
+            torch.testing.assert_close(made, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_the_bound_of_codes_is_that_of_all_layers_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_one = 2 * 50 * 2 * 4 * 6 * 8  # both sides, (l, h, d, r), float64
+    for allowed, shared, made in (
+        (of_one, True, True),
+        (2 * of_one - 1, False, False),
+        (2 * of_one, False, True),
+    ):
+        monkeypatch.setattr(sine_spe, "SHARED_CODE_BYTES", allowed)
+        encoding, noise, _, _ = small(50, shared=shared)
+        codes, _ = encoding.prepare(positions_of(50), noise)
+        layers = codes.by_layer or (codes,)
+        assert all((layer.queries is not None) == made for layer in layers)
 
 
 def test_rows_of_positions_that_differ_are_refused() -> None:

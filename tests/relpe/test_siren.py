@@ -97,8 +97,8 @@ def attend(
             x + (torch.arange(sum(pieces)) >= changed_from)[:, None, None] for x in (q, k, v)
         )
     state = encoding.init_state(0, q.device)
-    operation = WindowedAttentionConfig(span=1000).build(in_features=4)
-    memory = operation.init_state((2, 2, 4), torch.Generator(), q)
+    operation = WindowedAttentionConfig(span=1000).build()
+    memory = operation.init_state((2, 2, 4), torch.Generator(), q, 4)
     outs, done = [], 0
     for size in pieces:
         codes, state = encoding.prepare(positions[:, done : done + size], state)
@@ -160,8 +160,8 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
     encoding = build(name).train()
     codes, _ = encoding.prepare(places(name, 30), encoding.init_state(0, torch.device("cpu")))
     q, k, v = torch.randn(3, 2, 30, 2, 4, dtype=torch.float64)
-    operation = WindowedAttentionConfig().build(in_features=4)
-    memory = operation.init_state((2, 2, 4), torch.Generator(), q)
+    operation = WindowedAttentionConfig().build()
+    memory = operation.init_state((2, 2, 4), torch.Generator(), q, 4)
     outs = [operation(q, k, v, memory, encoding.table(codes, layer))[0] for layer in range(2)]
     torch.stack(outs).square().sum().backward()
     for parameter, weights in encoding.named_parameters():
@@ -331,9 +331,9 @@ def test_streamed_case_of_the_original_by_the_modules_themselves() -> None:
         torch.from_numpy(GOLDEN[f"{case}/{key}"]).permute(0, 3, 1, 2)
         for key in ("q", "k", "v", "out")
     )
-    operation = WindowedAttentionConfig().build(in_features=4)
+    operation = WindowedAttentionConfig().build()
     state = encoding.init_state(0, q.device)
-    memory = operation.init_state((1, 2, 4), torch.Generator(), q)
+    memory = operation.init_state((1, 2, 4), torch.Generator(), q, 4)
     outs = []
     with torch.no_grad():
         for step in range(64):

@@ -34,14 +34,16 @@ def golden_encoding() -> tuple[SirenSPE, FilteredNoiseState]:
         num_realizations=noise.shape[-1],
     )
     encoding = config.build(num_layers=1, num_heads=2, head_dim=3).double()
-    encoding.network.load_state_dict(network.state_dict())
+    encoding.networks[0].load_state_dict(network.state_dict())
     with torch.no_grad():
-        encoding.widths.copy_(raw(golden("spe/sigma_steps")[:, None] - 0.5))
+        encoding.log_widths.copy_((golden("spe/sigma_steps")[:, None] - 0.5).log())
         encoding.gains.copy_(raw(golden("spe/gain")))
     return encoding, state_with(encoding, noise, (-24,))
 
 
-def small(max_taps: tuple[int, ...] = (40,), *, draws: int = 6, gated: bool = True) -> SirenSPE:
+def small(
+    max_taps: tuple[int, ...] = (40,), *, draws: int = 6, gated: bool = True, shared: bool = True
+) -> SirenSPE:
     torch.manual_seed(len(max_taps))
     config = SirenSPEConfig(
         max_taps=max_taps,
@@ -49,6 +51,7 @@ def small(max_taps: tuple[int, ...] = (40,), *, draws: int = 6, gated: bool = Tr
         reference_length=32.0,
         num_realizations=draws,
         gated=gated,
+        shared_by_layers=shared,
     )
     return config.build(num_layers=2, num_heads=2, head_dim=3).double()
 
@@ -114,7 +117,7 @@ def test_variances_are_those_of_the_gains_whatever_the_width() -> None:
     variance = torch.nn.functional.softplus(encoding.gains).square()
     for width in (0.6, 2.0, 9.0):
         with torch.no_grad():
-            encoding.widths.copy_(raw(torch.full((2, 1), width - 0.5)))
+            encoding.log_widths.fill_(math.log(width - 0.5))
         filters = encoding.filters().values
         torch.testing.assert_close(filters.square().sum(-1), variance, rtol=1e-6, atol=1e-6)
         assert (encoding.covariance(torch.zeros(1, dtype=torch.int64)) <= 1 + 1e-6).all()
@@ -125,7 +128,7 @@ def test_the_number_of_taps_follows_the_widest_window_in_whole_buckets() -> None
 
     def taps(*widths: float) -> int:
         with torch.no_grad():
-            encoding.widths.copy_(raw(torch.tensor(widths)[:, None] - 0.5))
+            encoding.log_widths.copy_((torch.tensor(widths)[:, None] - 0.5).log())
         return encoding.steps_back().shape[-1]
 
     assert taps(2, 3) == BUCKET  # 1 + ceil(3 * 3.035) = 11
@@ -145,6 +148,57 @@ def test_first_widths_are_spread_up_to_a_quarter_of_the_reference_length() -> No
         .build(num_layers=1, num_heads=1, head_dim=2)
         .window_widths()
     ).all()
+
+
+def test_one_learning_rate_moves_narrow_and_wide_windows_by_the_same_share() -> None:
+    """The first step of Adam, which goes as far for every parameter."""
+    encoding = SirenSPEConfig(reference_length=400.0).build(num_layers=1, num_heads=3, head_dim=2)
+    before = encoding.window_widths().detach()
+    optimizer = torch.optim.Adam([encoding.log_widths], lr=0.01)
+    encoding.covariance(torch.arange(9)).square().sum().backward()
+    optimizer.step()
+    moved = ((encoding.window_widths() - 0.5) / (before - 0.5)).log().abs()
+    torch.testing.assert_close(moved, torch.full_like(moved, 0.01), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("max_taps", [(20,), (3, 4)])
+def test_a_layer_with_its_own_filters_is_an_encoding_of_these_with_gradients(
+    max_taps: tuple[int, ...],
+) -> None:
+    encoding, length = small(max_taps, shared=False), 30
+    with torch.no_grad():  # layers that differ, the first the widest, so that taps are the same
+        encoding.log_widths.copy_(
+            torch.tensor([2.0, 1.9])[:, None, None].expand_as(encoding.log_widths)
+        )
+        encoding.gains.normal_()
+    positions = torch.randint(-9, 30, (1, length, len(max_taps)))
+    q, k = torch.randn(2, 2, length, 2, 3, dtype=torch.float64).unbind(0)
+    grads = torch.randn(2, 2, length, 2, 6, dtype=torch.float64)
+    lags = noise_tiles.lattice((4,) * len(max_taps))
+    codes, _ = encoding.prepare(positions, encoding.init_state(7, CPU))
+    for layer in range(2):
+        alone = small(max_taps)
+        alone.networks[0].load_state_dict(encoding.networks[layer].state_dict())
+        with torch.no_grad():
+            alone.log_widths.copy_(encoding.log_widths[layer])
+            alone.gains.copy_(encoding.gains[layer])
+            assert alone.gates is not None
+            assert encoding.gates is not None
+            alone.gates.copy_(encoding.gates)
+        torch.testing.assert_close(encoding.covariance(lags)[layer], alone.covariance(lags))
+        expected, _ = alone.prepare(positions, alone.init_state(7, CPU))
+        outs = encoding.encode(q, k, codes, layer), alone.encode(q, k, expected, layer)
+        parameters = [encoding.log_widths, encoding.gains, *encoding.networks[layer].parameters()]
+        right = [alone.log_widths, alone.gains, *alone.networks[0].parameters()]
+        found, wanted = (
+            torch.autograd.grad(list(out), weights, list(grads), True)
+            for out, weights in zip(outs, (parameters, right), strict=True)
+        )
+        for made, other in zip(*outs, strict=True):
+            torch.testing.assert_close(made, other, rtol=1e-12, atol=1e-12)
+        for place, (made, other) in enumerate(zip(found, wanted, strict=True)):
+            made = made[layer] if place < 2 else made
+            torch.testing.assert_close(made, other, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("max_taps", [(20,), (3, 4), (2, 3, 2)])
@@ -208,14 +262,15 @@ def test_fast_equals_slow_with_gradients(
     start=st.sampled_from([0, -50, 10**6 - 3]),
     pieces=st.lists(st.integers(1, 70), min_size=1, max_size=5),
     trained=st.booleans(),
+    num_realizations=st.sampled_from([None, 1, 9]),
 )
 def test_any_split_of_the_positions_gives_the_same_codes(
-    start: int, pieces: list[int], trained: bool
+    start: int, pieces: list[int], trained: bool, num_realizations: int | None
 ) -> None:
     encoding, length = small(), sum(pieces)
 
     def run(sizes: list[int]) -> torch.Tensor:
-        state, outs, done = encoding.init_state(3, CPU), [], 0
+        state, outs, done = encoding.init_state(3, CPU, num_realizations), [], 0
         for size in sizes:
             codes, state = encoding.prepare(line(size, start + done), state)
             assert codes.shared is not None

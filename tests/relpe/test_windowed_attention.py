@@ -211,10 +211,10 @@ def run(
     state: WindowedAttentionState | None = None,
 ) -> tuple[torch.Tensor, WindowedAttentionState]:
     q, k, v = qkv
-    operation = WindowedAttentionConfig(span=span).build(in_features=q.shape[-1])
+    operation = WindowedAttentionConfig(span=span).build()
     if state is None:
         shape = (q.shape[0], q.shape[2], v.shape[-1])
-        state = operation.init_state(shape, torch.Generator(), q)
+        state = operation.init_state(shape, torch.Generator(), q, q.shape[-1])
     outs, done = [], 0
     for size in pieces:
         piece = slice(done, done + size)
@@ -500,4 +500,4 @@ def test_bfloat16_under_autocast() -> None:
 
 def test_span_without_keys_is_refused() -> None:
     with pytest.raises(ValueError, match="span 0"):
-        WindowedAttentionConfig(span=0).build(in_features=4)
+        WindowedAttentionConfig(span=0).build()

@@ -130,6 +130,7 @@ def test_files_that_cannot_be_extended_or_read_are_one_sentence(tmp_path, conten
         (TrainerConfig, {"ema_decay": float("nan")}, "ema_decay is nan"),
         (OptimizerConfig, {"learning_rate": -1e-3}, "learning_rate is -0.001"),
         (OptimizerConfig, {"learning_rate": float("inf")}, "learning_rate is inf"),
+        (OptimizerConfig, {"encoding_learning_rate": -1}, "encoding_learning_rate is -1.0"),
         (OptimizerConfig, {"betas": [0.9, 1.0]}, r"betas are \(0.9, 1.0\)"),
         (OptimizerConfig, {"weight_decay": -1}, "weight_decay"),
         (OptimizerConfig, {"warmup_steps": -1}, "warmup_steps"),

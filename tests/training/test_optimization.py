@@ -7,7 +7,35 @@ import torch
 
 from training.config import OptimizerConfig, TrainerConfig
 from training.experiment import build_experiment
-from training.optimization import Average, Budget, parameter_groups
+from training.optimization import Average, Budget, Movement, parameter_groups
+from training.run import fit
+
+ENCODINGS = {
+    "sine": ("relu", {"kind": "sine_spe", "gated": True}, "frequencies offsets gains gates"),
+    "conv": ("relu", {"kind": "conv_spe"}, "query_filter key_filter gates"),
+    "grid": (
+        "softmax",
+        {"kind": "algebraic", "structure": {"kind": "sequence"}, "basis": True},
+        "angles 0",  # the generator of a basis
+    ),
+    "tree": ("softmax", {"kind": "algebraic", "structure": {"kind": "tree"}}, "triangle"),
+    "siren": (
+        "windowed",
+        {"kind": "siren", "network": {"learnable_w0": True}, "window": {"per_head": True}},
+        "content_bias position_bias weight bias log_w0 log_width",
+    ),
+}
+"""Attention, encoding, and the last names of its parameters."""
+
+
+def with_encoding(experiment, name, **optimizer):
+    attention, encoding, _ = ENCODINGS[name]
+    kinds = {"relu": {"kind": "linear"}}
+    changes = {"attention": kinds.get(attention, {"kind": attention}), "encoding": encoding}
+    task = experiment["task"] | {"model": experiment["task"]["model"] | changes}
+    return build_experiment(
+        experiment | {"task": task, "optimizer": experiment["optimizer"] | optimizer}
+    )
 
 
 def budget(optimizer=None, **trainer):
@@ -47,6 +75,100 @@ def test_only_matrices_decay(experiment, orthogonalized):
     by_muon = {id(p) for group in matrices if group["parts"] for p in group["params"]}
     blocks = {id(p) for n, p in decoder.named_parameters() if n.startswith("blocks.")}
     assert by_muon == (decayed & blocks if orthogonalized else set())
+
+
+@pytest.mark.parametrize("orthogonalized", [True, False])
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_encodings_never_decay_and_can_have_a_rate_of_their_own(experiment, name, orthogonalized):
+    decoder = with_encoding(experiment, name).task.model.build()
+    names = {id(value): key for key, value in decoder.named_parameters()}
+
+    def named(rate):
+        groups = parameter_groups(
+            decoder, 0.1, orthogonalized=orthogonalized, encoding_learning_rate=rate
+        )
+        return groups, [[names[id(p)] for p in group["params"]] for group in groups]
+
+    together, before = named(None)
+    apart, after = named(0.5)
+    own = [key for key in names.values() if key.startswith("encoding.")]
+    assert {key.rpartition(".")[2] for key in own} == set(ENCODINGS[name][2].split())
+    assert after == [*before[:-1], [key for key in before[-1] if key not in own], own]
+    assert together[-1]["weight_decay"] == apart[-1]["weight_decay"] == apart[-1]["parts"] == 0
+    assert [group.get("peak") for group in apart] == [None] * len(before) + [0.5]
+    assert not any("peak" in group for group in together)
+
+
+@pytest.mark.parametrize(("rate", "own"), [(0.0, 1e-2), (1e-2, 0.0)])
+def test_each_rate_moves_its_own_parameters(experiment, tmp_path, rate, own):
+    optimizer = {"learning_rate": rate, "encoding_learning_rate": own}
+    config = with_encoding(experiment, "siren", **optimizer)
+    before = config.task.build_module(config.optimizer, config.trainer).decoder.state_dict()
+    fit(config, tmp_path, show=False)
+    after = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    moves = {
+        key
+        for key, value in before.items()
+        if not value.equal(after["state_dict"][f"decoder.{key}"])
+    }
+    assert moves == {key for key in before if key.startswith("encoding.") == (own > 0)}
+    rates = [group["lr"] for group in after["optimizer_states"][0]["param_groups"]]
+    shares = [1e-2 if value else 0.0 for value in (rate, own)]
+    # the same fall at the end for both
+    last = Budget(config.trainer, config.optimizer, 64).learning_rate(5, 1.0)
+    assert rates == [shares[0] * last] * (len(rates) - 1) + [shares[1] * last]
+
+
+@pytest.mark.parametrize("name", ["sine", "siren"])
+def test_a_rate_that_is_the_common_one_changes_nothing(experiment, tmp_path, name):
+    found = []
+    for own in (None, 1e-2):
+        config = with_encoding(experiment, name, encoding_learning_rate=own)
+        fit(config, tmp_path / str(own), show=False)
+        found.append(torch.load(tmp_path / str(own) / "last.ckpt", weights_only=True))
+    for key, value in found[0]["state_dict"].items():
+        assert torch.equal(value, found[1]["state_dict"][key]), key
+
+
+def test_movement_is_relative_and_goes_on_in_another_session():
+    layers = [torch.nn.Linear(1, 2), torch.nn.Linear(1, 2)]
+    module = torch.nn.ModuleList(layers)
+    for linear, value in zip(layers, (3.0, 4.0), strict=True):
+        linear.weight.data.fill_(value)
+        linear.bias.data.zero_()
+    movement = Movement(module.named_parameters())
+    assert movement.changes("x") == {}
+    movement.begin()
+    layers[0].weight.data += 5.0
+    # what began at zero has no relative change of its own
+    assert movement.changes("x") == pytest.approx({"x": 1.0, "x/weight": 1.0})
+    layers[1].bias.data += 5.0
+    assert movement.changes("x") == pytest.approx({"x": 2**0.5, "x/weight": 1.0})
+    later = Movement(module.named_parameters())
+    later.load(movement.state())
+    later.begin()
+    assert later.changes("x") == movement.changes("x")
+    unknown = Movement(module.named_parameters())
+    unknown.load({})
+    unknown.begin()
+    assert unknown.changes("x") == {}
+
+
+def test_what_is_kept_for_a_version_of_weights_knows_their_average(experiment):
+    decoder = with_encoding(experiment, "siren").task.model.build().eval()
+    average = Average(decoder, 0.5)
+    average.update()
+    window = decoder.encoding.training_window()
+    assert window is not None
+    narrow = window.keys_per_head(0)
+    with torch.no_grad():
+        window.log_width.add_(1.0)
+    wide = window.keys_per_head(0)
+    assert wide > narrow
+    average.swap()
+    assert window.keys_per_head(0) == narrow
+    average.swap()
+    assert window.keys_per_head(0) == wide
 
 
 def test_an_average_begins_as_the_mean_and_forgets_at_its_decay():

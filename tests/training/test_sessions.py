@@ -48,6 +48,7 @@ def changed(experiment, path, value):
         ("task.model.encoding.num_sines", 3),
         ("optimizer.kind", "adamw"),
         ("optimizer.learning_rate", 1e-3),
+        ("optimizer.encoding_learning_rate", 1e-3),
         ("optimizer.betas", [0.5, 0.6]),
         ("optimizer.weight_decay", 0.7),
         ("trainer.seed", 5),

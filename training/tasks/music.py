@@ -19,13 +19,14 @@ from training.augmentation import NOTHING, Augmentation
 from training.corpus import Corpus, Crops, read_facts, windows
 from training.errors import TrainingError, check_range
 from training.muon import Muon
-from training.optimization import Average, Budget, parameter_groups
+from training.optimization import Average, Budget, Movement, parameter_groups
 from training.repeatable import Steps, noise_seed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from relpe.decoder import Decoder, DecoderState
+    from relpe.encodings.windows import Window
     from training.config import OptimizerConfig, TrainerConfig
 
 
@@ -143,11 +144,17 @@ class MusicModule(pl.LightningModule):
         self.settings = optimizer
         self.budget = Budget(trainer, optimizer, task.tokens_per_step)
         self.average = Average(decoder, trainer.ema_decay)
+        self.movement = Movement(decoder.encoding.named_parameters())
         self.gradient_norm = math.nan
         self.skipped = 0
         self.validation: dict[str, float] = {}
         self._seed = trainer.seed
         self._sums: list[tuple[float, int]] = []
+
+    @property
+    def window(self) -> Window | None:
+        """The encoding's window; as an attribute it would stand in checkpoints twice."""
+        return self.decoder.encoding.training_window()
 
     def losses(self, batch: Tensor, state: DecoderState, reduction: str) -> Tensor:
         """Negative log-likelihood of each token after the first, nats; PAD counts nothing."""
@@ -158,11 +165,17 @@ class MusicModule(pl.LightningModule):
             logits.flatten(0, 1).float(), targets.flatten(), ignore_index=0, reduction=reduction
         )
 
-    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
-        """Mean negative log-likelihood, nats per token; the noise is the step's."""
+    def training_step(self, batch: Tensor, batch_idx: int) -> dict[str, Tensor]:
+        """Mean negative log-likelihood, nats per token; the loss adds the penalty of a window.
+
+        The noise is the step's.
+        """
         seed = noise_seed(self._seed, self.global_step)
-        state = self.decoder.init_state(len(batch), seed=seed)
-        return self.losses(batch, state, "mean")
+        held = noise_seed(self._seed, self.decoder.last_redraw(self.global_step, self._seed))
+        state = self.decoder.init_state(len(batch), seed=seed, feature_seed=held)
+        nats = self.losses(batch, state, "mean")
+        loss = nats if self.window is None else nats + self.window.penalty()
+        return {"loss": loss, "nats_per_token": nats.detach()}
 
     def validation_step(self, batch: Tensor, batch_idx: int) -> None:
         """Add up the negative log-likelihood of a batch of windows."""
@@ -181,19 +194,30 @@ class MusicModule(pl.LightningModule):
         self.validation = {"validation/nats_per_token": total / count}
         self._sums.clear()
 
+    def encoding_metrics(self) -> dict[str, float]:
+        """How far the encoding is from where it began, and what its window spans."""
+        spans = {} if self.window is None else self.window.metrics()
+        return self.movement.changes("encoding_change") | spans
+
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Muon for the matrices of the blocks and AdamW for all else, or AdamW alone."""
         config = self.settings
         groups = parameter_groups(
-            self.decoder, config.weight_decay, orthogonalized=config.kind == "muon"
+            self.decoder,
+            config.weight_decay,
+            orthogonalized=config.kind == "muon",
+            encoding_learning_rate=config.encoding_learning_rate,
         )
         return Muon(groups, lr=config.learning_rate, betas=config.betas)
 
     def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
-        """Set the learning rate of this step."""
+        """Set the learning rates of this step."""
         rate = self.budget.learning_rate(self.global_step)
         for group in self.trainer.optimizers[0].param_groups:
-            group["lr"] = rate
+            peak = group.get("peak")
+            group["lr"] = (
+                rate if peak is None else self.budget.learning_rate(self.global_step, peak)
+            )
 
     def configure_gradient_clipping(
         self,
@@ -225,13 +249,21 @@ class MusicModule(pl.LightningModule):
     def on_fit_start(self) -> None:
         """Let the clock of the time budget run; a validation that was due may come first."""
         self.budget.start()
+        self.movement.begin()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what a resumed run needs beside weights and optimizer."""
         checkpoint["elapsed_seconds"] = self.budget.elapsed()
         checkpoint["average"] = self.average.state()
+        checkpoint["encoding_start"] = self.movement.state()
+        if self.window is not None:
+            checkpoint["spans"] = self.window.span_state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take over what a former session left."""
         self.budget.earlier = checkpoint["elapsed_seconds"]
         self.average.load(checkpoint["average"])
+        # a checkpoint of earlier versions has neither
+        self.movement.load(checkpoint.get("encoding_start", {}))
+        if self.window is not None and "spans" in checkpoint:
+            self.window.load_span_state(checkpoint["spans"])
