@@ -128,6 +128,8 @@ class LinearOperation:
 
         `turn`, where given, is `Encoding.rotate_features` of this call: of the numerator alone.
         """
+        if not q.shape[1]:
+            return v, state
         with torch.autocast(q.device.type, enabled=False):
             projection = (
                 None if state.projection is None else state.projection.to(state.sums.kv.dtype)

@@ -65,8 +65,8 @@ class FavorConfig:
         interval, probability = self.redraw_interval, self.redraw_probability
         if interval < 1:
             raise ValueError(f"redraw_interval is {interval}, expected at least 1")
-        if probability is not None and not 0 < probability <= 1:
-            raise ValueError(f"redraw_probability is {probability}, expected above 0, at most 1")
+        if probability is not None and not 1e-5 <= probability <= 1:
+            raise ValueError(f"redraw_probability is {probability}, expected 1e-5 to 1")
         if probability is not None and interval > 1:
             raise ValueError(
                 f"redraw_interval {interval} and redraw_probability {probability}: give one of them"

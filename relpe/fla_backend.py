@@ -110,6 +110,11 @@ def causal_linear_attention(
 
 def _difference(operation: Callable[..., Any], device: torch.device) -> float:
     """Relative difference from ours, in norm, of outputs and gradients of a small problem."""
+    with torch.inference_mode(False), torch.enable_grad():
+        return _checked(operation, device)
+
+
+def _checked(operation: Callable[..., Any], device: torch.device) -> float:
     ours = linear_attention.causal_linear_attention
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.rand(2, 2, 150, 2, 64, generator=generator) / 8).to(device).unbind(0)
@@ -120,15 +125,14 @@ def _difference(operation: Callable[..., Any], device: torch.device) -> float:
         leaves = [x.clone().requires_grad_() for x in (q, k, v)]
         values = leaves[2] if exact else leaves[2].bfloat16()
         state = LinearState.empty((2, 2, 64, 64), device=device, dtype=torch.float32)
-        with torch.enable_grad():
-            if exact:
-                how = Tiling(64, 1, 8, torch.float32)
-                out, state = ours(leaves[0], leaves[1], values, state, log_scale, how)
-            else:
-                out, state = causal_linear_attention(
-                    leaves[0], leaves[1], values, state, log_scale, operation
-                )
-            grads = torch.autograd.grad(out.float().square().mean(), leaves)
+        if exact:
+            how = Tiling(64, 1, 8, torch.float32)
+            out, state = ours(leaves[0], leaves[1], values, state, log_scale, how)
+        else:
+            out, state = causal_linear_attention(
+                leaves[0], leaves[1], values, state, log_scale, operation
+            )
+        grads = torch.autograd.grad(out.float().square().mean(), leaves)
         results.append([out, *state, *grads])
     return max(
         float((a.detach() - b.detach()).norm() / a.detach().norm().clamp(min=1e-6))

@@ -93,12 +93,12 @@ def linear_attention(
     As `causal_linear_attention`, but every query sees every key for which `key_mask` (b, s) is
     True: keys and values that are padding do not count, whatever they hold. Rows do not know of one
     another: the factor taken out is that of a row's and head's own keys. Memory beyond inputs and
-    outputs is that of the sums, (b, h, f, e).
+    outputs is that of copies of keys and values, and of the sums (b, h, f, e).
     """
     dtype = torch.promote_types(torch.float32, q.dtype)
     q, wide_v = q.to(dtype), v.to(dtype)
     k = k.to(dtype)
-    if log_scale is not None:
+    if log_scale is not None and k.shape[1]:
         seen = log_scale if key_mask is None else log_scale.where(key_mask[..., None], -torch.inf)
         top = seen.amax(1, keepdim=True)
         k = k * torch.exp(seen - top.where(top.isfinite(), 0.0)).to(dtype)[..., None]

@@ -137,8 +137,12 @@ class WindowedOperation:
                 values.transpose(1, 2),
                 attn_mask=(ages <= state.seen[:, None])[:, None, None],
             )
-        kept = WindowedAttentionState(keys, values, state.seen.clamp(max=history) + 1)
-        return out.transpose(1, 2).to(v.dtype), _shifted(kept, self.span - 1)
+        seen = (state.seen.clamp(max=history) + 1).clamp(max=self.span - 1)
+        if keys.shape[1] == self.span:  # made here: what is left needs no copy
+            kept = WindowedAttentionState(keys[:, 1:], values[:, 1:], seen)
+        else:
+            kept = _shifted(WindowedAttentionState(keys, values, seen), self.span - 1)
+        return out.transpose(1, 2).to(v.dtype), kept
 
 
 def windowed_attention(
@@ -289,9 +293,9 @@ def _shifted(state: WindowedAttentionState, slots: int) -> WindowedAttentionStat
     """The last `slots` keys. Without gradients the size is always that, with a share of nothing."""
     kept = min(state.keys.shape[1], slots)
     parts = [x[:, x.shape[1] - kept :] for x in (state.keys, state.values)]
-    if not torch.is_grad_enabled() and kept < slots:
+    if not torch.is_grad_enabled():
         parts = [functional.pad(x, [0, 0, 0, 0, slots - kept, 0]).contiguous() for x in parts]
-    if not torch.is_grad_enabled() and state.keys.shape[1] > 2 * slots:
-        # memory of their own, not a part of what a long prompt needed
-        parts = [x.clone() for x in parts]
+        if kept == slots:
+            # memory of their own, not a part of what a prompt needed
+            parts = [x.clone() for x in parts]
     return WindowedAttentionState(parts[0], parts[1], state.seen.clamp(max=slots))

@@ -106,8 +106,8 @@ def test_runs_redraw_at_steps_of_their_own() -> None:
 
 
 def test_the_search_for_the_last_redraw_ends() -> None:
-    config = FavorConfig(redraw_probability=1e-300)
-    assert config.last_redraw(LONGEST_HELD - 1) == 0
+    config = FavorConfig(redraw_probability=1e-5)
+    assert config.last_redraw(3) == 0
     assert config.last_redraw(3 * LONGEST_HELD + 5) == 3 * LONGEST_HELD
     assert FavorConfig(redraw_probability=1.0).last_redraw(12_345) == 12_345
 
@@ -116,7 +116,7 @@ def test_the_search_for_the_last_redraw_ends() -> None:
     ("change", "message"),
     [
         ({"redraw_interval": 0}, "redraw_interval is 0, expected at least 1"),
-        ({"redraw_probability": 0.0}, "redraw_probability is 0.0, expected above 0"),
+        ({"redraw_probability": 0.0}, "redraw_probability is 0.0, expected 1e-5 to 1"),
         ({"redraw_probability": 1.5}, "redraw_probability is 1.5"),
         ({"redraw_probability": math.nan}, "redraw_probability is nan"),
         ({"redraw_interval": 40, "redraw_probability": 0.05}, "give one of them"),

@@ -53,7 +53,7 @@ def test_bfloat16_trains(name: str) -> None:
     with torch.autocast("cuda", torch.bfloat16):
         out, _ = model(tokens, positions, model.init_state(2))
     out.float().logsumexp(-1).sum().backward()
-    torch.testing.assert_close(out.float(), exact, rtol=0.1, atol=0.05)
+    assert (out.float() - exact).norm() < 0.03 * exact.norm()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 

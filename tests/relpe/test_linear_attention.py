@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relpe import fla_backend, reference
-from relpe.causal_sums import Tiling
+from relpe.causal_sums import Tiling, tiling
 from relpe.feature_maps import EluConfig, FavorConfig, FeatureMapConfig, ReluConfig
 from relpe.linear_attention import LinearState, causal_linear_attention, linear_attention
 
@@ -354,9 +354,31 @@ def test_what_does_not_import_run_or_agree_is_not_used(
     assert re.search(message, caplog.text) if message else not caplog.text
     monkeypatch.setitem(sys.modules, "fla.ops.simple_gla", Package(simple_gla))
     fla_backend.kernel.cache_clear()
-    assert fla_backend.kernel(torch.device("cpu")) is simple_gla
+    with torch.inference_mode():  # where sampling meets it first
+        assert fla_backend.kernel(torch.device("cpu")) is simple_gla
     fla_backend.kernel.cache_clear()
 
 
 def test_it_serves_bfloat16_on_gpus_alone() -> None:
     assert not fla_backend.serves(torch.zeros(1, dtype=torch.bfloat16))
+
+
+def test_float16_is_never_summed_in_float16() -> None:
+    assert tiling(torch.device("cuda"), torch.float16, torch.float32).dtype == torch.float32
+    assert tiling(torch.device("cuda"), torch.bfloat16, torch.float32).dtype == torch.bfloat16
+
+
+def test_gradients_of_gradients_are_refused() -> None:
+    q, k, v = (x.requires_grad_() for x in torch.rand(3, 1, 20, 2, 4).unbind(0))
+    out, _ = causal_linear_attention(q, k, v, empty(q, 4))
+    (grad,) = torch.autograd.grad(out.square().sum(), v, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grad.square().sum().backward()
+
+
+def test_no_positions_are_no_change() -> None:
+    q, v = torch.zeros(2, 0, 2, 4), torch.zeros(2, 0, 2, 3)
+    out, state = causal_linear_attention(q, q, v, empty(q, 3))
+    assert out.shape == v.shape
+    assert not state.kv.any()
+    assert not linear_attention(torch.ones(2, 5, 2, 4), q, v, None, v[..., 0]).any()

@@ -501,3 +501,17 @@ def test_bfloat16_under_autocast() -> None:
 def test_span_without_keys_is_refused() -> None:
     with pytest.raises(ValueError, match="span 0"):
         WindowedAttentionConfig(span=0).build()
+
+
+@pytest.mark.parametrize("length", [8, 9])
+def test_a_state_has_memory_of_its_own(length: int) -> None:
+    qkv = torch.randn(1, length, 3, 2, 4)
+    operation = WindowedAttentionConfig(span=9).build()
+    with torch.no_grad():
+        state = operation.init_state((1, 2, 4), torch.Generator(), qkv, 4)
+        q, k, v = qkv.unbind(2)
+        _, state = operation(q, k, v, state)
+        expected = state.keys.clone()
+        qkv.zero_()
+    assert torch.equal(state.keys, expected)
+    assert state.keys.untyped_storage().nbytes() == state.keys.nbytes
