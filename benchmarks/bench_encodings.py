@@ -1,59 +1,125 @@
-"""Sine SPE, fused, beside the codes themselves multiplied out: time, peak memory, error.
+"""Positional encodings beside the forms that their authors wrote: time, memory, difference.
 
-Run from the top of the repository: `python -m benchmarks.bench_encodings`. Both are timed in turns
-in one process; memory is the growth of the peak resident size of a process of its own.
+Run from the top of the repository: `python -m benchmarks.bench_encodings`. Prints CSV and, with
+`--table`, Markdown behind it. Both ways are timed in turns in one process, noise drawn anew each
+time: medians of CPU time at one thread, and of wall time at several. Memory is the growth of the
+peak resident size of a process of its own, one call of one thread. A full run takes about a quarter
+of an hour.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
+import itertools
 import platform
 import statistics
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from relpe import reference
-from relpe.encodings import sine_spe
-from relpe.encodings.sine_spe import SineSPE, SineSPEConfig
+from benchmarks.encoding_cases import CASES, LAYERS, WINDOWED, Case, Method, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-HEADS, FEATURES, SINES, DRAWS = 8, 64, 5, 64
+    from torch import Tensor
+
+LENGTHS = (1024, 2048, 4096, 8192, 16_384)
+"""Of the table of windowed attention, at the span of `Shape`."""
+SPANS = (64, 128, 256, 512, 1024)
+"""Of the same, at `SPAN_LENGTH` positions."""
+SPAN_LENGTH = 8192
+CHECKED_LENGTH = 512
+"""Longest sequence that is compared with float64."""
+PATIENCE = 45.0
+"""Seconds after which no further turn of a case begins."""
+STRAIGHT = 0.99
+"""R^2 above which time is called linear."""
 
 
-def build() -> SineSPE:
-    """The encoding of the comparison, gated."""
-    torch.manual_seed(0)
-    config = SineSPEConfig(num_sines=SINES, num_realizations=DRAWS)
-    return config.build(num_layers=1, num_heads=HEADS, head_dim=FEATURES)
+class Row(NamedTuple):
+    """What was measured of one case."""
+
+    case: Case
+    shape: Shape
+    turns: int
+    cpu_ms: dict[Method, float]  # medians
+    wall_ms: dict[Method, float]
+    peak_mb: dict[Method, float]
+    faster: float  # medians of the ratios of neighbours in time; not a number without a naive form
+    wall_faster: float
+    difference: float  # of ours and naive, float32, largest number of each output is 1
+    errors: dict[Method, float]  # the same, of each from float64, at a short length
+
+    @property
+    def leaner(self) -> float:
+        """How often our memory goes into that of the naive form."""
+        return self.peak_mb.get("naive", float("nan")) / self.peak_mb["ours"]
+
+    @property
+    def verdicts(self) -> list[str]:
+        """Each target, and whether it is reached."""
+        wanted = (
+            ("faster", self.case.faster, self.faster),
+            ("leaner", self.case.leaner, self.leaner),
+        )
+        return [
+            f"at least {target:g} times {what}: {found:.1f}, "
+            + ("reached" if found >= target else "not reached")
+            for what, target, found in wanted
+            if target is not None
+        ]
 
 
-def case(method: str, length: int, *, train: bool) -> Callable[[], torch.Tensor]:
-    """A call that encodes one sequence, with gradients if `train`."""
-    sine_spe.SHARED_CODE_BYTES = 0
-    encoding = build()
-    noise = encoding.init_state(0, torch.device("cpu"))
-    q, k = torch.randn(2, 1, length, HEADS, FEATURES).requires_grad_(train).unbind(0)
-    positions = torch.arange(length)
+def differences(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
+    """Largest difference of any two tensors, the largest number of the wanted one being 1."""
+    pairs = zip(found, wanted, strict=True)
+    ratios = ((a.double() - b.double()).abs().amax() / b.double().abs().amax() for a, b in pairs)
+    return max(float(ratio) for ratio in ratios)
 
-    def run() -> torch.Tensor:
-        with torch.set_grad_enabled(train):
-            if method == "fused":
-                codes, _ = encoding.prepare(positions[None, :, None], noise)
-                a, b = encoding.encode(q, k, codes, 0)
-            else:
-                a, b = reference.apply_sine_spe(encoding, q, k, positions, noise, 0)
-            if train:
-                (a.sum() + b.sum()).backward()
-        return a.detach()
 
-    return run
+def errors(case: Case, shape: Shape) -> dict[Method, float]:
+    """Difference of each way, in float32, from the naive one in float64, where there is one.
+
+    In training gradients are compared with each other alone: those of a grouped convolution in
+    float64 take minutes.
+    """
+    if case.train:
+        return {}
+    shape = shape._replace(length=min(shape.length, CHECKED_LENGTH))
+    exact, single = case.pair(shape, torch.float64), case.pair(shape)
+    if exact.checked is None or single.checked is None:
+        return {}
+    wanted = case.call(exact, exact.checked, 1)
+    return {
+        "naive": differences(case.call(single, single.checked, 1), wanted),
+        "ours": differences(case.call(single, single.ours, 1), wanted),
+    }
+
+
+def timed(
+    case: Case, shape: Shape, repeats: int, clock: Callable[[], float]
+) -> dict[Method, list[float]]:
+    """Milliseconds of each way, in turns, after a short call of each."""
+    short, pair = case.pair(shape._replace(length=min(shape.length, 64))), case.pair(shape)
+    methods: list[Method] = ["ours"] if pair.naive is None else ["naive", "ours"]
+    times: dict[Method, list[float]] = {name: [] for name in methods}
+    for name in methods:
+        case.call(short, short.way(name), 0)
+    began = time.perf_counter()
+    for repeat in range(repeats):
+        for name in methods:
+            started = clock()
+            case.call(pair, pair.way(name), repeat)
+            times[name].append(1000 * (clock() - started))
+        if time.perf_counter() - began > PATIENCE:
+            break
+    return times
 
 
 def peak_megabytes() -> float:
@@ -62,52 +128,170 @@ def peak_megabytes() -> float:
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
-def _peak(method: str, length: int, train: bool, queue: multiprocessing.Queue) -> None:
+def growth(index: int, shape: Shape, method: Method) -> float:
+    """Megabytes that this process grows by in one call of the index-th case, inputs included."""
     torch.set_num_threads(1)
-    run = case(method, 256, train=train)
-    run()
+    case = CASES[index]
+
+    def run(shape: Shape) -> None:
+        pair = case.pair(shape)
+        case.call(pair, pair.way(method), 0)
+
+    run(shape._replace(length=min(shape.length, 32)))
     before = peak_megabytes()
-    case(method, length, train=train)()
-    queue.put(peak_megabytes() - before)
+    run(shape)
+    return peak_megabytes() - before
 
 
-def peak(method: str, length: int, *, train: bool) -> float:
-    """Peak memory of a call, inputs included, in MB."""
-    context = multiprocessing.get_context("spawn")
-    queue: multiprocessing.Queue = context.Queue()
-    process = context.Process(target=_peak, args=(method, length, train, queue))
-    process.start()
-    megabytes = queue.get()
-    process.join()
-    return megabytes
+def peak(case: Case, shape: Shape, method: Method) -> float:
+    """`growth` in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as own:
+        return own.submit(growth, CASES.index(case), shape, method).result()
+
+
+def measure(case: Case, shape: Shape, repeats: int, threads: int) -> Row:
+    """One row: everything of one case; `threads` are those of the wall time."""
+    torch.set_num_threads(threads)
+    error, difference, pair = errors(case, shape), float("nan"), case.pair(shape)
+    if pair.checked is not None:
+        found = case.call(pair, pair.ours, 1)
+        difference = differences(found, case.call(pair, pair.checked, 1))
+    wall = timed(case, shape, repeats, time.perf_counter)
+    torch.set_num_threads(1)
+    cpu = timed(case, shape, repeats, time.process_time)
+
+    def ratio(times: dict[Method, list[float]]) -> float:
+        pairs = zip(times.get("naive", ()), times["ours"], strict=False)
+        return statistics.median([a / b for a, b in pairs] or [float("nan")])
+
+    return Row(
+        case,
+        shape,
+        len(cpu["ours"]),
+        {name: statistics.median(values) for name, values in cpu.items()},
+        {name: statistics.median(values) for name, values in wall.items()},
+        {name: peak(case, shape, name) for name in cpu},
+        ratio(cpu),
+        ratio(wall),
+        difference,
+        error,
+    )
+
+
+def straightness(x: Sequence[float], y: Sequence[float]) -> float:
+    """R^2 of the best straight line through the points."""
+    return statistics.correlation(x, y) ** 2
+
+
+def windowed_verdicts(by_length: list[Row], by_span: list[Row]) -> list[str]:
+    """Whether windowed attention is linear in the length, and cheaper at shorter spans."""
+    lengths = [float(row.shape.length) for row in by_length]
+    fit = straightness(lengths, [row.cpu_ms["ours"] for row in by_length])
+    times = [row.cpu_ms["ours"] for row in by_span]
+    falls = all(a < b for a, b in itertools.pairwise(times))
+    steps = ", ".join(f"{row.shape.span}: {row.cpu_ms['ours']:.0f} ms" for row in by_span)
+    return [
+        f"time is linear in length, R^2 above {STRAIGHT}: {fit:.5f}, "
+        + ("reached" if fit > STRAIGHT else "not reached"),
+        f"time falls with the span ({steps}): " + ("reached" if falls else "not reached"),
+    ]
+
+
+HEADER = (
+    "case,mode,method,length,span,turns,cpu_ms_1_thread,wall_ms,peak_MB,"
+    "times_faster,times_faster_wall,times_leaner,difference,error_from_float64"
+)
+
+
+def as_csv(row: Row) -> str:
+    """A line for each way."""
+    lines = []
+    for method in row.cpu_ms:
+        ratios = (row.faster, row.wall_faster, row.leaner, row.difference)
+        against = ratios if method == "ours" else (1.0, 1.0, 1.0, 0.0)
+        error = row.errors.get(method, float("nan"))
+        lines.append(
+            f'"{row.case.name}",{row.case.mode},{method},{row.shape.length},{row.shape.span},'
+            f"{row.turns},{row.cpu_ms[method]:.1f},{row.wall_ms[method]:.1f},{row.peak_mb[method]:.0f},"
+            f"{against[0]:.2f},{against[1]:.2f},{against[2]:.1f},{against[3]:.1e},{error:.1e}"
+        )
+    return "\n".join(lines)
+
+
+def as_table(rows: list[Row], threads: int) -> str:
+    """Markdown: naive → ours, and the ratio."""
+    wall = f"wall ms, {threads} threads"
+    lines = [
+        f"| encoding | N | CPU ms, 1 thread | | {wall} | | peak MB | | difference |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        name = row.case.name + (", training" if row.case.train else "")
+        if row.case is WINDOWED:
+            name += f", span {row.shape.span}"
+        cells = []
+        ratios = (row.faster, row.wall_faster, row.leaner)
+        for found, ratio in zip((row.cpu_ms, row.wall_ms, row.peak_mb), ratios, strict=True):
+            if "naive" in found:
+                cells += [f"{found['naive']:.0f} → {found['ours']:.0f}", f"{ratio:.1f}×"]
+            else:
+                cells += [f"{found['ours']:.0f}", ""]
+        difference = f"{row.difference:.0e}" if row.difference == row.difference else ""
+        lines.append(f"| {name} | {row.shape.length} | {' | '.join(cells)} | {difference} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Prints a table as CSV."""
+    """Prints CSV, targets, and a table if asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--length", type=int, default=2048)
+    parser.add_argument("--length", type=int, default=Shape().length)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2, help="of the wall times")
+    parser.add_argument("--only", default="", help="cases whose name and mode contain this")
+    parser.add_argument("--table", action="store_true", help="Markdown behind the CSV")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    print(f"# {platform.processor() or platform.machine()}, torch {torch.__version__}, 1 thread")
-    print(f"# {' '.join(sys.argv)}: h={HEADS} d={FEATURES} k={SINES} r={DRAWS} gated")
-    print("mode,method,length,milliseconds,ratio,peak_MB,ratio")
-    for train in (False, True):
-        runs = {name: case(name, options.length, train=train) for name in ("direct", "fused")}
-        times: dict[str, list[float]] = {name: [] for name in runs}
-        for _ in range(options.repeats):
-            for name, run in runs.items():
-                started = time.process_time()
-                run()
-                times[name].append(1000 * (time.process_time() - started))
-        ratio = statistics.median(a / b for a, b in zip(*times.values(), strict=True))
-        memory = {name: peak(name, options.length, train=train) for name in runs}
-        for name, values in times.items():
-            against = (ratio, memory["direct"] / memory["fused"]) if name == "fused" else (1.0, 1.0)
-            print(
-                f"{'train' if train else 'forward'},{name},{options.length},"
-                f"{statistics.median(values):.0f},{against[0]:.1f},{memory[name]:.0f},{against[1]:.1f}"
-            )
+    shape = Shape(length=options.length)
+    chosen = [case for case in CASES if options.only in f"{case.name}, {case.mode}"]
+    if not chosen:
+        parser.error(f"--only {options.only}: expected a part of one of {[c.name for c in CASES]}")
+
+    print(f"# {processor()}, torch {torch.__version__}")
+    print(f"# threads: 1 for CPU time and memory, {options.threads} for wall time")
+    print(f"# {' '.join(sys.argv)}")
+    print(f"# b=1 {' '.join(f'{name}={size}' for name, size in shape._asdict().items())}")
+    print(f"# noise is drawn anew in each call; of {LAYERS} layers both ways share the codes")
+    print(HEADER)
+    rows, verdicts = [], []
+
+    def add(case: Case, shape: Shape) -> Row:
+        row = measure(case, shape, options.repeats, options.threads)
+        rows.append(row)
+        print(as_csv(row), flush=True)
+        verdicts.extend(f"{case.name}, {case.mode}: {found}" for found in row.verdicts)
+        return row
+
+    for case in chosen:
+        if case is not WINDOWED:
+            add(case, shape)
+            continue
+        scale = options.length / Shape().length
+        by_length = [add(case, shape._replace(length=int(n * scale))) for n in LENGTHS]
+        length = int(SPAN_LENGTH * scale)
+        by_span = [add(case, shape._replace(length=length, span=span)) for span in SPANS]
+        verdicts += [f"windowed, {found}" for found in windowed_verdicts(by_length, by_span)]
+    for verdict in verdicts:
+        print(f"# target {verdict}")
+    if options.table:
+        print(as_table(rows, options.threads))
+
+
+def processor() -> str:
+    """The name of the machine's processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

@@ -95,6 +95,8 @@ def linear_attention(
     another: the factor taken out is that of a row's and head's own keys. Memory beyond inputs and
     outputs is that of copies of keys and values, and of the sums (b, h, f, e).
     """
+    if key_mask is not None and key_mask.dtype != torch.bool:
+        raise TypeError(f"key_mask is {key_mask.dtype}, expected bool: True for keys that count")
     dtype = torch.promote_types(torch.float32, q.dtype)
     q, wide_v = q.to(dtype), v.to(dtype)
     k = k.to(dtype)

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -382,3 +383,9 @@ def test_no_positions_are_no_change() -> None:
     assert out.shape == v.shape
     assert not state.kv.any()
     assert not linear_attention(torch.ones(2, 5, 2, 4), q, v, None, v[..., 0]).any()
+
+
+def test_a_mask_that_is_none_is_refused() -> None:
+    q, k, v, mask, _ = everything("relu")
+    with pytest.raises((TypeError, jaxtyping.TypeCheckError), match="key_mask"):
+        linear_attention(q, k, v, mask.float())  # pyright: ignore[reportArgumentType]

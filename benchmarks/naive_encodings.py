@@ -1,0 +1,80 @@
+"""Encodings as their authors wrote them: every code, map or score formed as a whole.
+
+Slow and large, and what `encoding_cases` compares ours with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from relpe.encodings.noise_tiles import SITES, white_noise
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from relpe.encodings.filtered_noise import FilteredNoise, FilteredNoiseState
+
+
+def convolved_codes(
+    encoding: FilteredNoise, state: FilteredNoiseState, length: int, *, same_noise: bool
+) -> list[Tensor]:
+    """Codes of queries and keys (l, h, d, r), by a grouped convolution (Liutkus et al., 2021, 3.2).
+
+    Views as in the original: positions run fastest. Noise is that of the state or, as there, drawn
+    at once, though no more of it than is needed.
+    """
+    filters = encoding.filters()
+    heads, features, draws = encoding.shape
+    taps, channels = filters.values.shape[-1], heads * features
+    size = length + taps - 1
+    if same_noise:
+        first = filters.first[0]
+        tiles = range(first // SITES, (first + size - 1) // SITES + 1)
+        drawn = (heads, features, SITES, draws)
+        parts = [white_noise(encoding.noise, drawn, int(state.seed), (tile,)) for tile in tiles]
+        begin = first - tiles[0] * SITES
+        noise = torch.cat(parts, 2)[:, :, begin : begin + size].permute(3, 0, 1, 2).flatten(1, 2)
+    else:
+        noise = torch.randn(draws, channels, size)
+    noise = noise.to(filters.values.dtype)
+    scale = (features * draws) ** -0.25
+    return [
+        scale
+        * functional.conv1d(noise, side.flatten(0, 1)[:, None], groups=channels)
+        .unflatten(1, (heads, features))
+        .permute(3, 1, 2, 0)
+        for side in filters.values
+    ]
+
+
+def broadcast(
+    encoding: FilteredNoise,
+    codes: Sequence[Tensor],
+    q: Tensor,
+    k: Tensor,
+    state: FilteredNoiseState,
+    layer: int,
+) -> list[Tensor]:
+    """Gate, broadcast product and sum over features, every number of it formed."""
+    if encoding.gates is not None:
+        gate = torch.sigmoid(encoding.gates[layer])[..., None]
+        features, draws = state.gates.shape[2:]
+        constant = gate.sqrt() * state.gates[layer].to(gate) * (draws * features) ** -0.25
+        codes = [(1 - gate).sqrt() * code + constant for code in codes]
+    return [(x[..., None] * code).sum(3) for x, code in zip((q, k), codes, strict=True)]
+
+
+def doubled_powers(one: Tensor, length: int) -> Tensor:
+    """Powers 0 to length - 1 (l, h, d, d) of maps (h, d, d), by doubling the list of them.
+
+    As Kogkalidis et al. (2024) make them, in one table for all positions.
+    """
+    powers = one[None]
+    while len(powers) < length - 1:
+        powers = torch.cat([powers, powers @ powers[-1]])
+    identity = torch.eye(one.shape[-1], dtype=one.dtype).expand_as(one)
+    return torch.cat([identity[None], powers[: length - 1]])
