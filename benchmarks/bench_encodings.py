@@ -2,9 +2,9 @@
 
 Run from the top of the repository: `python -m benchmarks.bench_encodings`. Prints CSV and, with
 `--table`, Markdown behind it. Both ways are timed in turns in one process, noise drawn anew each
-time: medians of CPU time at one thread, and of wall time at several. Memory is the growth of the
-peak resident size of a process of its own, one call of one thread. A full run takes about a quarter
-of an hour.
+time: medians of CPU time at one thread, and of wall time at several; on a busy machine the latter
+mean nothing and take long, and `--threads 0` leaves them out. Memory is the growth of the peak
+resident size of a process of its own, one call of one thread. A full run takes about half an hour.
 """
 
 from __future__ import annotations
@@ -150,18 +150,18 @@ def peak(case: Case, shape: Shape, method: Method) -> float:
 
 
 def measure(case: Case, shape: Shape, repeats: int, threads: int) -> Row:
-    """One row: everything of one case; `threads` are those of the wall time."""
-    torch.set_num_threads(threads)
+    """One row: everything of one case; `threads` are those of the wall time, 0 for none."""
+    torch.set_num_threads(max(threads, 1))
     error, difference, pair = errors(case, shape), float("nan"), case.pair(shape)
     if pair.checked is not None:
         found = case.call(pair, pair.ours, 1)
         difference = differences(found, case.call(pair, pair.checked, 1))
-    wall = timed(case, shape, repeats, time.perf_counter)
+    wall = timed(case, shape, repeats, time.perf_counter) if threads else {}
     torch.set_num_threads(1)
     cpu = timed(case, shape, repeats, time.process_time)
 
     def ratio(times: dict[Method, list[float]]) -> float:
-        pairs = zip(times.get("naive", ()), times["ours"], strict=False)
+        pairs = zip(times.get("naive", ()), times.get("ours", ()), strict=False)
         return statistics.median([a / b for a, b in pairs] or [float("nan")])
 
     return Row(
@@ -209,10 +209,10 @@ def as_csv(row: Row) -> str:
     for method in row.cpu_ms:
         ratios = (row.faster, row.wall_faster, row.leaner, row.difference)
         against = ratios if method == "ours" else (1.0, 1.0, 1.0, 0.0)
-        error = row.errors.get(method, float("nan"))
+        wall, error = (x.get(method, float("nan")) for x in (row.wall_ms, row.errors))
         lines.append(
             f'"{row.case.name}",{row.case.mode},{method},{row.shape.length},{row.shape.span},'
-            f"{row.turns},{row.cpu_ms[method]:.1f},{row.wall_ms[method]:.1f},{row.peak_mb[method]:.0f},"
+            f"{row.turns},{row.cpu_ms[method]:.1f},{wall:.1f},{row.peak_mb[method]:.0f},"
             f"{against[0]:.2f},{against[1]:.2f},{against[2]:.1f},{against[3]:.1e},{error:.1e}"
         )
     return "\n".join(lines)
@@ -232,10 +232,10 @@ def as_table(rows: list[Row], threads: int) -> str:
         cells = []
         ratios = (row.faster, row.wall_faster, row.leaner)
         for found, ratio in zip((row.cpu_ms, row.wall_ms, row.peak_mb), ratios, strict=True):
-            if "naive" in found:
-                cells += [f"{found['naive']:.0f} → {found['ours']:.0f}", f"{ratio:.1f}×"]
-            else:
-                cells += [f"{found['ours']:.0f}", ""]
+            cells.append(
+                " → ".join(f"{number:.{0 if number > 9 else 1}f}" for number in found.values())
+            )
+            cells.append(f"{ratio:.1f}×" if ratio == ratio else "")
         difference = f"{row.difference:.0e}" if row.difference == row.difference else ""
         lines.append(f"| {name} | {row.shape.length} | {' | '.join(cells)} | {difference} |")
     return "\n".join(lines)
@@ -246,7 +246,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--length", type=int, default=Shape().length)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2, help="of the wall times")
+    parser.add_argument("--threads", type=int, default=2, help="of wall times; 0: none")
     parser.add_argument("--only", default="", help="cases whose name and mode contain this")
     parser.add_argument("--table", action="store_true", help="Markdown behind the CSV")
     options = parser.parse_args()

@@ -32,12 +32,13 @@ TEMPO: Final = 0x51
 TIME_SIGNATURE: Final = 0x58
 
 # Delta time, then messages of one size, each with its own status byte or with the running one.
-# Possessive quantifiers: there is one way to read a stream, so nothing is ever tried again.
-_QUANTITY = re.compile(rb"[\x80-\xff]{0,3}+[\x00-\x7f]")
+# There is one way to read a stream. Stretches are bounded, since each repetition of a group takes
+# memory; a possessive one would not, but reads a byte too many in Python 3.11.2, of Debian 12.
+_QUANTITY = re.compile(rb"[\x80-\xff]{0,3}[\x00-\x7f]")
 _TWO_DATA_BYTES = re.compile(
-    rb"(?:[\x80-\xff]{0,3}+[\x00-\x7f][\x80-\xbf\xe0-\xef]?+[\x00-\x7f]{2})++"
+    rb"(?:[\x80-\xff]{0,3}[\x00-\x7f][\x80-\xbf\xe0-\xef]?[\x00-\x7f]{2}){1,4096}"
 )
-_ONE_DATA_BYTE = re.compile(rb"(?:[\x80-\xff]{0,3}+[\x00-\x7f][\xc0-\xdf]?+[\x00-\x7f])++")
+_ONE_DATA_BYTE = re.compile(rb"(?:[\x80-\xff]{0,3}[\x00-\x7f][\xc0-\xdf]?[\x00-\x7f]){1,4096}")
 # System common and real time messages do not belong in files, but some recorders leave them there.
 _SYSTEM_DATA_BYTES: Final = {0xF1: 1, 0xF2: 2, 0xF3: 1} | dict.fromkeys(
     (0xF4, 0xF5, 0xF6, *range(0xF8, META)), 0
