@@ -178,12 +178,13 @@ def filtered(
 def algebraic(shape: Shape, dtype: torch.dtype, *, basis: bool = False) -> Pair:
     """Rotations by angles beside a table of matrix powers (Kogkalidis et al., 2024)."""
     config = AlgebraicConfig(basis=basis)
-    encoding = config.build(num_layers=1, num_heads=shape.heads, head_dim=shape.features).to(dtype)
+    encoding = config.build(num_layers=1, num_heads=shape.heads, head_dim=shape.features)
     rotations = encoding.parts[0]
     assert isinstance(rotations, Rotations)
     with torch.no_grad():
         for triangle in rotations.triangles:
             triangle.normal_(std=0.1)
+    encoding = encoding.to(dtype)  # drawn before, since each dtype draws other numbers
     q, k = inputs(shape, dtype)
 
     def naive(seed: int) -> Outputs:

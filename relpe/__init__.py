@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from relpe.attention import LinearAttentionConfig, SoftmaxAttentionConfig
+from relpe.attention import LinearAttentionConfig
 from relpe.decoder import Decoder, DecoderConfig, DecoderState
 from relpe.encodings import (
     AlgebraicConfig,
@@ -22,6 +22,7 @@ from relpe.encodings import (
 )
 from relpe.encodings.base import Encoding, OffsetTable
 from relpe.feature_maps import EluConfig, FavorConfig, ReluConfig
+from relpe.softmax_attention import SoftmaxAttentionConfig
 from relpe.windowed_attention import WindowedAttentionConfig
 
 __all__ = [

@@ -16,7 +16,7 @@ from relpe import fla_backend
 from relpe.feature_maps import FeatureMapConfig, ReluConfig
 from relpe.linear_attention import LinearState, causal_linear_attention
 from relpe.numerator_attention import numerator_only_attention
-from relpe.offset_attention import softmax_with_table
+from relpe.softmax_attention import SoftmaxAttentionConfig
 from relpe.windowed_attention import WindowedAttentionConfig
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from relpe.encodings.base import AttentionName, Encoding, OffsetTable
+    from relpe.encodings.base import AttentionName, Encoding
     from relpe.feature_maps import FeatureMap
 
 
@@ -33,13 +33,6 @@ class LinearAttentionState(NamedTuple):
 
     sums: LinearState
     projection: Tensor | None  # (d, n): the random features that the sums were made with
-
-
-class SoftmaxAttentionState(NamedTuple):
-    """What one layer of softmax attention remembers: everything."""
-
-    keys: Tensor  # (b, l, h, d), encoded
-    values: Tensor  # (b, l, h, e)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,22 +60,6 @@ class LinearAttentionConfig:
         if self.half_lives is not None and not all(0 < x < math.inf for x in self.half_lives):
             raise ValueError(f"half_lives {self.half_lives}: expected two positive numbers")
         return LinearOperation(self.feature_map.build(), self.half_lives)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SoftmaxAttentionConfig:
-    """Exact attention of quadratic cost (Vaswani et al., 2017): the baseline."""
-
-    kind: Literal["softmax"] = "softmax"
-
-    @property
-    def name(self) -> AttentionName:
-        """Its kind."""
-        return self.kind
-
-    def build(self) -> SoftmaxOperation:
-        """The operation."""
-        return SoftmaxOperation()
 
 
 AttentionConfig = LinearAttentionConfig | SoftmaxAttentionConfig | WindowedAttentionConfig
@@ -163,62 +140,15 @@ class LinearOperation:
         after 10.
         """
         assert self.half_lives is not None
-        ramp = np.arange(1, length + 1)[:, None] * _fading_rates(*self.half_lives, heads)
+        ramp = np.arange(1, length + 1)[:, None] * fading_rates(*self.half_lives, heads)
         ramp = torch.from_numpy(ramp).to(device)
         return ramp, ramp[-1]
 
 
 @lru_cache(maxsize=64)
-def _fading_rates(first: float, last: float, heads: int) -> NDArray[np.float64]:
+def fading_rates(first: float, last: float, heads: int) -> NDArray[np.float64]:
     """(h,), what each head's keys lose of their logarithm with each position."""
     return math.log(2) / np.geomspace(first, last, heads)
-
-
-class SoftmaxOperation:
-    """Causal softmax attention with all keys kept."""
-
-    def init_state(
-        self,
-        shape: tuple[int, int, int],
-        generator: torch.Generator,
-        weight: Tensor,
-        in_features: int,
-    ) -> SoftmaxAttentionState:
-        """No keys yet, for shape (b, h, e) and keys of `in_features`."""
-        b, h, e = shape
-        keys, values = (weight.new_zeros(b, 0, h, size) for size in (in_features, e))
-        return SoftmaxAttentionState(keys, values)
-
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        state: SoftmaxAttentionState,
-        table: OffsetTable | None = None,
-    ) -> tuple[Tensor, SoftmaxAttentionState]:
-        """Values (b, l, h, e); scores are divided by the square root of the encoded features."""
-        past = state.keys.shape[1]
-        if table is None and v.dtype in {torch.bfloat16, torch.float16}:
-            q, k = q.to(v.dtype), k.to(v.dtype)  # codes are wider than half precision
-        keys = torch.cat([state.keys.to(k.dtype), k], 1)
-        values = torch.cat([state.values.to(v.dtype), v], 1)
-        if table is not None:
-            out = softmax_with_table(q, keys, values, table)
-            return out, SoftmaxAttentionState(keys, values)
-        mask = None
-        if past:
-            mask = torch.ones(q.shape[1], keys.shape[1], dtype=torch.bool, device=q.device).tril(
-                past
-            )
-        out = functional.scaled_dot_product_attention(
-            q.transpose(1, 2),
-            keys.transpose(1, 2),
-            values.transpose(1, 2),
-            attn_mask=mask,
-            is_causal=not past,
-        )
-        return out.transpose(1, 2), SoftmaxAttentionState(keys, values)
 
 
 class ConvolvedState(NamedTuple):

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from relpe import linear_attention
-from relpe.causal_sums import Tiling
 from relpe.linear_attention import LinearState, divisor
+from relpe.tiling import Tiling
 
 if TYPE_CHECKING:
     from collections.abc import Callable

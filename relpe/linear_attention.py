@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from relpe.causal_sums import Tiling, causal_sums, tiling
+from relpe.causal_sums import causal_sums
+from relpe.tiling import Tiling, tiling
 
 LEAST_WEIGHT = 1e-30
 """A query whose keys weigh less together gets zero: the gradient of a ratio has the square."""

@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from relpe.causal_sums import causal_sums, tiling
+from relpe.causal_sums import causal_sums
 from relpe.linear_attention import LinearState, divisor, step
+from relpe.tiling import tiling
 
 
 def numerator_only_attention(

@@ -13,8 +13,8 @@ multiplications per number and layer. Where they do not, or one layer alone woul
 layer forms them in forward, and again in backward, and drops them: memory beyond inputs, outputs
 and noise is that of a tile, or of a few features of a run of tiles. Runs (`noise_runs`) bring these
 products from half to four fifths of the speed of large ones on a CPU; what is left is arithmetic.
-Fourier transforms were measured to be slower; what Winograd's scheme saves in products, its sums
-take, by reckoning.
+Fourier transforms, larger tiles and Winograd's scheme, whose sums take what its products save, were
+measured to be slower.
 """
 
 from __future__ import annotations

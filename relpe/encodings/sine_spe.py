@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relpe.encodings.base import Encoding
-from relpe.encodings.gate import checked_draws, mixture, raw_gates
+from relpe.encodings.base import CodeMaps, Encoding
+from relpe.encodings.gate import checked_draws, gated_maps, mixture, raw_gates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,6 +190,12 @@ class SineSPE(Encoding):
             return positional + torch.einsum("blhd,hdr->blhr", x.to(constant), constant)
 
         return gated(q, codes.query_noise, codes.queries), gated(k, codes.key_noise, codes.keys)
+
+    def maps(self, codes: SineCodes, shape: tuple[int, int, int, int]) -> CodeMaps:
+        """The codes of few positions, and the gates."""
+        sets = codes.by_layer or (codes,)
+        queries, keys = ([getattr(one, name) for one in sets] for name in ("queries", "keys"))
+        return gated_maps(queries, keys, self.gates, codes.gate_noise)
 
     def _code_dtype(self) -> torch.dtype:
         """At least float32, whatever the parameters are in."""

@@ -25,6 +25,13 @@ def test_what_is_faster_is_equal(case: Case):
         assert [x.shape for x in drawn] == [x.shape for x in found]
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.name}, {case.mode}")
+def test_float64_is_given_the_numbers_of_float32(case: Case):
+    single, exact = (case.pair(SMALL, dtype).leaves for dtype in (torch.float32, torch.float64))
+    for a, b in zip(single, exact, strict=True):
+        assert torch.equal(a.double(), b)
+
+
 def test_rows_and_targets(monkeypatch, capsys):
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     monkeypatch.setattr(bench_encodings, "peak", lambda case, shape, method: 2.0)

@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from relpe import reference_algebraic as reference
-from relpe.attention import LinearAttentionConfig, SoftmaxAttentionConfig
+from relpe.attention import LinearAttentionConfig
 from relpe.checkpoint import from_plain, to_plain
 from relpe.decoder import DecoderConfig
 from relpe.encodings.algebraic import Algebraic, AlgebraicConfig, AlgebraicState
@@ -28,8 +26,9 @@ from relpe.encodings.structures import (
 from relpe.feature_maps import EluConfig, FavorConfig, FeatureMapConfig, ReluConfig
 from relpe.linear_attention import LinearState, causal_linear_attention
 from relpe.numerator_attention import numerator_only_attention
+from relpe.softmax_attention import SoftmaxAttentionConfig
+from tests.relpe.golden_algebraic import close, golden
 
-GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "algebraic.npz", allow_pickle=False)
 START = AlgebraicState(0)
 MUSIC = DirectSum(
     parts=(
@@ -48,14 +47,6 @@ STRUCTURES: list[Structure] = [
     TreeStructure(branching=2, word_axes=4),
     MUSIC,
 ]
-
-
-def golden(name: str) -> torch.Tensor:
-    return torch.from_numpy(GOLDEN[name])
-
-
-def close(made: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(made, wanted.to(made.dtype), rtol=0, atol=tolerance)
 
 
 def built(structure: Structure, features: int = 16, layers: int = 2, **kw) -> Algebraic:

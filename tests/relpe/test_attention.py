@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from relpe import reference
-from relpe.attention import LinearAttentionConfig, SoftmaxAttentionConfig, causal_convolution
+from relpe.attention import LinearAttentionConfig, causal_convolution
 from relpe.feature_maps import FavorConfig, FeatureMapConfig, Features, ReluConfig
 from relpe.linear_attention import LinearState, causal_linear_attention
+from relpe.softmax_attention import SoftmaxAttentionConfig
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "spe.npz", allow_pickle=False)
 

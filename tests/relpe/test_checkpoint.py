@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from relpe import checkpoint
-from relpe.attention import LinearAttentionConfig, SoftmaxAttentionConfig
+from relpe.attention import LinearAttentionConfig
 from relpe.checkpoint import (
     CheckpointError,
     find_checkpoint,
@@ -20,6 +20,7 @@ from relpe.checkpoint import (
 from relpe.decoder import Decoder, DecoderConfig
 from relpe.encodings import RopeConfig, SineSPEConfig
 from relpe.feature_maps import FavorConfig
+from relpe.softmax_attention import SoftmaxAttentionConfig
 
 SMALL = DecoderConfig(vocabulary_size=12, width=16, num_layers=2, num_heads=2, hidden=24)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from relpe.attention import LinearAttentionConfig, SoftmaxAttentionConfig
+from relpe.attention import LinearAttentionConfig
 from relpe.checkpoint import from_plain
 from relpe.decoder import Decoder, DecoderConfig
 from relpe.encodings import (
@@ -25,6 +25,7 @@ from relpe.encodings import (
 )
 from relpe.encodings.siren_network import SirenNetworkConfig
 from relpe.feature_maps import EluConfig, FavorConfig
+from relpe.softmax_attention import SoftmaxAttentionConfig
 from relpe.windowed_attention import WindowedAttentionConfig
 
 SMALL_SIREN = SirenNetworkConfig(width=8)

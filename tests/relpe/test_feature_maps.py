@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relpe.attention import AttentionConfig, LinearAttentionConfig, SoftmaxAttentionConfig
+from relpe.attention import AttentionConfig, LinearAttentionConfig
 from relpe.checkpoint import CheckpointError, from_plain
 from relpe.decoder import Decoder, DecoderConfig
 from relpe.encodings import (
@@ -22,6 +22,7 @@ from relpe.encodings import (
     SirenSPEConfig,
 )
 from relpe.feature_maps import LONGEST_HELD, EluConfig, FavorConfig
+from relpe.softmax_attention import SoftmaxAttentionConfig
 from relpe.windowed_attention import WindowedAttentionConfig
 
 STEPS = st.integers(0, 10**7)

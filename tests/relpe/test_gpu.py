@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from relpe import fla_backend
-from relpe.causal_sums import tiling
 from relpe.linear_attention import LinearState, causal_linear_attention
+from relpe.tiling import tiling
 from tests.relpe.test_decoder import CONFIGS, decoder, tokens_of
 
 pytestmark = [

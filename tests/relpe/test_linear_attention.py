@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relpe import fla_backend, reference
-from relpe.causal_sums import Tiling, tiling
 from relpe.feature_maps import EluConfig, FavorConfig, FeatureMapConfig, ReluConfig
 from relpe.linear_attention import LinearState, causal_linear_attention, linear_attention
+from relpe.tiling import Tiling, tiling
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "spe.npz", allow_pickle=False)
 TILINGS = {

@@ -19,8 +19,7 @@ from relpe.encodings.relative import (
 )
 from relpe.encodings.sinusoids import sinusoids
 from relpe.encodings.windows import WindowConfig
-from relpe.offset_attention import softmax_with_table
-from relpe.windowed_attention import WindowedAttentionConfig
+from tests.relpe.offsets_in_pieces import attend
 
 FOLDER = Path(__file__).parents[1] / "golden"
 SIREN = np.load(FOLDER / "siren.npz", allow_pickle=False)
@@ -140,29 +139,6 @@ def test_learned_positions_end_with_the_last_vector() -> None:
     assert encoding.vectors.grad is not None
 
 
-def attend(encoding: Encoding, pieces: list[int], *, dense: bool, start: int = 0) -> torch.Tensor:
-    """Attention of random inputs in pieces, with positions from `start`."""
-    q, k, v = torch.randn(
-        3, 2, sum(pieces), 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(4)
-    )
-    state = encoding.init_state(0, q.device)
-    operation = WindowedAttentionConfig(span=1000).build()
-    memory = operation.init_state((2, 2, 4), torch.Generator(), q, 4)
-    outs, done = [], 0
-    for size in pieces:
-        codes, state = encoding.prepare(places(size, start + done), state)
-        piece, known = slice(done, done + size), slice(0, done + size)
-        table = encoding.table(codes, 1)
-        assert table is not None
-        if dense:
-            outs.append(softmax_with_table(q[:, piece], k[:, known], v[:, known], table))
-        else:
-            out, memory = operation(q[:, piece], k[:, piece], v[:, piece], memory, table)
-            outs.append(out)
-        done += size
-    return torch.cat(outs, 1)
-
-
 @given(
     name=st.sampled_from(sorted(CONFIGS)),
     pieces=st.lists(st.integers(1, 30), min_size=1, max_size=5),
@@ -173,9 +149,10 @@ def test_any_split_gives_the_same_dense_or_windowed(
     name: str, pieces: list[int], dense: bool, grad: bool
 ) -> None:
     encoding = CONFIGS[name].build(**SHAPE).double().eval()
-    whole = attend(encoding, [sum(pieces)], dense=True, start=5)
+    length = sum(pieces)
+    whole = attend(encoding, places(length, 5), [length], dense=True)
     with torch.set_grad_enabled(grad):
-        split = attend(encoding, pieces, dense=dense)
+        split = attend(encoding, places(length), pieces, dense=dense)
     torch.testing.assert_close(split, whole, rtol=1e-9, atol=1e-10)
 
 

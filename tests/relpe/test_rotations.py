@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -32,18 +30,9 @@ from relpe.encodings.structures import (
     SequenceStructure,
     Structure,
 )
+from tests.relpe.golden_algebraic import KINDS, close, golden, scores
 
-GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "algebraic.npz", allow_pickle=False)
 START = AlgebraicState(0)
-KINDS = {"f64": torch.float64, "f32": torch.float32}
-
-
-def golden(name: str) -> torch.Tensor:
-    return torch.from_numpy(GOLDEN[name])
-
-
-def close(made: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> None:
-    torch.testing.assert_close(made, wanted.to(made.dtype), rtol=0, atol=tolerance)
 
 
 def built(
@@ -81,10 +70,6 @@ def rotations_of(encoding: Algebraic) -> Rotations:
     (rotations,) = encoding.parts
     assert isinstance(rotations, Rotations)
     return rotations
-
-
-def scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    return torch.einsum("bldh,bsdh->blsh", q, k) / math.sqrt(q.shape[2])
 
 
 @pytest.fixture(params=KINDS)

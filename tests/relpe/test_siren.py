@@ -22,6 +22,7 @@ from relpe.windowed_attention import (
     box_offsets,
     windowed_attention,
 )
+from tests.relpe.offsets_in_pieces import attend
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "siren.npz", allow_pickle=False)
 SHAPE = {"num_layers": 2, "num_heads": 2, "head_dim": 4}
@@ -79,38 +80,6 @@ def places(name: str, length: int, start: int = 0) -> torch.Tensor:
     return torch.cat(
         [jumps.cumsum(1)[:, :length] + start, steps[None, :, None].expand(2, -1, -1)], -1
     )
-
-
-def attend(
-    encoding: RelativeEncoding,
-    positions: torch.Tensor,
-    pieces: list[int],
-    *,
-    dense: bool = False,
-    changed_from: int | None = None,
-    seed: int = 4,
-) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    q, k, v = torch.randn(3, 2, sum(pieces), 2, 4, dtype=torch.float64, generator=generator)
-    if changed_from is not None:
-        q, k, v = (
-            x + (torch.arange(sum(pieces)) >= changed_from)[:, None, None] for x in (q, k, v)
-        )
-    state = encoding.init_state(0, q.device)
-    operation = WindowedAttentionConfig(span=1000).build()
-    memory = operation.init_state((2, 2, 4), torch.Generator(), q, 4)
-    outs, done = [], 0
-    for size in pieces:
-        codes, state = encoding.prepare(positions[:, done : done + size], state)
-        piece, known = slice(done, done + size), slice(0, done + size)
-        table = encoding.table(codes, 1)
-        if dense:
-            outs.append(softmax_with_table(q[:, piece], k[:, known], v[:, known], table))
-        else:
-            out, memory = operation(q[:, piece], k[:, piece], v[:, piece], memory, table)
-            outs.append(out)
-        done += size
-    return torch.cat(outs, 1)
 
 
 @given(

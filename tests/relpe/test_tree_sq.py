@@ -1,20 +1,12 @@
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 
 from relpe.checkpoint import from_plain, to_plain
 from relpe.encodings.structures import TreeStructure
 from relpe.encodings.tree_sq import TreeSQ, TreeSQConfig
-
-GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "algebraic.npz", allow_pickle=False)
-
-
-def golden(name: str) -> torch.Tensor:
-    return torch.from_numpy(GOLDEN[name])
+from tests.relpe.golden_algebraic import KINDS, golden
 
 
 def built(original: bool, **kw) -> TreeSQ:
@@ -26,9 +18,9 @@ def built(original: bool, **kw) -> TreeSQ:
 
 
 @pytest.mark.parametrize("original", [False, True])
-@pytest.mark.parametrize("kind", ["f64", "f32"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_vectors_are_those_of_the_original_or_the_corrected_ones(original: bool, kind: str) -> None:
-    encoding = built(original).to({"f64": torch.float64, "f32": torch.float32}[kind])
+    encoding = built(original).to(KINDS[kind])
     heap = golden("treesq/heap")
     codes, _ = encoding.prepare(heap[None, :, None], ())
     name = "original" if original else "corrected"
