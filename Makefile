@@ -4,6 +4,8 @@ PORT ?= 7860
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# so that the first piece does not wait for it; without it the first piece does it
+COMPILE := echo "Compiling for this processor; half a minute." && $(BIN)/python -m relpe.fast_decode
 
 .PHONY: help app test test-slow lint format clean
 
@@ -45,9 +47,11 @@ $(BIN)/pip:
 $(VENV)/.app: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "Installing packages into $(VENV); this takes a minute or a few."
 	$(INSTALL) -e ".[app]"
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "Installing packages into $(VENV); this takes a minute or a few."
 	$(INSTALL) -e ".[dev]"
+	@$(COMPILE)
 	@touch $(VENV)/.app $@

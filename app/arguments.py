@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 import errno
 import math
+import os
 import re
 import socket
 from dataclasses import fields
 from pathlib import Path
-from typing import NoReturn, get_args
+from typing import TYPE_CHECKING, Literal, NoReturn, get_args, get_origin, get_type_hints
 
-from app.options import MAX_FILE_BYTES, BeatSource, MusicOptions
+from app.options import MAX_FILE_BYTES, BeatSource, MusicOptions, with_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from app.models import AskedFor, Models
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,11 +39,35 @@ def add_model(parser: argparse.ArgumentParser, otherwise: str) -> None:
         metavar="NAME_OR_DIR",
         help=f"released model, or folder of one; {otherwise} where not given",
     )
+    add_compute(parser)
+    parser.add_argument(
+        "--together",
+        action="store_true",
+        help="with torch, write variations in one call: faster, but a variation may hang on the "
+        "others by rounding",
+    )
+
+
+def add_compute(parser: argparse.ArgumentParser) -> None:
+    """Where and how the model computes."""
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),
         default="auto",
         help="where to compute (%(default)s)",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=("auto", "compiled", "torch"),
+        default="auto",
+        help="what writes the tokens: compiled code where that can be, or torch (%(default)s); the "
+        "same seed may make other music with another",
+    )
+    parser.add_argument(
+        "--precision",
+        choices=("int8", "float32"),
+        default="int8",
+        help="of the weights in compiled code (%(default)s)",
     )
 
 
@@ -76,23 +106,62 @@ def add_music(parser: argparse.ArgumentParser, model: str, without: str = "") ->
         help="MIDI file to write; OUT.1.mid and so on for several variations",
     )
     add_model(parser, model)
-    for option in fields(MusicOptions):
-        if option.name != without:
-            kind = float if option.type == "float" else int
-            text = option.metadata["help"]
-            parser.add_argument(
-                f"--{option.name.replace('_', '-')}",
-                type=kind,
-                default=option.default,
-                metavar="X" if kind is float else "N",
-                help=text if option.default is None else f"{text} (%(default)s)",
-            )
+    add_music_options(parser, (without,))
     parser.add_argument(
         "--audio", type=Path, metavar="FILE", help="write sound as well: .wav, .flac or .ogg"
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object on standard output"
     )
+
+
+def add_music_options(parser: argparse.ArgumentParser, without: Collection[str]) -> None:
+    """The fields of MusicOptions, but for those named in `without`."""
+    hints = get_type_hints(MusicOptions)
+    length = parser.add_mutually_exclusive_group()
+    for option in fields(MusicOptions):
+        if option.name in without:
+            continue
+        hint = hints[option.name]
+        choices = get_args(hint) if get_origin(hint) is Literal else None
+        kind = next((k for k in (int, float) if k in (hint, *get_args(hint))), str)
+        letter = {int: "N", float: "X"}.get(kind, option.name.upper())
+        text = option.metadata["help"]
+        place = length if option.name in ("bars", "seconds") else parser
+        place.add_argument(
+            f"--{option.name.replace('_', '-')}",
+            type=kind,
+            choices=choices,
+            default=option.default,
+            metavar=None if choices else letter,
+            help=text if option.default is None else f"{text} (%(default)s)",
+        )
+
+
+def music_options(given: argparse.Namespace) -> MusicOptions:
+    """What was given for the fields of MusicOptions, with a seed. Raises CommandError."""
+    values = {option.name: getattr(given, option.name) for option in fields(MusicOptions)}
+    try:
+        return with_seed(MusicOptions(**values))
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
+def chosen_models(given: argparse.Namespace, asked_for: AskedFor) -> Models:
+    """The models, on one thread: as fast as two for single tokens, and safe on busy cores."""
+    import torch
+
+    from app.models import ComputeOptions, Models
+
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+    compute = ComputeOptions(
+        device=given.device,
+        backend=given.backend,
+        precision=given.precision,
+        together=given.together,
+    )
+    return Models(asked_for, compute)
 
 
 def port(text: str) -> int:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator  # Gradio reads the annotations of callbacks
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import gradio as gr
 
@@ -177,18 +178,34 @@ class Callbacks:
         job: threading.Event | None,
         model_name: str | None,
         request: gr.Request,
+        top_k: float = MusicOptions.top_k,
+        min_p: float = MusicOptions.min_p,
+        key: str = "",
+        density: float = MusicOptions.density,
+        repetition: float = MusicOptions.repetition,
+        ending: Literal["bar", "cadence"] = MusicOptions.ending,
     ) -> Iterator[Frame]:
         """Writes music: the player, again and again."""
         frame = EMPTY
         try:
             frame = waiting(upload, int(bars))
-            options = MusicOptions(
-                bars=int(bars),
-                seed=int(seed),
-                temperature=temperature,
-                top_p=top_p,
-                variations=int(variations),
-            )
+            try:
+                options = MusicOptions(
+                    bars=int(bars),
+                    seed=int(seed),
+                    temperature=temperature,
+                    top_p=top_p,
+                    top_k=int(top_k),
+                    min_p=min_p,
+                    key=key.strip() or None,
+                    density=density,
+                    repetition=repetition,
+                    ending=ending,
+                    variations=int(variations),
+                )
+            except ValueError as error:  # of a key, which is written by hand
+                yield frame | Frame(phase="done", alert=f"The {error}; change it.")
+                return
             session = session_of(request)
             for frame in self.studio.compose(session, upload, options, job, model_name):
                 yield frame

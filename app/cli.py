@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import signal
 import sys
 import threading
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,20 +21,23 @@ from app.arguments import (
     add_model,
     add_music,
     check_address,
+    chosen_models,
     port,
 )
+from app.cli_batch import add_batch
+from app.cli_music import generate, proceed
 from app.files import check_folder
-from app.options import NEW_PIECE_BARS, MusicOptions, with_seed
-from app.targets import Targets
+from app.options import NEW_PIECE_BARS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from app.continuation import Models, MusicModel, PromptFacts, Result, Steps
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code: 0, or 2 where the input cannot be used."""
+    """Runs the command and returns its exit code: 0, or 2 where the input cannot be used.
+
+    130 where Ctrl+C or SIGTERM has ended it.
+    """
     # idle threads that spin take the time of those that work, where the machine is shared
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     options = _parser().parse_args(arguments)
@@ -44,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _orderly_end():
             options.run(options)
-    except KeyboardInterrupt:
-        print("relpe: stopped, nothing written", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        print(f"relpe: {str(stopped) or 'stopped, nothing written'}", file=sys.stderr)
         return 130
     except CommandError as error:
         return _refused(error)
@@ -97,50 +98,20 @@ def _parser() -> argparse.ArgumentParser:
     page.add_argument("--open", action="store_true", help="open a browser as well")
     page.set_defaults(run=_ui)
 
-    proceed = commands.add_parser("continue", help="continue a MIDI file", allow_abbrev=False)
-    proceed.add_argument("prompt", type=Path, metavar="PROMPT.mid", help="MIDI file to continue")
-    add_music(proceed, "groove for drums or several instruments, else piano")
-    add_beats(proceed)
-    add_file_size(proceed)
-    proceed.set_defaults(run=_continue)
+    after = commands.add_parser("continue", help="continue a MIDI file", allow_abbrev=False)
+    after.add_argument("prompt", type=Path, metavar="PROMPT.mid", help="MIDI file to continue")
+    add_music(after, "groove for drums or several instruments, else piano")
+    add_beats(after)
+    add_file_size(after)
+    after.set_defaults(run=proceed)
 
-    generate = commands.add_parser("generate", help="make a piece from nothing", allow_abbrev=False)
-    add_music(generate, "piano", without="prompt_bars")
-    generate.set_defaults(run=_generate, bars=NEW_PIECE_BARS, prompt_bars=None)
+    new = commands.add_parser("generate", help="make a piece from nothing", allow_abbrev=False)
+    add_music(new, "piano", without="prompt_bars")
+    new.set_defaults(run=generate, bars=NEW_PIECE_BARS, prompt_bars=None)
+
+    many = commands.add_parser("batch", help="make clips for listening tests", allow_abbrev=False)
+    add_batch(many)
     return parser
-
-
-def _music_options(options: argparse.Namespace) -> MusicOptions:
-    given = {option.name: getattr(options, option.name) for option in fields(MusicOptions)}
-    try:
-        return with_seed(MusicOptions(**given))
-    except ValueError as error:
-        raise CommandError(str(error)) from error
-
-
-def _read(path: Path, most: int) -> bytes:
-    """Content of a file of at most `most` bytes; nothing more is read."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(most + 1)
-    except OSError as error:
-        raise CommandError(f"{path}: {error.strerror or error}") from error
-    if len(content) > most:
-        raise CommandError(
-            f"{path}: larger than {most:,} bytes; shorten it or raise --max-file-size"
-        )
-    return content
-
-
-def _models(options: argparse.Namespace) -> Models:
-    """The models, on one thread: as fast as two for single tokens, and safe on busy cores."""
-    import torch
-
-    from app.continuation import Models
-
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)
-    return Models(options.model, options.device)
 
 
 def _ui(options: argparse.Namespace) -> None:
@@ -154,7 +125,7 @@ def _ui(options: argparse.Namespace) -> None:
             raise CommandError(
                 f"--output-dir {folder}: {error.strerror or error}; choose another folder"
             ) from error
-    models = _models(options)
+    models = chosen_models(options, options.model)
     models.to_generate()  # what is wrong with a model is said before the page opens
     from app.serving import launch
 
@@ -176,118 +147,6 @@ def _ui(options: argparse.Namespace) -> None:
             f"--host {options.host} --port {options.port}: the page cannot be served there; choose "
             "another --port"
         ) from error
-
-
-def _continue(options: argparse.Namespace) -> None:
-    from app.continuation import continue_prompt, read_prompt
-    from app.new_bars import NewBars
-    from app.sound import check_length
-    from tokenization.midi import read_midi
-
-    music = _music_options(options)
-    targets = Targets.of(options.output, options.audio, music.variations, options.prompt)
-    name, data = options.prompt.name, _read(options.prompt, options.max_file_size)
-    score = read_midi(data, name=name)
-    model = _models(options).to_continue(score)
-    prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats)
-    for notice in prompt.facts.notices:
-        print(f"{name}: {notice}", file=sys.stderr)
-    if targets.audio:
-        end = NewBars.after(prompt, music.bars).end_ticks
-        check_length(float(prompt.score.seconds_at(end)))
-    _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt.facts)
-
-
-def _generate(options: argparse.Namespace) -> None:
-    from app.continuation import generate_piece
-
-    music = _music_options(options)
-    targets = Targets.of(options.output, options.audio, music.variations, None)
-    model = _models(options).to_generate()
-    _finish(options, music, targets, model, generate_piece(model, music))
-
-
-def _finish(
-    options: argparse.Namespace,
-    music: MusicOptions,
-    targets: Targets,
-    model: MusicModel,
-    steps: Steps,
-    facts: PromptFacts | None = None,
-) -> None:
-    """Shows progress, writes the files, and says what was made."""
-    result = _show(steps, music)
-    _save(targets, result)
-    if options.json:
-        print(
-            json.dumps(
-                {
-                    "output": [str(path) for path in targets.midi],
-                    "audio": [str(path) for path in targets.audio],
-                    "seed": music.seed,
-                    "seeds": [piece.seed for piece in result.pieces],
-                    "model": options.model or model.name,
-                    "backend": model.backend,
-                    "bars": result.bars,
-                    "notes": sum(piece.notes for piece in result.pieces),
-                    "tokens": result.tokens,
-                    "tokens_per_second": round(result.tokens_per_second, 1),
-                    "seconds": round(result.seconds, 3),
-                    "prompt_notes": result.prompt_notes,
-                    **({} if facts is None else _prompt_facts(facts)),
-                }
-            )
-        )
-    else:
-        from app.facts import counted
-
-        names = ", ".join(map(str, [*targets.midi, *targets.audio]))
-        seeds = ", ".join(str(piece.seed) for piece in result.pieces)
-        what = f"seed{'s' if music.variations > 1 else ''} {seeds}"
-        print(f"{names}: {counted(result.bars, 'bar')}, {what}", file=sys.stderr)
-
-
-def _save(targets: Targets, result: Result) -> None:
-    """Writes the files; of a piece that has become too long for sound its MIDI file alone.
-
-    How long a piece from nothing lasts, its model decides.
-    """
-    from app.sound import SoundError, check_length
-
-    try:
-        for piece in result.pieces if targets.audio else ():
-            check_length(float(piece.score.seconds_at(piece.score.end_ticks)))
-    except SoundError as error:
-        replace(targets, audio=()).save(result.pieces)
-        names = ", ".join(map(str, targets.midi))
-        raise CommandError(f"{names}: written without sound, {error}") from error
-    targets.save(result.pieces)
-
-
-def _prompt_facts(facts: PromptFacts) -> dict[str, object]:
-    """What --json says of a prompt's bars and beats."""
-    return {
-        "beats": facts.beats,
-        "on_grid": round(facts.on_grid, 3),
-        "bpm": round(facts.bpm, 2),
-        "metre": facts.metre,
-        "notices": list(facts.notices),
-    }
-
-
-def _show(steps: Steps, music: MusicOptions) -> Result:
-    """Runs the steps with a bar of progress on standard error, and returns what they end in."""
-    from tqdm import tqdm
-
-    from app.continuation import Result
-
-    with tqdm(total=music.bars, unit="bar", desc=f"seed {music.seed}", leave=False) as bar:
-        for step in steps:
-            if isinstance(step, Result):
-                return step
-            bar.set_postfix_str(f"{step.notes} notes" if step.tokens else "reading the prompt")
-            bar.update(min(step.bars_done, music.bars) - bar.n)
-    raise AssertionError("the steps end with a result")
 
 
 if __name__ == "__main__":

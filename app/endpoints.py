@@ -15,7 +15,9 @@ from gradio_client.utils import is_file_obj_with_meta
 
 from app.callbacks import session_of
 from app.errors import INPUT_ERRORS
+from app.keys import pitch_classes
 from app.options import (
+    ENDINGS,
     LARGEST_SEED,
     NEW_PIECE_BARS,
     BeatSource,
@@ -33,8 +35,12 @@ if TYPE_CHECKING:
 
 MODEL_QUEUE = "model"
 """Name of the queue of all that needs the model, in which one job runs at a time."""
+_NUMBERS = (
+    *("bars", "variations", "temperature", "top_p"),
+    *("top_k", "min_p", "density", "repetition"),
+)
 LIMITS: dict[str, Range] = {
-    **{name: limits(name).scripts for name in ("bars", "variations", "temperature", "top_p")},
+    **{name: limits(name).scripts for name in _NUMBERS},
     "last_bar": (0, 1_000_000),
     "seed": (-1, LARGEST_SEED),
 }
@@ -97,14 +103,22 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         top_p: object,
         seed: object,
         beats: object,
+        top_k: object,
+        min_p: object,
+        key: object,
+        density: object,
+        repetition: object,
+        ending: object,
         request: gr.Request,
     ) -> Answer:
         """Continues a MIDI file.
 
-        last_bar 0: after its end; seed -1 or null: a new one; beats: file, estimate or grid.
+        last_bar 0: after its end; seed -1 or null: a new one; beats: file, estimate or grid; key:
+        such as C, F#m or D dorian, or empty; ending: bar or cadence.
         """
         with job_of(request) as job:
-            options = _options(bars, variations, temperature, top_p, seed)
+            drawing = (bars, variations, temperature, top_p, seed)
+            options = _options(*drawing, top_k, min_p, key, density, repetition, ending)
             last = int(_number("last_bar", last_bar))
             how = _choice("beats", beats, get_args(BeatSource))
             upload = read_upload(_prompt(prompt), max_upload_bytes, studio.models, how)
@@ -117,11 +131,21 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         top_p: object,
         seed: object,
         model: object,
+        top_k: object,
+        min_p: object,
+        key: object,
+        density: object,
+        repetition: object,
+        ending: object,
         request: gr.Request,
     ) -> Answer:
-        """Makes a piece from nothing. seed -1 or null: a new one; model: one of the page's."""
+        """Makes a piece from nothing.
+
+        seed -1 or null: a new one; model: one of the page's; key and ending as in /continue.
+        """
         with job_of(request) as job:
-            options = _options(bars, variations, temperature, top_p, seed)
+            drawing = (bars, variations, temperature, top_p, seed)
+            options = _options(*drawing, top_k, min_p, key, density, repetition, ending)
             name = _choice("model", model, studio.models.names)
             return write(None, options, job, request, name)
 
@@ -144,13 +168,21 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         seed = gr.Number(-1, label="seed", precision=0)
         beats = gr.Textbox("file", label="beats")
         model = gr.Textbox(studio.models.names[0], label="model")
+        steering = [
+            gr.Number(defaults.top_k, label="top_k", precision=0),
+            gr.Number(defaults.min_p, label="min_p"),
+            gr.Textbox("", label="key"),
+            gr.Number(defaults.density, label="density"),
+            gr.Number(defaults.repetition, label="repetition"),
+            gr.Textbox(defaults.ending, label="ending"),
+        ]
         new_bars = gr.Number(NEW_PIECE_BARS, label="bars", precision=0)
         answer = [gr.File(label="files", file_count="multiple"), gr.JSON(label="facts")]
         trigger = gr.Button()
     drawing = [variations, temperature, top_p, seed]
     for call, name, inputs in (
-        (continue_piece, "continue", [prompt, bars, last_bar, *drawing, beats]),
-        (generate, "generate", [new_bars, *drawing, model]),
+        (continue_piece, "continue", [prompt, bars, last_bar, *drawing, beats, *steering]),
+        (generate, "generate", [new_bars, *drawing, model, *steering]),
     ):
         trigger.click(
             call,
@@ -166,7 +198,17 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
 
 
 def _options(
-    bars: object, variations: object, temperature: object, top_p: object, seed: object
+    bars: object,
+    variations: object,
+    temperature: object,
+    top_p: object,
+    seed: object,
+    top_k: object = MusicOptions.top_k,
+    min_p: object = MusicOptions.min_p,
+    key: object = None,
+    density: object = MusicOptions.density,
+    repetition: object = MusicOptions.repetition,
+    ending: object = MusicOptions.ending,
 ) -> MusicOptions:
     chosen = -1 if seed is None else int(_number("seed", seed))
     return MusicOptions(
@@ -174,6 +216,12 @@ def _options(
         seed=chosen if chosen >= 0 else new_seed(),
         temperature=_number("temperature", temperature),
         top_p=_number("top_p", top_p),
+        top_k=int(_number("top_k", top_k)),
+        min_p=_number("min_p", min_p),
+        key=_key(key),
+        density=_number("density", density),
+        repetition=_number("repetition", repetition),
+        ending=_choice("ending", ending, ENDINGS),
         variations=int(_number("variations", variations)),
     )
 
@@ -188,6 +236,17 @@ def _number(name: str, value: object) -> float:
         kind = "a whole number" if whole else "a number"
         raise _refusal(f"{name} is {_short(value)}, expected {kind} from {least} to {most}")
     return number
+
+
+def _key(value: object) -> str | None:
+    """The name of a key; None for none."""
+    if value is None or value == "":
+        return None
+    try:
+        pitch_classes(str(value))
+    except ValueError as error:
+        raise _refusal(str(error)) from error
+    return str(value)
 
 
 def _choice(name: str, value: object, choices: tuple[Any, ...]) -> Any:  # noqa: ANN401

@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import itertools
+import re
 import secrets
 import shutil
 import stat
 import tempfile
 import threading
 import time
+import unicodedata
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,8 @@ KEPT_SECONDS = 24 * 3600.0
 """How long the files of a job stay while its session lasts."""
 LEFT_SECONDS = 3600.0
 """How long the files of a session stay after it: a lost connection looks like a closed tab."""
+MOST_NAME_BYTES = 60
+"""What a title takes of a file name at most; file systems allow 255 for all."""
 
 
 @contextmanager
@@ -36,6 +40,19 @@ def appearing(path: Path) -> Iterator[Path]:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def remove_parts(folder: Path) -> None:
+    """Removes what `appearing` has left in a folder, of a process that was killed."""
+    for path in folder.glob(".*.part*"):
+        if re.fullmatch(r"\.[0-9a-f]{16}\.part(\.\w+)?", path.name):
+            path.unlink(missing_ok=True)
+
+
+def safe_name(title: str) -> str:
+    """A title as a part of a file name; cut between letters, of which some take four bytes."""
+    plain = re.sub(r"[^\w.-]+", "-", unicodedata.normalize("NFC", title)).strip("-.")
+    return plain.encode()[:MOST_NAME_BYTES].decode(errors="ignore") or "music"
 
 
 def check_writable(path: Path) -> None:

@@ -89,6 +89,8 @@ class Job:
 
     def progress(self, step: Progress) -> Frame:
         """Music so far, bars done, speed and the time that is left."""
+        if step.preparing:
+            return self.frame("composing", line="Getting ready for this processor, once …")
         if not step.tokens:
             return self.starting()
         self.variations = [
@@ -164,6 +166,7 @@ class Job:
             f"s{piece.seed}",
             f"T{_exact(self.options.temperature)}",
             f"p{_exact(self.options.top_p)}",
+            *(part for part, _ in _steering(self.options)),
             *([f"v{index + 1}"] if self.options.variations > 1 else []),
         ]
         return "_".join(parts)
@@ -180,11 +183,28 @@ class Job:
             *([beats] if beats else []),
             f"T {_exact(self.options.temperature)}",
             f"top-p {_exact(self.options.top_p)}",
+            *(said for _, said in _steering(self.options)),
             counted(piece.new.num_notes, "new note"),
             f"{piece.tokens_per_second:.0f} tokens/s",
             f"{self.model.name} on {self.model.device}",
         ]
         return " · ".join(parts)
+
+
+def _steering(options: MusicOptions) -> list[tuple[str, str]]:
+    """What else was chosen, of which most is left to the model: in a file name, and in words."""
+    chosen: list[tuple[str, str]] = []
+    if options.top_k:
+        chosen.append((f"k{options.top_k}", f"top-k {options.top_k}"))
+    for letter, name in (("m", "min_p"), ("d", "density"), ("r", "repetition")):
+        if value := getattr(options, name):
+            chosen.append((f"{letter}{_exact(value)}", f"{name.replace('_', '-')} {_exact(value)}"))
+    if options.key is not None:
+        sharp = re.sub("[#♯]", "-sharp-", options.key).replace("♭", "b")
+        chosen.append((f"in-{_safe(sharp)}", f"in {options.key}"))
+    if options.ending != "bar":
+        chosen.append((options.ending, options.ending))
+    return chosen
 
 
 def _safe(name: str) -> str:

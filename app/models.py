@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+import os
 import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakKeyDictionary
 
 import torch
 
 from relpe.checkpoint import CheckpointError, find_checkpoint, load_model, released_models
+from relpe.decoder import Decoder
+from relpe.steps import Backend, Precision, StepsMaker, choose_steps
 from tokenization.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
-    from relpe.decoder import Decoder
     from tokenization.score import Score
     from tokenization.tokenizer import Tokenizer
 
+_LOG = logging.getLogger(__name__)
 DEFAULT = "piano"
 """The released model that makes music without a prompt."""
 _PIANOS = range(8)
+
+AskedFor: TypeAlias = str | Path | Sequence[str | Path] | None
+"""A model by name or folder, several of them, or the released ones."""
+PREPARING_SECONDS = 0.2
+_PREPARING = threading.Lock()
+_PREPARED: WeakKeyDictionary[Decoder, Future[None]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeOptions:
+    """What computes the music. Tokens may differ between backends and precisions."""
+
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    backend: Backend = "auto"
+    """Compiled steps where they can be, or torch."""
+    precision: Precision = "int8"
+    """Of the weights of compiled steps."""
+    together: bool = False
+    """Lets variations go through torch in one call, where they may differ by rounding."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +62,32 @@ class MusicModel:
     decoder: Decoder
     tokenizer: Tokenizer
     device: torch.device
-    backend: str = "torch"
-    """What computes, as --json says it; there is no other so far."""
+    steps: StepsMaker
+    """What writes its tokens one by one."""
+    sha256: str = ""
+    """Of its files: what `sha256sum model.json WEIGHTS | sha256sum` says in its folder."""
+
+    @property
+    def backend(self) -> str:
+        """What computes, as --json says it."""
+        return self.steps.name
+
+    def preparing(self) -> Iterator[None]:
+        """Makes ready to write, giving way every now and then; as long as it takes.
+
+        Nothing where it is ready; else what is compiled once for each machine.
+        """
+        with _PREPARING:
+            work = _PREPARED.get(self.decoder)
+            if work is None:
+                work = _PREPARED[self.decoder] = Future()
+                threading.Thread(target=_prepare, args=(self, work), daemon=True).start()
+        while not work.done():
+            with suppress(TimeoutError):
+                work.result(PREPARING_SECONDS)
+            if not work.done():
+                yield
+        work.result()
 
     @property
     def parameters(self) -> int:
@@ -40,12 +95,24 @@ class MusicModel:
         return sum(weights.numel() for weights in self.decoder.parameters())
 
 
-def load_music_model(name_or_folder: str | Path = "piano", device: str = "auto") -> MusicModel:
+def _prepare(model: MusicModel, work: Future[None]) -> None:
+    try:
+        model.steps.warm_up()
+    except BaseException as error:  # noqa: BLE001 - whoever waits for it gets it
+        work.set_exception(error)
+    else:
+        work.set_result(None)
+
+
+def load_music_model(
+    name_or_folder: str | Path = "piano", compute: ComputeOptions | None = None
+) -> MusicModel:
     """A released model by name, or any by its folder, with its tokenizer.
 
     Raises CheckpointError or TokenizerError where the files cannot be used.
     """
-    folder = find_checkpoint(name_or_folder)
+    compute = compute or ComputeOptions()
+    folder, device = find_checkpoint(name_or_folder), compute.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
@@ -53,25 +120,55 @@ def load_music_model(name_or_folder: str | Path = "piano", device: str = "auto")
             "found no CUDA device, expected one for --device cuda; use auto or cpu"
         )
     decoder = load_model(folder, device)
-    return MusicModel(folder.name, decoder, load_tokenizer(folder), torch.device(device))
+    try:
+        steps = choose_steps(
+            decoder,
+            compute.backend,
+            compute.precision,
+            threads=os.cpu_count() or 1,
+            together=compute.together,
+        )
+    except ValueError as error:
+        raise CheckpointError(f"{folder.name} with --backend compiled: {error}") from error
+    if steps.fell_back is not None:
+        _LOG.warning("%s is computed by torch: %s", folder.name, steps.fell_back)
+    tokenizer = load_tokenizer(folder)
+    return MusicModel(
+        folder.name, decoder, tokenizer, torch.device(device), steps, _files_sha256(folder)
+    )
+
+
+def _files_sha256(folder: Path) -> str:
+    """As `MusicModel.sha256`, of a model that could be loaded."""
+    names = ["model.json", *json.loads((folder / "model.json").read_text("utf-8"))["weights"]]
+    hashes = (hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names)
+    lines = (f"{of_file}  {name}\n" for of_file, name in zip(hashes, names, strict=True))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 class Models:
-    """The released models, or one that was asked for; each is loaded when it is first needed.
+    """The released models, or those that were asked for; each is loaded when it is first needed.
 
     One that is asked for by its folder is known by the folder's name. Raises CheckpointError where
-    there is no such model.
+    there is no such model, or two have one name.
     """
 
-    def __init__(self, asked_for: str | Path | None = None, device: str = "auto") -> None:
+    def __init__(self, asked_for: AskedFor = None, compute: ComputeOptions | None = None) -> None:
+        self._places: dict[str, str | Path] = {}
         if asked_for is None:
             names = [DEFAULT, *(name for name in released_models() if name != DEFAULT)]
-            self._places: dict[str, str | Path] = {name: name for name in names}
+            self._places = {name: name for name in names}
         else:
-            folder = find_checkpoint(asked_for).resolve()
-            self._places = {folder.name: folder}
+            several = [asked_for] if isinstance(asked_for, str | Path) else asked_for
+            for folder in (find_checkpoint(one).resolve() for one in several):
+                other = self._places.setdefault(folder.name, folder)
+                if other != folder:
+                    raise CheckpointError(
+                        f"{other} and {folder} have one name, expected another for each model; "
+                        "rename a folder"
+                    )
         self.names = tuple(self._places)
-        self._device = device
+        self._compute = compute
         self._loaded: dict[str, MusicModel] = {}
         self._loading = threading.Lock()
 
@@ -87,7 +184,7 @@ class Models:
         """One of `names`. Raises CheckpointError or TokenizerError where it cannot be used."""
         with self._loading:
             if name not in self._loaded:
-                self._loaded[name] = load_music_model(self._places[name], self._device)
+                self._loaded[name] = load_music_model(self._places[name], self._compute)
         return self._loaded[name]
 
     def to_generate(self) -> MusicModel:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from app.options import limits
 from app.timing import notes_on_file
 from tokenization.bars import BarMap, written_lines
 from tokenization.errors import MidiError
@@ -25,6 +27,7 @@ from tokenization.vocabulary import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from app.options import MusicOptions
     from app.prompt import Prompt
     from tokenization.tokenizer import Grammar, Tokenizer
 
@@ -130,8 +133,22 @@ class NewBars:
         return sounding
 
 
-class BarRule(NamedTuple):
-    """A grammar that stops a row at the Bar that would open one bar too many."""
+def in_bars(options: MusicOptions, prompt: Prompt) -> MusicOptions:
+    """The same length in bars where the options have seconds, in the file's tempos and metres.
+
+    The last bar is the one in which the seconds are over.
+    """
+    if options.seconds is None:
+        return options
+    timing, most = prompt.timing, int(limits("bars").most[1] or 0)
+    lines = written_lines(timing.counted, prompt.joint, most)[-most - 1 :]
+    ends = timing.file.seconds_at(timing.to_file(lines))
+    bars = int(np.searchsorted(ends, ends[0] + options.seconds - 1e-3))  # lines lie on ticks
+    return replace(options, bars=min(max(bars, 1), most), seconds=None)
+
+
+class _Rule(NamedTuple):
+    """What a `BarRule` is made of."""
 
     grammar: Grammar
     first_bar: int
@@ -140,6 +157,10 @@ class BarRule(NamedTuple):
     planned: tuple[VocabularyBar, ...] = ()
     """What the new bars are; empty where the model chooses their lengths."""
     finished: bool = False
+
+
+class BarRule(_Rule):
+    """A grammar that stops a row at the Bar that would open one bar too many; immutable."""
 
     @property
     def written_bar(self) -> int:
@@ -153,10 +174,13 @@ class BarRule(NamedTuple):
         allowed = self.grammar.allowed
         if self.finished:
             return np.zeros_like(allowed)
-        if not self.planned:
-            return allowed
+        return self._mask if self.planned and allowed[BAR] else allowed
+
+    @cached_property
+    def _mask(self) -> NDArray[np.bool_]:
+        """In a planned bar, where a Bar or another time may follow; kept, since it is asked for."""
         bar = self.planned[self.grammar.bar - self.first_bar]
-        mask = allowed.copy()
+        mask = self.grammar.allowed.copy()
         mask[TIME_SIGNATURE:POSITION] = False
         mask[POSITION + bar.room : TEMPO] = False
         if bar.length != self.grammar.bar_length:  # only right behind its Bar

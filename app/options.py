@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_type_hints
+
+from app.keys import pitch_classes
 
 LARGEST_SEED = 2**31 - 1
 
@@ -34,11 +36,11 @@ class Limits(NamedTuple):
 def _option(
     default: Any,  # noqa: ANN401 - a field of any type
     text: str,
-    most: Range,
+    most: Range | None = None,
     scripts: Range | None = None,
     page: Range | None = None,
 ) -> Any:  # noqa: ANN401
-    limits = Limits(most, scripts or most, page or scripts or most)
+    limits = most and Limits(most, scripts or most, page or scripts or most)
     return field(default=default, metadata={"limits": limits, "help": text})
 
 
@@ -50,6 +52,12 @@ class MusicOptions:
     """
 
     bars: int = _option(16, "bars of new music", (1, 4096), (1, 256), (1, 64))
+    seconds: float | None = _option(
+        None,
+        "length of the new music in seconds, in place of bars: it ends with the bar in which they "
+        "are over",
+        (1, 3600),
+    )
     prompt_bars: int | None = _option(
         None,
         "bars of the prompt's end that the model hears; as many as 16,384 tokens hold where not "
@@ -71,23 +79,69 @@ class MusicOptions:
         (0.05, 1.0),
         (0.5, 1.0),
     )
+    top_k: int = _option(
+        0, "draw from so many of the likeliest tokens; 0: from all", (0, 1000), page=(0, 100)
+    )
+    min_p: float = _option(
+        0.0,
+        "draw from tokens at least this share as likely as the likeliest; 0: from all",
+        (0.0, 1.0),
+        page=(0.0, 0.3),
+    )
+    key: str | None = _option(
+        None,
+        "key or scale that the notes keep to, drums apart, such as C, F#m, Bb, D dorian or A minor "
+        "pentatonic; as the model likes where not given",
+    )
+    density: float = _option(
+        0.0,
+        "notes that a bar is to have, of all instruments together; 0: as the model likes",
+        (0.0, 200.0),
+        page=(0.0, 60.0),
+    )
+    repetition: float = _option(
+        0.0,
+        "how strongly to leave bars that repeat note for note, the more the oftener they were "
+        "heard, up to 1; 0: as the model likes",
+        (0.0, 1.0),
+    )
+    ending: Literal["bar", "cadence"] = _option(
+        "bar",
+        "bar: all notes are cut at the last bar line; cadence: the last bar comes to rest, and "
+        "rings over it",
+    )
     variations: int = _option(
         1, "pieces made at once, with seeds that count up from the first", (1, 64), (1, 4)
     )
 
     def __post_init__(self) -> None:
         for option in fields(self):
-            value = getattr(self, option.name)
-            least, most = limits(option.name).most
-            if value is not None and not (least <= value and (most is None or value <= most)):
+            value, within = getattr(self, option.name), option.metadata["limits"]
+            if value is None or within is None:
+                continue
+            least, most = within.most
+            if not (least <= value and (most is None or value <= most)):
                 expected = f"at least {least}" if most is None else f"{least} to {most}"
                 name = option.name.replace("_", " ")
                 raise ValueError(f"{name} is {value}, expected {expected}")
+        if self.key is not None:
+            pitch_classes(self.key)
+        if self.ending not in ENDINGS:
+            raise ValueError(f"ending is {self.ending!r}, expected {' or '.join(ENDINGS)}")
+
+
+ENDINGS: tuple[str, ...] = get_args(get_type_hints(MusicOptions)["ending"])
 
 
 def limits(name: str) -> Limits:
-    """Those of a field of MusicOptions."""
+    """Those of a field of MusicOptions that is a number."""
     return next(f.metadata["limits"] for f in fields(MusicOptions) if f.name == name)
+
+
+def explained(name: str) -> str:
+    """What a field of MusicOptions means, as a sentence without its stop."""
+    text: str = next(f.metadata["help"] for f in fields(MusicOptions) if f.name == name)
+    return text[0].upper() + text[1:]
 
 
 def new_seed() -> int:

@@ -10,12 +10,13 @@ import gradio as gr
 
 from app import endpoints, player
 from app.callbacks import CREATIVITY, Callbacks, mood_of, roll_dice
-from app.options import MAX_FILE_BYTES, NEW_PIECE_BARS, MusicOptions, limits, new_seed
+from app.options import MAX_FILE_BYTES, NEW_PIECE_BARS, MusicOptions, explained, limits, new_seed
 from app.studio import EMPTY, Studio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gradio.components import Component
     from gradio.events import Dependency
 
     from app.continuation import Models
@@ -35,7 +36,11 @@ from the notes, or taken from a clock of 120 beats a minute.
 
 **Seed.** The same seed with the same settings gives the same music again; the line below the
 player and the names of files have them all: `a8` goes on after bar 8, `b16` is 16 bars long, `s7`
-the seed, `T` the temperature, `p` top-p, `v2` the second variation.
+the seed, `T` the temperature, `p` top-p, `v2` the second variation; what is chosen among the
+advanced settings follows, such as `d8.00` for the density and `in-C` for the key.
+
+**Key, density, repetition** lead the music and do not force it: a few notes outside the key may
+come, and a bar may have some notes more or fewer.
 
 **Stop** keeps what is written so far, or skips the sound that is not made yet. Closing the tab ends
 the work.
@@ -64,6 +69,8 @@ class Controls(NamedTuple):
     """One tab's settings and its two buttons, of which one is seen."""
 
     settings: Settings
+    steering: tuple[Component, ...]
+    """More of them, in the order of the callbacks' last arguments."""
     go: gr.Button
     stop: gr.Button
 
@@ -156,7 +163,7 @@ def build_page(
             asked = [prompt, *drawn, settings.bars]
             begun = _on(controls.go.click, calls.begin, asked, [job, settings.seed, roll, *swapped])
             _on(begun.failure, calls.refuse, [*drawn, roll], roll)
-            wanted = [prompt, *settings[:-1], job, kind]
+            wanted = [prompt, *settings[:-1], job, kind, *controls.steering]
             written = _on(begun.success, calls.compose, wanted, roll, model=True)
             for over in (written.success, written.failure):  # `then` misses a full queue
                 _on(over, calls.end, [upload, job], [roll, *swapped])
@@ -205,11 +212,31 @@ def _masthead(models: Models) -> str:
     )
 
 
-def _slider(name: str, label: str, value: float, step: float) -> gr.Slider:
+def _slider(name: str, label: str, value: float, step: float, info: str | None = None) -> gr.Slider:
     """A slider of an option within its limits."""
     least, most = limits(name).page
     assert most is not None
-    return gr.Slider(least, most, value=value, step=step, label=label, buttons=[])
+    return gr.Slider(least, most, value=value, step=step, label=label, info=info, buttons=[])
+
+
+def _steering() -> tuple[Component, ...]:
+    """Key, density and the like, each with a line that explains it."""
+
+    def slider(name: str, label: str, step: float) -> gr.Slider:
+        return _slider(name, label, getattr(MusicOptions, name), step, explained(name))
+
+    key = gr.Textbox("", label="Key", info=explained("key"), placeholder="any", max_length=40)
+    density = slider("density", "Density", 1)
+    repetition = slider("repetition", "Against repetition", 0.05)
+    ending = gr.Radio(
+        [("Bar line", "bar"), ("Cadence", "cadence")],
+        value=MusicOptions.ending,
+        label="Ending",
+        info=explained("ending"),
+        elem_classes="segments",
+    )
+    top_k, min_p = slider("top_k", "Top-k", 1), slider("min_p", "Min-p", 0.01)
+    return top_k, min_p, key, density, repetition, ending
 
 
 def _controls(action: str, bars: int, *, interactive: bool) -> Controls:
@@ -231,6 +258,7 @@ def _controls(action: str, bars: int, *, interactive: bool) -> Controls:
     with gr.Accordion("Advanced", open=False, elem_classes="advanced"):
         temperature = _slider("temperature", "Temperature", MusicOptions.temperature, 0.01)
         top_p = _slider("top_p", "Top-p", MusicOptions.top_p, 0.01)
+        steering = _steering()
     go = gr.Button(action, variant="primary", interactive=interactive, elem_classes="go")
     stop = gr.Button("Stop", variant="stop", visible=False, elem_classes="go")
 
@@ -239,4 +267,5 @@ def _controls(action: str, bars: int, *, interactive: bool) -> Controls:
         _on(slider.input, mood_of, [temperature, top_p], mood, last_only=True)
     _on(dice.click, roll_dice, None, [seed, fresh])
     _on(seed.input, lambda: False, None, fresh)
-    return Controls(Settings(length, variations, temperature, top_p, seed, fresh), go, stop)
+    settings = Settings(length, variations, temperature, top_p, seed, fresh)
+    return Controls(settings, steering, go, stop)

@@ -16,6 +16,7 @@ import soundfile
 
 from app.files import appearing
 from app.loudness import normalize
+from app.ogg import number_stream
 from app.soundfont import Generator, SoundError, SoundFont, default_soundfont, open_soundfont
 from app.tones import Envelope, ToneCache, control_seconds, line, release_curve, wave
 from app.voices import Voices, score_voices
@@ -130,7 +131,8 @@ def check_length(seconds: float) -> None:
 def save_audio(audio: Audio, path: Path) -> None:
     """Write a WAV or FLAC file of 16 bits, or an Ogg Vorbis one, by the path's suffix.
 
-    The file appears when it is whole. SoundError for another suffix and when it cannot be written.
+    The same sound gives the same bytes, and the file appears when it is whole. SoundError for
+    another suffix and when it cannot be written.
     """
     try:
         file_format, subtype = _FORMATS[path.suffix.lower()]
@@ -141,14 +143,14 @@ def save_audio(audio: Audio, path: Path) -> None:
         ) from None
     settings = {"channels": 2, "format": file_format, "subtype": subtype}
     try:
-        with (
-            appearing(path) as beside,
-            soundfile.SoundFile(beside, "w", audio.sample_rate, **settings) as file,
-        ):
-            # in pieces of one second: a long Ogg file written at once overruns libsndfile's stack
-            for start in range(0, len(audio.samples), audio.sample_rate):
-                piece = audio.samples[start : start + audio.sample_rate]
-                file.write(np.ascontiguousarray(piece))
+        with appearing(path) as beside:
+            with soundfile.SoundFile(beside, "w", audio.sample_rate, **settings) as file:
+                # in pieces of one second: a long Ogg file at once overruns libsndfile's stack
+                for start in range(0, len(audio.samples), audio.sample_rate):
+                    piece = audio.samples[start : start + audio.sample_rate]
+                    file.write(np.ascontiguousarray(piece))
+            if file_format == "OGG":
+                number_stream(beside)
     except (OSError, soundfile.LibsndfileError) as error:
         raise SoundError(
             f"{path.parent}: the sound cannot be written ({error}); check that the folder is there "

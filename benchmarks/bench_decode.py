@@ -1,12 +1,15 @@
-"""Generation by a released model: speed, time per token at far positions, and memory that stays.
+"""One token after another: speed beside other engines and caches, batches, memory, quality of int8.
 
-Run from the top of the repository: `python -m benchmarks.bench_decode`. Prints CSV. The long
-sequence is written in a process of its own, so that its memory is that of one piece alone.
+Run from the top of the repository: `python -m benchmarks.bench_decode`, or with the names of some
+of its parts. Prints CSV. Ways are timed in turns in one process, on one thread of torch and of
+ours: medians of CPU time, so that other work on the machine counts little. A full run takes about
+ten minutes; `--tokens 1000000` adds as many.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import platform
 import statistics
@@ -14,14 +17,273 @@ import sys
 import time
 from collections import deque
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from app.continuation import MusicOptions, Result, generate_piece, load_music_model
-from relpe.sampling import SamplingOptions, sample
+from app.models import ComputeOptions
+from benchmarks.decode_peers import (
+    SIZES,
+    dynamic_cache,
+    onnx_products,
+    static_cache,
+    stream,
+)
+from relpe.attention import LinearAttentionConfig
+from relpe.checkpoint import load_model
+from relpe.encodings import (
+    AlgebraicConfig,
+    ConvSPEConfig,
+    NoEncodingConfig,
+    SineSPEConfig,
+    SirenSPEConfig,
+)
+from relpe.fast_decode import CompiledDecoder
+from relpe.feature_maps import FavorConfig
+from relpe.steps import PlainSteps
+from relpe.windowed_attention import WindowedAttentionConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from relpe.decoder import Decoder
+    from relpe.steps import Steps
+
+BATCHES = (1, 4, 32, 256, 1024)
+CONTEXTS = (2048, 8192)
+FAR = 100_000
+
+
+def main() -> None:
+    """Runs the parts that are named, or all."""
+    parts = {
+        "speed": speed,
+        "encodings": encodings,
+        "batches": batches,
+        "music": music,
+        "quality": quality,
+        "memory": memory,
+    }
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*parts, []], help="default: all")
+    parser.add_argument("--model", default="piano", help="of music, quality and memory")
+    parser.add_argument("--tokens", type=int, default=50_000, help="of the long sequence")
+    parser.add_argument("--bars", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=7)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"# {platform.processor() or platform.machine()}, torch {torch.__version__}, 1 thread")
+    print(f"# {' '.join(sys.argv)}")
+    for name in options.parts or parts:
+        parts[name](options)
+
+
+def turns(ways: dict[str, Callable[[], object]], repeats: int, calls: int) -> dict[str, float]:
+    """Median milliseconds of CPU time a call, the ways taking turns."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for way in ways.values():
+        way()
+    for _ in range(repeats):
+        for name, way in ways.items():
+            started = time.process_time()
+            for _ in range(calls):
+                way()
+            found[name].append(1000 * (time.process_time() - started) / calls)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+def rows_of(steps: Steps, model: Decoder, rows: int, start: int = 0) -> Callable[[], object]:
+    """One step of so many rows."""
+    slots = [steps.admit(model.init_state(1), start) for _ in range(rows)]
+    return lambda: steps.step(slots, [5] * rows)
+
+
+def speed(options: argparse.Namespace) -> None:
+    """One row: ours, our own eager step, other engines, softmax with caches, the floor."""
+    print("size,way,context,ms_per_token,ours_int8_times_faster")
+    for size in SIZES:
+        model = size.config().build().eval()
+        ways: dict[str, Callable[[], object]] = {}
+        compiled = {kind: CompiledDecoder(model, kind) for kind in ("int8", "float32")}
+        for kind, one in compiled.items():
+            ways[f"ours, {kind},any"] = rows_of(one.steps(), model, 1)
+        ways[f"ours, int8,{FAR}"] = rows_of(compiled["int8"].steps(), model, 1, FAR)
+        ways["ours, eager,any"] = rows_of(PlainSteps(model), model, 1)
+        for context in CONTEXTS:
+            ways[f"softmax, static cache,{context}"] = static_cache(size, context)
+            llama = dynamic_cache(size, context)
+            if llama is None:
+                print("# transformers is not installed: left out")
+            else:
+                ways[f"softmax, Llama of transformers, dynamic cache,{context}"] = llama
+        for int8 in (False, True):
+            engine = onnx_products(size, int8=int8)
+            if engine is None:
+                print("# onnxruntime is not installed: left out")
+            else:
+                kind = "int8" if int8 else "float32"
+                ways[f"ONNX Runtime, {kind}, matrix products alone,any"] = engine
+        for kind, one in compiled.items():
+            touched = one.weight_bytes + one.step_bytes
+            ways[f"floor of {kind}: {touched / 1e6:.1f} MB read,any"] = stream(touched)
+        with torch.inference_mode():
+            times = turns(ways, options.repeats, 20)
+        best = times["ours, int8,any"]
+        for name, ms in times.items():
+            print(f"{size.name},{name},{ms:.3f},{ms / best:.2f}", flush=True)
+
+
+def encodings(options: argparse.Namespace) -> None:
+    """One row of a decoder of each kind: ours and the eager step."""
+    print("size,encoding,compiled_ms,eager_ms,times_faster")
+    favor = LinearAttentionConfig(feature_map=FavorConfig(num_features=128))
+    kinds: dict[str, dict[str, Any]] = {
+        "sine SPE": {"encoding": SineSPEConfig()},
+        "convolutional SPE": {"encoding": ConvSPEConfig()},
+        "SIREN-generated SPE": {"encoding": SirenSPEConfig()},
+        "algebraic, FAVOR+": {"encoding": AlgebraicConfig(), "attention": favor},
+        "algebraic, window of 1024": {
+            "encoding": AlgebraicConfig(),
+            "attention": WindowedAttentionConfig(span=1024),
+        },
+        "none": {"encoding": NoEncodingConfig()},
+    }
+    for name, changes in kinds.items():
+        model = replace(SIZES[0].config(), **changes).build().eval()
+        ways = {
+            "compiled": rows_of(CompiledDecoder(model).steps(), model, 1),
+            "eager": rows_of(PlainSteps(model), model, 1),
+        }
+        ms = turns(ways, options.repeats, 64)
+        ratio = ms["eager"] / ms["compiled"]
+        print(f"{SIZES[0].name},{name},{ms['compiled']:.3f},{ms['eager']:.3f},{ratio:.1f}")
+
+
+def batches(options: argparse.Namespace) -> None:
+    """Many rows at once: tokens per second, and what they take in memory."""
+    print("size,precision,threads,rows,ms_per_step,tokens_per_second,times_one_row,state_MB")
+    for size in SIZES:
+        model = size.config().build().eval()
+        compiled = CompiledDecoder(model)
+        single = float("nan")
+        for threads in (1, 2):
+            for rows in BATCHES:
+                if rows == BATCHES[-1] and size is not SIZES[0]:
+                    continue
+                steps = compiled.steps(threads)
+                step = rows_of(steps, model, rows)
+                step()
+                found = []
+                for _ in range(options.repeats):
+                    started = time.perf_counter()
+                    calls = max(1, 64 // rows)
+                    for _ in range(calls):
+                        step()
+                    found.append((time.perf_counter() - started) / calls)
+                seconds = statistics.median(found)
+                rate = rows / seconds
+                if rows == threads == 1:
+                    single = rate
+                state = steps.state_bytes * rows / 2**20
+                print(
+                    f"{size.name},int8,{threads},{rows},{1000 * seconds:.2f},{rate:.0f},"
+                    f"{rate / single:.2f},{state:.1f}",
+                    flush=True,
+                )
+
+
+def music(options: argparse.Namespace) -> None:
+    """Pieces by a released model, drawing and grammar included."""
+    print("model,backend,variations,tokens_per_second,bars_per_second,music_seconds_per_second")
+    for backend in ("compiled", "torch"):
+        model = load_music_model(options.model, ComputeOptions(device="cpu", backend=backend))
+        list(model.preparing())
+        for variations in (1, 4):
+            wanted = MusicOptions(bars=options.bars, seed=0, variations=variations)
+            result = list(generate_piece(model, wanted))[-1]
+            assert isinstance(result, Result)
+            seconds = sum(float(p.score.seconds_at(p.score.end_ticks)) for p in result.pieces)
+            print(
+                f"{options.model},{model.backend},{variations},{result.tokens_per_second:.0f},"
+                f"{result.bars * variations / result.seconds:.2f},{seconds / result.seconds:.1f}",
+                flush=True,
+            )
+
+
+def quality(options: argparse.Namespace) -> None:
+    """What int8 costs in nats per token, over 10,000 tokens that the float32 model draws."""
+    print("model,tokens,nll_float32,nll_int8,difference,standard_error")
+    model = load_model(options.model)
+    exact, rounded = (CompiledDecoder(model, kind) for kind in ("float32", "int8"))
+    rng = np.random.default_rng(0)
+    tokens = [1]
+    step = rows_of_tokens(exact, model)
+    for _ in range(10_000):
+        logits = step(tokens[-1])
+        weights = np.exp(logits - logits.max())
+        tokens.append(int(rng.choice(len(weights), p=weights / weights.sum())))
+    losses = [losses_of(one, model, tokens) for one in (exact, rounded)]
+    difference = losses[1] - losses[0]
+    print(
+        f"{options.model},{len(tokens) - 1},{losses[0].mean():.4f},{losses[1].mean():.4f},"
+        f"{difference.mean():.5f},{difference.std() / len(difference) ** 0.5:.5f}"
+    )
+
+
+def rows_of_tokens(compiled: CompiledDecoder, model: Decoder) -> Callable[[int], np.ndarray]:
+    """Logits after one more token of one row."""
+    steps = compiled.steps()
+    slot = steps.admit(model.init_state(1), 0)
+    return lambda token: steps.step([slot], [token])[0].astype(np.float64)
+
+
+def losses_of(compiled: CompiledDecoder, model: Decoder, tokens: Sequence[int]) -> np.ndarray:
+    """Nats of each token but the first."""
+    step = rows_of_tokens(compiled, model)
+    losses = []
+    for token, following in itertools.pairwise(tokens):
+        logits = step(token)
+        top = logits.max()
+        losses.append(np.log(np.exp(logits - top).sum()) + top - logits[following])
+    return np.array(losses)
+
+
+def memory(options: argparse.Namespace) -> None:
+    """One long sequence in a process of its own: time per token and memory along it."""
+    print("model,token,ms_per_token,resident_MB")
+    marks = [count for count in (1000, 10_000, 100_000) if count < options.tokens]
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as own:
+        rows = own.submit(long_sequence, options.model, [*marks, options.tokens]).result()
+    for count, milliseconds, megabytes in rows:
+        print(f"{options.model},{count},{milliseconds:.3f},{megabytes:.0f}")
+
+
+def long_sequence(model_name: str, marks: list[int]) -> list[tuple[int, float, float]]:
+    """One sequence up to the last of `marks`, numbers of tokens that rise; a row for each of them.
+
+    A row is the number, the median milliseconds of the last 1,000 tokens, and the megabytes that
+    this process holds then.
+    """
+    torch.set_num_threads(1)
+    model = load_model(model_name)
+    step = rows_of_tokens(CompiledDecoder(model), model)
+    rng, token = np.random.default_rng(0), 1
+    recent: deque[float] = deque(maxlen=1000)
+    rows: list[tuple[int, float, float]] = []
+    for count in range(1, marks[-1] + 1):
+        started = time.perf_counter()
+        logits = step(token)
+        recent.append(1000 * (time.perf_counter() - started))
+        weights = np.exp(logits - logits.max()).cumsum()
+        token = int(weights.searchsorted(rng.random() * weights[-1]))
+        if count in marks:
+            rows.append((count, statistics.median(recent), resident_megabytes()))
+    return rows
 
 
 def resident_megabytes() -> float:
@@ -31,83 +293,6 @@ def resident_megabytes() -> float:
     except OSError:
         return float("nan")
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
-class Anything:
-    """A rule that allows all tokens for ever."""
-
-    def __init__(self, size: int) -> None:
-        self.allowed = np.ones(size, bool)
-
-    def advance(self, token: int) -> Anything:
-        """Itself."""
-        return self
-
-
-def main() -> None:
-    """Prints speed of pieces, then time per token and memory along one long sequence."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="piano")
-    parser.add_argument("--tokens", type=int, default=50_000)
-    parser.add_argument("--bars", type=int, default=32)
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    options = parser.parse_args()
-    model = load_music_model(options.model, "cpu")
-    print(f"# {platform.processor() or platform.machine()}, torch {torch.__version__}")
-    print(f"# {' '.join(sys.argv)}")
-    print("threads,variations,tokens_per_second,bars_per_second,music_seconds_per_second")
-    for threads in options.threads:
-        torch.set_num_threads(threads)
-        for variations in (1, 4):
-            music = MusicOptions(bars=options.bars, seed=0, variations=variations)
-            result = list(generate_piece(model, music))[-1]
-            assert isinstance(result, Result)
-            seconds = sum(float(p.score.seconds_at(p.score.end_ticks)) for p in result.pieces)
-            print(
-                f"{threads},{variations},{result.tokens_per_second:.0f},"
-                f"{result.bars * variations / result.seconds:.2f},{seconds / result.seconds:.1f}"
-            )
-
-    print("token,ms_per_token,resident_MB")
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as own:
-        marks = [count for count in (1000, 10_000) if count < options.tokens] + [options.tokens]
-        rows = own.submit(long_sequence, options.model, marks, options.threads[0]).result()
-    for count, milliseconds, megabytes in rows:
-        print(f"{count},{milliseconds:.2f},{megabytes:.0f}")
-
-
-def long_sequence(
-    model_name: str, marks: list[int], threads: int
-) -> list[tuple[int, float, float]]:
-    """One sequence up to the last of `marks`, numbers of tokens that rise; a row for each of them.
-
-    A row is the number, the median milliseconds of the last 1,000 tokens, and the megabytes that
-    this process holds then.
-    """
-    torch.set_num_threads(threads)
-    model = load_music_model(model_name, "cpu")
-    rules = [Anything(model.decoder.config.vocabulary_size)]
-    steps = sample(
-        model.decoder,
-        model.decoder.init_state(1),
-        torch.tensor([1]),
-        0,
-        rules,
-        SamplingOptions(),
-        [torch.Generator().manual_seed(0)],
-    )
-    recent: deque[float] = deque(maxlen=1000)
-    rows: list[tuple[int, float, float]] = []
-    last = time.perf_counter()
-    for count, _ in enumerate(steps, 1):
-        now = time.perf_counter()
-        recent.append(1000 * (now - last))
-        last = now
-        if count in marks:
-            rows.append((count, statistics.median(recent), resident_megabytes()))
-        if count >= marks[-1]:
-            break
-    return rows
 
 
 if __name__ == "__main__":

@@ -26,11 +26,17 @@ MAY_USE = {
     "relpe": {"torch", "safetensors", "jaxtyping", "numpy"},
     "tokenization": {"numpy"},
 }
-EXTRAS = {"relpe": ["train"], "tokenization": ["convert"], "training": ["train"], "app": ["app"]}
+EXTRAS = {
+    "relpe": ["train", "fast"],
+    "tokenization": ["convert"],
+    "training": ["train"],
+    "app": ["app"],
+}
 # Files that are there for other libraries' objects, or to draw, and import them where they do.
 MEETS_OTHERS = {
     "convert.py": {"mido", "miditoolkit", "muspy", "pretty_midi", "symusic"},
     "show.py": {"matplotlib"},
+    "fast_kernels.py": {"llvmlite", "numba"},
 }
 FILES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 

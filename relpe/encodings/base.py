@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-import torch
 from torch import nn
 
 from relpe.encodings.windows import Window
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -62,19 +62,6 @@ class OffsetTable(NamedTuple):
         )
 
 
-class CodeMaps(NamedTuple):
-    """What `encode` does to one position's queries and keys, where that is linear, as matrices.
-
-    A vector x (d,) of layer i becomes x C + x G: C the codes, of that layer or of all, of whose
-    rows the part `through` counts, and G codes that are the same at all positions.
-    """
-
-    queries: Tensor  # (n, l, h, d, r), for n sets: one for all layers, or one for each
-    keys: Tensor
-    through: Tensor | None = None  # (layers, h, d); None: all of the codes, and nothing constant
-    constant: Tensor | None = None  # (layers, h, d, r)
-
-
 class Encoding(nn.Module):
     """A positional encoding, shared by the layers of a model.
 
@@ -105,21 +92,6 @@ class Encoding(nn.Module):
     def encode(self, q: Tensor, k: Tensor, codes: Any, layer: int) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         """Encoded queries and keys (b, l, h, out_features) of q and k (b, l, h, d)."""
         return q, k
-
-    def maps(self, codes: Any, shape: tuple[int, int, int, int]) -> CodeMaps | None:  # noqa: ANN401
-        """`encode` as matrices, for `shape` (layers, l, h, d); None where it changes nothing.
-
-        Here by what comes of each unit vector: an encoding of wide codes has a shorter way.
-        """
-        if type(self).encode is Encoding.encode:
-            return None
-        layers, length, heads, features = shape
-        units = torch.eye(features)[:, None, None].expand(features, length, heads, features)
-        made = [self.encode(units, units, codes, layer) for layer in range(layers)]
-        queries, keys = (torch.stack(part).movedim(1, 3) for part in zip(*made, strict=True))
-        if all(bool((x == x[:1]).all()) for x in (queries, keys)):
-            queries, keys = queries[:1], keys[:1]
-        return CodeMaps(queries, keys)
 
     def rotate_features(self, x: Tensor, codes: Any, layer: int, *, keys: bool = False) -> Tensor:  # noqa: ANN401
         """Features (b, l, h, f) of queries or keys as the numerator takes them."""

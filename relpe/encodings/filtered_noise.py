@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from relpe.encodings.base import CodeMaps, Encoding
-from relpe.encodings.gate import checked_draws, gated_maps, mixture, raw_gates
+from relpe.encodings.base import Encoding
+from relpe.encodings.gate import checked_draws, mixture, raw_gates
 from relpe.encodings.noise_products import (
     Plan,
     filter_matrices,
@@ -198,12 +198,6 @@ class FilteredNoise(Encoding):
             queries + torch.einsum("blhd,hdr->blhr", q.to(constant), constant),
             keys + torch.einsum("blhd,hdr->blhr", k.to(constant), constant),
         )
-
-    def maps(self, codes: FilteredNoiseCodes, shape: tuple[int, int, int, int]) -> CodeMaps:
-        """The codes of few positions, and the gates."""
-        shared = [one.shared for one in codes.by_layer or (codes,)]
-        queries, keys = ([None if x is None else x[side] for x in shared] for side in (0, 1))
-        return gated_maps(queries, keys, self.gates, codes.gates)
 
     def _codes(
         self,

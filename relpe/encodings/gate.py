@@ -8,16 +8,9 @@ encoding, where g = sigmoid: 1 means that position is ignored.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-
-from relpe.encodings.base import CodeMaps
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def raw_gates(num_layers: int, num_heads: int, head_dim: int) -> nn.Parameter:
@@ -50,22 +43,7 @@ def mixture(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     return kept, noise * (ignored * (draws * features) ** -0.25)[..., None]
 
 
-def gated_maps(
-    queries: Sequence[Tensor | None],
-    keys: Sequence[Tensor | None],
-    raw: Tensor | None,
-    noise: Tensor,
-) -> CodeMaps:
-    """Codes (l, h, d, r) of sets of layers, and the raw gates (layers, h, d) with their noise.
-
-    Raises:
-        ValueError: more positions than codes are made of at once.
-    """
-    made = [[x for x in part if x is not None] for part in (queries, keys)]
-    if len(made[0]) < len(queries):
-        raise ValueError("codes of so many positions are not formed; ask for fewer at a time")
-    maps = CodeMaps(torch.stack(made[0]), torch.stack(made[1]))
-    if raw is None:
-        return maps
+def mixtures(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Those of all layers, (layers, h, d) and (layers, h, d, r)."""
     through, constant = zip(*map(mixture, raw, noise), strict=True)
-    return maps._replace(through=torch.stack(through), constant=torch.stack(constant))
+    return torch.stack(through), torch.stack(constant)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relpe.encodings.base import CodeMaps, Encoding
-from relpe.encodings.gate import checked_draws, gated_maps, mixture, raw_gates
+from relpe.encodings.base import Encoding
+from relpe.encodings.gate import checked_draws, mixture, raw_gates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,6 +129,37 @@ class SineSPE(Encoding):
 
         Phases are reduced to one turn in float64, so that position 10^6 is as exact as position 0.
         """
+        length = positions.shape[1]
+        waves, query_noise, key_noise = self.factors(positions, state)
+        code_bytes = 2 * length * query_noise[0, :, :, 0].numel() * query_noise.element_size()
+        small = code_bytes <= SHARED_CODE_BYTES
+        # until here, the heads of all layers stand one after the other
+        heads = state.sines.shape[0]
+        sets = waves.shape[2] // heads
+
+        def products(noise: Tensor) -> Sequence[Tensor | None]:
+            made = _codes(waves, noise)[:length] if small else None
+            return [None] * sets if made is None else made.split(heads, 1)
+
+        layers = tuple(
+            SineCodes(wave, query, key, state.gates, queries, keys)
+            for wave, query, key, queries, keys in zip(
+                waves.split(heads, 2),
+                query_noise.split(heads, 1),
+                key_noise.split(heads, 1),
+                products(query_noise),
+                products(key_noise),
+                strict=True,
+            )
+        )
+        return layers[0]._replace(by_layer=() if self.config.shared_by_layers else layers), state
+
+    def factors(self, positions: Tensor, state: SineNoise) -> tuple[Tensor, Tensor, Tensor]:
+        """What products give the codes of `positions` (1, l, 1) in blocks of c, see `SineCodes`.
+
+        Waves (n or 1, c, h, d, 2k), and of the n blocks the noise of queries and of keys
+        (n, h, d, 2k, r), where h counts the heads of all sets of parameters.
+        """
         if positions.shape[0] != 1:
             raise ValueError(
                 f"positions of {positions.shape[0]} rows; sine SPE shares its codes among the "
@@ -142,34 +173,11 @@ class SineSPE(Encoding):
         offsets = blocks - blocks[:, :1]
         if len(blocks) > 1 and bool((offsets == offsets[:1]).all()):
             offsets = offsets[:1]
-
         waves = torch.cat(self._turn(offsets), -1).to(self._code_dtype())
         starts = blocks[:, 0]
         shift = self.offsets.double() / (2 * math.pi)
         query_noise = self._turned_noise(self._turn(starts, shift), state.sines)
-        key_noise = self._turned_noise(self._turn(starts), state.sines)
-        code_bytes = 2 * length * query_noise[0, :, :, 0].numel() * query_noise.element_size()
-        small = code_bytes <= SHARED_CODE_BYTES
-
-        def products(noise: Tensor) -> Sequence[Tensor | None]:
-            made = _codes(waves, noise)[:length] if small else None
-            return [None] * sets if made is None else made.split(heads, 1)
-
-        # until here, the heads of all layers stand one after the other
-        heads = state.sines.shape[0]
-        sets = waves.shape[2] // heads
-        layers = tuple(
-            SineCodes(wave, query, key, state.gates, queries, keys)
-            for wave, query, key, queries, keys in zip(
-                waves.split(heads, 2),
-                query_noise.split(heads, 1),
-                key_noise.split(heads, 1),
-                products(query_noise),
-                products(key_noise),
-                strict=True,
-            )
-        )
-        return layers[0]._replace(by_layer=() if self.config.shared_by_layers else layers), state
+        return waves, query_noise, self._turned_noise(self._turn(starts), state.sines)
 
     def encode(self, q: Tensor, k: Tensor, codes: SineCodes, layer: int) -> tuple[Tensor, Tensor]:
         """Queries and keys (b, l, h, d) to (b, l, h, r).
@@ -190,12 +198,6 @@ class SineSPE(Encoding):
             return positional + torch.einsum("blhd,hdr->blhr", x.to(constant), constant)
 
         return gated(q, codes.query_noise, codes.queries), gated(k, codes.key_noise, codes.keys)
-
-    def maps(self, codes: SineCodes, shape: tuple[int, int, int, int]) -> CodeMaps:
-        """The codes of few positions, and the gates."""
-        sets = codes.by_layer or (codes,)
-        queries, keys = ([getattr(one, name) for one in sets] for name in ("queries", "keys"))
-        return gated_maps(queries, keys, self.gates, codes.gate_noise)
 
     def _code_dtype(self) -> torch.dtype:
         """At least float32, whatever the parameters are in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from app.models import Models, MusicModel
 from relpe.decoder import DecoderConfig
 from relpe.encodings import SineSPEConfig
+from relpe.steps import StepsMaker, choose_steps
 from tests.app import fakes
 from tokenization.midi import write_midi
 from tokenization.remi import PianoRemi
@@ -33,7 +35,26 @@ def small_model() -> MusicModel:
         encoding=SineSPEConfig(num_sines=2, num_realizations=8),
     )
     decoder = config.build().eval().requires_grad_(requires_grad=False)
-    return MusicModel("small", decoder, PianoRemi(), torch.device("cpu"))
+    steps = choose_steps(decoder, "torch")
+    return MusicModel("small", decoder, PianoRemi(), torch.device("cpu"), steps)
+
+
+@pytest.fixture
+def quick_model(small_model: MusicModel) -> MusicModel:
+    """One that hardly takes time."""
+    size = small_model.decoder.config.vocabulary_size
+    steps = StepsMaker("quick", lambda: fakes.QuickSteps(size))
+    return replace(small_model, steps=steps, sha256="abcd")
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    """A folder of two prompts."""
+    folder = tmp_path / "prompts"
+    folder.mkdir()
+    (folder / "first song.mid").write_bytes(write_midi(two_hands()))
+    (folder / "waltz.MIDI").write_bytes(write_midi(two_hands(metre=(3, 4))))
+    return folder
 
 
 def two_hands(bars: int = 4, metre: tuple[int, int] = (4, 4)) -> Score:

@@ -1,4 +1,7 @@
-"""A model that needs no weights: it writes a walking left hand and a melody at a steady speed."""
+"""A model that needs no weights: it writes a walking left hand and a melody at a steady speed.
+
+And steps of a decoder that take no time.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,11 @@ from tokenization.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import pytest
+
+    from relpe.decoder import DecoderState
 
 BAR = 48  # a bar of 4/4 in twelfths of a quarter note
 SCALE = np.array([0, 2, 4, 5, 7, 9, 11])
@@ -37,6 +42,35 @@ class FakeModel:
     speed: float = 50.0
     ended: list[int] = field(default_factory=list)
     """Notes that each job wrote until it ended or was ended."""
+
+
+class QuickSteps:
+    """Steps whose logits hang on position and tokens so far, by a table in place of a decoder."""
+
+    name = "quick"
+
+    def __init__(self, vocabulary_size: int) -> None:
+        self._table = np.random.default_rng(0).normal(size=(97, vocabulary_size))
+        self._past: list[int] = []
+
+    def admit(self, state: DecoderState, position: int) -> int:
+        """As `Steps.admit`."""
+        self._past.append(position)
+        return len(self._past) - 1
+
+    def fork(self, slot: int) -> int:
+        """As `Steps.fork`."""
+        self._past.append(self._past[slot])
+        return len(self._past) - 1
+
+    def release(self, slot: int) -> None:
+        """As `Steps.release`."""
+
+    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
+        """As `Steps.step`."""
+        for slot, token in zip(slots, tokens, strict=True):
+            self._past[slot] = hash((self._past[slot], token))
+        return self._table[[self._past[slot] % 97 for slot in slots]].astype(np.float32)
 
 
 def example_midi(bars: int = 8) -> bytes:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def finish(steps: Steps) -> tuple[list[Progress], Result]:
     return progress, result  # type: ignore[return-value]
 
 
-def run(model: MusicModel, data: bytes, last_bar: int | None = None, **options: int) -> Result:
+def run(model: MusicModel, data: bytes, last_bar: int | None = None, **options: Any) -> Result:
     return finish(
         continue_prompt(model, read_prompt(data, last_bar=last_bar), MusicOptions(**options))
     )[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from tokenization.vocabulary import BAR, PIANO_VOCABULARY, POSITION
 ODD = [(5, 16), (7, 16), (9, 32), (3, 16), (9, 4), (12, 4), (13, 4), (33, 16)]
 
 
-def finish(model: MusicModel, prompt: Prompt, **options: int) -> Result:
+def finish(model: MusicModel, prompt: Prompt, **options: Any) -> Result:
     *_, result = continue_prompt(model, prompt, MusicOptions(**options))
     assert isinstance(result, Result)
     return result

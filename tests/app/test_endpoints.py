@@ -27,6 +27,8 @@ def on_a_server(test):
     return test
 
 
+NO_STEERING = (0, 0.0, "", 0.0, 0.0, "bar")
+"""The last arguments, for posts that bypass the client and its defaults."""
 WRONG = {
     "bars": [None, "4", "many", 0, 257, 2.5, True, [4], {}, float("nan")],
     "variations": [None, 5, 0, "2"],
@@ -34,6 +36,10 @@ WRONG = {
     "top_p": [None, [], 0, 1.5],
     "seed": ["x", -2, 2**31, 0.5, {}],
     "last_bar": [None, -1, "end"],
+    "top_k": [None, -1, 0.5, "all"],
+    "min_p": [None, -0.1, 1.1, []],
+    "density": [None, -1, 201, "dense"],
+    "repetition": [None, 1.5, True],
 }
 
 
@@ -64,6 +70,19 @@ def test_whole_numbers_may_come_with_a_point_and_no_seed_is_a_new_one():
     options = _options(4.0, 2, 1, 1, 7.0)
     assert options == MusicOptions(bars=4, variations=2, temperature=1, top_p=1, seed=7)
     assert type(options.bars) is type(options.seed) is int
+    steered = _options(1, 1, 1.0, 1.0, 7, 5.0, 0.1, "F#m", 12, 0.5, "cadence")
+    assert steered == MusicOptions(
+        bars=1,
+        top_p=1,
+        seed=7,
+        top_k=5,
+        min_p=0.1,
+        key="F#m",
+        density=12,
+        repetition=0.5,
+        ending="cadence",
+    )
+    assert type(steered.top_k) is int
     drawn = {_options(1, 1, 1.0, 0.9, seed).seed for seed in (None, None, -1, -1)}
     assert len(drawn) == 4
 
@@ -107,6 +126,14 @@ def test_a_script_gets_its_files_and_the_seed(client, prompt):
     files, facts = client.predict(bars=1, seed=None, variations=2, api_name="/generate")
     assert facts["seed"] >= 0
     assert len(files) == 4
+    old = (handle_file(prompt), 1, 0, 1, 1.0, 0.9, 5, "file")  # before there was more to choose
+    files, facts = client.predict(*old, api_name="/continue")
+    assert (facts["seed"], len(files)) == (5, 3)
+    files, facts = client.predict(
+        bars=1, seed=5, key="C", density=8, ending="cadence", api_name="/generate"
+    )
+    assert "density 8.00 · in C · cadence" in facts["settings"][0]
+    assert all("_d8.00_in-C_cadence" in file for file in files)
 
 
 @on_a_server
@@ -120,6 +147,10 @@ def test_what_a_script_does_wrong_is_said_in_one_sentence(client, prompt, capfd)
         ({"prompt": "prompt.mid"}, "prompt is 'prompt.mid', expected an uploaded"),
         ({"prompt": {"path": str(prompt)}}, "expected an uploaded"),
         ({"last_bar": -3}, "last_bar is -3, expected"),
+        ({"key": "H"}, "key is 'H', expected a note from A to G"),
+        ({"key": 5}, "key is '5', expected a note"),
+        ({"density": "thick"}, "density is 'thick', expected a number from 0.0 to 200.0"),
+        ({"ending": "soft"}, "ending is 'soft', expected one of bar, cadence"),
         ({"beats": "none"}, "beats is 'none', expected one of file, estimate, grid"),
     ):
         with pytest.raises(AppError, match=message):
@@ -143,10 +174,10 @@ def test_a_post_past_the_queue_is_refused(page, client, prompt):
         return httpx.post(f"{client.src}gradio_api/run/{name}", json=asked, timeout=60)
 
     with ThreadPoolExecutor(2) as threads:
-        job = [1, 1, 1.0, 0.9, 1, "fake"]
+        job = [1, 1, 1.0, 0.9, 1, "fake", *NO_STEERING]
         answers = [threads.submit(post, "generate", *job) for _ in range(2)]
         assert [answer.result().status_code for answer in answers] == [404, 404]
-    assert post("continue", None, 1, 0, 1, 1.0, 0.9, 1, "file").status_code == 404
+    assert post("continue", None, 1, 0, 1, 1.0, 0.9, 1, "file", *NO_STEERING).status_code == 404
     assert len(page.model.ended) == before
     assert "session_hash" in post("stop").json()["error"]
     assert post("stop", session=client.session_hash).json()["data"] == [False]
@@ -175,7 +206,8 @@ def test_defaults_are_those_of_commands_and_page(client):
 @on_a_server
 def test_a_file_that_was_not_uploaded_is_not_read(client, prompt):
     stolen = {"path": str(prompt), "meta": {"_type": "gradio.FileData"}}
-    join = {"data": [stolen, 1, 0, 1, 1.0, 0.9, 1, "file"], "session_hash": client.session_hash}
+    asked = [stolen, 1, 0, 1, 1.0, 0.9, 1, "file", *NO_STEERING]
+    join = {"data": asked, "session_hash": client.session_hash}
     index = client.endpoints[client._infer_fn_index("/continue", None)].fn_index
     response = httpx.post(f"{client.src}gradio_api/queue/join", json=join | {"fn_index": index})
     assert response.status_code == 400

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from app import continuation
 from app.job import MOST_NAME_BYTES, _safe
+from app.keys import pitch_classes
 from app.models import Models, MusicModel
 from app.options import MusicOptions
 from app.upload import read_upload
@@ -31,6 +32,24 @@ def test_names_and_settings_say_all_that_is_needed_to_make_it_again(calls, midi)
     alone = compose(calls, None)[-1]["variations"][0]
     assert Path(alone["midi"]).name == "fake_b3_s7_T1.00_p0.95.mid"
     assert alone["settings"].startswith("seed 7 · asked for 3 bars · T 1.00 · ")
+
+
+def test_names_and_settings_say_how_it_was_steered(calls):
+    steering = (40, 0.05, " F#m ", 12.5, 0.5, "cadence")
+    frames = calls.compose(None, 3, 1, 1.0, 0.95, 7, None, None, REQUEST, *steering)
+    row = list(frames)[-1]["variations"][0]
+    name = "fake_b3_s7_T1.00_p0.95_k40_m0.05_d12.50_r0.50_in-F-sharp-m_cadence.mid"
+    assert Path(row["midi"]).name == name
+    assert pitch_classes("F-sharp-m") == pitch_classes("F#m")
+    told = "top-k 40 · min-p 0.05 · density 12.50 · repetition 0.50 · in F#m · cadence · "
+    assert told in row["settings"]
+
+
+def test_a_key_that_is_none_is_said_in_the_player(calls):
+    frames = calls.compose(None, 3, 1, 1.0, 0.95, 7, None, None, REQUEST, key="H dur")
+    (frame,) = frames
+    assert frame["phase"] == "done"
+    assert frame["alert"].startswith("The key is 'H dur', expected a note from A to G")
 
 
 def test_while_the_prompt_is_read_the_player_says_so(calls, studio, monkeypatch):

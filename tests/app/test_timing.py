@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def performance(bars: int = 12, *, pedal: bool = False) -> Score:
     return Score(480, (Track(np.array(notes), controls=controls),), (Tempo(0, 120.0),))
 
 
-def new_seconds(model: MusicModel, data: bytes, beats: BeatSource, **options: int) -> np.ndarray:
+def new_seconds(model: MusicModel, data: bytes, beats: BeatSource, **options: Any) -> np.ndarray:
     prompt = read_prompt(data, beats=beats)
     *_, result = continue_prompt(model, prompt, MusicOptions(**options))
     new = result.pieces[0].new  # type: ignore[union-attr]

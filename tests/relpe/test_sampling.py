@@ -1,153 +1,189 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
-from relpe.decoder import Decoder, DecoderConfig
-from relpe.encodings import SineSPEConfig
-from relpe.sampling import SamplingOptions, draw, nucleus, prefill, prefill_steps, sample
+from relpe.sampling import SamplingOptions, draw, kept_tokens
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "spe.npz", allow_pickle=False)
+LOGITS = arrays.arrays(np.float32, st.integers(2, 40), elements=st.floats(-900, 900, width=32))
+OPTIONS = st.builds(
+    SamplingOptions,
+    temperature=st.sampled_from([0.0, 0.3, 1.0, 2.5]),
+    top_k=st.integers(0, 8),
+    top_p=st.floats(0, 1),
+    min_p=st.floats(0, 1),
+)
+
+
+def seeded(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def mask(logits: np.ndarray, seed: int) -> np.ndarray:
+    """Some tokens, at least one."""
+    allowed = seeded(seed).random(len(logits)) < 0.6
+    allowed[seed % len(logits)] = True
+    return allowed
+
+
+def probabilities(logits: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    scores = np.where(allowed, logits, -np.inf).astype(float)
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum()
 
 
 def test_nucleus_is_that_of_the_original() -> None:
-    logits = torch.from_numpy(GOLDEN["nuc_logits"]).double()
-    probabilities = (logits / float(GOLDEN["nuc_temp"])).softmax(-1)
-    torch.testing.assert_close(
-        probabilities, torch.from_numpy(GOLDEN["nuc_probs"]), rtol=1e-6, atol=1e-8
-    )
-    kept = nucleus(probabilities, float(GOLDEN["nuc_p"]))
-    assert sorted(GOLDEN["nuc_candidates"].tolist()) == kept.nonzero()[:, 0].tolist()
+    weights = np.exp(GOLDEN["nuc_logits"].astype(float) / float(GOLDEN["nuc_temp"]))
+    np.testing.assert_allclose(weights / weights.sum(), GOLDEN["nuc_probs"], rtol=1e-6, atol=1e-8)
+    kept = kept_tokens(weights, SamplingOptions(top_p=float(GOLDEN["nuc_p"])))
+    assert sorted(GOLDEN["nuc_candidates"].tolist()) == kept.tolist()
 
 
-@given(
-    logits=st.lists(st.floats(-40, 40), min_size=2, max_size=30),
-    top_p=st.floats(0, 1),
-    seed=st.integers(0, 9),
-)
-def test_what_is_drawn_is_allowed_and_likely(logits: list[float], top_p: float, seed: int) -> None:
-    values = torch.tensor(logits)
-    generator = torch.Generator().manual_seed(seed)
-    allowed = torch.rand(len(logits), generator=generator) < 0.6
-    allowed[0] = True
-    token = draw(values, allowed, SamplingOptions(top_p=top_p), generator)
+@given(logits=LOGITS, options=OPTIONS, seed=st.integers(0, 99))
+def test_what_is_drawn_is_allowed_and_has_a_probability(
+    logits: np.ndarray, options: SamplingOptions, seed: int
+) -> None:
+    allowed = mask(logits, seed)
+    token = draw(logits, allowed, options, seeded(seed))
     assert allowed[token]
-    likelier = values.double().masked_fill(~allowed, -torch.inf).softmax(-1)
-    assert likelier[likelier > likelier[token]].sum() <= top_p + 1e-9
+    assert probabilities(logits / (options.temperature or 1), allowed)[token] > 0
 
 
-def test_draws_follow_the_tempered_probabilities() -> None:
-    logits = torch.tensor([0.0, 1.0, 2.0, 3.0])
-    generator = torch.Generator().manual_seed(0)
+@given(logits=LOGITS, seed=st.integers(0, 99), top_p=st.floats(0, 1))
+def test_the_nucleus_keeps_the_first_that_crosses_and_none_beyond(
+    logits: np.ndarray, seed: int, top_p: float
+) -> None:
+    likely = probabilities(logits, mask(logits, seed))
+    kept = kept_tokens(likely, SamplingOptions(top_p=top_p))
+    left_out = np.setdiff1d(np.flatnonzero(likely), kept)
+    assert len(kept)
+    if len(left_out):
+        assert likely[kept].min() >= likely[left_out].max()
+        assert likely[kept].sum() >= top_p - 1e-9
+    assert likely[kept].sum() - likely[kept].min() <= top_p + 1e-9
+
+
+@given(logits=LOGITS, seed=st.integers(0, 99), top_k=st.integers(1, 9), min_p=st.floats(0, 1))
+def test_top_k_and_min_p_keep_the_likeliest(
+    logits: np.ndarray, seed: int, top_k: int, min_p: float
+) -> None:
+    likely = probabilities(logits, mask(logits, seed))
+    some = np.flatnonzero(likely >= np.finfo(float).tiny)
+    kept = kept_tokens(likely, SamplingOptions(top_k=top_k, top_p=1.0))
+    assert 1 <= len(kept) <= min(top_k, len(some))
+    assert likely[kept].sum() >= np.sort(likely)[-top_k:].sum() * (1 - 1e-9)
+    kept = kept_tokens(likely, SamplingOptions(min_p=min_p, top_p=1.0))
+    wanted = some[likely[some] >= min_p * likely.max()]
+    assert set(kept) <= set(wanted)
+    assert likely[kept].sum() >= likely[wanted].sum() * (1 - 1e-9)
+
+
+def test_cuts_come_one_after_another() -> None:
+    weights = np.array([1.0, 5.0, 2.0, 0.0, 4.0, 3.0])
+    cases: list[tuple[dict[str, Any], list[int]]] = [
+        ({"top_p": 1.0}, [0, 1, 2, 4, 5]),
+        ({"top_k": 3, "top_p": 1.0}, [1, 4, 5]),
+        ({"top_k": 3, "top_p": 0.7}, [1, 4]),  # 9 of 12, not of 15
+        ({"top_p": 0.7}, [1, 4, 5]),
+        ({"top_p": 0.7, "min_p": 0.7}, [1, 4]),
+        ({"top_p": 0.0}, [1]),
+        ({"top_k": 99, "top_p": 1.0, "min_p": 1.0}, [1]),
+    ]
+    for options, wanted in cases:
+        assert kept_tokens(weights, SamplingOptions(**options)).tolist() == wanted
+
+
+def test_of_equals_the_first_are_kept() -> None:
+    assert kept_tokens(np.ones(5), SamplingOptions(top_k=2)).tolist() == [0, 1]
+
+
+class Points:
+    """Stands for a generator: gives the numbers that it was given."""
+
+    def __init__(self, points: list[float]) -> None:
+        self.points = iter(points)
+
+    def random(self) -> float:
+        return next(self.points)
+
+
+def test_draws_follow_the_tempered_probabilities_exactly() -> None:
+    """By inversion: even points give each token as often as its probability says."""
+    logits = np.array([0.0, 1.0, 2.0, 3.0], np.float32)
+    allowed = np.array([True, True, False, True])
     options = SamplingOptions(temperature=2.0, top_p=1.0)
-    allowed = torch.tensor([True, True, False, True])
-    counts = torch.zeros(4)
-    for _ in range(4000):
-        counts[draw(logits, allowed, options, generator)] += 1
-    wanted = (logits / 2).masked_fill(~allowed, -torch.inf).softmax(-1)
-    assert ((counts / 4000 - wanted).abs() < 5 * (wanted * (1 - wanted) / 4000).sqrt() + 1e-9).all()
+    count = 100_000
+    points = Points(((np.arange(count) + 0.5) / count).tolist())
+    drawn = [draw(logits, allowed, options, points) for _ in range(count)]  # type: ignore[arg-type]
+    wanted = probabilities(logits / 2, allowed)
+    assert np.abs(np.bincount(drawn, minlength=4) - wanted * count).max() <= 1
+    assert drawn == sorted(drawn)
+
+
+def test_draws_of_a_generator_follow_the_probabilities() -> None:
+    generator, logits = seeded(0), np.log(np.array([4, 3, 2, 1], np.float32))
+    counts = np.bincount(
+        [draw(logits, np.ones(4, bool), SamplingOptions(top_p=1.0), generator) for _ in range(5000)]
+    )
+    wanted = np.array([2000, 1500, 1000, 500])
+    assert ((counts - wanted) ** 2 / wanted).sum() < 16.3  # chi-square of 3, one in a thousand
+
+
+def test_the_last_point_draws_the_last_that_is_kept() -> None:
+    logits = np.array([0.0, 0.0, -2000.0], np.float32)
+    points = Points([1 - 2**-53])
+    assert draw(logits, np.ones(3, bool), SamplingOptions(top_p=1.0), points) == 1  # type: ignore[arg-type]
 
 
 def test_temperature_zero_takes_the_likeliest() -> None:
-    token = draw(
-        torch.tensor([5.0, 1.0, 3.0]),
-        torch.tensor([False, True, True]),
-        SamplingOptions(temperature=0),
-        torch.Generator(),
-    )
-    assert token == 2
+    logits, allowed = np.array([5.0, 1.0, 3.0], np.float32), np.array([False, True, True])
+    assert draw(logits, allowed, SamplingOptions(temperature=0), seeded(0)) == 2
 
 
-class Rising(NamedTuple):
-    """Tokens rise, until `last`."""
-
-    last: int
-    token: int = -1
-
-    @property
-    def allowed(self) -> np.ndarray:
-        ids = np.arange(12)
-        return (ids > self.token) & (ids <= self.last)
-
-    def advance(self, token: int) -> Rising:
-        assert self.allowed[token]
-        return self._replace(token=token)
+@given(logits=LOGITS, options=OPTIONS, seed=st.integers(0, 99))
+def test_a_token_takes_one_number_whatever_there_is_to_draw_from(
+    logits: np.ndarray, options: SamplingOptions, seed: int
+) -> None:
+    generator, counted = seeded(seed), seeded(seed)
+    draw(logits, mask(logits, seed), options, generator)
+    if options.temperature:
+        counted.random()
+    assert generator.random() == counted.random()
 
 
-def model() -> Decoder:
-    torch.manual_seed(0)
-    encoding = SineSPEConfig(num_sines=2, num_realizations=8)
-    return (
-        DecoderConfig(
-            vocabulary_size=12, width=16, num_layers=2, num_heads=2, hidden=24, encoding=encoding
-        )
-        .build()
-        .eval()
+@given(logits=LOGITS, options=OPTIONS, seed=st.integers(0, 99))
+def test_a_bias_is_added_to_the_logits_and_allows_nothing(
+    logits: np.ndarray, options: SamplingOptions, seed: int
+) -> None:
+    allowed, bias = mask(logits, seed), 100 * seeded(seed).normal(size=len(logits))
+    bias[~allowed] = 1e6
+    token = draw(logits, allowed, options, seeded(seed), bias)
+    assert allowed[token]
+    sums = np.where(allowed, logits + bias, 0)
+    assert token == draw(sums, allowed, options, seeded(seed))  # type: ignore[arg-type]
+    assert draw(logits, allowed, options, seeded(seed), 0 * bias) == draw(
+        logits, allowed, options, seeded(seed)
     )
 
 
-def draws(seeds: list[int], lasts: list[int]) -> list[list[int]]:
-    decoder = model()
-    prompt = torch.arange(8)[None]
-    state = prefill(decoder, decoder.init_state(1), prompt[:, :-1]).repeat(len(seeds))
-    steps = sample(
-        decoder,
-        state,
-        prompt[:, -1].repeat(len(seeds)),
-        7,
-        [Rising(last) for last in lasts],
-        SamplingOptions(),
-        [torch.Generator().manual_seed(seed) for seed in seeds],
-    )
-    rows: list[list[int]] = [[] for _ in seeds]
-    for tokens, _ in steps:
-        assert not torch.is_inference_mode_enabled()
-        for row, token in zip(rows, tokens.tolist(), strict=True):
-            row.append(token)
-    return rows
-
-
-def test_rows_obey_their_rules_and_end_on_their_own() -> None:
-    rows = draws([1, 2, 3], [11, 2, 5])
-    for row, last in zip(rows, (11, 2, 5), strict=True):
-        made = [token for token in row if token >= 0]
-        assert made == sorted(set(made))
-        assert made[-1] == last
-        assert row == made + [-1] * (len(row) - len(made))
-
-
-def test_a_row_hangs_on_its_own_seed() -> None:
-    together = draws([1, 2, 3], [11, 11, 11])
-    assert together == draws([1, 2, 3], [11, 11, 11])
-    alone = draws([2], [11])[0]
-    assert [token for token in together[1] if token >= 0] == alone
-
-
-def test_a_prompt_is_read_in_chunks_to_the_same_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder, prompt = model(), torch.arange(40)[None] % 12
-    whole = prefill(decoder, decoder.init_state(1), prompt)
-    monkeypatch.setattr("relpe.sampling.PREFILL_CHUNK", 7)
-    chunked = prefill(decoder, decoder.init_state(1), prompt)
-    for a, b in zip(whole.layers, chunked.layers, strict=True):
-        torch.testing.assert_close(a.operation.sums.kv, b.operation.sums.kv, rtol=1e-4, atol=1e-5)
-
-
-def test_reading_shows_how_far_it_is_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder, prompt = model(), torch.arange(40)[None] % 12
-    monkeypatch.setattr("relpe.sampling.PREFILL_CHUNK", 16)
-    steps = []
-    for read, _ in prefill_steps(decoder, decoder.init_state(1), prompt):
-        assert not torch.is_inference_mode_enabled()
-        steps.append(read)
-    assert steps == [16, 32, 40]
-    stopped = prefill(decoder, decoder.init_state(1), prompt, stop=lambda: True)
-    first = prefill(decoder, decoder.init_state(1), prompt[:, :16])
-    torch.testing.assert_close(
-        stopped.layers[0].operation.sums.kv, first.layers[0].operation.sums.kv
-    )
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -0.1},
+        {"temperature": float("nan")},
+        {"top_k": -1},
+        {"top_p": 1.1},
+        {"min_p": -0.1},
+        {"min_p": float("nan")},
+    ],
+)
+def test_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        SamplingOptions(**wrong)

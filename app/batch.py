@@ -1,0 +1,161 @@
+"""Batches for listening tests: many clips, their sound at one loudness, and a manifest of them.
+
+What a clip is hangs on its own prompt, model, options and seed: it is what `relpe continue` or
+`relpe generate` makes of them, whatever else is in the batch and however many are written at once.
+Clip i of every prompt, from 0, has the first seed plus i.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from app.arguments import CommandError
+from app.batch_clips import (
+    BatchOptions,
+    Source,
+    clips_of,
+    planned_row,
+    printable,
+    prompts_by_name,
+    source_of,
+    unique_names,
+)
+from app.batch_making import OF_ONE_PROMPT, BatchProgress, Making, about
+from app.continuation import never
+from app.manifest import NAME, read_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from app.batch_clips import Clip
+    from app.manifest import Row
+    from app.models import Models, MusicModel
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What was made, and the work it took."""
+
+    total: int
+    """Clips asked for, of the prompts that can be used."""
+    made: int
+    kept: int
+    """Clips that were there before."""
+    failed: tuple[str, ...]
+    """Prompts that cannot be used, and clips that cannot be made."""
+    stopped: bool
+    seconds: float
+    """Of writing, sound included; models were made ready and prompts looked at before."""
+    tokens: int
+    music_seconds: float
+    """Of new music."""
+    models: tuple[MusicModel, ...]
+
+    @property
+    def clips_per_minute(self) -> float:
+        """Clips made, with all their files."""
+        return 60 * self.made / self.seconds if self.seconds else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of all clips together, prompts not counted."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def real_time_factor(self) -> float:
+        """Seconds of new music for each second of work."""
+        return self.music_seconds / self.seconds if self.seconds else 0.0
+
+
+BatchSteps: TypeAlias = "Iterator[BatchProgress | BatchResult]"
+
+
+def make_batch(
+    options: BatchOptions, models: Models, stop: Callable[[], bool] = never
+) -> BatchSteps:
+    """Makes all clips: yields BatchProgress meanwhile, and the BatchResult last.
+
+    Where `stop` gives True the work ends; clips that are finished stay, and are in the manifest.
+
+    Raises:
+        CommandError: nothing can be made as it was asked for; the message says why.
+        CheckpointError, TokenizerError: a model cannot be used.
+    """
+    prompts = prompts_by_name(options)
+    if options.output.exists() and not options.output.is_dir():
+        raise CommandError(f"--output {options.output}: it is a file, expected a folder")
+    manifest = options.output / NAME
+    if manifest.exists() and not options.resume:
+        raise CommandError(
+            f"--output {options.output}: there is a batch in this folder; give --resume to finish "
+            "it, or choose another folder"
+        )
+    return _steps(options, models, stop, prompts, read_manifest(manifest))
+
+
+def _steps(
+    options: BatchOptions,
+    models: Models,
+    stop: Callable[[], bool],
+    prompts: dict[str, Path],
+    before: dict[str, Row],
+) -> BatchSteps:
+    """As `make_batch`, with the names of all prompts, and the rows of an earlier session."""
+    failed: list[str] = []
+    sources: list[Source] = []
+    if not prompts:
+        names = models.names if options.models else models.names[:1]
+        sources = list(map(Source, unique_names(names), names))
+    for name, path in prompts.items():
+        if stop():
+            break
+        notice = ""
+        try:
+            sources.append(source_of(options, models, name, path))
+        except OF_ONE_PROMPT as error:
+            failed.append(printable(path))
+            notice = about(printable(path), error)
+        yield BatchProgress(0, 0, 0, "looking at the prompts", notice)
+    if not sources and not stop():
+        raise CommandError(f"none of the prompts can be used, {len(prompts)} in all")
+    used = [models.load(name) for name in dict.fromkeys(source.model for source in sources)]
+    planned = {
+        clip: planned_row(options, clip, models.load(source.model))
+        for source in sources
+        for clip in clips_of(options, source)
+    }
+    making = Making(options, planned, stop)
+    if not stop():
+        _refuse_others(options.output / NAME, before, planned)
+        yield from making.keep(before)
+    if not stop():
+        yield from making.make(used)
+    yield BatchResult(
+        total=len(planned),
+        made=len(making.rows) - making.kept,
+        kept=making.kept,
+        failed=(*failed, *making.failed),
+        stopped=stop() and len(making.rows) < len(planned),
+        seconds=making.seconds,
+        tokens=making.tokens,
+        music_seconds=making.music_seconds,
+        models=tuple(used),
+    )
+
+
+def _refuse_others(manifest: Path, before: dict[str, Row], planned: dict[Clip, Row]) -> None:
+    """Refuses to go on with clips that were made in another way."""
+    wanted = {row.file: row for row in planned.values()}
+    for file, row in before.items():
+        if file not in wanted:
+            raise CommandError(
+                f"{manifest}: {file} is not among the clips asked for; resume with the same "
+                "prompts and models and no smaller --count, or choose another --output"
+            )
+        if difference := row.difference(wanted[file]):
+            raise CommandError(
+                f"{manifest}: {file} was made with {difference}; resume with the same options, or "
+                "choose another --output"
+            )

@@ -1,0 +1,156 @@
+"""The commands `relpe continue` and `relpe generate`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from app.arguments import CommandError, chosen_models, music_options
+from app.inputs import read_file
+from app.targets import Targets
+
+if TYPE_CHECKING:
+    import argparse
+
+    from app.continuation import MusicModel, MusicOptions, Prompt, PromptFacts, Result, Steps
+
+
+def proceed(options: argparse.Namespace) -> None:
+    """Continues a MIDI file."""
+    from app.continuation import continue_prompt, read_prompt
+    from app.new_bars import NewBars, in_bars
+    from app.sound import check_length
+    from tokenization.midi import read_midi
+
+    music = music_options(options)
+    targets = Targets.of(options.output, options.audio, music.variations, options.prompt)
+    name, data = options.prompt.name, read_file(options.prompt, options.max_file_size)
+    score = read_midi(data, name=name)
+    model = chosen_models(options, options.model).to_continue(score)
+    prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats)
+    for notice in prompt.facts.notices:
+        print(f"{name}: {notice}", file=sys.stderr)
+    if targets.audio:
+        end = NewBars.after(prompt, in_bars(music, prompt).bars).end_ticks
+        check_length(float(prompt.score.seconds_at(end)))
+    _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
+
+
+def generate(options: argparse.Namespace) -> None:
+    """Makes a piece from nothing."""
+    from app.continuation import generate_piece
+
+    music = music_options(options)
+    targets = Targets.of(options.output, options.audio, music.variations, None)
+    model = chosen_models(options, options.model).to_generate()
+    _finish(options, music, targets, model, generate_piece(model, music))
+
+
+def _finish(
+    options: argparse.Namespace,
+    music: MusicOptions,
+    targets: Targets,
+    model: MusicModel,
+    steps: Steps,
+    prompt: Prompt | None = None,
+) -> None:
+    """Shows progress, writes the files, and says what was made."""
+    result = _show(steps, music)
+    _save(targets, result)
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    "output": [str(path) for path in targets.midi],
+                    "audio": [str(path) for path in targets.audio],
+                    "seed": music.seed,
+                    "seeds": [piece.seed for piece in result.pieces],
+                    "model": options.model or model.name,
+                    "backend": model.backend,
+                    "fell_back": model.steps.fell_back,
+                    "bars": result.bars,
+                    "notes": sum(piece.notes for piece in result.pieces),
+                    "tokens": result.tokens,
+                    "tokens_per_second": round(result.tokens_per_second, 1),
+                    "bars_per_second": round(result.bars_per_second, 2),
+                    "real_time_factor": round(result.real_time_factor, 2),
+                    "seconds": round(result.seconds, 3),
+                    "prompt_notes": result.prompt_notes,
+                    **({} if prompt is None else _prompt_facts(prompt.facts)),
+                    "replay": _replay(music, model, prompt),
+                }
+            )
+        )
+    else:
+        from app.facts import counted
+
+        names = ", ".join(map(str, [*targets.midi, *targets.audio]))
+        seeds = ", ".join(str(piece.seed) for piece in result.pieces)
+        what = f"seed{'s' if music.variations > 1 else ''} {seeds}"
+        print(f"{names}: {counted(result.bars, 'bar')}, {what}", file=sys.stderr)
+
+
+def _save(targets: Targets, result: Result) -> None:
+    """Writes the files; of a piece that has become too long for sound its MIDI file alone.
+
+    How long a piece from nothing lasts, its model decides.
+    """
+    from app.sound import SoundError, check_length
+
+    try:
+        for piece in result.pieces if targets.audio else ():
+            check_length(float(piece.score.seconds_at(piece.score.end_ticks)))
+    except SoundError as error:
+        replace(targets, audio=()).save(result.pieces)
+        names = ", ".join(map(str, targets.midi))
+        raise CommandError(f"{names}: written without sound, {error}") from error
+    targets.save(result.pieces)
+
+
+def _replay(music: MusicOptions, model: MusicModel, prompt: Prompt | None) -> dict[str, object]:
+    """What --json says of all that decides the music: the same again gives the same bytes."""
+    options = asdict(music)
+    del options["seed"]
+    if prompt is None:
+        del options["prompt_bars"]
+    else:
+        options["beats"] = prompt.facts.beats
+    return {
+        "model": model.name,
+        "model_sha256": model.sha256,
+        "backend": model.backend,
+        "device": model.device.type,
+        "seed": music.seed,
+        "options": options,
+        **({} if prompt is None else {"prompt_sha256": hashlib.sha256(prompt.data).hexdigest()}),
+    }
+
+
+def _prompt_facts(facts: PromptFacts) -> dict[str, object]:
+    """What --json says of a prompt's bars and beats."""
+    return {
+        "beats": facts.beats,
+        "on_grid": round(facts.on_grid, 3),
+        "bpm": round(facts.bpm, 2),
+        "metre": facts.metre,
+        "notices": list(facts.notices),
+    }
+
+
+def _show(steps: Steps, music: MusicOptions) -> Result:
+    """Runs the steps with a bar of progress on standard error, and returns what they end in."""
+    from tqdm import tqdm
+
+    from app.continuation import Result
+
+    with tqdm(total=music.bars, unit="bar", desc=f"seed {music.seed}", leave=False) as bar:
+        for step in steps:
+            if isinstance(step, Result):
+                return step
+            reading = "getting ready, once" if step.preparing else "reading the prompt"
+            bar.set_postfix_str(f"{step.notes} notes" if step.tokens else reading)
+            bar.update(min(step.bars_done, music.bars) - bar.n)
+    raise AssertionError("the steps end with a result")

@@ -1,0 +1,45 @@
+"""Names of keys and scales, such as `C`, `F#m` or `D dorian`, as the pitch classes in them."""
+
+from __future__ import annotations
+
+import re
+
+_NOTES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
+_SIGNS = {"": 0, "#": 1, "♯": 1, "b": -1, "♭": -1}
+SCALES: dict[str, tuple[int, ...]] = {
+    "major": (0, 2, 4, 5, 7, 9, 11),
+    "minor": (0, 2, 3, 5, 7, 8, 10),
+    "harmonic minor": (0, 2, 3, 5, 7, 8, 11),
+    "melodic minor": (0, 2, 3, 5, 7, 9, 11),
+    "dorian": (0, 2, 3, 5, 7, 9, 10),
+    "phrygian": (0, 1, 3, 5, 7, 8, 10),
+    "lydian": (0, 2, 4, 6, 7, 9, 11),
+    "mixolydian": (0, 2, 4, 5, 7, 9, 10),
+    "locrian": (0, 1, 3, 5, 6, 8, 10),
+    "major pentatonic": (0, 2, 4, 7, 9),
+    "minor pentatonic": (0, 3, 5, 7, 10),
+    "blues": (0, 3, 5, 6, 7, 10),
+    "whole tone": (0, 2, 4, 6, 8, 10),
+}
+"""Semitones above the first note."""
+_WORDS = {"M": "major", "maj": "major", "m": "minor", "min": "minor"}
+_KEY = re.compile(r"([A-Ga-g])([#♯b♭]?)\s*([A-Za-z ]*)")
+
+
+def pitch_classes(key: str) -> frozenset[int]:
+    """The notes of a key or scale, 0 for C to 11 for B.
+
+    Capitals do not matter, but for M and m. Raises ValueError for what is no key.
+    """
+    plain = key.strip().replace("-", " ").replace(" sharp", "#").replace(" flat", "b")
+    match = _KEY.fullmatch(plain)
+    words = match[3].split() if match else []
+    name = " ".join(_WORDS.get(word, word.lower()) for word in words) or "major"
+    if match is None or name not in SCALES:
+        raise ValueError(
+            f"key is {key[:40]!r}, expected a note from A to G, with # or b where it has one, and "
+            "m or a scale where it is not major, such as C, F#m, Bb or D dorian; scales are "
+            f"{', '.join(SCALES)}"
+        )
+    first = _NOTES[match[1].upper()] + _SIGNS[match[2]]
+    return frozenset((first + semitones) % 12 for semitones in SCALES[name])

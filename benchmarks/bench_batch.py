@@ -1,0 +1,65 @@
+"""Batches of clips from nothing: how many a minute, and the memory they take.
+
+Run from the top of the repository: `python -m benchmarks.bench_batch`, with `--audio flac` for
+sound as well. Prints CSV; files go to a temporary folder. Memory is the most that was resident at
+once, of this process and of the largest of those that make sound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import resource
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from app.batch import BatchOptions, BatchResult, make_batch
+from app.models import Models
+from app.options import MusicOptions
+
+
+def main() -> None:
+    """Makes one batch after the other, from narrow to wide, and prints a row for each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="piano")
+    parser.add_argument("--clips", type=int, default=1000)
+    parser.add_argument("--bars", type=int, default=8)
+    parser.add_argument("--widths", type=int, nargs="+", default=[32])
+    parser.add_argument("--audio", choices=("flac", "wav", "ogg"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"# {platform.machine()}, torch {torch.__version__}")
+    print(f"# {' '.join(sys.argv)}")
+    print("width,clips,bars,seconds,clips_per_minute,tokens_per_second,peak_MB,peak_MB_of_sound")
+    models = Models(options.model)
+    for width in sorted(options.widths):
+        with tempfile.TemporaryDirectory() as folder:
+            batch = BatchOptions(
+                output=Path(folder),
+                music=MusicOptions(bars=options.bars, seed=0),
+                count=options.clips,
+                audio=options.audio,
+                width=width,
+            )
+            *_, result = make_batch(batch, models)
+        assert isinstance(result, BatchResult)
+        print(
+            f"{width},{result.made},{options.bars},{result.seconds:.1f},"
+            f"{result.clips_per_minute:.0f},{result.tokens_per_second:.0f},"
+            f"{peak_megabytes(resource.RUSAGE_SELF):.0f},"
+            f"{peak_megabytes(resource.RUSAGE_CHILDREN):.0f}",
+            flush=True,
+        )
+
+
+def peak_megabytes(whose: int) -> float:
+    """The most that was resident at once so far; of children, that of the largest one."""
+    peak = resource.getrusage(whose).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""What `bench_decode` compares with: decoders that keep keys and values, and other engines.
+
+Peers that are not installed (`pip install "relpe[bench]"`) are left out, and it says so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from relpe.decoder import DecoderConfig
+from relpe.encodings import SineSPEConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VOCABULARY = 512
+
+
+class Size(NamedTuple):
+    """Of a decoder with random weights."""
+
+    width: int
+    hidden: int
+    layers: int = 6
+    heads: int = 8
+
+    @property
+    def name(self) -> str:
+        """Width and layers."""
+        return f"d{self.width} L{self.layers}"
+
+    def config(self) -> DecoderConfig:
+        """Ours of this size: sine SPE with 64 draws, relu features, as the piano model's recipe."""
+        return DecoderConfig(
+            vocabulary_size=VOCABULARY,
+            width=self.width,
+            hidden=self.hidden,
+            num_layers=self.layers,
+            num_heads=self.heads,
+            encoding=SineSPEConfig(num_realizations=64),
+        )
+
+
+SIZES = (Size(256, 704), Size(512, 1408))
+
+
+class StaticCache(nn.Module):
+    """A softmax decoder of a size with rotary positions and a cache allocated once; batch 1."""
+
+    cache: Tensor  # (layers, 2, h, places, d)
+
+    def __init__(self, size: Size, context: int) -> None:
+        super().__init__()
+        self.size = size
+        linear = lambda i, o: nn.Linear(i, o, bias=False)  # noqa: E731
+        m, f = size.width, size.hidden
+        self.embedding = nn.Embedding(VOCABULARY, m)
+        self.blocks = nn.ModuleList(
+            nn.ModuleList(
+                [nn.RMSNorm(m), linear(m, 3 * m), linear(m, m), nn.RMSNorm(m), linear(m, 2 * f),
+                 linear(f, m)]
+            )
+            for _ in range(size.layers)
+        )  # fmt: skip
+        self.norm, self.head = nn.RMSNorm(m), linear(m, VOCABULARY)
+        shape = (size.layers, 2, size.heads, context + 1024, m // size.heads)
+        self.register_buffer("cache", torch.randn(shape))
+        self.place = context
+
+    def forward(self, token: Tensor) -> Tensor:
+        """Logits (v,) after `token` (); the cache takes its keys and values."""
+        x, size, place = self.embedding(token)[None], self.size, self.place
+        angle = place / 10_000 ** (torch.arange(0, size.width // size.heads, 2) / 64)
+        cos, sin = angle.cos(), angle.sin()
+        for layer, block in enumerate(self.blocks):
+            norm, qkv, out, norm_2, gate_value, down = cast("nn.ModuleList", block)
+            q, k, v = qkv(norm(x)).view(3, size.heads, 1, -1)
+            q, k = (
+                torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+                for a, b in (part.chunk(2, -1) for part in (q, k))
+            )
+            keys, values = self.cache[layer]
+            keys[:, place : place + 1], values[:, place : place + 1] = k, v
+            seen = place + 1
+            attended = functional.scaled_dot_product_attention(
+                q[None], keys[None, :, :seen], values[None, :, :seen]
+            )
+            x = x + out(attended.reshape(1, -1))
+            gate, value = gate_value(norm_2(x)).chunk(2, -1)
+            x = x + down(functional.silu(gate) * value)
+        self.place += 1
+        return self.head(self.norm(x))[0]
+
+
+def static_cache(size: Size, context: int) -> Callable[[], object]:
+    """One step of `StaticCache` with so many tokens in its cache."""
+    model, token = StaticCache(size, context).eval(), torch.tensor(5)
+
+    def step() -> Tensor:
+        model.place = context
+        return model(token)
+
+    return step
+
+
+def dynamic_cache(size: Size, context: int) -> Callable[[], object] | None:
+    """One step of Hugging Face's Llama with its growing cache; None where it is not installed."""
+    try:
+        from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+    except ImportError:
+        return None
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=size.width,
+        intermediate_size=size.hidden,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.heads,
+        max_position_embeddings=context + 1024,
+    )
+    model = LlamaForCausalLM(config).eval()
+    cache = DynamicCache(config=config)
+    shape = (1, size.heads, context, size.width // size.heads)
+    for layer in range(size.layers):
+        cache.update(torch.randn(shape), torch.randn(shape), layer)
+    token = torch.tensor([[5]])
+
+    def step() -> object:
+        made = model(token, past_key_values=cache, use_cache=True)
+        cache.crop(-1)  # a view: the next step copies all, as any step does
+        return made
+
+    return step
+
+
+def onnx_products(size: Size, *, int8: bool) -> Callable[[], object] | None:
+    """The matrix products of one token alone, by ONNX Runtime on one thread.
+
+    A whole step takes longer: norms, codes, attention and state are not in it. None where ONNX
+    Runtime is not installed.
+    """
+    try:
+        import onnxruntime as ort
+        from onnx import TensorProto, helper, numpy_helper
+    except ImportError:
+        return None
+    rng = np.random.default_rng(0)
+    nodes, weights, name = [], [], "x"
+    m, f = size.width, size.hidden
+    shapes = [(m, 3 * m), (m, m), (m, 2 * f), (f, m)] * size.layers + [(m, VOCABULARY)]
+    for index, (rows, columns) in enumerate(shapes):
+        weight = rng.normal(size=(rows, columns), scale=rows**-0.5).astype(np.float32)
+        if int8:
+            scale = np.abs(weight).max(0) / 127
+            whole = np.rint(weight / scale).astype(np.int8)
+            weights += [
+                numpy_helper.from_array(whole, f"w{index}"),
+                numpy_helper.from_array(scale.astype(np.float32), f"s{index}"),
+            ]
+            narrow = [f"q{index}", f"step{index}", f"zero{index}"]
+            nodes += [
+                helper.make_node("DynamicQuantizeLinear", [name], narrow),
+                helper.make_node(
+                    "MatMulInteger", [narrow[0], f"w{index}", narrow[2]], [f"i{index}"]
+                ),
+                helper.make_node("Cast", [f"i{index}"], [f"c{index}"], to=TensorProto.FLOAT),
+                helper.make_node("Mul", [f"step{index}", f"s{index}"], [f"t{index}"]),
+                helper.make_node("Mul", [f"c{index}", f"t{index}"], [f"y{index}"]),
+            ]
+        else:
+            weights.append(numpy_helper.from_array(weight, f"w{index}"))
+            nodes.append(helper.make_node("MatMul", [name, f"w{index}"], [f"y{index}"]))
+        name = f"y{index}"
+        wanted = shapes[index + 1][0] if index + 1 < len(shapes) else columns
+        if columns != wanted:  # the first features go on
+            weights.append(
+                numpy_helper.from_array(np.array([wanted, columns - wanted]), f"n{index}")
+            )
+            nodes.append(
+                helper.make_node("Split", [name, f"n{index}"], [f"z{index}", f"r{index}"], axis=1)
+            )
+            name = f"z{index}"
+    graph = helper.make_graph(
+        nodes,
+        "products",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, m])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, VOCABULARY])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = ort.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", rng.normal(size=(1, m)).astype(np.float32))
+    binding.bind_output(name)
+    return lambda: session.run_with_iobinding(binding)
+
+
+def stream(size: int) -> Callable[[], object]:
+    """A matrix-vector product in float32 that reads so many bytes, and does little else."""
+    matrix, vector = torch.randn(max(1, size // (4 * 1024)), 1024), torch.randn(1024)
+    return lambda: torch.mv(matrix, vector)

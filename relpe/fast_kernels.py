@@ -1,0 +1,543 @@
+"""The arithmetic of one-token steps, compiled by Numba for the processor at hand.
+
+Every function works on one row at a time, or on integers, whose sums are exact in any order: what a
+row gets hangs neither on the rows beside it nor on their number. Arrays are C-contiguous, float32
+unless said otherwise.
+
+One file, long as it is: Numba keeps what it compiled until the file of a function changes, and does
+not look at the files of the functions that it calls.
+"""
+
+# Numba compiles this file: annotations of arrays would only be decoration.
+# ruff: noqa: ANN001, ANN201, ANN202
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+# sums may be reordered (they become vectors) and multiplications joined with additions; infinities
+# and NaN keep their meaning
+MATH = {"reassoc", "contract", "nsz"}
+compiled = njit(nogil=True, cache=True, fastmath=MATH, error_model="numpy")
+LARGEST_WEIGHT = 127
+"""Of int8 weights."""
+RELU, ELU, FAVOR, WINDOWED = range(4)
+"""What attention does with queries and keys."""
+
+
+class Matrices(NamedTuple):
+    """Weights of one projection in all layers, int8 with a scale for each output, or float32."""
+
+    values: Any  # (layers, out, in); int8: (layers, groups, pairs, 32), see `dots`
+    scales: Any  # (layers, out)
+
+
+class Weights(NamedTuple):
+    """All weights of a decoder as steps read them."""
+
+    embedding: Any  # (v, m)
+    norms: Any  # (layers, 4, m): weight and bias before attention, weight and bias before the rest
+    taps: Any  # (layers, n, m): of the short convolution, the present last; n = 0: none
+    temperatures: Any  # (layers, 2, h); layers = 0: queries and keys are not normalized
+    last_norm: Any  # (2, m)
+    qkv: Matrices
+    attended: Matrices
+    gate_value: Matrices
+    down: Matrices
+    logits: Matrices  # one layer
+
+
+class Attention(NamedTuple):
+    """What the attention of all layers is given beside queries, keys and values."""
+
+    kind: int
+    offset: float  # of relu features
+    projection: Any  # (layers, r, f / 2): FAVOR+
+    rates: Any  # (h,) float64: what keys fade by
+    through: Any  # (layers, h, d): the part of queries and keys that is encoded; layers = 0: all
+    constant: Any  # (layers, h, d, r): codes of the rest, the same at all positions
+
+
+class Memory(NamedTuple):
+    """What all slots remember, by slot and layer."""
+
+    recent: Any  # (slots, layers, n - 1, m): inputs of the convolution, a ring
+    kv: Any  # (slots, layers, h, f, e); windowed: (slots, layers, h, span, e), values, a ring
+    keys: Any  # (slots, layers, h, f): sums of keys; windowed: (slots, layers, h, r * span), a ring
+    log_scale: Any  # (slots, layers, h) float64
+    count: Any  # (slots,) int64: tokens that the rings have taken
+
+
+@intrinsic
+def _power_of_two(typing_context, exponent):
+    """2^n in float32 for int32 n from -126 to 127, by the bits of the number."""
+    del typing_context
+
+    def build(context, builder, signature, arguments):
+        del signature
+        integer, single = (context.get_value_type(kind) for kind in (types.int32, types.float32))
+        bias, shift = (context.get_constant(types.int32, number) for number in (127, 23))
+        bits = builder.shl(builder.add(arguments[0], bias), shift)
+        assert bits.type == integer
+        return builder.bitcast(bits, single)
+
+    return types.float32(types.int32), build
+
+
+@compiled
+def exp(x):
+    """e^x to one or two units in the last place, 0 below -87.
+
+    Without calls, so that loops become vectors. x - n ln 2 is taken in two steps, exact in float32
+    (Cody and Waite, 1980).
+    """
+    n = np.rint(max(min(x, np.float32(88.0)), np.float32(-87.0)) * np.float32(1.44269504))
+    r = max(min(x, np.float32(88.0)), np.float32(-87.0)) - n * np.float32(0.693359375)
+    r += n * np.float32(2.12194440e-4)
+    p = np.float32(1.9875691500e-4)
+    p = p * r + np.float32(1.3981999507e-3)
+    p = p * r + np.float32(8.3334519073e-3)
+    p = p * r + np.float32(4.1665795894e-2)
+    p = p * r + np.float32(1.6666665459e-1)
+    p = p * r + np.float32(5.0000001201e-1)
+    scale = _power_of_two(np.int32(n))  # pyright: ignore[reportCallIssue]
+    value = (p * r * r + r + np.float32(1.0)) * scale
+    return value if x > np.float32(-87.0) else np.float32(0.0)
+
+
+@compiled
+def layer_norm(x, weight, bias, out):
+    """LayerNorm of x (m,)."""
+    total = np.float32(0.0)
+    for i in range(len(x)):
+        total += x[i]
+    mean = total / np.float32(len(x))
+    squares = np.float32(0.0)
+    for i in range(len(x)):
+        squares += (x[i] - mean) * (x[i] - mean)
+    factor = np.float32(1.0) / np.float32(math.sqrt(squares / np.float32(len(x)) + 1e-5))
+    for i in range(len(x)):
+        out[i] = (x[i] - mean) * factor * weight[i] + bias[i]
+
+
+@compiled
+def narrowed(x, out):
+    """Whole numbers (m,) int16 of x, and the step that they count.
+
+    As fine as sums of m products with int8 weights stay within 32 bits: 14 bits for 1,024 inputs.
+    """
+    largest = np.float32(0.0)
+    for i in range(len(x)):
+        largest = max(largest, abs(x[i]))
+    if largest == np.float32(0.0):
+        out[: len(x)] = 0
+        return np.float32(0.0)
+    steps = np.float32(min(32767, (2**31 - 1) // (LARGEST_WEIGHT * len(x)) - 1))
+    factor = steps / largest
+    for i in range(len(x)):
+        out[i] = np.int16(np.rint(x[i] * factor))
+    return largest / steps
+
+
+@compiled
+def convolve(x, taps, recent, count, out):
+    """Out (m,) = x (m,) and earlier inputs by their taps; x takes the oldest one's place."""
+    places = len(recent)
+    now = taps[places]
+    for i in range(len(x)):
+        out[i] = x[i] * now[i]
+    for back in range(1, places + 1):
+        past, tap = recent[(count - back) % places], taps[places - back]
+        for i in range(len(x)):
+            out[i] += past[i] * tap[i]
+    if places:
+        recent[count % places] = x
+
+
+@compiled
+def gated(gates, values, out):
+    """Out (m,) = silu(gates) * values (Shazeer, 2020)."""
+    for i in range(len(out)):
+        out[i] = gates[i] / (np.float32(1.0) + exp(-gates[i])) * values[i]
+
+
+@compiled
+def unit(x, factor):
+    """X (d,) with a mean square of one, times `factor`, in place."""
+    squares = np.float32(0.0)
+    for i in range(len(x)):
+        squares += x[i] * x[i]
+    scale = factor / np.float32(math.sqrt(squares / np.float32(len(x)) + 1e-6))
+    for i in range(len(x)):
+        x[i] *= scale
+
+
+@compiled
+def encode(x, codes, through, constant, layer, head, out):
+    """Out (r,) = x (d,) times its codes (d, r), a part of it times constant ones."""
+    out[:] = 0.0
+    for i in range(len(x)):
+        row = codes[i]
+        if len(through):
+            seen, rest, fixed = x[i] * through[layer, head, i], x[i], constant[layer, head, i]
+            for j in range(len(out)):
+                out[j] += seen * row[j] + rest * fixed[j]
+        else:
+            for j in range(len(out)):
+                out[j] += x[i] * row[j]
+
+
+@compiled
+def features(x, attention, layer, out):
+    """Features (f,) of x (r,), and the logarithm of the factor taken out of them."""
+    if attention.kind == RELU:
+        for i in range(len(x)):
+            out[i] = max(x[i], np.float32(0.0)) + np.float32(attention.offset)
+        return np.float32(0.0)
+    if attention.kind == ELU:
+        for i in range(len(x)):
+            out[i] = x[i] + np.float32(1.0) if x[i] > 0 else exp(x[i])
+        return np.float32(0.0)
+    projection = attention.projection[layer]
+    half = projection.shape[1]
+    scale = np.float32(len(x) ** -0.25)
+    squares = np.float32(0.0)
+    out[:] = 0.0
+    for i in range(len(x)):
+        value = x[i] * scale
+        squares += value * value
+        for j in range(half):
+            out[j] += value * projection[i, j]
+    largest = np.float32(0.0)
+    for j in range(half):
+        largest = max(largest, abs(out[j]))
+    norm = np.float32((2 * half) ** -0.5)
+    for j in range(half):
+        u = out[j]
+        out[j] = exp(u - largest) * norm
+        out[half + j] = exp(-u - largest) * norm
+    return largest - squares / np.float32(2.0)
+
+
+@compiled
+def attend_to_sums(q, k, v, log_key, rate, log_past, kv, key_sums, out):
+    """Linear attention of one head: sums kv (f, e), key_sums (f,); gives their new logarithm."""
+    log_key += rate
+    running = max(log_past, log_key)
+    decay = np.float32(math.exp(log_past - running))
+    weight = np.float32(math.exp(log_key - running))
+    out[:] = 0.0
+    total = np.float32(0.0)
+    for i in range(len(q)):
+        key, query, row = k[i] * weight, q[i], kv[i]
+        key_sums[i] = key_sums[i] * decay + key
+        total += query * key_sums[i]
+        for j in range(len(out)):
+            row[j] = row[j] * decay + key * v[j]
+            out[j] += query * row[j]
+    scale = np.float32(1.0) if total < np.float32(1e-30) else np.float32(1.0) / total
+    for j in range(len(out)):
+        out[j] *= scale
+    return running - rate
+
+
+@compiled
+def attend_to_window(q, k, v, count, values, keys, scores, out):
+    """Softmax attention of one head to a ring of values (s, e), keys (r, s); q, k (r,), v (e,)."""
+    span = len(values)
+    here, seen = count % span, min(count + 1, span)
+    scale = np.float32(len(q) ** -0.5)
+    for i in range(len(q)):
+        keys[i, here] = k[i]
+    values[here] = v
+    scores[:seen] = 0.0
+    for i in range(len(q)):
+        query, row = q[i] * scale, keys[i]
+        for j in range(seen):
+            scores[j] += query * row[j]
+    largest = scores[0]
+    for j in range(seen):
+        largest = max(largest, scores[j])
+    total = np.float32(0.0)
+    for j in range(seen):
+        scores[j] = exp(scores[j] - largest)
+        total += scores[j]
+    out[:] = 0.0
+    for j in range(seen):
+        weight, row = scores[j], values[j]
+        for i in range(len(out)):
+            out[i] += weight * row[i]
+    for i in range(len(out)):
+        out[i] /= total
+
+
+def _dots(rows: int):
+    """Products of 16 outputs with so many rows, as vectors: loops come out half as fast or less.
+
+    Weights (pairs, 16, 2) int8 from `first` on, x (rows, pairs) int32 of two int16 each, their sums
+    out (rows, 16) int32. One instruction of AVX2 multiplies 16 numbers and adds them in pairs.
+    """
+
+    @intrinsic
+    def dots(typing_context, weights, first, x, pairs, out):
+        del typing_context
+        byte, short, integer, size = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+        bytes_of, shorts_of, sums_of = (
+            ir.VectorType(kind, count) for kind, count in ((byte, 16), (short, 16), (integer, 8))
+        )
+
+        def at(builder, start, index, kind, loaded):
+            place = builder.gep(start, [index], source_etype=kind)
+            place = builder.bitcast(place, loaded.as_pointer())
+            return builder.load(place, align=kind.width // 8, typ=loaded)
+
+        def build(context, builder, signature, arguments):
+            w, q, o = (
+                context.make_array(signature.args[i])(context, builder, arguments[i]).data
+                for i in (0, 2, 4)
+            )
+            multiply = _pairs_multiplied(context, builder, shorts_of, sums_of)
+            nothing = ir.Constant(sums_of, [0] * 8)
+            every = ir.Constant(ir.VectorType(integer, 8), [0] * 8)
+            sums = [
+                [cgutils.alloca_once_value(builder, nothing) for _ in range(2)] for _ in range(rows)
+            ]
+            with cgutils.for_range(builder, arguments[3]) as loop:
+                here = builder.add(arguments[1], builder.mul(loop.index, ir.Constant(size, 32)))
+                halves = [
+                    builder.sext(
+                        at(
+                            builder, w, builder.add(here, ir.Constant(size, 16 * i)), byte, bytes_of
+                        ),
+                        shorts_of,
+                    )
+                    for i in range(2)
+                ]
+                for row in range(rows):
+                    index = builder.add(
+                        loop.index, builder.mul(arguments[3], ir.Constant(size, row))
+                    )
+                    pair = at(builder, q, index, integer, integer)
+                    lanes = ir.Constant(sums_of, ir.Undefined)
+                    lanes = builder.insert_element(lanes, pair, ir.Constant(integer, 0))
+                    lanes = builder.shuffle_vector(lanes, lanes, every)
+                    for half, total in zip(halves, sums[row], strict=True):
+                        made = multiply(half, builder.bitcast(lanes, shorts_of))
+                        builder.store(builder.add(builder.load(total), made), total)
+            for row in range(rows):
+                for i in range(2):
+                    place = ir.Constant(size, 16 * row + 8 * i)
+                    target = builder.gep(o, [place], source_etype=integer)
+                    target = builder.bitcast(target, sums_of.as_pointer())
+                    builder.store(builder.load(sums[row][i]), target, align=4)
+            return context.get_dummy_value()
+
+        return types.void(weights, first, x, pairs, out), build
+
+    return dots
+
+
+def _pairs_multiplied(context, builder, shorts_of, sums_of):
+    """What emits products of 16 int16 with 16, added in pairs to 8 int32."""
+    if "+avx2" in context.codegen().magic_tuple()[2]:
+        kind = ir.FunctionType(sums_of, [shorts_of, shorts_of])
+        name = "llvm.x86.avx2.pmadd.wd"
+        function = cgutils.get_or_insert_function(builder.module, kind, name)
+        return lambda a, b: builder.call(function, [a, b])
+    masks = [ir.Constant(sums_of, list(range(first, 16, 2))) for first in range(2)]
+
+    def multiply(a, b):
+        parts = [
+            builder.mul(
+                *(builder.sext(builder.shuffle_vector(x, x, mask), sums_of) for x in (a, b))
+            )
+            for mask in masks
+        ]
+        return builder.add(*parts)
+
+    return multiply
+
+
+_one_row, _four_rows = _dots(1), _dots(4)
+
+
+def _project(matrices, layer, x, narrow, out):
+    """Out (b, n) = x (b, m) times the matrix of a layer; `narrow` (b, m) int16 is room to work."""
+    raise NotImplementedError
+
+
+@overload(_project, inline="never", jit_options={"nogil": True, "fastmath": MATH})
+def _project_by_type(matrices, layer, x, narrow, out):
+    del layer, x, narrow, out
+
+    def whole(matrices, layer, x, narrow, out):
+        values, scales = matrices.values[layer], matrices.scales[layer]
+        rows, outputs = out.shape
+        groups, pairs = values.shape[:2]
+        weights, words = values.reshape(-1), narrow.reshape(-1).view(np.int32)
+        steps, sums = np.empty(rows, np.float32), np.empty(64, np.int32)
+        for b in range(rows):
+            steps[b] = narrowed(x[b], narrow[b])
+        for group in range(groups):
+            first, start = group * pairs * 32, 16 * group
+            count = min(16, outputs - start)
+            b = 0
+            while b < rows:
+                together = 4 if b + 4 <= rows else 1
+                some = words[b * pairs :]
+                if together == 4:
+                    _four_rows(weights, first, some, pairs, sums)  # pyright: ignore[reportCallIssue]
+                else:
+                    _one_row(weights, first, some, pairs, sums)  # pyright: ignore[reportCallIssue]
+                for row in range(together):
+                    for i in range(count):
+                        scale = scales[start + i] * steps[b + row]
+                        out[b + row, start + i] = np.float32(sums[16 * row + i]) * scale
+                b += together
+
+    def real(matrices, layer, x, narrow, out):
+        values = matrices.values[layer]
+        for i in range(len(values)):
+            weights = values[i]
+            for b in range(len(x)):
+                row, total = x[b], np.float32(0.0)
+                for j in range(len(row)):
+                    total += weights[j] * row[j]
+                out[b, i] = total
+
+    return whole if matrices.types[0].dtype == types.int8 else real
+
+
+@compiled
+def _step(weights, attention, memory, codes, added, slots, places, tokens, logits):
+    rows, width = len(tokens), weights.embedding.shape[1]
+    layers, heads = len(weights.norms), len(attention.rates)
+    size = width // heads
+    coded = codes.shape[5] if len(codes) else size
+    hidden = weights.gate_value.scales.shape[1] // 2
+    x, normed = np.empty((rows, width), np.float32), np.empty((rows, width), np.float32)
+    qkv = np.empty((rows, 3 * width), np.float32)
+    both = np.empty((rows, 2 * hidden), np.float32)
+    active = np.empty((rows, hidden), np.float32)
+    narrow = np.zeros((rows, width + width % 2), np.int16)  # whole pairs
+    wide = np.zeros((rows, hidden + hidden % 2), np.int16)
+    q, k = np.empty(coded, np.float32), np.empty(coded, np.float32)
+    query = np.empty(memory.keys.shape[3], np.float32)  # features, or scores
+    key = np.empty(memory.keys.shape[3], np.float32)
+    into = np.empty((rows, width), np.float32)
+    for b in range(rows):
+        x[b] = weights.embedding[tokens[b]]
+        if len(added):
+            x[b] += added[places[b]]
+    for layer in range(layers):
+        norms = weights.norms[layer]
+        for b in range(rows):
+            if weights.taps.shape[1]:
+                slot = slots[b]
+                layer_norm(x[b], norms[0], norms[1], into[b])
+                recent, taps = memory.recent[slot, layer], weights.taps[layer]
+                convolve(into[b], taps, recent, memory.count[slot], normed[b])
+            else:
+                layer_norm(x[b], norms[0], norms[1], normed[b])
+        _project(weights.qkv, layer, normed, narrow, qkv)
+        for b in range(rows):
+            slot = slots[b]
+            for head in range(heads):
+                start = head * size
+                own_q = qkv[b, start : start + size]
+                own_k = qkv[b, width + start : width + start + size]
+                own_v = qkv[b, 2 * width + start : 2 * width + start + size]
+                if len(weights.temperatures):
+                    unit(own_q, weights.temperatures[layer, 0, head])
+                    unit(own_k, weights.temperatures[layer, 1, head])
+                if len(codes):
+                    own = codes[places[b], layer if codes.shape[1] > 1 else 0]
+                    through, constant = attention.through, attention.constant
+                    encode(own_q, own[0, head], through, constant, layer, head, q)
+                    encode(own_k, own[1, head], through, constant, layer, head, k)
+                else:
+                    q[:], k[:] = own_q, own_k
+                kv, keys = memory.kv[slot, layer, head], memory.keys[slot, layer, head]
+                out = normed[b, start : start + size]
+                if attention.kind == WINDOWED:
+                    ring = keys.reshape((coded, len(kv)))
+                    attend_to_window(q, k, own_v, memory.count[slot], kv, ring, query, out)
+                else:
+                    features(q, attention, layer, query)
+                    log_key = np.float64(features(k, attention, layer, key))
+                    past, rate = memory.log_scale[slot, layer, head], attention.rates[head]
+                    memory.log_scale[slot, layer, head] = attend_to_sums(
+                        query, key, own_v, log_key, rate, past, kv, keys, out
+                    )
+        _project(weights.attended, layer, normed, narrow, into)
+        for b in range(rows):
+            x[b] += into[b]
+            layer_norm(x[b], norms[2], norms[3], normed[b])
+        _project(weights.gate_value, layer, normed, narrow, both)
+        for b in range(rows):
+            gated(both[b, :hidden], both[b, hidden:], active[b])
+        _project(weights.down, layer, active, wide, into)
+        for b in range(rows):
+            x[b] += into[b]
+    for b in range(rows):
+        layer_norm(x[b], weights.last_norm[0], weights.last_norm[1], normed[b])
+        memory.count[slots[b]] += 1
+    _project(weights.logits, 0, normed, narrow, logits)
+
+
+@compiled
+def step(*given: Any) -> None:  # noqa: ANN401 - arrays and numbers
+    """One token of each row, for what `arguments` gives and seven arrays.
+
+    Codes (p, n, 2, h, d, r) are of queries and keys at p places, n 1 or one for each layer; p is 0
+    where there are none. What is added to embeddings (p, m) likewise. Then of each row: the slot,
+    the place of its position's codes, the token, and its logits (b, v), which are written.
+    """
+    weights = Weights(
+        given[0],
+        given[1],
+        given[2],
+        given[3],
+        given[4],
+        Matrices(given[5], given[6]),
+        Matrices(given[7], given[8]),
+        Matrices(given[9], given[10]),
+        Matrices(given[11], given[12]),
+        Matrices(given[13], given[14]),
+    )
+    attention = Attention(given[15], given[16], given[17], given[18], given[19], given[20])
+    memory = Memory(given[21], given[22], given[23], given[24], given[25])
+    _step(weights, attention, memory, *given[26:])
+
+
+@compiled
+def products_of_waves(waves, queries, keys, out):
+    """Codes `out` (c, n, 2, h, d, r): waves (c, n * h, d, k) times noise (n * h, d, k, r)."""
+    for position in range(len(out)):
+        for one in range(out.shape[1]):
+            for side in range(2):
+                noise = queries if side == 0 else keys
+                for head in range(out.shape[3]):
+                    place = one * out.shape[3] + head
+                    for i in range(out.shape[4]):
+                        wave, rows = waves[position, place, i], noise[place, i]
+                        code = out[position, one, side, head, i]
+                        code[:] = 0.0
+                        for k in range(0, len(wave), 2):  # cosines and sines: an even number
+                            first, second = wave[k], wave[k + 1]
+                            one_row, next_row = rows[k], rows[k + 1]
+                            for j in range(len(code)):
+                                code[j] += first * one_row[j] + second * next_row[j]
+
+
+def arguments(weights: Weights, attention: Attention, memory: Memory) -> tuple[Any, ...]:
+    """The first arguments of `step`: flat, since Numba looks long at tuples within tuples."""
+    matrices = (array for part in weights[5:] for array in part)
+    return (*weights[:5], *matrices, *attention, *memory)

@@ -1,0 +1,129 @@
+"""Batches that were stopped, damaged or made in another way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.arguments import CommandError
+from tests.app.batches import MUSIC, after, contents, listed, options, run
+from tests.app.conftest import two_hands
+from tokenization.midi import write_midi
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from app.models import MusicModel
+
+
+@pytest.mark.parametrize("steps", [3, 60, 150])
+def test_a_batch_that_was_stopped_is_finished_as_if_it_had_not_been(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path, steps: int
+) -> None:
+    run(quick_model, options(tmp_path / "whole", prompts))
+    asked = options(tmp_path / "out", prompts, width=2)
+    _, stopped = run(quick_model, asked, after(steps))
+    assert stopped.stopped
+    assert stopped.made < 6
+    there = {row["file"] for row in listed(tmp_path / "out")} if stopped.made else set()
+    files = set(contents(tmp_path / "out")) - {"manifest.csv"}
+    assert files == there
+    assert len(there) == stopped.made
+    told, result = run(quick_model, replace(asked, resume=True))
+    assert told == []
+    assert (result.kept, result.made) == (stopped.made, 6 - stopped.made)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_a_process_that_was_killed_leaves_nothing_half_written(
+    quick_model: MusicModel, tmp_path: Path
+) -> None:
+    run(quick_model, options(tmp_path / "out"))
+    before = contents(tmp_path / "out")
+    half = tmp_path / "out" / "midi" / ".0123456789abcdef.part.mid"
+    half.write_bytes(b"MThd")
+    mine = tmp_path / "out" / "midi" / ".mine"
+    mine.write_bytes(b"")
+    run(quick_model, options(tmp_path / "out", resume=True))
+    assert mine.exists()
+    mine.unlink()
+    assert contents(tmp_path / "out") == before
+
+
+def test_what_is_damaged_or_missing_is_made_again(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path
+) -> None:
+    output = tmp_path / "out"
+    run(quick_model, options(output, prompts))
+    before = contents(output)
+    (output / "midi" / "waltz_v01.mid").write_bytes(b"MThd")
+    (output / "midi" / "waltz_v03.mid").unlink()
+    told, result = run(quick_model, options(output, prompts, resume=True))
+    assert told == [
+        "midi/waltz_v01.mid is damaged: the clip is made again",
+        "midi/waltz_v03.mid is missing: the clip is made again",
+    ]
+    assert (result.kept, result.made) == (4, 2)
+    assert contents(output) == before
+
+
+def test_more_clips_can_be_added(quick_model: MusicModel, tmp_path: Path) -> None:
+    run(quick_model, options(tmp_path / "out", count=2))
+    _, result = run(quick_model, options(tmp_path / "out", count=4, resume=True))
+    assert (result.kept, result.made) == (2, 2)
+    run(quick_model, options(tmp_path / "whole", count=4))
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_another_batch_is_not_written_over(quick_model: MusicModel, tmp_path: Path) -> None:
+    run(quick_model, options(tmp_path / "out"))
+    before = contents(tmp_path / "out")
+    with pytest.raises(CommandError, match="there is a batch in this folder; give --resume"):
+        run(quick_model, options(tmp_path / "out", count=9))
+    assert contents(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"music": replace(MUSIC, temperature=0.9)}, "temperature 1.0, now 0.9"),
+        ({"music": replace(MUSIC, bars=3)}, "bars 2, now 3"),
+        ({"music": replace(MUSIC, seed=6)}, "seed 5, now 6"),
+        ({"audio": "ogg"}, "audio none, now audio/first-song_v01.ogg"),
+        ({"beats": "grid"}, "beats file, now grid"),
+        ({"count": 2}, "first-song_v03.mid is not among the clips asked for"),
+    ],
+)
+def test_other_settings_are_refused_by_the_first_difference(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path, change: dict[str, Any], said: str
+) -> None:
+    run(quick_model, options(tmp_path / "out", prompts))
+    before = contents(tmp_path / "out")
+    with pytest.raises(CommandError, match=said):
+        run(quick_model, replace(options(tmp_path / "out", prompts, resume=True), **change))
+    assert contents(tmp_path / "out") == before
+
+
+def test_another_model_or_prompt_is_refused(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path
+) -> None:
+    asked = options(tmp_path / "out", prompts, resume=True)
+    run(quick_model, asked)
+    with pytest.raises(CommandError, match="model sha256 abcd, now 00ff"):
+        run(replace(quick_model, sha256="00ff"), asked)
+    (prompts / "first song.mid").write_bytes(write_midi(two_hands(bars=3)))
+    with pytest.raises(CommandError, match="prompt sha256 "):
+        run(quick_model, asked)
+
+
+@pytest.mark.parametrize("content", ["", "a,b\n1,2\n", "\0\xff", "file\n"])
+def test_a_foreign_manifest_is_refused(
+    quick_model: MusicModel, tmp_path: Path, content: str
+) -> None:
+    manifest = tmp_path / "out" / "manifest.csv"
+    manifest.parent.mkdir()
+    manifest.write_text(content, encoding="latin-1")
+    with pytest.raises(CommandError, match=r"manifest\.csv: not a manifest of this command"):
+        run(quick_model, options(tmp_path / "out", resume=True))
