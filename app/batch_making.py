@@ -135,7 +135,11 @@ class Making:
 
     def _save(self, clip: Clip, draft: Draft) -> None:
         """Has the files of a clip written."""
-        piece = draft.piece()
+        try:
+            piece = draft.piece()
+        except OF_ONE_PROMPT as error:
+            self._fail(self.planned[clip].file, error)
+            return
         self.tokens += piece.tokens
         self.music_seconds += piece.seconds
         row = replace(

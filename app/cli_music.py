@@ -31,10 +31,11 @@ def proceed(options: argparse.Namespace) -> None:
     score = read_midi(data, name=name)
     model = chosen_models(options, options.model).to_continue(score)
     prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats)
+    music = in_bars(music, prompt)
     for notice in prompt.facts.notices:
         print(f"{name}: {notice}", file=sys.stderr)
     if targets.audio:
-        end = NewBars.after(prompt, in_bars(music, prompt).bars).end_ticks
+        end = NewBars.after(prompt, music.bars).end_ticks
         check_length(float(prompt.score.seconds_at(end)))
     _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
 
@@ -114,6 +115,8 @@ def _replay(music: MusicOptions, model: MusicModel, prompt: Prompt | None) -> di
     """What --json says of all that decides the music: the same again gives the same bytes."""
     options = asdict(music)
     del options["seed"]
+    if music.seconds is not None:
+        del options["bars"]
     if prompt is None:
         del options["prompt_bars"]
     else:
@@ -146,11 +149,12 @@ def _show(steps: Steps, music: MusicOptions) -> Result:
 
     from app.continuation import Result
 
-    with tqdm(total=music.bars, unit="bar", desc=f"seed {music.seed}", leave=False) as bar:
+    bars = music.bars if music.seconds is None else None  # its tempo, the model chooses
+    with tqdm(total=bars, unit="bar", desc=f"seed {music.seed}", leave=False) as bar:
         for step in steps:
             if isinstance(step, Result):
                 return step
             reading = "getting ready, once" if step.preparing else "reading the prompt"
             bar.set_postfix_str(f"{step.notes} notes" if step.tokens else reading)
-            bar.update(min(step.bars_done, music.bars) - bar.n)
+            bar.update(min(step.bars_done, bars or step.bars_done) - bar.n)
     raise AssertionError("the steps end with a result")

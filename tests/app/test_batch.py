@@ -12,9 +12,11 @@ import pytest
 from app.arguments import CommandError
 from app.batch import BatchProgress, BatchResult, make_batch
 from app.continuation import MusicOptions, Result, continue_prompt, generate_piece, read_prompt
+from app.draft import Draft, Piece
 from app.models import Models
 from tests.app.batches import MUSIC, contents, listed, options, run
 from tests.app.conftest import two_hands
+from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
 
 if TYPE_CHECKING:
@@ -34,6 +36,31 @@ def test_the_same_bytes_at_any_width(
         assert (result.made, result.kept, result.total) == (6, 0, 6)
         made.append(contents(asked.output))
     assert made[0] == made[1] == made[2] == made[3]
+
+
+def test_steered_music_is_the_same_at_any_width_too(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path
+) -> None:
+    wanted = replace(MUSIC, bars=8, repetition=1.0, density=6.0, key="C", ending="cadence")
+    for width in (1, 4):
+        run(quick_model, options(tmp_path / str(width), prompts, width=width, music=wanted))
+    assert contents(tmp_path / "1") == contents(tmp_path / "4")
+
+
+def test_a_piece_that_cannot_be_written_is_said_and_the_others_go_on(
+    quick_model: MusicModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece = Draft.piece
+
+    def refused(self: Draft) -> Piece:
+        if self.seed == 6:
+            raise MidiError("no file can say that")
+        return piece(self)
+
+    monkeypatch.setattr(Draft, "piece", refused)
+    told, result = run(quick_model, options(tmp_path / "out"))
+    assert told == ["midi/small_v02.mid: no file can say that"]
+    assert (result.made, result.failed) == (2, ("midi/small_v02.mid",))
 
 
 def test_a_clip_is_what_its_command_writes(

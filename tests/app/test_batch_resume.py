@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from app.models import MusicModel
 
 
-@pytest.mark.parametrize("steps", [3, 60, 150])
+@pytest.mark.parametrize("steps", [3, 120, 150])
 def test_a_batch_that_was_stopped_is_finished_as_if_it_had_not_been(
     quick_model: MusicModel, tmp_path: Path, prompts: Path, steps: int
 ) -> None:
