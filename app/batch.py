@@ -105,12 +105,14 @@ def _steps(
     """As `make_batch`, with the names of all prompts, and the rows of an earlier session."""
     failed: list[str] = []
     sources: list[Source] = []
+    looked_at = 0
     if not prompts:
         names = models.names if options.models else models.names[:1]
         sources = list(map(Source, unique_names(names), names))
     for name, path in prompts.items():
         if stop():
             break
+        looked_at += 1
         notice = ""
         try:
             sources.append(source_of(options, models, name, path))
@@ -137,7 +139,7 @@ def _steps(
         made=len(making.rows) - making.kept,
         kept=making.kept,
         failed=(*failed, *making.failed),
-        stopped=stop() and len(making.rows) < len(planned),
+        stopped=stop() and (len(making.rows) < len(planned) or looked_at < len(prompts)),
         seconds=making.seconds,
         tokens=making.tokens,
         music_seconds=making.music_seconds,

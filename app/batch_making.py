@@ -88,7 +88,9 @@ class Making:
                 if not (clips := self._missing(model)):
                     continue
                 for _ in model.preparing():
-                    yield from self._report("getting ready, once")
+                    yield from self._report(
+                        "compiling for this processor, half a minute, the first time"
+                    )
                     if self.stop():
                         return
                 yield from self._make_with(model, clips)

@@ -204,6 +204,8 @@ class Callbacks:
                     variations=int(variations),
                 )
             except ValueError as error:  # of a key, which is written by hand
+                if job is not None:
+                    self.studio.end(job)  # it was taken, and is over
                 yield frame | Frame(phase="done", alert=f"The {error}; change it.")
                 return
             session = session_of(request)

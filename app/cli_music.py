@@ -154,7 +154,11 @@ def _show(steps: Steps, music: MusicOptions) -> Result:
         for step in steps:
             if isinstance(step, Result):
                 return step
-            reading = "getting ready, once" if step.preparing else "reading the prompt"
+            reading = (
+                "compiling for this processor, half a minute, the first time"
+                if step.preparing
+                else "reading the prompt"
+            )
             bar.set_postfix_str(f"{step.notes} notes" if step.tokens else reading)
             bar.update(min(step.bars_done, bars or step.bars_done) - bar.n)
     raise AssertionError("the steps end with a result")

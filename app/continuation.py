@@ -144,7 +144,8 @@ class _Variations:
             state = newest
             yield from self._now_and_then()
             if stop():
-                break
+                yield self.progress()
+                return
         drafts = Drafts(self.opening.model)
         self.drafts = drafts.enter(self.opening, state, self.seeds)
         while len(drafts):

@@ -11,7 +11,7 @@ import torch
 from app.new_bars import BarRule, NewBars, in_bars
 from app.parts import instrument_name, share_among_tracks
 from app.steering import MusicRule, steered
-from relpe.ensemble import Ensemble, Voice
+from relpe.continuous_batch import ContinuousBatch, Row
 from relpe.sampling import SamplingOptions
 from relpe.steps import prefill_steps
 from tokenization.midi import read_midi, write_midi
@@ -192,37 +192,37 @@ class Drafts:
     """
 
     def __init__(self, model: MusicModel) -> None:
-        self._ensemble: Ensemble[MusicRule] = Ensemble(model.steps.make())
-        self._of_voice: dict[Voice[MusicRule], Draft] = {}
+        self._batch: ContinuousBatch[MusicRule] = ContinuousBatch(model.steps.make())
+        self._of_row: dict[Row[MusicRule], Draft] = {}
 
     def __len__(self) -> int:
         """How many are under way."""
-        return len(self._ensemble.voices)
+        return len(self._batch.rows)
 
     def enter(self, opening: Opening, state: DecoderState, seeds: Sequence[int]) -> list[Draft]:
         """One for each seed, all behind `opening`; `state` is the model's after it."""
         drafts = [Draft(opening, seed) for seed in seeds]
         sampling, heard = _sampling(opening.options), opening.heard
-        voices = self._ensemble.enter(
+        rows = self._batch.enter(
             state, len(heard) - 1, int(heard[-1]), opening.rule, sampling, seeds
         )
-        self._of_voice.update(zip(voices, drafts, strict=True))
+        self._of_row.update(zip(rows, drafts, strict=True))
         return drafts
 
     def step(self) -> list[Draft]:
         """One more token for each; those that have ended with it."""
-        for voice, token in self._ensemble.step():
-            self._of_voice[voice].add(token, voice.rule)
-        going = set(self._ensemble.voices)
-        over = [voice for voice in self._of_voice if voice not in going]
-        return [self._of_voice.pop(voice) for voice in over]
+        for row, token in self._batch.step():
+            self._of_row[row].add(token, row.rule)
+        going = set(self._batch.rows)
+        over = [row for row in self._of_row if row not in going]
+        return [self._of_row.pop(row) for row in over]
 
 
 def _sampling(options: MusicOptions) -> SamplingOptions:
     """How tokens are drawn: the options of that name."""
-    named = {field.name for field in fields(options)}
-    chosen = (field.name for field in fields(SamplingOptions) if field.name in named)
-    return SamplingOptions(**{name: getattr(options, name) for name in chosen})
+    return SamplingOptions(
+        **{field.name: getattr(options, field.name) for field in fields(SamplingOptions)}
+    )
 
 
 def _until(end: int, track: Track) -> Track:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from app import sound
 from app.facts import counted
-from app.files import appearing
+from app.files import appearing, safe_name
 from app.new_bars import NewBars
 from app.player import (
     Frame,
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 NEW_PIECE = "A new piece"
 _BEATS = {"estimate": "beats estimated", "grid": "beats of a clock"}
-MOST_NAME_BYTES = 60
-"""What a title or a model's name takes of a file name at most; file systems allow 255 for all."""
 
 
 class Job:
@@ -90,7 +88,10 @@ class Job:
     def progress(self, step: Progress) -> Frame:
         """Music so far, bars done, speed and the time that is left."""
         if step.preparing:
-            return self.frame("composing", line="Getting ready for this processor, once …")
+            return self.frame(
+                "composing",
+                line="Compiling for this processor: half a minute, the first time only …",
+            )
         if not step.tokens:
             return self.starting()
         self.variations = [
@@ -157,11 +158,11 @@ class Job:
         before: list[str] = []
         if self.upload is not None:
             beats = self.upload.prompt.facts.beats
-            before = [_safe(self.title), f"a{self.upload.bars}"]
+            before = [safe_name(self.title), f"a{self.upload.bars}"]
             before += [beats] if beats != "file" else []
         parts = [
             *before,
-            _safe(self.model.name),
+            safe_name(self.model.name),
             f"b{self.options.bars}",
             f"s{piece.seed}",
             f"T{_exact(self.options.temperature)}",
@@ -201,16 +202,10 @@ def _steering(options: MusicOptions) -> list[tuple[str, str]]:
             chosen.append((f"{letter}{_exact(value)}", f"{name.replace('_', '-')} {_exact(value)}"))
     if options.key is not None:
         sharp = re.sub("[#♯]", "-sharp-", options.key).replace("♭", "b")
-        chosen.append((f"in-{_safe(sharp)}", f"in {options.key}"))
+        chosen.append((f"in-{safe_name(sharp)}", f"in {options.key}"))
     if options.ending != "bar":
         chosen.append((options.ending, options.ending))
     return chosen
-
-
-def _safe(name: str) -> str:
-    """A name as a part of a file name; cut between letters, of which some take four bytes."""
-    plain = re.sub(r"[^\w.-]+", "-", name).strip("-.")
-    return plain.encode()[:MOST_NAME_BYTES].decode(errors="ignore") or "music"
 
 
 def _exact(number: float) -> str:

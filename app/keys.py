@@ -23,7 +23,8 @@ SCALES: dict[str, tuple[int, ...]] = {
 }
 """Semitones above the first note."""
 _WORDS = {"M": "major", "maj": "major", "m": "minor", "min": "minor"}
-_KEY = re.compile(r"([A-Ga-g])([#♯b♭]?)\s*([A-Za-z ]*)")
+_KEY = re.compile(r"([A-Ga-g])([#♯b♭]?)([A-Za-z\s]*)")
+_MOST_LETTERS = 40
 
 
 def pitch_classes(key: str) -> frozenset[int]:
@@ -32,14 +33,14 @@ def pitch_classes(key: str) -> frozenset[int]:
     Capitals do not matter, but for M and m. Raises ValueError for what is no key.
     """
     plain = key.strip().replace("-", " ").replace(" sharp", "#").replace(" flat", "b")
-    match = _KEY.fullmatch(plain)
+    match = _KEY.fullmatch(plain) if len(key) <= _MOST_LETTERS else None
     words = match[3].split() if match else []
     name = " ".join(_WORDS.get(word, word.lower()) for word in words) or "major"
     if match is None or name not in SCALES:
         raise ValueError(
-            f"key is {key[:40]!r}, expected a note from A to G, with # or b where it has one, and "
-            "m or a scale where it is not major, such as C, F#m, Bb or D dorian; scales are "
-            f"{', '.join(SCALES)}"
+            f"key is {key[:_MOST_LETTERS]!r}, expected a note from A to G, with # or b where it "
+            "has one, and m or a scale where it is not major, such as C, F#m, Bb or D dorian; "
+            f"scales are {', '.join(SCALES)}"
         )
     first = _NOTES[match[1].upper()] + _SIGNS[match[2]]
     return frozenset((first + semitones) % 12 for semitones in SCALES[name])

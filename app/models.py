@@ -19,7 +19,7 @@ import torch
 
 from relpe.checkpoint import CheckpointError, find_checkpoint, load_model, released_models
 from relpe.decoder import Decoder
-from relpe.steps import Backend, Precision, StepsMaker, choose_steps
+from relpe.steps import Backend, Precision, StepsMaker, choose_steps, why_not_compiled
 from tokenization.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ _PIANOS = range(8)
 
 AskedFor: TypeAlias = str | Path | Sequence[str | Path] | None
 """A model by name or folder, several of them, or the released ones."""
+LOADING_SECONDS = 1.5
+"""What was compiled before is there by then, and nobody has to be told."""
 PREPARING_SECONDS = 0.2
 _PREPARING = threading.Lock()
 _PREPARED: WeakKeyDictionary[Decoder, Future[None]] = WeakKeyDictionary()
@@ -79,14 +81,16 @@ class MusicModel:
         """
         with _PREPARING:
             work = _PREPARED.get(self.decoder)
-            if work is None:
+            if work is None or (work.done() and work.exception() is not None):
                 work = _PREPARED[self.decoder] = Future()
                 threading.Thread(target=_prepare, args=(self, work), daemon=True).start()
+        seconds = LOADING_SECONDS
         while not work.done():
             with suppress(TimeoutError):
-                work.result(PREPARING_SECONDS)
+                work.result(seconds)
             if not work.done():
                 yield
+            seconds = PREPARING_SECONDS
         work.result()
 
     @property
@@ -104,6 +108,15 @@ def _prepare(model: MusicModel, work: Future[None]) -> None:
         work.set_result(None)
 
 
+def _threads() -> int:
+    """Cores that this process may use, unless OMP_NUM_THREADS says otherwise."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
 def load_music_model(
     name_or_folder: str | Path = "piano", compute: ComputeOptions | None = None
 ) -> MusicModel:
@@ -113,19 +126,22 @@ def load_music_model(
     """
     compute = compute or ComputeOptions()
     folder, device = find_checkpoint(name_or_folder), compute.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         raise CheckpointError(
             "found no CUDA device, expected one for --device cuda; use auto or cpu"
         )
-    decoder = load_model(folder, device)
+    decoder = load_model(folder, "cpu")
+    if device == "auto":
+        # rows of their own are faster by compiled steps than on a GPU, which takes them in turn
+        compiled = compute.backend != "torch" and why_not_compiled(decoder) is None
+        device = "cuda" if torch.cuda.is_available() and not compiled else "cpu"
+    decoder = decoder.to(device)
     try:
         steps = choose_steps(
             decoder,
             compute.backend,
             compute.precision,
-            threads=os.cpu_count() or 1,
+            threads=_threads(),
             together=compute.together,
         )
     except ValueError as error:

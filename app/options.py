@@ -124,6 +124,11 @@ class MusicOptions:
                 expected = f"at least {least}" if most is None else f"{least} to {most}"
                 name = option.name.replace("_", " ")
                 raise ValueError(f"{name} is {value}, expected {expected}")
+        if self.seed is not None and self.seed + self.variations - 1 > LARGEST_SEED:
+            raise ValueError(
+                f"seed is {self.seed}, expected at most {LARGEST_SEED - self.variations + 1} for "
+                f"{self.variations} variations, whose seeds count up"
+            )
         if self.key is not None:
             pitch_classes(self.key)
         if self.ending not in ENDINGS:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import soundfile
 
 from app import continuation
+from app.ahead import newest
 from app.files import SessionFolders, appearing
 from app.job import NEW_PIECE, Job
 from app.player import Frame, blank_timeline
 from app.sound import SoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from app.continuation import Models, MusicOptions, Piece
     from app.upload import Upload
@@ -111,13 +112,15 @@ class Studio:
                 yield job.ended_empty()
                 return
             yield job.starting()
-            if upload is None:
-                steps = continuation.generate_piece(model, options, stop.is_set)
-            else:
-                steps = continuation.continue_prompt(model, upload.prompt, options, stop.is_set)
+
+            def write(stopped: Callable[[], bool]) -> continuation.Steps:
+                if upload is None:
+                    return continuation.generate_piece(model, options, stopped)
+                return continuation.continue_prompt(model, upload.prompt, options, stopped)
+
             pieces: tuple[Piece, ...] = ()
             shown = 0.0
-            for step in steps:
+            for step in newest(write, stop.is_set):
                 if isinstance(step, continuation.Result):
                     pieces, job.bars = step.pieces, step.bars
                 elif time.monotonic() - shown >= FRAME_SECONDS:

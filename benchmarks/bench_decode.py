@@ -1,9 +1,9 @@
 """One token after another: speed beside other engines and caches, batches, memory, quality of int8.
 
 Run from the top of the repository: `python -m benchmarks.bench_decode`, or with the names of some
-of its parts. Prints CSV. Ways are timed in turns in one process, on one thread of torch and of
-ours: medians of CPU time, so that other work on the machine counts little. A full run takes about
-ten minutes; `--tokens 1000000` adds as many.
+of its parts. Prints CSV. `speed` and `encodings` time ways in turns in one process, on one thread:
+medians of CPU time, so that other work on the machine counts little; the other parts give wall
+time. A full run takes about ten minutes; `--tokens 1000000` adds as many.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"# {platform.processor() or platform.machine()}, torch {torch.__version__}, 1 thread")
+    print(f"# {platform.processor() or platform.machine()}, torch {torch.__version__}")
     print(f"# {' '.join(sys.argv)}")
     for name in options.parts or parts:
         parts[name](options)
@@ -207,10 +207,9 @@ def music(options: argparse.Namespace) -> None:
             wanted = MusicOptions(bars=options.bars, seed=0, variations=variations)
             result = list(generate_piece(model, wanted))[-1]
             assert isinstance(result, Result)
-            seconds = sum(float(p.score.seconds_at(p.score.end_ticks)) for p in result.pieces)
             print(
                 f"{options.model},{model.backend},{variations},{result.tokens_per_second:.0f},"
-                f"{result.bars * variations / result.seconds:.2f},{seconds / result.seconds:.1f}",
+                f"{result.bars_per_second:.2f},{result.real_time_factor:.1f}",
                 flush=True,
             )
 

@@ -75,7 +75,8 @@ class StaticCache(nn.Module):
     def forward(self, token: Tensor) -> Tensor:
         """Logits (v,) after `token` (); the cache takes its keys and values."""
         x, size, place = self.embedding(token)[None], self.size, self.place
-        angle = place / 10_000 ** (torch.arange(0, size.width // size.heads, 2) / 64)
+        head = size.width // size.heads
+        angle = place / 10_000 ** (torch.arange(0, head, 2) / head)
         cos, sin = angle.cos(), angle.sin()
         for layer, block in enumerate(self.blocks):
             norm, qkv, out, norm_2, gate_value, down = cast("nn.ModuleList", block)

@@ -216,7 +216,7 @@ def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -
 def load_weights(decoder: Decoder, weights: dict[str, torch.Tensor], folder: Path) -> None:
     """Fills every parameter.
 
-    Missing, left-over and misshapen tensors are a CheckpointError that names them.
+    Missing, left-over, misshapen and broken tensors are a CheckpointError that names them.
     """
     wanted = decoder.state_dict()
     problems = [f"{name} is missing" for name in wanted if name not in weights]
@@ -225,6 +225,11 @@ def load_weights(decoder: Decoder, weights: dict[str, torch.Tensor], folder: Pat
         f"{name} is {tuple(weights[name].shape)}, expected {tuple(wanted[name].shape)}"
         for name in wanted
         if name in weights and weights[name].shape != wanted[name].shape
+    ]
+    problems += [
+        f"{name} has values that are no numbers"
+        for name, tensor in weights.items()
+        if not bool(tensor.isfinite().all())
     ]
     if problems:
         raise CheckpointError(f"{folder}: weights do not fit model.json: {'; '.join(problems[:4])}")

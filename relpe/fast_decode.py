@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
+from llvmlite.binding import get_host_cpu_name
+from numba import config as numba_config
 
 from relpe.attention import LinearAttentionConfig
 from relpe.decoder import DecoderConfig
-from relpe.fast_kernels import Memory, arguments, step
+from relpe.fast_kernels import Memory, arguments, step_float32, step_int8
 from relpe.fast_weights import packed_attention, packed_weights
 from relpe.position_codes import PositionCodes, array_of
 from relpe.steps import Precision
@@ -35,6 +37,8 @@ ROWS_OF_A_THREAD = 4
 
 def refusal(config: DecoderConfig) -> str | None:
     """Why a decoder cannot be compiled; None where it can."""
+    if numba_config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
+        return "NUMBA_DISABLE_JIT, with which nothing is compiled"
     attention, encoding = config.attention, config.encoding
     if not isinstance(attention, LinearAttentionConfig | WindowedAttentionConfig):
         return f"{attention.kind} attention, whose state grows"
@@ -48,10 +52,8 @@ def refusal(config: DecoderConfig) -> str | None:
 class CompiledDecoder:
     """A decoder's weights and codes as compiled steps read them; see the module."""
 
-    def __init__(
-        self, decoder: Decoder, precision: Precision = "int8", seed: int | None = None
-    ) -> None:
-        """Copies the weights of `decoder`, on the CPU; `seed` is that of its states' noise.
+    def __init__(self, decoder: Decoder, precision: Precision = "int8") -> None:
+        """Copies the weights of `decoder`, on the CPU; states are those of its config's noise.
 
         Raises:
             ValueError: a decoder that cannot be compiled, see `refusal`.
@@ -60,10 +62,15 @@ class CompiledDecoder:
         if reason is not None:
             raise ValueError(f"{reason}: no compiled steps; use PlainSteps")
         self.decoder, self.precision = decoder, precision
-        state = decoder.init_state(1, seed)
+        state = decoder.init_state(1)
         self.weights = packed_weights(decoder, state, precision)
         self.attention = packed_attention(decoder, state)
         self.noise = state.encoding
+
+    @property
+    def name(self) -> str:
+        """As `Steps.name`, with the processor: on another, sums may round otherwise."""
+        return f"compiled {self.precision} for {get_host_cpu_name()}"
 
     @property
     def weight_bytes(self) -> int:
@@ -102,7 +109,9 @@ class CompiledSteps:
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self._codes = PositionCodes(compiled.decoder, compiled.noise)
         self._layers, self._heads = config.num_layers, config.num_heads
+        self._step = step_int8 if compiled.precision == "int8" else step_float32
         self._free: list[int] = []
+        self._used: set[int] = set()
         self._positions = np.zeros(0, np.int64)
         self._memory = self._room(0)
         self._given = arguments(compiled.weights, compiled.attention, self._memory)
@@ -110,7 +119,7 @@ class CompiledSteps:
     @property
     def name(self) -> str:
         """As `Steps.name`."""
-        return f"compiled {self._compiled.precision}"
+        return self._compiled.name
 
     @property
     def state_bytes(self) -> int:
@@ -154,6 +163,7 @@ class CompiledSteps:
 
     def fork(self, slot: int) -> int:
         """Another slot that goes on from where `slot` is."""
+        self._check([slot])
         copy = self._new_slot()
         self._positions[copy] = self._positions[slot]
         for array in self._memory:
@@ -162,10 +172,13 @@ class CompiledSteps:
 
     def release(self, slot: int) -> None:
         """Gives a slot back."""
+        self._check([slot])
+        self._used.remove(slot)
         self._free.append(slot)
 
     def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
         """Logits (n, v) after one more token of each of some slots, all different."""
+        self._check(slots)
         size = self._compiled.decoder.config.vocabulary_size
         logits = np.empty((len(slots), size), np.float32)
         rows, given = np.asarray(slots, np.int64), np.asarray(tokens, np.int64)
@@ -191,20 +204,27 @@ class CompiledSteps:
     ) -> NDArray[np.float32]:
         logits = np.empty((len(slots), self._compiled.decoder.config.vocabulary_size), np.float32)
         codes = self._codes
-        step(*self._given, codes.maps, codes.added, slots, places, tokens, logits)
+        self._step(*self._given, codes.maps, codes.added, slots, places, tokens, logits)
         return logits
 
     def _new_slot(self) -> int:
         if not self._free:
             held = len(self._positions)
             more = max(1, held)
-            room = self._room(more)
-            pairs = zip(self._memory, room, strict=True)
-            self._memory = Memory(*(np.concatenate(pair) for pair in pairs))
+            room = self._room(held + more)  # takes memory where it is written to
+            for old, new in zip(self._memory, room, strict=True):
+                new[:held] = old
+            self._memory = room
             self._given = arguments(self._compiled.weights, self._compiled.attention, self._memory)
             self._positions = np.concatenate([self._positions, np.zeros(more, np.int64)])
             self._free = list(range(held, held + more))[::-1]
-        return self._free.pop()
+        slot = self._free.pop()
+        self._used.add(slot)
+        return slot
+
+    def _check(self, slots: Sequence[int]) -> None:
+        if len(set(slots)) < len(slots) or not self._used.issuperset(slots):
+            raise ValueError(f"slots {list(slots)}: expected different ones that are in use")
 
     def _room(self, slots: int) -> Memory:
         """Memory of so many slots that remember nothing."""

@@ -9,7 +9,7 @@ not look at the files of the functions that it calls.
 """
 
 # Numba compiles this file: annotations of arrays would only be decoration.
-# ruff: noqa: ANN001, ANN201, ANN202
+# ruff: noqa: ANN001, ANN002, ANN201, ANN202
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from numba.extending import intrinsic, overload
 # sums may be reordered (they become vectors) and multiplications joined with additions; infinities
 # and NaN keep their meaning
 MATH = {"reassoc", "contract", "nsz"}
-compiled = njit(nogil=True, cache=True, fastmath=MATH, error_model="numpy")
+compiled = njit(nogil=True, fastmath=MATH, error_model="numpy")
+# Kept on disk with all that it calls. Of one signature: Numba's index of several is not safe from
+# two processes that compile at once.
+kept = njit(nogil=True, fastmath=MATH, error_model="numpy", cache=True)
 LARGEST_WEIGHT = 127
 """Of int8 weights."""
 RELU, ELU, FAVOR, WINDOWED = range(4)
@@ -136,9 +139,12 @@ def narrowed(x, out):
     largest = np.float32(0.0)
     for i in range(len(x)):
         largest = max(largest, abs(x[i]))
-    if largest == np.float32(0.0):
+    for i in range(len(x)):
+        if x[i] != x[i]:
+            largest = x[i]
+    if not 0 < largest < np.inf:  # nothing to count; what is no number stays none
         out[: len(x)] = 0
-        return np.float32(0.0)
+        return largest * np.float32(0.0)
     steps = np.float32(min(32767, (2**31 - 1) // (LARGEST_WEIGHT * len(x)) - 1))
     factor = steps / largest
     for i in range(len(x)):
@@ -493,13 +499,7 @@ def _step(weights, attention, memory, codes, added, slots, places, tokens, logit
 
 
 @compiled
-def step(*given: Any) -> None:  # noqa: ANN401 - arrays and numbers
-    """One token of each row, for what `arguments` gives and seven arrays.
-
-    Codes (p, n, 2, h, d, r) are of queries and keys at p places, n 1 or one for each layer; p is 0
-    where there are none. What is added to embeddings (p, m) likewise. Then of each row: the slot,
-    the place of its position's codes, the token, and its logits (b, v), which are written.
-    """
+def _unpacked_step(*given):
     weights = Weights(
         given[0],
         given[1],
@@ -517,7 +517,24 @@ def step(*given: Any) -> None:  # noqa: ANN401 - arrays and numbers
     _step(weights, attention, memory, *given[26:])
 
 
-@compiled
+@kept
+def step_int8(*given: Any) -> None:  # noqa: ANN401 - arrays and numbers
+    """One token of each row, for what `arguments` gives and seven arrays.
+
+    Codes (p, n, 2, h, d, r) are of queries and keys at p places, n 1 or one for each layer; p is 0
+    where there are none. What is added to embeddings (p, m) likewise. Then of each row: the slot,
+    the place of its position's codes, the token, and its logits (b, v), which are written.
+    """
+    _unpacked_step(*given)
+
+
+@kept
+def step_float32(*given: Any) -> None:  # noqa: ANN401
+    """As `step_int8`, for weights in float32."""
+    _unpacked_step(*given)
+
+
+@kept
 def products_of_waves(waves, queries, keys, out):
     """Codes `out` (c, n, 2, h, d, r): waves (c, n * h, d, k) times noise (n * h, d, k, r)."""
     for position in range(len(out)):

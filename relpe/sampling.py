@@ -74,6 +74,8 @@ def draw(
     scores -= scores.max()
     scores /= options.temperature
     weights = np.exp(scores, out=scores)
+    if not np.add.reduce(weights) > 0:
+        raise ValueError("the model's logits are no numbers; its weights are broken")
     kept = kept_tokens(weights, options)
     cumulative = weights[kept].cumsum()
     point = generator.random() * cumulative[-1]

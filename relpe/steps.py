@@ -29,7 +29,7 @@ class Steps(Protocol):
 
     @property
     def name(self) -> str:
-        """Backend and precision: within one, the same seed draws the same tokens."""
+        """What computes: within one, and one set of versions, a seed draws the same tokens."""
         ...
 
     def admit(self, state: DecoderState, position: int) -> int:
@@ -196,20 +196,19 @@ def choose_steps(
     """
     reason = None
     if backend != "torch":
-        reason = _no_compiled(decoder)
+        reason = why_not_compiled(decoder)
         if reason is None:
             from relpe.fast_decode import CompiledDecoder  # needs Numba, and a second
 
             compiled = CompiledDecoder(decoder, precision)
-            name = compiled.steps().name
-            return StepsMaker(name, lambda: compiled.steps(threads), compiled.warm_up)
+            return StepsMaker(compiled.name, lambda: compiled.steps(threads), compiled.warm_up)
         if backend == "compiled":
             raise ValueError(f"found {reason}; use the backend torch, or auto")
     name = PlainSteps(decoder, together=together).name
     return StepsMaker(name, lambda: PlainSteps(decoder, together=together), fell_back=reason)
 
 
-def _no_compiled(decoder: Decoder) -> str | None:
+def why_not_compiled(decoder: Decoder) -> str | None:
     """Why steps of a decoder cannot be compiled; None where they can."""
     if decoder.embedding.weight.device.type != "cpu":
         return f"device {decoder.embedding.weight.device.type}, for which nothing is compiled"
@@ -217,4 +216,6 @@ def _no_compiled(decoder: Decoder) -> str | None:
         from relpe.fast_decode import refusal
     except ImportError as error:
         return f'no compiler in Python ({error}; pip install "relpe[fast]")'
+    except RuntimeError as error:  # Numba finds no folder to write to
+        return f"a compiler that cannot keep its work ({error}; let NUMBA_CACHE_DIR name a folder)"
     return refusal(decoder.config)

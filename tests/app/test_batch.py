@@ -14,6 +14,7 @@ from app.batch import BatchProgress, BatchResult, make_batch
 from app.continuation import MusicOptions, Result, continue_prompt, generate_piece, read_prompt
 from app.draft import Draft, Piece
 from app.models import Models
+from relpe.steps import choose_steps
 from tests.app.batches import MUSIC, contents, listed, options, run
 from tests.app.conftest import two_hands
 from tokenization.errors import MidiError
@@ -23,12 +24,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from app.models import MusicModel
+    from relpe.steps import Backend
 
 
+@pytest.mark.parametrize("backend", ["torch", "compiled"])
 def test_the_same_bytes_at_any_width(
-    small_model: MusicModel, tmp_path: Path, prompts: Path
+    small_model: MusicModel, tmp_path: Path, prompts: Path, backend: Backend
 ) -> None:
     short = replace(MUSIC, bars=1)
+    steps = choose_steps(small_model.decoder, backend, threads=2)
+    small_model = replace(small_model, steps=steps)
     made: list[dict[str, bytes]] = []
     for width in (1, 3, 4, 32):
         asked = options(tmp_path / str(width), prompts, width=width, music=short)

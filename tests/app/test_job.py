@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app import continuation
-from app.job import MOST_NAME_BYTES, _safe
+from app.files import MOST_NAME_BYTES, safe_name
 from app.keys import pitch_classes
 from app.models import Models, MusicModel
 from app.options import MusicOptions
@@ -60,6 +60,7 @@ def test_while_the_prompt_is_read_the_player_says_so(calls, studio, monkeypatch)
 
     monkeypatch.setattr(continuation, "generate_piece", reading)
     monkeypatch.setattr("app.studio.FRAME_SECONDS", 0.0)
+    monkeypatch.setattr("app.studio.newest", lambda work, stop: work(stop))  # none is passed over
     frames = list(studio.compose("someone", None, MusicOptions(seed=1)))
     assert [frame.get("line") for frame in frames[:3]] == ["Starting …"] * 3
     assert "notes" not in str(frames[:3])
@@ -80,7 +81,7 @@ def test_a_long_name_in_any_script_fits_the_file_system(studio, letter, tmp_path
 
 @given(name=st.text(max_size=200))
 def test_a_name_in_a_file_name_is_short_and_plain(name):
-    part = _safe(name)
+    part = safe_name(name)
     assert 0 < len(part.encode()) <= MOST_NAME_BYTES
     assert not set(part) & set("/\\\0: ")
     assert part not in {".", ".."}

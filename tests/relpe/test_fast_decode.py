@@ -2,21 +2,66 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
+from llvmlite.binding import get_host_cpu_name
 
 from relpe import position_codes
+from relpe.attention import LinearAttentionConfig
+from relpe.continuous_batch import ContinuousBatch
 from relpe.decoder import Decoder, DecoderConfig
-from relpe.encodings import AlgebraicConfig, ConvSPEConfig, SineSPEConfig
-from relpe.fast_decode import CompiledDecoder, refusal
+from relpe.encodings import (
+    AlgebraicConfig,
+    ConvSPEConfig,
+    LearnedPositionConfig,
+    RopeConfig,
+    SineSPEConfig,
+)
+from relpe.fast_decode import CompiledDecoder
 from relpe.fast_kernels import LARGEST_WEIGHT, exp, narrowed
+from relpe.feature_maps import FavorConfig
+from relpe.sampling import SamplingOptions
 from relpe.steps import PlainSteps, choose_steps, prefill
 from relpe.windowed_attention import WindowedAttentionConfig
 from tests.relpe.test_decoder import CONFIGS, decoder
 
-COMPILED = [name for name in CONFIGS if refusal(decoder(name).config) is None]
-REFUSED = [name for name in CONFIGS if name not in COMPILED]
+REFUSED = {
+    "sine softmax",
+    "rope softmax",
+    "algebraic softmax",
+    "algebraic softmax, decay",
+    "algebraic relu, numerator",
+    "algebraic elu, numerator, fading",
+    "siren windowed",
+    "siren softmax, no window",
+    "transformer-xl windowed",
+    "shaw softmax",
+    "alibi windowed",
+    "learned softmax",
+}
+ROOT = Path(__file__).parents[2]
+COMPILED = [name for name in CONFIGS if name not in REFUSED]
+MORE = {
+    "rope favor": {
+        "encoding": RopeConfig(),
+        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
+    },
+    "rope windowed": {"encoding": RopeConfig(), "attention": WindowedAttentionConfig(span=11)},
+    "learned relu": {"encoding": LearnedPositionConfig(num_positions=1000)},
+}
+
+
+@pytest.fixture(autouse=True)
+def _more(monkeypatch):
+    for name, changes in MORE.items():
+        monkeypatch.setitem(CONFIGS, name, changes)
 
 
 def test_all_that_can_be_released_is_compiled():
@@ -51,7 +96,7 @@ def stepped(steps, model: Decoder, tokens: torch.Tensor, prompt: int, start: int
     return np.stack(made)
 
 
-@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.parametrize("name", [*COMPILED, *MORE])
 @pytest.mark.parametrize("prompt", [0, 1, 37])
 def test_float32_steps_give_the_decoder_s_logits(name, prompt):
     model, tokens = decoder(name), torch.randint(11, (90,))
@@ -153,7 +198,7 @@ def test_more_positions_than_codes_are_kept_of(monkeypatch):
     assert (written() == many).all()
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_cannot_be_compiled_is_refused(name):
     model = decoder(name)
     with pytest.raises(ValueError, match="no compiled steps"):
@@ -168,8 +213,9 @@ def test_what_cannot_be_compiled_is_refused(name):
 
 def test_the_backend_is_named():
     model = decoder("sine relu")
-    assert choose_steps(model).name == "compiled int8"
-    assert choose_steps(model, precision="float32").name == "compiled float32"
+    host = get_host_cpu_name()
+    assert choose_steps(model).name == f"compiled int8 for {host}"
+    assert choose_steps(model, precision="float32").name == f"compiled float32 for {host}"
     plain = choose_steps(model, "torch")
     assert plain.name == "torch float32"
     assert plain.fell_back is None
@@ -235,3 +281,91 @@ def test_sums_of_whole_numbers_stay_within_32_bits(size):
     assert np.abs(whole.astype(np.int64)).sum() * LARGEST_WEIGHT < 2**31
     assert narrowed(np.zeros(size, np.float32), whole) == 0
     assert not whole.any()
+    whole[:] = 1
+    x[0] = np.nan
+    assert np.isnan(narrowed(x, whole))
+
+
+def test_slots_that_are_not_in_use_are_refused():
+    model = decoder("sine relu")
+    steps = CompiledDecoder(model).steps()
+    slot = steps.admit(model.init_state(1), 0)
+    for wrong in ([slot, slot], [slot + 1], [-1]):
+        with pytest.raises(ValueError, match="in use"):
+            steps.step(wrong, [1] * len(wrong))
+    steps.release(slot)
+    for misuse in (steps.release, steps.fork):
+        with pytest.raises(ValueError, match="in use"):
+            misuse(slot)
+
+
+def test_rows_of_a_continuous_batch_are_what_they_are_alone():
+    model = big(encoding=SineSPEConfig(num_realizations=24))
+    compiled = CompiledDecoder(model)
+
+    class Some(NamedTuple):
+        left: int
+        allowed_tokens: np.ndarray = np.ones(97, bool)
+
+        @property
+        def allowed(self) -> np.ndarray:
+            return self.allowed_tokens if self.left else ~self.allowed_tokens
+
+        def advance(self, token: int) -> Some:
+            return self._replace(left=self.left - 1)
+
+    prompts = [torch.randint(97, (1, 5 + 7 * row)) for row in range(6)]
+
+    def written(prompts: list[torch.Tensor]) -> list[list[int]]:
+        batch: ContinuousBatch[Some] = ContinuousBatch(compiled.steps(2))
+        texts: dict[object, list[int]] = {}
+        for prompt in prompts:
+            length = prompt.shape[1]
+            state = prefill(model, model.init_state(1), prompt[:, :-1])
+            seeds = [length, length + 100]
+            last, rule = int(prompt[0, -1]), Some(3 * length)
+            rows = batch.enter(state, length - 1, last, rule, SamplingOptions(), seeds)
+            texts.update({row: [] for row in rows})
+            for _ in range(4):  # the others enter while these are under way
+                for row, token in batch.step():
+                    texts[row].append(token)
+        while found := batch.step():
+            for row, token in found:
+                texts[row].append(token)
+        return list(texts.values())
+
+    assert written(prompts) == [text for prompt in prompts for text in written([prompt])]
+
+
+@pytest.mark.parametrize("case", ["NUMBA_DISABLE_JIT", "nowhere to keep"])
+def test_without_a_compiler_torch_takes_over(case, monkeypatch):
+    model = decoder("sine relu")
+    if case == "NUMBA_DISABLE_JIT":
+        monkeypatch.setattr("relpe.fast_decode.numba_config.DISABLE_JIT", 1)
+    else:
+        monkeypatch.setitem(sys.modules, "relpe.fast_decode", None)  # as if not installed
+    chosen = choose_steps(model)
+    assert chosen.name == "torch float32"
+    assert chosen.fell_back
+    with pytest.raises(ValueError, match="use the backend torch"):
+        choose_steps(model, "compiled")
+
+
+@pytest.mark.slow
+def test_processors_without_avx2_give_the_same_sums(tmp_path):
+    code = (
+        "import numpy as np, torch; from tests.relpe.test_fast_decode import *;"
+        "model = decoder('sine relu'); torch.manual_seed(5);"
+        "made = stepped(CompiledDecoder(model).steps(), model, torch.randint(11, (30,)), 0);"
+        "np.save('made.npy', made)"
+    )
+    made = []
+    for cpu in ("", "generic"):
+        folder = tmp_path / (cpu or "host")
+        folder.mkdir()
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+        if cpu:
+            environment |= {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": ""}
+        subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, check=True)
+        made.append(np.load(folder / "made.npy"))
+    np.testing.assert_allclose(made[0], made[1], atol=2e-5, rtol=1e-4)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from relpe import fla_backend
 from relpe.linear_attention import LinearState, causal_linear_attention
+from relpe.steps import PlainSteps
 from relpe.tiling import tiling
 from tests.relpe.test_decoder import CONFIGS, decoder, tokens_of
 
@@ -83,3 +85,18 @@ def test_kernels_of_flash_linear_attention_are_close_to_float32() -> None:
     exact, _ = causal_linear_attention(q, k, v, empty(), log_scale)
     out, _ = fla_backend.causal_linear_attention(q, k, v.bfloat16(), empty(), log_scale)
     assert (out.float() - exact).norm() < 0.02 * exact.norm()
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_steps_are_those_of_the_cpu(together: bool) -> None:
+    found = []
+    for device in (torch.device("cpu"), GPU):
+        model = decoder("sine relu, fading").to(device)
+        steps = PlainSteps(model, together=together)
+        slot = steps.admit(model.init_state(1), 0)
+        slots = [slot, steps.fork(slot), steps.fork(slot)]
+        found.append(
+            [steps.step(slots, [row, 5, place % 11]) for place, row in enumerate([1] * 20)]
+        )
+    for here, there in zip(*found, strict=True):
+        np.testing.assert_allclose(there, here, rtol=1e-3, atol=1e-4)

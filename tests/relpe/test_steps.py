@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from relpe.steps import prefill, prefill_steps
-from tests.relpe.test_ensemble import small_decoder
+from tests.relpe.test_continuous_batch import small_decoder
 
 
 def test_a_prompt_is_read_in_chunks_to_the_same_state(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from relpe.continuous_batch import ContinuousBatch, Row
 from relpe.decoder import Decoder, DecoderConfig, DecoderState
 from relpe.encodings import SineSPEConfig
-from relpe.ensemble import Ensemble, Voice
 from relpe.sampling import SamplingOptions
 from relpe.steps import PlainSteps, prefill
 
@@ -67,29 +67,29 @@ PIECES = (
 
 
 class Writer:
-    """An ensemble that keeps what its voices write."""
+    """A batch that keeps what its rows write."""
 
     def __init__(self, *, together: bool = False) -> None:
         self.decoder = small_decoder()
         self.steps = PlainSteps(self.decoder, together=together)
-        self.ensemble: Ensemble[Rule] = Ensemble(self.steps)
-        self.rows: dict[Voice[Rule], list[int]] = {}
+        self.batch: ContinuousBatch[Rule] = ContinuousBatch(self.steps)
+        self.rows: dict[Row[Rule], list[int]] = {}
 
-    def enter(self, piece: Piece) -> list[Voice[Rule]]:
+    def enter(self, piece: Piece) -> list[Row[Rule]]:
         state: DecoderState = prefill(
             self.decoder, self.decoder.init_state(1), torch.tensor([piece.prompt[:-1]])
         )
-        voices = self.ensemble.enter(
+        rows = self.batch.enter(
             state, len(piece.prompt) - 1, piece.prompt[-1], piece.rule, piece.options, piece.seeds
         )
-        self.rows |= {voice: [] for voice in voices}
-        return voices
+        self.rows |= {row: [] for row in rows}
+        return rows
 
     def step(self) -> bool:
-        written = self.ensemble.step()
+        written = self.batch.step()
         assert not torch.is_inference_mode_enabled()
-        for voice, token in written:
-            self.rows[voice].append(token)
+        for row, token in written:
+            self.rows[row].append(token)
         return bool(written)
 
     def to_the_end(self) -> None:
@@ -102,13 +102,13 @@ def alone(piece: Piece) -> list[list[int]]:
     rows = []
     for seed in piece.seeds:
         writer = Writer()
-        (voice,) = writer.enter(piece._replace(seeds=[seed]))
+        (row,) = writer.enter(piece._replace(seeds=[seed]))
         writer.to_the_end()
-        rows.append(writer.rows[voice])
+        rows.append(writer.rows[row])
     return rows
 
 
-def test_voices_that_enter_late_and_leave_early_write_what_they_write_alone() -> None:
+def test_rows_that_enter_late_and_leave_early_write_what_they_write_alone() -> None:
     writer = Writer()
     first = writer.enter(PIECES[0])
     for _ in range(3):
@@ -116,9 +116,9 @@ def test_voices_that_enter_late_and_leave_early_write_what_they_write_alone() ->
     others = [writer.enter(piece) for piece in PIECES[1:]]
     for _ in range(2):
         writer.step()
-    writer.ensemble.leave(first[1])
+    writer.batch.leave(first[1])
     writer.to_the_end()
-    rows = [[writer.rows[voice] for voice in voices] for voices in (first, *others)]
+    rows = [[writer.rows[row] for row in entered] for entered in (first, *others)]
     expected = [alone(piece) for piece in PIECES]
     expected[0][1] = expected[0][1][:5]
     assert rows == expected
@@ -130,8 +130,8 @@ def test_rows_end_on_their_own_and_give_their_slots_back() -> None:
     for piece in PIECES:
         writer.enter(piece)
     writer.to_the_end()
-    assert not writer.ensemble.voices
-    assert not writer.ensemble.step()
+    assert not writer.batch.rows
+    assert not writer.batch.step()
     assert not writer.steps._groups
     assert sorted(map(len, writer.rows.values())) == [0, 5, 12, 12, 12, 20, 20]
 
@@ -145,17 +145,17 @@ def test_seeds_make_the_difference_and_nothing_else_does() -> None:
 
 def test_rows_that_go_together_write_by_their_own_rules() -> None:
     writer = Writer(together=True)
-    voices = writer.enter(PIECES[0]) + writer.enter(PIECES[1])
+    rows = writer.enter(PIECES[0]) + writer.enter(PIECES[1])
     writer.to_the_end()
-    assert [len(writer.rows[voice]) for voice in voices] == [12, 12, 12, 5]
-    assert min(writer.rows[voices[-1]]) >= 4
+    assert [len(writer.rows[row]) for row in rows] == [12, 12, 12, 5]
+    assert min(writer.rows[rows[-1]]) >= 4
 
 
 def test_one_that_may_not_begin_never_enters() -> None:
     writer = Writer()
-    (voice,) = writer.enter(PIECES[3])
-    assert voice.ended
-    assert not writer.ensemble.voices
+    (row,) = writer.enter(PIECES[3])
+    assert row.ended
+    assert not writer.batch.rows
     assert not writer.steps._groups
 
 

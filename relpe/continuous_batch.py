@@ -21,7 +21,7 @@ RuleT = TypeVar("RuleT", bound=Rule)
 
 
 @dataclass(eq=False)
-class Voice(Generic[RuleT]):
+class Row(Generic[RuleT]):
     """One sequence that is being written."""
 
     slot: int
@@ -44,15 +44,15 @@ class Voice(Generic[RuleT]):
         self.rule = rule.advance(self.token)
 
 
-class Ensemble(Generic[RuleT]):
-    """Voices that write at once; what one writes hangs on its own state, rule and seed alone.
+class ContinuousBatch(Generic[RuleT]):
+    """Rows that are written at once, each by its own state, rule and seed alone.
 
     One that ends leaves, and others may enter at any time (continuous batching).
     """
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
-        self.voices: list[Voice[RuleT]] = []
+        self.rows: list[Row[RuleT]] = []
 
     def enter(
         self,
@@ -62,38 +62,40 @@ class Ensemble(Generic[RuleT]):
         rule: RuleT,
         options: SamplingOptions,
         seeds: Sequence[int],
-    ) -> list[Voice[RuleT]]:
-        """One voice for each seed, all going on from `state` of one row, `token` at `position`."""
+    ) -> list[Row[RuleT]]:
+        """One row for each seed, all going on from `state` of one row, `token` at `position`."""
+        if not seeds:
+            return []
         slot = self._steps.admit(state, position)
         slots = [slot, *(self._steps.fork(slot) for _ in seeds[1:])]
         entered = [
-            Voice(slot, token, rule, options, np.random.Generator(np.random.PCG64(seed)))
+            Row(slot, token, rule, options, np.random.Generator(np.random.PCG64(seed)))
             for slot, seed in zip(slots, seeds, strict=True)
         ]
-        for voice in entered:
-            if voice.ended:
-                self._steps.release(voice.slot)
+        for row in entered:
+            if row.ended:
+                self._steps.release(row.slot)
             else:
-                self.voices.append(voice)
+                self.rows.append(row)
         return entered
 
-    def step(self) -> list[tuple[Voice[RuleT], int]]:
-        """One more token of every voice; those that end with it leave. Empty: there are none."""
-        voices = self.voices
-        if not voices:
+    def step(self) -> list[tuple[Row[RuleT], int]]:
+        """One more token of every row; those that end with it leave. Empty: there are none."""
+        rows = self.rows
+        if not rows:
             return []
-        logits = self._steps.step([v.slot for v in voices], [v.token for v in voices])
-        going: list[Voice[RuleT]] = []
-        for voice, scores in zip(voices, logits, strict=True):
-            voice.write(scores)
-            if voice.ended:
-                self._steps.release(voice.slot)
+        logits = self._steps.step([row.slot for row in rows], [row.token for row in rows])
+        going: list[Row[RuleT]] = []
+        for row, scores in zip(rows, logits, strict=True):
+            row.write(scores)
+            if row.ended:
+                self._steps.release(row.slot)
             else:
-                going.append(voice)
-        self.voices = going
-        return [(voice, voice.token) for voice in voices]
+                going.append(row)
+        self.rows = going
+        return [(row, row.token) for row in rows]
 
-    def leave(self, voice: Voice[RuleT]) -> None:
-        """Ends a voice before its time."""
-        self.voices.remove(voice)
-        self._steps.release(voice.slot)
+    def leave(self, row: Row[RuleT]) -> None:
+        """Ends a row before its time."""
+        self.rows.remove(row)
+        self._steps.release(row.slot)
