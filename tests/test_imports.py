@@ -36,6 +36,7 @@ EXTRAS = {
 MEETS_OTHERS = {
     "convert.py": {"mido", "miditoolkit", "muspy", "pretty_midi", "symusic"},
     "show.py": {"matplotlib"},
+    "fast_decode.py": {"llvmlite", "numba"},
     "fast_kernels.py": {"llvmlite", "numba"},
 }
 FILES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))

@@ -60,7 +60,7 @@ def test_a_backend_that_cannot_be_is_said(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("relpe.steps._no_compiled", lambda _: "no compiler here")
+    monkeypatch.setattr("relpe.steps.why_not_compiled", lambda _: "no compiler here")
     assert relpe(folder, "generate", "--backend", "auto", "--bars", "1", "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["backend"], said["fell_back"]) == ("torch float32", "no compiler here")
