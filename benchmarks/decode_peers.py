@@ -5,6 +5,7 @@ Peers that are not installed (`pip install "relpe[bench]"`) are left out, and it
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -112,10 +113,10 @@ def static_cache(size: Size, context: int) -> Callable[[], object]:
 def dynamic_cache(size: Size, context: int) -> Callable[[], object] | None:
     """One step of Hugging Face's Llama with its growing cache; None where it is not installed."""
     try:
-        from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+        transformers = import_module("transformers")
     except ImportError:
         return None
-    config = LlamaConfig(
+    config = transformers.LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=size.width,
         intermediate_size=size.hidden,
@@ -124,8 +125,8 @@ def dynamic_cache(size: Size, context: int) -> Callable[[], object] | None:
         num_key_value_heads=size.heads,
         max_position_embeddings=context + 1024,
     )
-    model = LlamaForCausalLM(config).eval()
-    cache = DynamicCache(config=config)
+    model = transformers.LlamaForCausalLM(config).eval()
+    cache = transformers.DynamicCache(config=config)
     shape = (1, size.heads, context, size.width // size.heads)
     for layer in range(size.layers):
         cache.update(torch.randn(shape), torch.randn(shape), layer)
@@ -146,10 +147,10 @@ def onnx_products(size: Size, *, int8: bool) -> Callable[[], object] | None:
     Runtime is not installed.
     """
     try:
-        import onnxruntime as ort
-        from onnx import TensorProto, helper, numpy_helper
+        ort, onnx = import_module("onnxruntime"), import_module("onnx")
     except ImportError:
         return None
+    helper, numpy_helper, numbers = onnx.helper, onnx.numpy_helper, onnx.TensorProto
     rng = np.random.default_rng(0)
     nodes, weights, name = [], [], "x"
     m, f = size.width, size.hidden
@@ -169,7 +170,7 @@ def onnx_products(size: Size, *, int8: bool) -> Callable[[], object] | None:
                 helper.make_node(
                     "MatMulInteger", [narrow[0], f"w{index}", narrow[2]], [f"i{index}"]
                 ),
-                helper.make_node("Cast", [f"i{index}"], [f"c{index}"], to=TensorProto.FLOAT),
+                helper.make_node("Cast", [f"i{index}"], [f"c{index}"], to=numbers.FLOAT),
                 helper.make_node("Mul", [f"step{index}", f"s{index}"], [f"t{index}"]),
                 helper.make_node("Mul", [f"c{index}", f"t{index}"], [f"y{index}"]),
             ]
@@ -189,8 +190,8 @@ def onnx_products(size: Size, *, int8: bool) -> Callable[[], object] | None:
     graph = helper.make_graph(
         nodes,
         "products",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, m])],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, VOCABULARY])],
+        [helper.make_tensor_value_info("x", numbers.FLOAT, [1, m])],
+        [helper.make_tensor_value_info(name, numbers.FLOAT, [1, VOCABULARY])],
         weights,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
