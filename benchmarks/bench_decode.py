@@ -254,6 +254,8 @@ def losses_of(compiled: CompiledDecoder, model: Decoder, tokens: Sequence[int]) 
 
 def memory(options: argparse.Namespace) -> None:
     """One long sequence in a process of its own: time per token and memory along it."""
+    state = CompiledDecoder(load_model(options.model)).steps().state_bytes
+    print(f"# state of a sequence: {state / 1e3:.0f} kB")
     print("model,token,ms_per_token,resident_MB")
     marks = [count for count in (1000, 10_000, 100_000) if count < options.tokens]
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as own:

@@ -72,12 +72,8 @@ class DecoderState(NamedTuple):
     encoding: Any  # shared by the rows
     layers: tuple[ConvolvedState, ...]
 
-    def repeat(self, times: int) -> DecoderState:
-        """Each row `times` times in a row: several continuations of one prompt."""
-        return self._map_rows(lambda x: x.repeat_interleave(times, 0))
-
     def rows(self, index: Tensor) -> DecoderState:
-        """The rows of `index` (n,), in that order."""
+        """The rows of `index` (n,), int64, in that order; the same one may come several times."""
         return self._map_rows(lambda x: x[index])
 
     def _map_rows(self, change: Callable[[Tensor], Tensor]) -> DecoderState:

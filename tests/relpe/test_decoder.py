@@ -188,7 +188,8 @@ def test_rows_are_independent_and_can_be_repeated(name: str) -> None:
     with torch.no_grad():
         _, state = model(tokens[:, :12], torch.arange(12)[None, :, None], model.init_state(3))
         positions = torch.arange(12, 20)[None, :, None]
-        out, _ = model(tokens[:, 12:].repeat_interleave(2, 0), positions, state.repeat(2))
+        twice = torch.arange(3).repeat_interleave(2)
+        out, _ = model(tokens[twice, 12:], positions, state.rows(twice))
         swapped, _ = model(tokens[[2, 0], 12:], positions, state.rows(torch.tensor([2, 0])))
     torch.testing.assert_close(out[::2], together[:, 12:], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(out[1::2], together[:, 12:], rtol=1e-4, atol=1e-5)
