@@ -92,8 +92,7 @@ class WindowedOperation:
             return self._all_seen(q, k, v, state)
         if table is None and q.shape[1] == 1 and not torch.is_grad_enabled():
             return self._one_query(q, k, v, state)
-        table = OffsetTable() if table is None else table
-        span = self.span if table.span is None else table.span
+        span = self.span if table is None or table.span is None else table.span
         dtype = torch.promote_types(state.keys.dtype, torch.promote_types(torch.float32, q.dtype))
         with torch.autocast(q.device.type, enabled=False):
             q, k, out_dtype = q.to(dtype), k.to(dtype), v.dtype
@@ -103,7 +102,10 @@ class WindowedOperation:
                 torch.cat([past[:, past.shape[1] - history :].to(dtype), new.to(dtype)], 1)
                 for past, new in ((state.keys, k), (state.values, v))
             )
-            out = _in_head_groups(q, keys, values, seen if history else None, table, span)
+            if table is None:
+                out = _banded(q, keys, values, seen if history else None, span)
+            else:
+                out = _in_head_groups(q, keys, values, seen if history else None, table, span)
         state = WindowedAttentionState(keys, values, seen + q.shape[1])
         return out.to(out_dtype), _shifted(state, span - 1)
 
@@ -143,6 +145,38 @@ class WindowedOperation:
         else:
             kept = _shifted(WindowedAttentionState(keys, values, seen), self.span - 1)
         return out.transpose(1, 2).to(v.dtype), kept
+
+
+def _banded(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, span: int) -> Tensor:
+    """Attention of q (b, l, h, d) to the last `span` of k, v (b, s + l, h, ·), by blocks of queries.
+
+    Each block goes through the fastest kernel there is, with the keys of its first query's span up
+    to its last query, and a mask of its own. Of the first s keys `seen` (b,) exist; None: all.
+    """
+    history = k.shape[1] - q.shape[1]
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    outs: list[Tensor] = []
+    for start in range(0, q.shape[2], _BLOCK):
+        queries = torch.arange(start, min(start + _BLOCK, q.shape[2]), device=q.device) + history
+        first, last = max(0, start + history - span + 1), start + history + len(queries)
+        keys = torch.arange(first, last, device=q.device)
+        age = queries[:, None] - keys
+        visible = ((age >= 0) & (age < span))[None, None]
+        if seen is not None:
+            visible = visible & (keys >= history - seen[:, None])[:, None, None]
+        # as what is added to scores: kernels take it as it is
+        mask = torch.zeros((), device=q.device, dtype=q.dtype).where(visible, -math.inf)
+        block = q[:, :, start : start + len(queries)]
+        outs.append(
+            functional.scaled_dot_product_attention(
+                block, k[:, :, first:last], v[:, :, first:last], attn_mask=mask
+            )
+        )
+    return torch.cat(outs, 2).transpose(1, 2)
+
+
+_BLOCK = 256
+"""Queries of a block: more form more scores that the mask takes away, fewer are more calls."""
 
 
 def windowed_attention(
