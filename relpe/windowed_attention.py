@@ -148,31 +148,38 @@ class WindowedOperation:
 
 
 def _banded(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, span: int) -> Tensor:
-    """Attention of q (b, l, h, d) to the last `span` of k, v (b, s + l, h, ·), by blocks of queries.
+    """Attention of q (b, l, h, d) to the last `span` of k, v (b, s + l, h, ·).
 
-    Each block goes through the fastest kernel there is, with the keys of its first query's span up
-    to its last query, and a mask of its own. Of the first s keys `seen` (b,) exist; None: all.
+    By blocks of queries: each goes through the fastest kernel there is, with the keys of its first
+    query's span up to its last query, and a mask. Of the first s keys `seen` (b,) exist; None: all.
     """
     history = k.shape[1] - q.shape[1]
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     outs: list[Tensor] = []
+    bands: dict[tuple[int, int, int], Tensor] = {}  # most blocks have the same one
     for start in range(0, q.shape[2], _BLOCK):
-        queries = torch.arange(start, min(start + _BLOCK, q.shape[2]), device=q.device) + history
-        first, last = max(0, start + history - span + 1), start + history + len(queries)
-        keys = torch.arange(first, last, device=q.device)
-        age = queries[:, None] - keys
-        visible = ((age >= 0) & (age < span))[None, None]
-        if seen is not None:
-            visible = visible & (keys >= history - seen[:, None])[:, None, None]
-        # as what is added to scores: kernels take it as it is
-        mask = torch.zeros((), device=q.device, dtype=q.dtype).where(visible, -math.inf)
-        block = q[:, :, start : start + len(queries)]
-        outs.append(
-            functional.scaled_dot_product_attention(
-                block, k[:, :, first:last], v[:, :, first:last], attn_mask=mask
-            )
-        )
+        block = q[:, :, start : start + _BLOCK]
+        place, last = start + history, start + history + block.shape[2]
+        first = max(0, place - span + 1)
+        size = (block.shape[2], last - first, place - first)
+        if size not in bands:
+            bands[size] = _band(*size, span, q)
+        mask = bands[size]
+        if seen is not None and first < history:
+            keys = torch.arange(first, last, device=q.device)
+            missing = (keys < history - seen[:, None])[:, None, None]
+            mask = mask.masked_fill(missing, -math.inf)
+        keys, values = k[:, :, first:last], v[:, :, first:last]
+        outs.append(functional.scaled_dot_product_attention(block, keys, values, attn_mask=mask))
     return torch.cat(outs, 2).transpose(1, 2)
+
+
+def _band(queries: int, keys: int, place: int, span: int, like: Tensor) -> Tensor:
+    """What is added to scores (1, 1, l, s), where the first query is at the `place` of its key."""
+    query = torch.arange(place, place + queries, device=like.device)
+    age = query[:, None] - torch.arange(keys, device=like.device)
+    hidden = (age < 0) | (age >= span)
+    return torch.zeros_like(hidden, dtype=like.dtype).masked_fill(hidden, -math.inf)[None, None]
 
 
 _BLOCK = 256

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relpe import offset_attention, reference_offsets
+from relpe import windowed_attention as windowed_attention_module
 from relpe.encodings.base import OffsetTable
 from relpe.encodings.windows import gaussian, in_box, span_size
 from relpe.offset_attention import softmax_with_table
@@ -446,11 +447,42 @@ def test_boxes_on_grids_are_dense_with_gradients(
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-def test_without_a_table_it_is_softmax_attention_of_a_span() -> None:
-    q, k, v = inputs(50)
-    expected = softmax_with_table(q, k, v, OffsetTable(span=8))
-    out, _ = run((q, k, v), None, [50], span=8)
+@given(
+    pieces=st.lists(st.integers(1, 30), min_size=1, max_size=4),
+    span=st.sampled_from([1, 2, 8, 40, 200]),
+    block=st.sampled_from([3, 16, 256]),
+)
+def test_without_a_table_it_is_softmax_attention_of_a_span(
+    pieces: list[int], span: int, block: int
+) -> None:
+    q, k, v = (x.requires_grad_() for x in inputs(sum(pieces)))
+    expected = softmax_with_table(q, k, v, OffsetTable(span=span))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windowed_attention_module, "_BLOCK", block)
+        out, _ = run((q, k, v), None, pieces, span=span)
+        cotangent = torch.randn_like(out)
+        found = torch.autograd.grad(out, (q, k, v), cotangent)
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
+    for one, other in zip(found, torch.autograd.grad(expected, (q, k, v), cotangent), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("block", [4, 256])
+def test_without_a_table_rows_may_be_at_different_times(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windowed_attention_module, "_BLOCK", block)
+    q, k, v = inputs(40)
+    table = OffsetTable(span=16)
+    whole = softmax_with_table(q, k, v, table)
+    late = softmax_with_table(q[:, 11:], k[:, 11:], v[:, 11:], table)
+    with torch.no_grad():
+        _, long = run((x[:1, :20] for x in (q, k, v)), None, [20], span=16)
+        _, short = run((x[1:, 11:20] for x in (q, k, v)), None, [9], span=16)
+        joined = WindowedAttentionState(*map(torch.cat, zip(long, short, strict=True)))
+        out, _ = run((x[:, 20:] for x in (q, k, v)), None, [13, 7], span=16, state=joined)
+    torch.testing.assert_close(out[0], whole[0, 20:], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(out[1], late[1, 9:], rtol=1e-10, atol=1e-10)
 
 
 def test_state_is_of_constant_size_and_never_changed() -> None:
