@@ -8,6 +8,7 @@ import math
 import os
 import re
 import socket
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, get_args, get_origin, get_type_hints
@@ -162,6 +163,11 @@ def chosen_models(given: argparse.Namespace, asked_for: AskedFor) -> Models:
         together=given.together,
     )
     return Models(asked_for, compute)
+
+
+def seconds_between_bars() -> float:
+    """Of progress: often on a terminal, now and then in a log, which keeps them all."""
+    return 0.1 if sys.stderr.isatty() else 20.0
 
 
 def port(text: str) -> int:

@@ -26,7 +26,7 @@ from app.continuation import never
 from app.manifest import NAME, read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterator
     from pathlib import Path
 
     from app.batch_clips import Clip
@@ -130,7 +130,9 @@ def _steps(
     }
     making = Making(options, planned, stop)
     if not stop():
-        _refuse_others(options.output / NAME, before, planned)
+        unread = frozenset(failed)
+        making.others = [row for row in before.values() if row.prompt in unread]
+        _refuse_others(options.output / NAME, before, planned, unread)
         yield from making.keep(before)
     if not stop():
         yield from making.make(used)
@@ -147,10 +149,17 @@ def _steps(
     )
 
 
-def _refuse_others(manifest: Path, before: dict[str, Row], planned: dict[Clip, Row]) -> None:
-    """Refuses to go on with clips that were made in another way."""
+def _refuse_others(
+    manifest: Path, before: dict[str, Row], planned: dict[Clip, Row], unread: Container[str]
+) -> None:
+    """Refuses to go on with clips that were made in another way.
+
+    Those of prompts that cannot be read any more are left as they are.
+    """
     wanted = {row.file: row for row in planned.values()}
     for file, row in before.items():
+        if row.prompt in unread:
+            continue
         if file not in wanted:
             raise CommandError(
                 f"{manifest}: {file} is not among the clips asked for; resume with the same "

@@ -14,7 +14,7 @@ from app.arguments import CommandError
 from app.draft import Opening
 from app.files import safe_name
 from app.inputs import find_midi, read_file
-from app.manifest import Row
+from app.manifest import Row, versions
 from app.options import LARGEST_SEED, MAX_FILE_BYTES, BeatSource, MusicOptions
 from app.prompt import read_prompt
 from tokenization.errors import MidiError
@@ -152,7 +152,7 @@ def planned_row(options: BatchOptions, clip: Clip, model: MusicModel) -> Row:
     source = clip.source
     settings = asdict(options.music)
     del settings["seed"], settings["variations"]
-    settings["device"] = model.device.type
+    settings |= {"device": model.device.type, "versions": versions()}
     if source.path is None:
         del settings["prompt_bars"]
     else:

@@ -8,9 +8,11 @@ import signal
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
 
 from app.arguments import CommandError
 from app.files import appearing, check_folder, remove_parts
@@ -45,6 +47,25 @@ def make_folders(output: Path, *, audio: bool) -> None:
         raise CommandError(
             f"--output {output}: {error.strerror or error}; choose another folder"
         ) from error
+
+
+@contextmanager
+def alone_in(output: Path) -> Iterator[None]:
+    """Keeps other batches out of a folder. Raises CommandError where there is one at work."""
+    lock = FileLock(output / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise CommandError(
+            f"--output {output}: another relpe batch is writing there; wait for its end, or choose "
+            "another folder"
+        ) from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # Windows does not remove what is open
+            (output / ".lock").unlink()
+        lock.release()
 
 
 class Savers:

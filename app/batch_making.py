@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from app.arguments import CommandError
 from app.batch_clips import BatchOptions, Clip, Source, opening_of
-from app.batch_files import Savers, make_folders
+from app.batch_files import Savers, alone_in, make_folders
 from app.batch_writing import Writing
 from app.manifest import NAME, Row, write_manifest
 from app.soundfont import SoundError
@@ -58,6 +58,8 @@ class Making:
         self.options, self.planned, self.stop = options, planned, stop
         self.rows: dict[str, Row] = {}
         """Of the clips that are there, by their file."""
+        self.others: list[Row] = []
+        """Of clips whose prompts cannot be read any more; they stay."""
         self.kept = self.tokens = 0
         self.seconds = self.music_seconds = 0.0
         self.failed: list[str] = []
@@ -82,6 +84,10 @@ class Making:
     def make(self, models: Sequence[MusicModel]) -> Iterator[BatchProgress]:
         """Makes all others, one model after the other."""
         make_folders(self.options.output, audio=self.options.audio is not None)
+        with alone_in(self.options.output):
+            yield from self._make_all(models)
+
+    def _make_all(self, models: Sequence[MusicModel]) -> Iterator[BatchProgress]:
         self._list()
         try:
             for model in models:
@@ -185,7 +191,7 @@ class Making:
         self._listed = time.monotonic()
         there = (self.rows[row.file] for row in self.planned.values() if row.file in self.rows)
         try:
-            write_manifest(self.options.output / NAME, there)
+            write_manifest(self.options.output / NAME, [*there, *self.others])
         except OSError as error:
             raise CommandError(
                 f"{self.options.output / NAME}: {error.strerror or error}; see that there is room, "

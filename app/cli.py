@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # idle threads that spin take the time of those that work, where the machine is shared
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    logging.basicConfig(level=logging.WARNING, format="relpe: %(message)s")
     try:
         with _orderly_end():
             options.run(options)

@@ -19,6 +19,7 @@ from app.arguments import (
     add_music_options,
     chosen_models,
     music_options,
+    seconds_between_bars,
 )
 from app.options import LARGEST_SEED, NEW_PIECE_BARS
 
@@ -90,7 +91,8 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         type=_whole(1, _MOST_WIDTH),
         default=32,
         metavar="N",
-        help="clips written at once: changes speed and memory, no clip (%(default)s)",
+        help="clips written at once: changes no clip, but speed and memory, of which each takes up "
+        "to 9 MB (%(default)s)",
     )
     parser.add_argument(
         "--resume",
@@ -175,7 +177,10 @@ def _show(steps: BatchSteps) -> BatchResult:
     from app.batch import BatchResult
 
     shape = "{l_bar}{bar}| {n:.0f}/{total} clips [{elapsed}<{remaining}{postfix}]"
-    with tqdm(total=0, bar_format=shape, smoothing=0, delay=1, leave=False) as bar:
+    pause = seconds_between_bars()
+    with tqdm(
+        total=0, bar_format=shape, smoothing=0, delay=1, leave=False, mininterval=pause
+    ) as bar:
         for step in steps:
             if isinstance(step, BatchResult):
                 return step

@@ -8,8 +8,14 @@ import sys
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from app.arguments import CommandError, chosen_models, music_options
+from app.arguments import (
+    CommandError,
+    chosen_models,
+    music_options,
+    seconds_between_bars,
+)
 from app.inputs import read_file
+from app.manifest import versions
 from app.targets import Targets
 
 if TYPE_CHECKING:
@@ -126,6 +132,7 @@ def _replay(music: MusicOptions, model: MusicModel, prompt: Prompt | None) -> di
         "model_sha256": model.sha256,
         "backend": model.backend,
         "device": model.device.type,
+        "versions": versions(),
         "seed": music.seed,
         "options": options,
         **({} if prompt is None else {"prompt_sha256": hashlib.sha256(prompt.data).hexdigest()}),
@@ -150,7 +157,10 @@ def _show(steps: Steps, music: MusicOptions) -> Result:
     from app.continuation import Result
 
     bars = music.bars if music.seconds is None else None  # its tempo, the model chooses
-    with tqdm(total=bars, unit="bar", desc=f"seed {music.seed}", leave=False) as bar:
+    pause = seconds_between_bars()
+    with tqdm(
+        total=bars, unit="bar", desc=f"seed {music.seed}", leave=False, mininterval=pause
+    ) as bar:
         for step in steps:
             if isinstance(step, Result):
                 return step
@@ -159,6 +169,6 @@ def _show(steps: Steps, music: MusicOptions) -> Result:
                 if step.preparing
                 else "reading the prompt"
             )
-            bar.set_postfix_str(f"{step.notes} notes" if step.tokens else reading)
+            bar.set_postfix_str(f"{step.notes} notes" if step.tokens else reading, refresh=False)
             bar.update(min(step.bars_done, bars or step.bars_done) - bar.n)
     raise AssertionError("the steps end with a result")

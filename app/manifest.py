@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from app.arguments import CommandError
@@ -72,6 +73,17 @@ class Row:
         return None
 
 
+def versions() -> str:
+    """Of this program and of the packages that music hangs on: others may draw other tokens."""
+    found = []
+    for name in ("relpe", "torch", "numpy", "numba"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:  # Numba may be missing
+            continue
+    return ", ".join(found)
+
+
 def sha256_of(path: Path) -> str:
     """Of a file's content, in hexadecimal digits."""
     with path.open("rb") as file:
@@ -94,8 +106,8 @@ def read_manifest(path: Path) -> dict[str, Row]:
         for row in rows:
             if not isinstance(json.loads(row.settings), dict):
                 raise ValueError(f"settings of {row.file} are no JSON object")
-    except FileNotFoundError:
-        return {}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}  # what is wrong with the folder, whoever makes it says
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error
     except (ValueError, TypeError, csv.Error) as error:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from app import batch_clips
 from app.arguments import CommandError
+from app.batch_files import alone_in
 from tests.app.batches import MUSIC, after, contents, listed, options, run
 from tests.app.conftest import two_hands
 from tokenization.midi import write_midi
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from app.models import MusicModel
 
 
@@ -104,6 +105,41 @@ def test_other_settings_are_refused_by_the_first_difference(
     with pytest.raises(CommandError, match=said):
         run(quick_model, replace(options(tmp_path / "out", prompts, resume=True), **change))
     assert contents(tmp_path / "out") == before
+
+
+def test_clips_of_a_prompt_that_cannot_be_read_any_more_stay(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path
+) -> None:
+    run(quick_model, options(tmp_path / "out", prompts))
+    before = contents(tmp_path / "out")
+    next(path for path in prompts.iterdir() if "first" in path.name).write_bytes(b"no longer MIDI")
+    (tmp_path / "out" / "midi" / "waltz_v03.mid").unlink()
+    told, result = run(quick_model, options(tmp_path / "out", prompts, resume=True))
+    assert len(told) == 2  # one prompt cannot be read, one clip is made again
+    assert [Path(name).name for name in result.failed] == ["first song.mid"]
+    after_it = contents(tmp_path / "out")
+    del before["manifest.csv"], after_it["manifest.csv"]
+    assert after_it == before
+    assert {row["file"] for row in listed(tmp_path / "out")} == before.keys()
+
+
+def test_two_batches_do_not_write_in_one_folder(quick_model: MusicModel, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with (
+        alone_in(tmp_path / "out"),
+        pytest.raises(CommandError, match="another relpe batch is writing there"),
+    ):
+        run(quick_model, options(tmp_path / "out"))
+    run(quick_model, options(tmp_path / "out"))
+
+
+def test_other_versions_are_refused(
+    quick_model: MusicModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(quick_model, options(tmp_path / "out"))
+    monkeypatch.setattr(batch_clips, "versions", lambda: "relpe 99")
+    with pytest.raises(CommandError, match=r"made with versions relpe .*, now relpe 99"):
+        run(quick_model, options(tmp_path / "out", resume=True))
 
 
 def test_another_model_or_prompt_is_refused(
