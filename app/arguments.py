@@ -41,12 +41,6 @@ def add_model(parser: argparse.ArgumentParser, otherwise: str) -> None:
         help=f"released model, or folder of one; {otherwise} where not given",
     )
     add_compute(parser)
-    parser.add_argument(
-        "--together",
-        action="store_true",
-        help="with torch, write variations in one call: faster, but a variation may hang on the "
-        "others by rounding",
-    )
 
 
 def add_compute(parser: argparse.ArgumentParser) -> None:
@@ -160,7 +154,6 @@ def chosen_models(given: argparse.Namespace, asked_for: AskedFor) -> Models:
         device=given.device,
         backend=given.backend,
         precision=given.precision,
-        together=given.together,
     )
     return Models(asked_for, compute)
 

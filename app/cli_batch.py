@@ -103,7 +103,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object on standard output"
     )
-    parser.set_defaults(run=batch, bars=NEW_PIECE_BARS, variations=1, together=False)
+    parser.set_defaults(run=batch, bars=NEW_PIECE_BARS, variations=1)
 
 
 def batch(given: argparse.Namespace) -> None:

@@ -52,8 +52,6 @@ class ComputeOptions:
     """Compiled steps where they can be, or torch."""
     precision: Precision = "int8"
     """Of the weights of compiled steps."""
-    together: bool = False
-    """Lets variations go through torch in one call, where they may differ by rounding."""
 
 
 @dataclass(frozen=True)
@@ -132,18 +130,12 @@ def load_music_model(
         )
     decoder = load_model(folder, "cpu")
     if device == "auto":
-        # rows of their own are faster by compiled steps than on a GPU, which takes them in turn
+        # one row is as fast by compiled steps as on a GPU, for which many are needed
         compiled = compute.backend != "torch" and why_not_compiled(decoder) is None
         device = "cuda" if torch.cuda.is_available() and not compiled else "cpu"
     decoder = decoder.to(device)
     try:
-        steps = choose_steps(
-            decoder,
-            compute.backend,
-            compute.precision,
-            threads=_threads(),
-            together=compute.together,
-        )
+        steps = choose_steps(decoder, compute.backend, compute.precision, threads=_threads())
     except ValueError as error:
         raise CheckpointError(f"{folder.name} with --backend compiled: {error}") from error
     if steps.fell_back is not None:

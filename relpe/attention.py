@@ -140,8 +140,8 @@ class LinearOperation:
         after 10.
         """
         assert self.half_lives is not None
-        ramp = np.arange(1, length + 1)[:, None] * fading_rates(*self.half_lives, heads)
-        ramp = torch.from_numpy(ramp).to(device)
+        rates = _rates_on(*self.half_lives, heads, device)
+        ramp = torch.arange(1, length + 1, device=device)[:, None] * rates
         return ramp, ramp[-1]
 
 
@@ -149,6 +149,13 @@ class LinearOperation:
 def fading_rates(first: float, last: float, heads: int) -> NDArray[np.float64]:
     """(h,), what each head's keys lose of their logarithm with each position."""
     return math.log(2) / np.geomspace(first, last, heads)
+
+
+@lru_cache(maxsize=64)
+def _rates_on(first: float, last: float, heads: int, device: torch.device) -> Tensor:
+    """The same on a device, which a CUDA graph cannot copy to."""
+    with torch.inference_mode(mode=False):
+        return torch.from_numpy(fading_rates(first, last, heads)).to(device)
 
 
 class ConvolvedState(NamedTuple):

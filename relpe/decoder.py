@@ -189,7 +189,10 @@ class Decoder(nn.Module):
     def forward(
         self, tokens: Tensor, positions: Tensor, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
-        """Logits (b, l, v) of the token after each of `tokens` (b, l), at `positions` (1, l, p)."""
+        """Logits (b, l, v) of the token after each of `tokens` (b, l), at `positions` (1, l, p).
+
+        Or (b, l, p), of each row, which encodings of runs of positions refuse.
+        """
         if not tokens.shape[1]:
             return self.embedding.weight.new_zeros(
                 *tokens.shape, self.config.vocabulary_size

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
+
+from relpe.tile_steps import TileSteps, why_not_tiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -71,101 +72,49 @@ def prefill(model: Decoder, state: DecoderState, tokens: Tensor, position: int =
     return state
 
 
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """Rows that go through the decoder together, at one position."""
-
-    state: DecoderState
-    position: int
-    slots: tuple[int, ...]
-
-
 class PlainSteps:
-    """Steps by the decoder itself, on its device.
+    """Steps by the decoder itself, on its device, one row after the other.
 
-    Rows run alone, since products of several may round otherwise: what a row gets must not hang on
-    the others. `together` lets forks of one slot go through the decoder in one call, which is
-    faster by far on a GPU.
+    Products of several rows may round otherwise: what a row gets must not hang on the others.
     """
 
-    def __init__(self, decoder: Decoder, *, together: bool = False) -> None:
-        self._decoder, self._together = decoder, together
-        self._groups: list[_Group] = []
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._rows: dict[int, tuple[DecoderState, int]] = {}
         self._next = 0
 
     @property
     def name(self) -> str:
         """As `Steps.name`."""
-        weight = self._decoder.embedding.weight
-        kind = str(weight.dtype).removeprefix("torch.")
-        return f"torch {kind}{' together' if self._together else ''}"
+        return f"torch {str(self._decoder.embedding.weight.dtype).removeprefix('torch.')}"
 
     def admit(self, state: DecoderState, position: int) -> int:
         """As `Steps.admit`."""
-        self._groups.append(_Group(state, position, (self._next,)))
+        self._rows[self._next] = state, position
         self._next += 1
         return self._next - 1
 
     def fork(self, slot: int) -> int:
-        """As `Steps.fork`."""
-        group = self._group_of(slot)
-        row = group.slots.index(slot)
-        if not self._together:
-            return self.admit(group.state.rows(torch.tensor([row])), group.position)
-        every = torch.tensor([*range(len(group.slots)), row])
-        slots = (*group.slots, self._next)
-        self._swap(group, replace(group, state=group.state.rows(every), slots=slots))
-        self._next += 1
-        return self._next - 1
+        """As `Steps.fork`; a state is never changed, so that two rows may go on from one."""
+        return self.admit(*self._rows[slot])
 
     def release(self, slot: int) -> None:
         """As `Steps.release`."""
-        group = self._group_of(slot)
-        rows = [row for row, other in enumerate(group.slots) if other != slot]
-        if rows:
-            left = tuple(group.slots[row] for row in rows)
-            self._swap(
-                group, replace(group, state=group.state.rows(torch.tensor(rows)), slots=left)
-            )
-        else:
-            self._groups.remove(group)
+        del self._rows[slot]
 
     @torch.inference_mode()
     def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
-        """As `Steps.step`; slots that went together and do not go on together go apart."""
-        given = dict(zip(slots, tokens, strict=True))
-        size = self._decoder.config.vocabulary_size
-        logits = np.empty((len(slots), size), np.float32)
-        index = {slot: row for row, slot in enumerate(slots)}
+        """As `Steps.step`."""
+        logits = np.empty((len(slots), self._decoder.config.vocabulary_size), np.float32)
         device = self._decoder.embedding.weight.device
-        groups: list[_Group] = []
-        for group in self._groups:
-            going = [row for row, slot in enumerate(group.slots) if slot in given]
-            if not going:
-                groups.append(group)
-                continue
-            if len(going) < len(group.slots):
-                rest = [row for row in range(len(group.slots)) if row not in going]
-                groups.append(_part(group, rest))
-                group = _part(group, going)
-            ids = torch.tensor([[given[slot]] for slot in group.slots], device=device)
-            place = torch.full((1, 1, 1), group.position, device=device)
-            made, state = self._decoder(ids, place, group.state)
-            groups.append(replace(group, state=state, position=group.position + 1))
-            logits[[index[slot] for slot in group.slots]] = made[:, -1].float().cpu().numpy()
-        self._groups = groups
+        for row, (slot, token) in enumerate(zip(slots, tokens, strict=True)):
+            state, position = self._rows[slot]
+            ids = torch.tensor([[token]], device=device)
+            place = torch.full((1, 1, 1), position, device=device)
+            made, state = self._decoder(ids, place, state)
+            self._rows[slot] = state, position + 1
+            logits[row] = made[0, -1].float().cpu().numpy()
         return logits
-
-    def _group_of(self, slot: int) -> _Group:
-        return next(group for group in self._groups if slot in group.slots)
-
-    def _swap(self, old: _Group, new: _Group) -> None:
-        self._groups[self._groups.index(old)] = new
-
-
-def _part(group: _Group, rows: list[int]) -> _Group:
-    slots = tuple(group.slots[row] for row in rows)
-    return replace(group, state=group.state.rows(torch.tensor(rows)), slots=slots)
 
 
 class StepsMaker(NamedTuple):
@@ -187,9 +136,10 @@ def choose_steps(
     precision: Precision = "int8",
     *,
     threads: int = 1,
-    together: bool = False,
 ) -> StepsMaker:
     """The steps of a decoder: compiled ones where that can be, unless `backend` says otherwise.
+
+    Without them, those of tiles of rows on a GPU, and of one row after the other on a CPU.
 
     Raises:
         ValueError: `compiled` was asked for and cannot be; the message says why.
@@ -204,8 +154,9 @@ def choose_steps(
             return StepsMaker(compiled.name, lambda: compiled.steps(threads), compiled.warm_up)
         if backend == "compiled":
             raise ValueError(f"found {reason}; use the backend torch, or auto")
-    name = PlainSteps(decoder, together=together).name
-    return StepsMaker(name, lambda: PlainSteps(decoder, together=together), fell_back=reason)
+    on_gpu = decoder.embedding.weight.device.type == "cuda"
+    kind = TileSteps if on_gpu and why_not_tiled(decoder) is None else PlainSteps
+    return StepsMaker(kind(decoder).name, lambda: kind(decoder), fell_back=reason)
 
 
 def why_not_compiled(decoder: Decoder) -> str | None:

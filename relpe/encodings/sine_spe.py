@@ -70,6 +70,7 @@ class SineCodes(NamedTuple):
     queries: Tensor | None  # (l, h, d, r)
     keys: Tensor | None  # (l, h, d, r)
     by_layer: tuple[SineCodes, ...] = ()  # of each layer, where they differ: the rest is the first
+    by_row: bool = False  # positions are those of rows, one each
 
 
 class SineSPE(Encoding):
@@ -125,12 +126,17 @@ class SineSPE(Encoding):
         return (gains.square()[..., None] * angles.cos()).sum(-2) / (2 * self.config.num_sines)
 
     def prepare(self, positions: Tensor, state: SineNoise) -> tuple[SineCodes, SineNoise]:
-        """Codes of `positions` (1, l, 1); all rows of a batch share them.
+        """Codes of `positions` (1, l, 1), which all rows of a batch share.
 
-        Phases are reduced to one turn in float64, so that position 10^6 is as exact as position 0.
+        Or (b, 1, 1), of rows that are each at one position of their own. Phases are reduced to one
+        turn in float64, so that position 10^6 is as exact as position 0.
         """
+        by_row = positions.shape[0] > 1 and positions.shape[1] == 1
+        if by_row:  # as one row that is at all of them
+            positions = positions.transpose(0, 1)
         length = positions.shape[1]
-        waves, query_noise, key_noise = self.factors(positions, state)
+        block = length if by_row else BLOCK
+        waves, query_noise, key_noise = self.factors(positions, state, block)
         code_bytes = 2 * length * query_noise[0, :, :, 0].numel() * query_noise.element_size()
         small = code_bytes <= SHARED_CODE_BYTES
         # until here, the heads of all layers stand one after the other
@@ -142,7 +148,7 @@ class SineSPE(Encoding):
             return [None] * sets if made is None else made.split(heads, 1)
 
         layers = tuple(
-            SineCodes(wave, query, key, state.gates, queries, keys)
+            SineCodes(wave, query, key, state.gates, queries, keys, by_row=by_row)
             for wave, query, key, queries, keys in zip(
                 waves.split(heads, 2),
                 query_noise.split(heads, 1),
@@ -154,7 +160,9 @@ class SineSPE(Encoding):
         )
         return layers[0]._replace(by_layer=() if self.config.shared_by_layers else layers), state
 
-    def factors(self, positions: Tensor, state: SineNoise) -> tuple[Tensor, Tensor, Tensor]:
+    def factors(
+        self, positions: Tensor, state: SineNoise, block: int = BLOCK
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """What products give the codes of `positions` (1, l, 1) in blocks of c, see `SineCodes`.
 
         Waves (n or 1, c, h, d, 2k), and of the n blocks the noise of queries and of keys
@@ -167,7 +175,7 @@ class SineSPE(Encoding):
             )
         place = positions[0, :, 0].double()
         length = place.shape[0]
-        block = min(length, BLOCK)
+        block = min(length, block)
         beyond = torch.arange(1, -length % block + 1, device=place.device)
         blocks = torch.cat([place, place[-1:] + beyond]).view(-1, block)
         offsets = blocks - blocks[:, :1]
@@ -186,6 +194,10 @@ class SineSPE(Encoding):
         """
         if codes.by_layer:
             codes = codes.by_layer[layer]
+        if codes.by_row:
+            turned = q.transpose(0, 1), k.transpose(0, 1)
+            q, k = self.encode(*turned, codes._replace(by_layer=(), by_row=False), layer)
+            return q.transpose(0, 1), k.transpose(0, 1)
         if self.gates is None:
             return (
                 _project(q, codes.waves, codes.query_noise, codes.queries),

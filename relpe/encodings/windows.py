@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from relpe.graphs import outside_graphs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 HEAD_GROUPS = 3
 """Spans that the heads of one layer may have; each costs a call of the operation."""
@@ -106,6 +107,7 @@ class Window(nn.Module):
         else:
             self.register_buffer("log_width", values, persistent=False)
         self._training_spans: Spans | None = None
+        self._held = False
         self._calls = 0
         self._outgrown = 0
         self._evaluation: tuple[Any, Spans] | None = None
@@ -150,9 +152,21 @@ class Window(nn.Module):
 
     def advance(self) -> None:
         """Counts a training step; every `span_refresh` of them the widths are read again."""
+        if self._held:
+            return
         if self._training_spans is None or self._calls % self.config.span_refresh == 0:
             self._training_spans = self._read(self._training_spans)
         self._calls += 1
+
+    @contextmanager
+    def one_step(self) -> Iterator[None]:
+        """A training step of as many calls as it takes, which count as one."""
+        self.advance()
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
 
     def current(self) -> Spans:
         """Spans in force: those of the last refresh in training, those of the widths otherwise."""

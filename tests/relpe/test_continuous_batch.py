@@ -69,9 +69,9 @@ PIECES = (
 class Writer:
     """A batch that keeps what its rows write."""
 
-    def __init__(self, *, together: bool = False) -> None:
+    def __init__(self) -> None:
         self.decoder = small_decoder()
-        self.steps = PlainSteps(self.decoder, together=together)
+        self.steps = PlainSteps(self.decoder)
         self.batch: ContinuousBatch[Rule] = ContinuousBatch(self.steps)
         self.rows: dict[Row[Rule], list[int]] = {}
 
@@ -132,7 +132,7 @@ def test_rows_end_on_their_own_and_give_their_slots_back() -> None:
     writer.to_the_end()
     assert not writer.batch.rows
     assert not writer.batch.step()
-    assert not writer.steps._groups
+    assert not writer.steps._rows
     assert sorted(map(len, writer.rows.values())) == [0, 5, 12, 12, 12, 20, 20]
 
 
@@ -143,20 +143,12 @@ def test_seeds_make_the_difference_and_nothing_else_does() -> None:
     assert alone(PIECES[0]._replace(seeds=[2, 2])) == [two, two]
 
 
-def test_rows_that_go_together_write_by_their_own_rules() -> None:
-    writer = Writer(together=True)
-    rows = writer.enter(PIECES[0]) + writer.enter(PIECES[1])
-    writer.to_the_end()
-    assert [len(writer.rows[row]) for row in rows] == [12, 12, 12, 5]
-    assert min(writer.rows[rows[-1]]) >= 4
-
-
 def test_one_that_may_not_begin_never_enters() -> None:
     writer = Writer()
     (row,) = writer.enter(PIECES[3])
     assert row.ended
     assert not writer.batch.rows
-    assert not writer.steps._groups
+    assert not writer.steps._rows
 
 
 @pytest.mark.parametrize("liked", [2, 9])

@@ -219,7 +219,6 @@ def test_the_backend_is_named():
     plain = choose_steps(model, "torch")
     assert plain.name == "torch float32"
     assert plain.fell_back is None
-    assert choose_steps(model, "torch", together=True).name == "torch float32 together"
 
 
 @pytest.mark.parametrize("token", [-1, 11])
@@ -230,11 +229,10 @@ def test_ids_beyond_the_vocabulary_are_refused(token):
         steps.step([steps.admit(model.init_state(1), 0)], [token])
 
 
-@pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("name", ["sine relu", "algebraic windowed", "rope softmax"])
-def test_plain_steps_are_the_decoder_s(name, together):
+def test_plain_steps_are_the_decoder_s(name):
     model, tokens = decoder(name), torch.randint(11, (20,))
-    steps = PlainSteps(model, together=together)
+    steps = PlainSteps(model)
     first = steps.admit(prefill(model, model.init_state(1), tokens[None, :5]), 5)
     others = [steps.fork(first) for _ in range(3)]
     wanted = logits_of(model, tokens, 0)

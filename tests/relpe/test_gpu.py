@@ -8,7 +8,8 @@ import torch
 
 from relpe import fla_backend
 from relpe.linear_attention import LinearState, causal_linear_attention
-from relpe.steps import PlainSteps
+from relpe.steps import PlainSteps, choose_steps
+from relpe.tile_steps import TileSteps
 from relpe.tiling import tiling
 from tests.relpe.test_decoder import CONFIGS, decoder, tokens_of
 
@@ -87,16 +88,25 @@ def test_kernels_of_flash_linear_attention_are_close_to_float32() -> None:
     assert (out.float() - exact).norm() < 0.02 * exact.norm()
 
 
-@pytest.mark.parametrize("together", [False, True])
-def test_steps_are_those_of_the_cpu(together: bool) -> None:
+@pytest.mark.parametrize("name", ["sine relu, fading", "sine favor", "algebraic windowed"])
+def test_steps_are_those_of_the_cpu(name: str) -> None:
     found = []
     for device in (torch.device("cpu"), GPU):
-        model = decoder("sine relu, fading").to(device)
-        steps = PlainSteps(model, together=together)
+        model = decoder(name).to(device)
+        steps = PlainSteps(model) if device.type == "cpu" else choose_steps(model, "torch").make()
+        assert device.type == "cpu" or isinstance(steps, TileSteps)
         slot = steps.admit(model.init_state(1), 0)
-        slots = [slot, steps.fork(slot), steps.fork(slot)]
-        found.append(
-            [steps.step(slots, [row, 5, place % 11]) for place, row in enumerate([1] * 20)]
-        )
+        slots = [slot, *(steps.fork(slot) for _ in range(2)), steps.admit(model.init_state(1), 9)]
+        found.append([steps.step(slots, [1, 5, place % 11, 2]) for place in range(20)])
     for here, there in zip(*found, strict=True):
         np.testing.assert_allclose(there, here, rtol=1e-3, atol=1e-4)
+
+
+def test_a_row_does_not_know_of_the_others_bit_for_bit() -> None:
+    model = decoder("sine relu, fading").to(GPU)
+    written = []
+    for rows in (1, 3, 40):
+        steps = choose_steps(model, "torch").make()
+        slots = [steps.admit(model.init_state(1), row) for row in range(rows)]
+        written.append([steps.step(slots, [place % 11] * rows)[0] for place in range(12)])
+    assert all(np.array_equal(one, written[0]) for one in written[1:])
