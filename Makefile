@@ -24,7 +24,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "" -o faulthandler_timeout=1800
+	$(BIN)/python -m pytest -m "" --hypothesis-profile thorough -o faulthandler_timeout=1800
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -7,9 +7,10 @@ import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-settings.register_profile(
-    "default", deadline=None, derandomize=True, max_examples=40, print_blob=True
-)
+for name, examples in (("default", 25), ("thorough", 100)):
+    settings.register_profile(
+        name, deadline=None, derandomize=True, max_examples=examples, print_blob=True
+    )
 settings.load_profile("default")
 torch.set_num_threads(1)
 # shapes in signatures hold, in every call that a test makes
