@@ -1,8 +1,7 @@
-"""What a run does beside learning: logs, progress, checkpoints, and a clean end on a signal."""
+"""What a run does beside learning: progress, checkpoints, samples, and a clean end on a signal."""
 
 from __future__ import annotations
 
-import csv
 import logging
 import signal
 import sys
@@ -10,95 +9,44 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.loggers.logger import Logger
+from pytorch_lightning.utilities.seed import isolate_rng
 from tqdm import tqdm
 
-from training.files import replacing
+from tokenization.tokenizer import load_tokenizer
+from training.corpus import Corpus
+from training.machine import memory_in_use
+from training.samples import continuations, write_sample
+from training.scale import any_of, whole
+from training.weights import fill
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
+
+    from numpy.typing import NDArray
 
     from training.config import TrainerConfig
     from training.tasks.music import MusicModule
 
 logger = logging.getLogger(__name__)
 
-COLUMNS: tuple[str, ...] = (
-    "step",
-    "tokens",
-    "seconds",
-    "train/nats_per_token",
-    "validation/nats_per_token",
-    "learning_rate",
-    "gradient_norm",
-    "tokens_per_second",
-    "encoding_change",
-    "mean_span",
-    "receptive_field",
-    "outgrown_spans",
-)
-"""The last ones are empty where the encoding has no parameters, or no window."""
+PROMPT_BARS = 4
+"""Bars of a piece that a sample goes on from."""
+NEW_BARS = 8
+"""New bars of a sample."""
+SAMPLE_SECONDS = 30.0
+"""After this time no new bar is begun."""
 
 
 class InterruptedRunError(Exception):
     """A signal ended the run after its checkpoint was written."""
 
 
-class CsvLog(Logger):
-    """Appends to `metrics.csv`, so that a resumed run goes on in the same file.
-
-    Rows of steps after `step` are dropped: a run that was killed comes to them again. So are
-    validations of that very step where one `is_due` again, and a last row that was cut off.
-    """
-
-    def __init__(self, path: Path, step: int = 0, *, is_due: bool = False) -> None:
-        super().__init__()
-        self._path = path
-        if path.exists():
-            with path.open(newline="") as stream:
-                rows = [row for row in csv.DictReader(stream) if _stands(row, step, is_due=is_due)]
-            with replacing(path) as partial, partial.open("w", newline="") as stream:
-                writer = csv.DictWriter(stream, COLUMNS, extrasaction="ignore")
-                writer.writeheader()
-                writer.writerows(rows)
-
-    @property
-    def name(self) -> str:
-        """Name of the log."""
-        return self._path.stem
-
-    @property
-    def version(self) -> str:
-        """There is one version."""
-        return ""
-
-    def log_hyperparams(self, *_: object, **__: object) -> None:
-        """The run folder holds the configuration."""
-
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Write one row; what is not measured stays empty."""
-        row = {key: metrics[key] for key in COLUMNS if key in metrics} | {"step": step}
-        new = not self._path.exists()
-        with self._path.open("a", newline="") as stream:
-            writer = csv.DictWriter(stream, COLUMNS)
-            if new:
-                writer.writeheader()
-            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
-
-
-def _stands(row: dict[str, str | None], step: int, *, is_due: bool) -> bool:
-    """Whether a row of `metrics.csv` is whole and of a run's steps up to `step`."""
-    number = row.get("step") or ""
-    if None in row.values() or not number.isdecimal() or int(number) > step:
-        return False
-    return not (is_due and int(number) == step and row.get("validation/nats_per_token"))
-
-
 class Report(pl.Callback):
-    """Loss, speed and remaining time: to the logs, and to a progress bar or lines of text."""
+    """Loss, speed, memory and remaining time: to the logs, and to a bar or lines of text."""
 
     def __init__(self, log_every: int, tokens_per_step: int, *, show: bool) -> None:
         self._log_every = log_every
@@ -149,6 +97,7 @@ class Report(pl.Callback):
             "learning_rate": pl_module.budget.learning_rate(step - 1),
             "gradient_norm": pl_module.gradient_norm,
             "tokens_per_second": rate,
+            **memory_in_use(pl_module.device),
             **pl_module.encoding_metrics(),
         }
         self._losses.clear()
@@ -165,6 +114,8 @@ class Report(pl.Callback):
             f"step {step}, loss {metrics['train/nats_per_token']:.3f}, "
             f"{metrics['tokens_per_second']:,.0f} tokens/s, {timedelta(seconds=int(left))} left"
         )
+        for key, name in (("memory_gib", ""), ("gpu_memory_gib", " on the GPU")):
+            text += f", {metrics[key]:.1f} GiB{name}" if key in metrics else ""
         if self._bar is not None:
             self._bar.n = min(100.0, 100 * progress)
             self._bar.set_postfix_str(text)
@@ -245,6 +196,8 @@ class Checkpoints(pl.Callback):
         step = trainer.global_step
         if pl_module.budget.progress(step) >= 1:
             trainer.should_stop = True
+        if any_of(trainer, self._signal):  # all processes end at the same step
+            self._signal = self._signal or signal.SIGTERM
         validation = trainer.should_stop or step % self._settings.validate_every == 0
         self._due = step if validation and self._validates else None
         if self._signal or trainer.should_stop or step % self._settings.checkpoint_every == 0:
@@ -274,8 +227,72 @@ class Checkpoints(pl.Callback):
         self._handlers.clear()
 
     def _save(self, trainer: pl.Trainer, name: str) -> None:
-        with replacing(self._folder / name) as partial:
-            trainer.save_checkpoint(partial)
+        trainer.save_checkpoint(self._folder / name)  # whole or not at all: weights.CheckpointFiles
+
+
+class Samples(pl.Callback):
+    """After each validation: beginnings of validation pieces and how the model goes on from them.
+
+    Into `samples/step_000500` of the run folder, as MIDI and piano roll. Prompts and seeds are the
+    same every time, so that samples differ by the weights alone: those that are validated. Training
+    notices nothing: random states are left as they were, and what fails is said in one line.
+    """
+
+    def __init__(self, folder: Path, data: Path, count: int) -> None:
+        self._folder = folder / "samples"
+        self._data = data
+        self._count = count
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
+        """Write the samples of this step; one process of several does, with the weights of all."""
+        if not self._count:
+            return
+        weights = pl_module.decoder.state_dict()
+        held = {
+            "state_dict": {name: whole(tensor) for name, tensor in weights.items()},
+            "average": pl_module.average.state(),
+        }
+        if not trainer.is_global_zero:
+            return
+        step = trainer.global_step
+        try:
+            with isolate_rng():
+                self._write(pl_module, held, self._folder / f"step_{step:06d}")
+        # music to listen to is not worth hours of training, whatever went wrong
+        except Exception as error:  # noqa: BLE001
+            logger.warning(
+                "samples of step %d: %s: %s; training goes on", step, type(error).__name__, error
+            )
+
+    def _write(self, pl_module: MusicModule, held: dict[str, Any], folder: Path) -> None:
+        # a model of their own: what an encoding keeps for its weights, kept under inference, would
+        # have no gradient
+        decoder = pl_module.decoder.config.build()
+        fill(decoder, held, folder)
+        decoder.to(pl_module.device).eval()
+        tokenizer = load_tokenizer(self._data)
+        prompts = validation_prompts(self._data, self._count)
+        pieces: list[NDArray[np.int64]] = [ids for ids, _ in prompts]
+        started = time.monotonic()
+        for bar in range(NEW_BARS):
+            pieces = continuations(decoder, tokenizer, pieces, bars=1, seeds=(bar,))
+            if time.monotonic() - started > SAMPLE_SECONDS:
+                break
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, (ids, (_, bars)) in enumerate(zip(pieces, prompts, strict=True)):
+            write_sample(ids, tokenizer, folder / str(number), bars)
+
+
+def validation_prompts(data: Path, count: int) -> list[tuple[NDArray[np.int64], int]]:
+    """First bars of `count` pieces, spread over the validation split: ids, and how many bars."""
+    corpus = Corpus.load(data, "validation")
+    chosen = np.unique(np.linspace(0, len(corpus), count, endpoint=False).astype(int))
+    prompts: list[tuple[NDArray[np.int64], int]] = []
+    for index in chosen:
+        ids, lines = corpus.piece(index).astype(np.int64), corpus.piece_bars(index)
+        end = lines[PROMPT_BARS] if len(lines) > PROMPT_BARS else len(ids)
+        prompts.append((ids[:end], min(PROMPT_BARS, len(lines))))
+    return prompts
 
 
 def _validate(trainer: pl.Trainer) -> None:

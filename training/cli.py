@@ -50,11 +50,21 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     prepare = commands.add_parser(
-        "prepare", allow_abbrev=False, help="folder or zip of MIDI files to tokens"
+        "prepare", allow_abbrev=False, help="folders or zips of MIDI files to tokens"
     )
-    prepare.add_argument("--corpus", type=Path, required=True, help="folder or zip of MIDI files")
+    prepare.add_argument(
+        "--corpus",
+        type=Path,
+        required=True,
+        action="append",
+        help="folder or zip of MIDI files; may be given several times",
+    )
     prepare.add_argument("--output", type=Path, required=True, help="folder to write")
-    prepare.add_argument("--include", help="pattern of the names to take, as a shell writes it")
+    prepare.add_argument(
+        "--include",
+        action="append",
+        help="pattern of the names to take, as a shell writes it; once, or once for each --corpus",
+    )
     prepare.add_argument("--splits", type=Path, help="JSON of split -> names without suffix")
     prepare.add_argument(
         "--tokenizer", default="piano", help="piano (default) or multitrack: all instruments, drums"
@@ -73,6 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--config", type=Path, required=True, help="YAML file of the experiment")
     fit.add_argument("--run", type=Path, help="run folder; runs/<name of the config> if not given")
     fit.add_argument("--data", type=Path, help="prepared corpus, instead of the config's")
+    fit.add_argument("--devices", type=int, help="as --set trainer.devices: processes of each node")
+    fit.add_argument("--nodes", type=int, help="as --set trainer.nodes: machines")
     fit.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="see below")
     fit.add_argument("--init-from", type=Path, help="run or checkpoint to take the weights from")
     fit.add_argument(
@@ -99,11 +111,52 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--threads", type=int, help="threads of torch")
     evaluate.add_argument("--ngram", type=int, metavar="N", help="measure an n-gram model as well")
     evaluate.add_argument(
+        "--trained-length",
+        type=int,
+        metavar="N",
+        help="tokens that the model was trained on at once, which a released model does not know",
+    )
+    evaluate.add_argument(
+        "--map-length", type=int, default=512, help="positions of the maps that are measured"
+    )
+    music = evaluate.add_argument_group(
+        "music", "what the model writes behind the beginnings of pieces, beside their real music"
+    )
+    music.add_argument(
+        "--continuations", type=int, default=0, metavar="N", help="measure so many; none: 0"
+    )
+    music.add_argument("--per-prompt", type=int, default=1, help="continuations of each prompt")
+    music.add_argument("--prompt-bars", type=int, default=8, help="bars of a prompt")
+    music.add_argument("--bars", type=int, default=32, help="new bars")
+    music.add_argument("--seed", type=int, default=0, help="of each prompt's first continuation")
+    music.add_argument("--temperature", type=float, help="as relpe continue has it if not given")
+    music.add_argument("--top-p", type=float, help="as relpe continue has it if not given")
+    music.add_argument(
+        "--samples-output", type=Path, help="folder for the continuations as MIDI and pictures"
+    )
+    music.add_argument(
+        "--music-only",
+        action="store_true",
+        help="leave the likelihood out; what was measured of the same weights stays",
+    )
+    evaluate.add_argument(
         "--output",
         type=Path,
         help="folder to write; RUN/evaluation of a run folder, else evaluation/NAME",
     )
     evaluate.set_defaults(call=_evaluate)
+
+    report = commands.add_parser(
+        "report", allow_abbrev=False, help="what was measured of several models, side by side"
+    )
+    report.add_argument(
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        help="run folder, released model's folder or name, or folder that evaluate has written",
+    )
+    report.add_argument("--output", type=Path, required=True, help="folder to write")
+    report.set_defaults(call=_report)
 
     export = commands.add_parser("export", allow_abbrev=False, help="release a run's weights")
     export.add_argument("--run", type=Path, required=True, help="run folder")
@@ -116,7 +169,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _prepare(options: argparse.Namespace) -> int:
     from tokenization.tokenizer import PRESETS
-    from training.prepare import LISTS, prepare
+    from training.joining import LISTS
+    from training.prepare import prepare
 
     # crops begin at a Bar: the codecs of others are for reading and comparing
     known = [name for name, config in PRESETS.items() if "Bar" in config.build().vocabulary.ids]
@@ -135,6 +189,9 @@ def _prepare(options: argparse.Namespace) -> int:
             sys.stderr.write(f"{what}: {reason if name in reason else f'{name}: {reason}'}\n")
     if data["unassigned"]:
         sys.stderr.write(f"in no split, left out: {', '.join(data['unassigned'])}\n")
+    for what, count in data["listed"].items():
+        if count > len(data[what]):
+            sys.stderr.write(f"{what}: {count:,} files, see {options.output / what}.txt\n")
     for split, facts in data["splits"].items():
         line = ", ".join(f"{value:,} {key}" for key, value in facts.items())
         sys.stdout.write(f"{split}: {line}\n")
@@ -145,12 +202,16 @@ def _fit(options: argparse.Namespace) -> int:
     overrides = list(options.set)
     if options.data is not None:
         overrides.append(f"task.data={options.data}")
+    given = {"devices": options.devices, "nodes": options.nodes}
+    overrides += [f"trainer.{k}={value}" for k, value in given.items() if value is not None]
     mapping = read_yaml(options.config, overrides)
     folder = options.run or Path("runs") / options.config.stem
     if options.resume and not (folder / "last.ckpt").exists():
         raise TrainingError(f"{folder}: found no last.ckpt to resume")
     if options.resume and options.fresh:
         raise TrainingError("--resume and --fresh contradict each other")
+    # DDP warns, in each process, that it looks for what training.scale tells it to look for
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # OpenMP reads this once, when the engine is loaded.
     section = mapping.get("trainer")
     policy = section.get("omp_wait_policy") if isinstance(section, dict) else None
@@ -163,6 +224,8 @@ def _fit(options: argparse.Namespace) -> int:
     result = fit(
         build_experiment(mapping), folder, fresh=options.fresh, init_from=options.init_from
     )
+    if result.rank:
+        return 0
     value = (
         "" if result.validation is None else f", validation {result.validation:.4f} nats per token"
     )
@@ -174,10 +237,26 @@ def _fit(options: argparse.Namespace) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    import json
-
     from training.evaluate import EvaluateOptions, evaluate
+    from training.generated import GenerationOptions
+    from training.report import table
 
+    music = None
+    if options.continuations:
+        sampling = {
+            name: getattr(options, name)
+            for name in ("temperature", "top_p")
+            if getattr(options, name) is not None
+        }
+        music = GenerationOptions(
+            continuations=options.continuations,
+            per_prompt=options.per_prompt,
+            prompt_bars=options.prompt_bars,
+            bars=options.bars,
+            seed=options.seed,
+            samples_output=options.samples_output,
+            **sampling,
+        )
     results = evaluate(
         EvaluateOptions(
             model=options.run,
@@ -192,10 +271,21 @@ def _evaluate(options: argparse.Namespace) -> int:
             draws=options.draws,
             threads=options.threads,
             ngram=options.ngram,
+            trained_length=options.trained_length,
+            map_length=options.map_length,
+            music=music,
+            music_only=options.music_only,
             output=options.output,
         )
     )
-    sys.stdout.write(json.dumps(results, indent=1) + "\n")
+    sys.stdout.write("\n".join([*table({options.run: results}), ""]))
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from training.report import report
+
+    sys.stdout.write(f"{report(options.models, options.output)}\n")
     return 0
 
 

@@ -84,6 +84,23 @@ class TrainerConfig:
     """Steps between lines of the logs."""
     ema_decay: float | None = None
     """Decay of a running mean of the weights, which is validated and exported; None for none."""
+    samples: int = 2
+    """Continuations that each validation writes as MIDI and piano roll; 0 for none."""
+    loggers: tuple[Literal["tensorboard", "wandb"], ...] = ("tensorboard",)
+    """Logs beside metrics.csv: tensorboard, wandb (Weights & Biases), both, or []."""
+    devices: int | None = None
+    """Processes of each node, with a GPU each or on the CPU; None: as many as torchrun or srun has
+    started, else 1."""
+    nodes: int | None = None
+    """Machines; None: as many as torchrun or srun has started processes on, else 1."""
+    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
+    """ddp: each process keeps all weights; fsdp: a share of each; auto: ddp for several ones."""
+    accumulate: int = 1
+    """Micro-batches of a step in each process, one after the other in less memory."""
+    activation_checkpointing: bool = False
+    """Keeps the inputs of blocks alone for the backward pass, and computes the rest again."""
+    workers: int = 0
+    """Processes that draw examples ahead; 0: it is done between two steps."""
 
     def __post_init__(self) -> None:
         check_range("token_budget", self.token_budget, 1)
@@ -93,6 +110,10 @@ class TrainerConfig:
         for name in ("validate_every", "checkpoint_every", "log_every"):
             check_range(name, getattr(self, name), 1)
         check_range("ema_decay", self.ema_decay, 0, 1)
+        check_range("samples", self.samples, 0, 100)
+        for name in ("devices", "nodes", "accumulate"):
+            check_range(name, getattr(self, name), 1)
+        check_range("workers", self.workers, 0, MOST_THREADS)
 
 
 @dataclass(frozen=True, kw_only=True)

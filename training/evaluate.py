@@ -1,4 +1,4 @@
-"""Measures a model on a split: windows, whole pieces, place in the piece, beside n-grams."""
+"""Measures a model on a split: what it expects of real music, and the music that it writes."""
 
 from __future__ import annotations
 
@@ -15,25 +15,32 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from relpe.checkpoint import find_checkpoint
+from relpe.steps import why_not_compiled
 from tokenization.tokenizer import load_tokenizer
+from tokenization.vocabulary import BAR
 from training.config import MOST_THREADS
 from training.corpus import Corpus, note_ids, read_facts
 from training.errors import TrainingError, check_range
 from training.experiment import is_run, read_experiment
-from training.files import replacing
+from training.files import read_json, replacing
+from training.generated import GenerationOptions, measure_music, plain
 from training.machine import choose_device
 from training.metrics.ngram import greatest_order, ngram_nats
-from training.metrics.nll_by_position import nll_by_position, plot, write_csv
+from training.metrics.nll_by_position import beyond_training, nll_by_position, plot, write_csv
+from training.metrics.relative import relativity
 from training.repeatable import draw_seeds
+from training.report import draw_results, figure, goals, write_table
 from training.weights import load_decoder, round_as_released
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
 
     from relpe.decoder import Decoder, DecoderState
+    from tokenization.tokenizer import Tokenizer
+    from training.weights import Origin
 
     Nats = list[NDArray[np.float64]]
     Advance = Callable[[int], object]
@@ -61,19 +68,48 @@ class EvaluateOptions:
     """Threads of torch; None leaves torch's choice."""
     ngram: int | None = None
     """Order of the n-gram models that are measured as well."""
+    trained_length: int | None = None
+    """Tokens that the model was trained on at once; None: that of a run, unknown of a model."""
+    map_length: int = 512
+    """Positions of the maps whose translation invariance and monotonicity are measured."""
+    music: GenerationOptions | None = None
+    """Music to generate and measure; None: none."""
+    music_only: bool = False
+    """Leaves the likelihood out: what the folder holds of it stays, if it is of these weights."""
     output: Path | None = None
     """Folder to write; None: `evaluation` in a run folder, `evaluation/<name>` of another model."""
 
     def __post_init__(self) -> None:
         for name in ("length", "chunk", "reach", "batch_size", "draws", "ngram"):
             check_range(f"--{name.replace('_', '-')}", getattr(self, name), 1)
+        check_range("--trained-length", self.trained_length, 1)
+        check_range("--map-length", self.map_length, 2)
+        if self.music_only and self.music is None:
+            raise TrainingError("--music-only leaves nothing to measure; add --continuations 200")
         check_range("--threads", self.threads, 1, MOST_THREADS)
 
 
-def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
-    """Measure a model; writes results.json, nll_by_position.csv and .png, returns the results.
+@dataclass(frozen=True)
+class _Subject:
+    """A model that is measured, and on what."""
 
-    Measured are weights as they are released, in bfloat16; computed is in float32.
+    name: str
+    decoder: Decoder
+    """Its weights rounded as they are released."""
+    origin: Origin
+    tokenizer: Tokenizer
+    corpus: Corpus
+    pieces: list[NDArray[np.int64]]
+    trained_length: int | None
+    folder: Path
+    """Where the results are written."""
+
+
+def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
+    """Measure a model; writes results.json, a table and pictures, returns the results.
+
+    Measured are weights as they are released, in bfloat16; computed is in float32. Music is made as
+    the application makes it, by compiled steps where the model has them.
 
     Raises:
         TrainingError: data and model do not fit.
@@ -82,14 +118,64 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
         torch.set_num_threads(options.threads)
     device = choose_device(options.device, "--device")
     facts = read_facts(options.data)
+    subject = _subject(options, facts)
+    pieces, decoder = subject.pieces, subject.decoder
+    results: dict[str, Any] = {
+        "model": options.model,
+        "weights": subject.origin._asdict(),
+        "precision": "weights rounded to bfloat16 as they are released, computed in float32",
+        "device": device,
+        "draws": options.draws,
+        "parameters": sum(parameter.numel() for parameter in decoder.parameters()),
+        "data": facts["hash"],
+        "split": options.split,
+        "pieces": len(pieces),
+        "tokens": sum(len(piece) - 1 for piece in pieces),
+        "notes": sum(int(np.isin(p[1:], note_ids(subject.tokenizer)).sum()) for p in pieces),
+        "bars": sum(int(np.count_nonzero(piece[1:] == BAR)) for piece in pieces),
+        "trained_length": subject.trained_length,
+    }
+    subject.folder.mkdir(parents=True, exist_ok=True)
+    if options.music_only:
+        results = _measured_before(subject.folder, results) | results
+    else:
+        decoder.to(device)
+        _measure_likelihood(options, subject, results, show)
+    if options.music is not None:
+        # compiled steps are a CPU's, and on a GPU the prompts would take turns
+        decoder.to("cpu")
+        if why_not_compiled(decoder) is not None:
+            decoder.to(device)
+        results["music"] = measure_music(
+            decoder,
+            subject.tokenizer,
+            subject.corpus,
+            Corpus.load(options.data, "train"),
+            options.music,
+            names=_names(subject.corpus),
+            folder=subject.folder,
+            show=show,
+        )
+    results["goals"] = [goal._asdict() for goal in goals(results)]
+    with replacing(subject.folder / "results.json") as path:
+        path.write_text(json.dumps(results, indent=1) + "\n")
+    write_table({subject.name: results}, subject.folder / "evaluation.md")
+    draw_results({subject.name: results}, subject.folder / "evaluation.png")
+    for goal in goals(results):
+        logger.info("%s", goal.line())
+    return results
+
+
+def _subject(options: EvaluateOptions, facts: dict[str, Any]) -> _Subject:
+    """What is measured on what. Raises TrainingError where they do not fit."""
     tokenizer = load_tokenizer(options.data)
     size = len(tokenizer.vocabulary)
     check_range("--ngram", options.ngram, 1, greatest_order(size))
     place = Path(options.model)
-    trained_length: int | None = None
+    trained_length = options.trained_length
     if is_run(place):
         folder = options.output or place / "evaluation"
-        trained_length = read_experiment(place).task.length
+        trained_length = trained_length or read_experiment(place).task.length
     else:
         place = find_checkpoint(options.model)
         folder = options.output or Path("evaluation") / place.resolve().name
@@ -101,29 +187,44 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
             f"{place}: knows {decoder.config.vocabulary_size} ids, its tokenizer has {size}"
         )
     round_as_released(decoder)
-    decoder.to(device).eval()
+    decoder.eval()
     corpus = Corpus.load(options.data, options.split)
-    pieces = [corpus.piece(index).astype(np.int64) for index in range(len(corpus))]
+    pieces = [np.asarray(corpus.piece(index), np.int64) for index in range(len(corpus))]
     if not pieces:
         others = [f"{name} has {entry['files']}" for name, entry in facts["splits"].items()]
         raise TrainingError(
             f"{options.data}: split {options.split!r} holds no pieces, so there is nothing to "
             f"measure; take another one with --split ({', '.join(others)})"
         )
-    notes = sum(int(np.isin(piece[1:], note_ids(tokenizer)).sum()) for piece in pieces)
-    results: dict[str, Any] = {
-        "model": options.model,
-        "weights": origin._asdict(),
-        "precision": "weights rounded to bfloat16 as they are released, computed in float32",
-        "device": device,
-        "draws": options.draws,
-        "parameters": sum(parameter.numel() for parameter in decoder.parameters()),
-        "data": facts["hash"],
-        "split": options.split,
-        "pieces": len(pieces),
-        "tokens": sum(len(piece) - 1 for piece in pieces),
-        "notes": notes,
-    }
+    name = place.resolve().name
+    return _Subject(name, decoder, origin, tokenizer, corpus, pieces, trained_length, folder)
+
+
+def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
+    """What a folder's results.json holds, if it is of the same weights and data; else nothing."""
+    path = folder / "results.json"
+    before = read_json(path, (), "evaluate again without --music-only") if path.is_file() else {}
+    same = all(before.get(name) == results[name] for name in ("weights", "data", "split"))
+    return {name: before[name] for name in before if same and name not in results}
+
+
+def _names(corpus: Corpus) -> list[str]:
+    """Names of a split's pieces, where it holds them."""
+    paths = [shard.folder / "names.txt" for shard in corpus.shards]
+    return [
+        name
+        for path in paths
+        if path.is_file()
+        for name in path.read_text(encoding="utf-8", errors="replace").splitlines()
+    ]
+
+
+def _measure_likelihood(
+    options: EvaluateOptions, subject: _Subject, results: dict[str, Any], show: bool
+) -> None:
+    """Adds to results what the model expects of real music; writes nll_by_position.csv and .png."""
+    decoder, pieces, folder = subject.decoder, subject.pieces, subject.folder
+    units = {"nats_per_note": results["notes"], "nats_per_bar": results["bars"]}
     seeds = draw_seeds(decoder.config.noise_seed, options.draws)
 
     def measure(name: str, read: Callable[[int, Advance], Nats]) -> tuple[Nats, dict[str, float]]:
@@ -133,8 +234,9 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
             total=total, desc=name, unit="token", unit_scale=True, disable=not show, mininterval=2
         ) as bar:
             draws = [read(seed, bar.update) for seed in seeds]
-        logger.info("%s: %s", name, _line(summary(draws, notes)))
-        return [np.mean(piece, 0) for piece in zip(*draws, strict=True)], summary(draws, notes)
+        values = summary(draws, units)
+        logger.info("%s: %s", name, _line(values))
+        return [np.mean(piece, 0) for piece in zip(*draws, strict=True)], values
 
     started = time.monotonic()
     _, results[f"windows_{options.length}"] = measure(
@@ -150,44 +252,53 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
     results["by_position"] = {
         "reach": options.reach,
         "pieces": bins[0].pieces if bins else 0,
-        "bins": [bin_._asdict() for bin_ in bins],
+        "bins": [plain(bin_._asdict()) for bin_ in bins],
     }
-    folder.mkdir(parents=True, exist_ok=True)
+    beyond = beyond_training(nats, subject.trained_length or 0, options.reach)
+    results["beyond_training"] = None if beyond is None else plain(beyond._asdict())
     if options.ngram is not None:
         train = Corpus.load(options.data, "train")
-        models = ngram_nats(options.ngram, train, tokenizer, pieces, show=show)
+        models = ngram_nats(options.ngram, train, subject.tokenizer, pieces, show=show)
         results[f"{options.ngram}-gram"] = {
-            name: summary([values], notes) for name, values in models.items()
+            name: summary([values], units) for name, values in models.items()
         }
         best = min(results[f"{options.ngram}-gram"].items(), key=lambda i: i[1]["nats_per_token"])
         logger.info("%d-gram, %s: %s", options.ngram, best[0], _line(best[1]))
     if bins:
         write_csv(bins, folder / "nll_by_position.csv")
-        plot({place.resolve().name: bins}, folder / "nll_by_position.png", trained_length)
-    with replacing(folder / "results.json") as path:
-        path.write_text(json.dumps(results, indent=1) + "\n")
-    return results
+        plot({subject.name: bins}, folder / "nll_by_position.png", subject.trained_length)
+    results["relativity"] = _relativity(options, decoder, seeds, show)
 
 
-def summary(draws: Sequence[Nats], notes: int) -> dict[str, float]:
-    """Negative log-likelihood of a split, nats per token and per note: mean over draws.
+def _relativity(
+    options: EvaluateOptions, decoder: Decoder, seeds: Sequence[int], show: bool
+) -> dict[str, Any]:
+    """Translation invariance and monotonicity of the model's maps: means, and by layer and head."""
+    length = options.map_length
+    try:
+        found = relativity(decoder, length, token=BAR, seeds=seeds, show=show)
+    except ValueError as error:  # the encoding or its numbers allow no map
+        logger.warning("no maps of positions: %s", error)
+        return {"length": length, "why_not": str(error)}
+    return {"length": length} | {
+        name: {"mean": float(values.mean()), "by_layer_and_head": values.mean(0).tolist()}
+        for name, values in found._asdict().items()
+    }
 
-    With more than one draw also the standard deviation of one draw's figures.
+
+def summary(draws: Sequence[Nats], units: Mapping[str, int]) -> dict[str, float]:
+    """Negative log-likelihood of a split, nats per token and per each of `units`: mean over draws.
+
+    `units` are names of results, and how many the split has. With more than one draw also the
+    standard deviation of one draw's figures.
     """
     totals = np.array([sum(piece.sum() for piece in nats) for nats in draws])
-    units = {"nats_per_token": sum(map(len, draws[0])), "nats_per_note": max(notes, 1)}
-    values = {name: float(totals.mean() / count) for name, count in units.items()}
+    counts = {"nats_per_token": sum(map(len, draws[0])), **units}
+    values = {name: float(totals.mean() / max(count, 1)) for name, count in counts.items()}
     if len(draws) > 1:
         spread = totals.std(ddof=1)
-        values |= {f"{name}_deviation": float(spread / count) for name, count in units.items()}
+        values |= {f"{n}_deviation": float(spread / max(count, 1)) for n, count in counts.items()}
     return values
-
-
-def figure(values: dict[str, float], name: str, digits: int) -> str:
-    """One figure of a summary, with its deviation where there is one."""
-    deviation = values.get(f"{name}_deviation")
-    spread = "" if deviation is None else f" ± {deviation:.{digits}f}"
-    return f"{values[name]:.{digits}f}{spread}"
 
 
 def _line(values: dict[str, float]) -> str:

@@ -11,17 +11,19 @@ from training.errors import TrainingError
 from training.evaluate import figure
 from training.experiment import is_run
 from training.files import read_json, replacing
+from training.history import NAME, history, total_tokens, write_history
 from training.sessions import read_run
 from training.weights import load_decoder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from training.history import PastRun, PastSession
     from training.weights import Origin
 
 
 def export(run: Path, output: Path, weights: str = "best", licence: str = "unknown") -> Path:
-    """Write weights, model.json, tokenizer.json and README.md of a run; returns the folder.
+    """Write weights, model.json, tokenizer.json, training.json and README.md; returns the folder.
 
     The measured results are those that `relpe-train evaluate` has written into the run folder,
     where it measured these very weights, tensor by tensor. `licence` is that of the data.
@@ -37,7 +39,7 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
         raise TrainingError(f"{run}: tokenizer.json is not that of the run's data")
     results = run / "evaluation" / "results.json"
     measured = read_json(results, (), "evaluate again") if results.is_file() else {}
-    if measured.get("weights") == origin._asdict():
+    if measured.get("weights") == origin._asdict() and "streaming" in measured:  # not music alone
         table = _results(measured)
     else:
         why = " What the run folder holds was measured with other weights." if measured else ""
@@ -45,23 +47,30 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
             f"Not measured yet: run `relpe-train evaluate --weights {weights}`, then export again."
             + why
         ]
+    runs = history(run, origin)
     output.mkdir(parents=True, exist_ok=True)
-    (output / "README.md").unlink(missing_ok=True)  # of other weights
+    for name in ("README.md", NAME):  # of other weights
+        (output / name).unlink(missing_ok=True)
     save_model(decoder, output)
+    write_history(runs, output)
     with replacing(output / "tokenizer.json") as path:
         shutil.copyfile(run / "tokenizer.json", path)
     with replacing(output / "README.md") as path:
-        path.write_text("\n".join([*_head(output.name, description, origin, licence), *table, ""]))
+        head = _head(output.name, description, origin, runs, licence)
+        path.write_text("\n".join([*head, *table, ""]))
     return output
 
 
-def _head(name: str, run: dict[str, Any], origin: Origin, licence: str) -> list[str]:
+def _head(
+    name: str, run: dict[str, Any], origin: Origin, runs: tuple[PastRun, ...], licence: str
+) -> list[str]:
     data = run["data"]
     train = data["splits"]["train"]
     held_out = data["splits"].get("validation", {"files": 0})["files"]
     chosen = "" if held_out else ", the last ones, since there were no pieces to validate on"
     include = f", files `{data['include']}`" if data["include"] else ""
-    return [
+    weights = f"`{origin.file}`, step {origin.step or 0:,}, {origin.tokens or 0:,} tokens"
+    head = [
         f"# {name}",
         "",
         f"A decoder of {run['parameters']:,} parameters, made by `relpe-train export`.",
@@ -69,21 +78,41 @@ def _head(name: str, run: dict[str, Any], origin: Origin, licence: str) -> list[
         f"- Data: train split of `{data['source']}`{include}: {train['files']} pieces, "
         f"{train['tokens']:,} tokens; prepared corpus `{data['hash'][:16]}`.",
         f"- Licence of the data: {licence}.",
-        f"- Weights: `{origin.file}`, step {origin.step or 0:,}, {origin.tokens or 0:,} tokens"
-        f"{chosen}.",
-        *[line for session in run["sessions"] for line in _session(session, run)],
+    ]
+    if len(runs) == 1:
+        made = [line for session in runs[0].sessions for line in _session(session, runs[0])]
+        return [*head, f"- Weights: {weights}{chosen}.", *made, ""]
+    head += [
+        f"- Weights: {weights} of the last of {len(runs)} runs{chosen}.",
+        f"- Tokens of all runs: {total_tokens(runs)}.",
+        "",
+        "## Runs, each from the weights of the one before",
         "",
     ]
+    for number, past in enumerate(runs, 1):
+        head += [
+            f"{number}. {_described(past)}",
+            *(f"   {line}" for session in past.sessions for line in _session(session, past)),
+        ]
+    return [*head, ""]
 
 
-def _session(session: dict[str, Any], run: dict[str, Any]) -> list[str]:
+def _described(run: PastRun) -> str:
+    """How far a run went, on what."""
+    if run.tokens is None or run.steps is None:
+        return f"`{run.name}`: nothing is known of it."
+    data = "" if run.data is None else f"; prepared corpus `{run.data[:16]}` of `{run.source}`"
+    return f"`{run.name}`: {run.steps:,} steps, {run.tokens:,} tokens{data}."
+
+
+def _session(session: PastSession, run: PastRun) -> list[str]:
     """What one session of a run was made by."""
-    since = f" from step {session['step']:,}" if len(run["sessions"]) > 1 else ""
+    since = f" from step {session.step:,}" if len(run.sessions) > 1 else ""
     return [
-        f"- Command{since}: `{session['command']}`",
-        f"- Commit{since}: {session['commit'] or 'unknown'}",
-        f"- Machine{since}: {session['machine']}, {run['threads']} threads, {run['precision']}; "
-        f"torch {session['torch']}, Lightning {session['lightning']}.",
+        f"- Command{since}: `{session.command}`",
+        f"- Commit{since}: {session.commit or 'unknown'}",
+        f"- Machine{since}: {session.machine}, {run.threads} threads, {run.precision}; "
+        f"torch {session.torch}, Lightning {session.lightning}.",
     ]
 
 

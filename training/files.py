@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,24 @@ if TYPE_CHECKING:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside `path` to write to; takes its place at the end, and is gone after an error."""
+    """A path beside `path` to write to; takes its place at the end, and is gone after an error.
+
+    What was written is on the disk before it takes the place of what was there.
+
+    Raises:
+        OSError: the disk is full, say; names `path`.
+    """
     partial = path.with_name(f"{path.name}.partial")
     try:
         yield partial
+        with partial.open("rb+") as stream:
+            os.fsync(stream.fileno())
         partial.replace(path)
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        # what fails in a write does not say where
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
 

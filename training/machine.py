@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
 from training.errors import TrainingError
+from training.scale import ALONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from training.config import TrainerConfig
+    from training.scale import Processes
 
     Device = Literal["cpu", "cuda"]
     Precision = Literal["32-true", "bf16-mixed"]
@@ -35,16 +37,24 @@ class Arithmetic(NamedTuple):
     """Threads of torch on the CPU."""
 
 
-def choose_arithmetic(settings: TrainerConfig) -> Arithmetic:
-    """That of a new run.
+def choose_arithmetic(settings: TrainerConfig, processes: Processes = ALONE) -> Arithmetic:
+    """That of a new run, the same in all of its processes.
 
     Raises:
         TrainingError: a GPU is asked for and there is none.
     """
+    device = choose_device(settings.device)
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    device = choose_device(settings.device)
-    return Arithmetic(device, choose_precision(settings, device), torch.get_num_threads())
+    elif processes.devices > 1 and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, torch.get_num_threads() // processes.devices))
+    if processes.world > 1 and settings.precision == "auto":
+        # each would time it, and not all might find the same
+        bfloat16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = PRECISIONS["bf16" if bfloat16 else "32"]
+    else:
+        precision = choose_precision(settings, device)
+    return Arithmetic(device, precision, torch.get_num_threads())
 
 
 def resume_arithmetic(
@@ -119,3 +129,18 @@ def _time_product(dtype: torch.dtype, device: Device) -> float:
         float((matrix @ matrix)[0, 0])
         best = min(best, time.perf_counter() - started)
     return best
+
+
+def memory_in_use(device: torch.device) -> dict[str, float]:
+    """Memory that this process holds, GiB: `memory_gib`, its resident set, where Linux says so.
+
+    Where a GPU computes also `gpu_memory_gib`, what torch has reserved there.
+    """
+    memory: dict[str, float] = {}
+    pages = Path("/proc/self/statm")
+    if pages.exists():
+        resident = int(pages.read_text().split()[1])
+        memory["memory_gib"] = resident * os.sysconf("SC_PAGE_SIZE") / 2**30
+    if device.type == "cuda":
+        memory["gpu_memory_gib"] = torch.cuda.memory_reserved(device) / 2**30
+    return memory

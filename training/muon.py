@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from training.scale import shared_like, whole
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -58,8 +60,9 @@ class Muon(torch.optim.AdamW):
         if not state:
             state["momentum"] = torch.zeros_like(weight)
         momentum = state["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
-        update = weight.grad.lerp(momentum, MOMENTUM).unflatten(0, (group["parts"], -1))
-        update = orthogonalize(update.float()).flatten(0, 1)
+        # a matrix of which processes hold shares is orthogonalized whole, by each of them
+        update = whole(weight.grad.lerp(momentum, MOMENTUM)).unflatten(0, (group["parts"], -1))
+        update = shared_like(orthogonalize(update.float()).flatten(0, 1), weight)
         rows, columns = weight.shape[0] // group["parts"], weight.shape[1]
         weight.mul_(1 - group["lr"] * group["weight_decay"])
         weight.add_(update, alpha=-group["lr"] * ADAMW_RMS * max(rows, columns) ** 0.5)

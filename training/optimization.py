@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from relpe.encodings.base import Encoding
+from training.scale import shared_like, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,6 +75,8 @@ class Budget:
     ) -> None:
         self.earlier = 0.0
         """Seconds of earlier sessions of the run."""
+        self.agreed: float | None = None
+        """What `progress` takes for `elapsed`, where several processes have to agree on it."""
         self._trainer = trainer
         self._optimizer = optimizer
         self._tokens_per_step = tokens_per_step
@@ -93,7 +96,8 @@ class Budget:
         share = step * self._tokens_per_step / self._trainer.token_budget
         if self._trainer.time_budget_minutes is None:
             return share
-        return max(share, self.elapsed() / (60 * self._trainer.time_budget_minutes))
+        seconds = self.elapsed() if self.agreed is None else self.agreed
+        return max(share, seconds / (60 * self._trainer.time_budget_minutes))
 
     def learning_rate(self, step: int, peak: float | None = None) -> float:
         """Warm-up, constant, and linear decay over the last part of the budget.
@@ -132,21 +136,23 @@ class Average:
             self._mean = [weight.detach().clone() for weight in weights]
             return
         share = max(1 - self._decay, 1 / self._updates)
-        self._mean = [m.to(w.device) for m, w in zip(self._mean, weights, strict=True)]
+        self._mean = [shared_like(m, w) for m, w in zip(self._mean, weights, strict=True)]
         for mean, weight in zip(self._mean, weights, strict=True):
             mean.lerp_(weight, share)
 
     @torch.no_grad()
     def swap(self) -> None:
         """Exchange weights and mean; does nothing before the first update."""
-        for weight, mean in zip(self._parameters(), self._mean, strict=False):
+        weights = self._parameters()
+        self._mean = [shared_like(m, w) for m, w in zip(self._mean, weights, strict=False)]
+        for weight, mean in zip(weights, self._mean, strict=False):
             kept = weight.clone()
             weight.copy_(mean)
             mean.copy_(kept)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        return {"mean": self._mean, "updates": self._updates}
+        return {"mean": [whole(mean) for mean in self._mean], "updates": self._updates}
 
     def load(self, state: dict[str, Any]) -> None:
         """Take over what a checkpoint kept."""
@@ -164,7 +170,9 @@ class Movement:
     def begin(self) -> None:
         """Keep the present values, unless an earlier session has kept its own."""
         if self._start is None:
-            self._start = {k: value.detach().clone() for k, value in self._parameters.items()}
+            self._start = {
+                name: whole(value.detach()).clone() for name, value in self._parameters.items()
+            }
 
     def changes(self, key: str) -> dict[str, float]:
         """Norm of the change over the norm of the first values: `key` of all, `key`/name by name.
@@ -175,7 +183,7 @@ class Movement:
         changes: dict[str, float] = {}
         norms: dict[str, float] = {}
         for name, first in (self._start or {}).items():
-            now = self._parameters[name].detach().to(first)
+            now = whole(self._parameters[name].detach()).to(first)
             change = float((now - first).double().square().sum())
             norm = float(first.double().square().sum())
             last = next(part for part in reversed(name.split(".")) if not part.isdigit())

@@ -1,4 +1,4 @@
-"""Folder or zip of MIDI files to memory-mapped tokens, over all cores."""
+"""Folders or zips of MIDI files to memory-mapped tokens, over all cores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import shutil
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,136 +19,158 @@ from tokenization.midi import read_midi
 from training.corpus import FORMAT_VERSION, note_ids
 from training.errors import TrainingError, check_range
 from training.files import replacing
-from training.source import Source, deal
+from training.joining import COUNTS, card, join
+from training.source import MemberError, Source, deal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from tokenization.tokenizer import Tokenizer
 
-COUNTS = ("dropped", "clipped", "merged", "tempos_clipped")
-"""What encoding does to notes and tempos, counted over a split."""
-LISTS = ("refused", "damaged")
-"""What `data.json` lists by file: those that cannot be read, and those of which a part can."""
-BATCH_FORMAT = 2
+BATCH_FORMAT = 3
 """Of what a stopped run leaves behind; one of another format is not taken over."""
 BATCH_FILES = 200
 """Files that a process takes at once; what a run that is stopped loses at most for each."""
 
 
 def prepare(
-    source_path: Path,
+    corpora: Path | Sequence[Path],
     output: Path,
     tokenizer: Tokenizer,
     *,
-    include: str | None = None,
+    include: str | Sequence[str] | None = None,
     splits: Path | None = None,
     workers: int | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Write the tokens of all MIDI files of a corpus, by split; returns what `data.json` holds.
 
-    `include` is a pattern of names within the source, as a shell writes it; `splits` a JSON file
-    of split -> list of file names without suffix. Without one, a `splits.json` in the source is
-    used; without that, folders named train, validation and test; without those, names are dealt by
-    their hash, 90 : 5 : 5. Files that cannot be read, and those of which only a part can, are
-    listed in `data.json`. `workers` processes do the work, one per core where None; the result does
-    not depend on them. A run that was stopped goes on where it was, if no file has changed since.
+    Of several corpora each is dealt on its own, so that a piece is in the split it would be in
+    alone, and names begin with that of its corpus. `include` is a pattern of names within a corpus,
+    as a shell writes it, one for all or one for each; `splits` a JSON file of split -> list of file
+    names without suffix. Without one, a `splits.json` in a corpus is used; without that, folders
+    named train, validation and test; without those, names are dealt by their hash, 90 : 5 : 5.
+    Files that cannot be read, those of which only a part can, and those in no split stand in
+    `refused.txt`, `damaged.txt` and `unassigned.txt`, the first of them in `data.json`. `workers`
+    processes do the work, one per core where None; the result does not depend on them. A run that
+    was stopped goes on where it was, if no file has changed since. Memory holds names of files and
+    the tokens of one batch of them for each process, whatever the size of a corpus.
 
     Raises:
-        TrainingError: the source, the splits or the output folder cannot be used.
+        TrainingError: a corpus, the splits or the output folder cannot be used.
     """
     check_range("--workers", workers, 1)
-    source = Source.open(source_path)
+    paths = [corpora] if isinstance(corpora, Path) else [*corpora]
+    patterns = [include] if include is None or isinstance(include, str) else [*include]
+    patterns = patterns * len(paths) if len(patterns) == 1 else patterns
+    names = [path.absolute().name for path in paths]
+    if len(patterns) != len(paths) or len(set(names)) < len(names):
+        raise TrainingError(
+            f"found {len(patterns)} patterns for {len(paths)} corpora named {', '.join(names)}; "
+            "expected one pattern for all or one for each, and no two corpora of one name"
+        )
     taken = output.is_file() or (output.is_dir() and any(output.iterdir()))
     if taken and not (output / "data.json").exists():
         raise TrainingError(f"{output}: exists and is no prepared corpus; name a new folder")
-    dealt, unassigned = deal(source, source.midi_names(include), splits)
-    partial = output.with_name(output.name + ".partial")
-    batches = _plan(source, dealt, tokenizer, partial)
+    batches, unassigned = plan_batches(paths, patterns, output, tokenizer, splits)
     open_batches = [batch for batch in batches if not batch.path.exists()]
-    done = sum(len(batch.names) for batch in batches) - sum(len(b.names) for b in open_batches)
-    total = sum(map(len, dealt.values()))
-    with tqdm(total=total, initial=done, unit="file", disable=not progress) as bar:
+    total, waiting = (sum(len(b.source.names) for b in some) for some in (batches, open_batches))
+    with tqdm(total=total, initial=total - waiting, unit="file", disable=not progress) as bar:
         for count in _encode_all(open_batches, workers or os.cpu_count() or 1):
             bar.update(count)
-    refused: dict[str, str] = {}
-    damaged: dict[str, str] = {}
-    digest = hashlib.sha256(tokenizer.vocabulary.hash.encode())
-    facts: dict[str, Any] = {}
-    for split in dealt:
-        members = [batch.path for batch in batches if batch.split == split]
-        facts[split] = _join(members, partial / split, refused, damaged, digest.update)
-    if not facts["train"]["tokens"]:
-        reason = next(iter(refused.values()), "no file is in the split 'train'")
+    partial = _partial(output)
+    joined = partial / "joined"
+    shutil.rmtree(joined, ignore_errors=True)  # of a run that was stopped while it joined
+    joined.mkdir()
+    of_split: dict[str, list[Path]] = {}
+    for batch in batches:
+        of_split.setdefault(batch.split, []).append(batch.path)
+    facts = join(of_split, unassigned, joined, tokenizer.vocabulary.hash, progress=progress)
+    if not facts["splits"]["train"]["tokens"]:
+        reason = next(iter(facts["refused"].values()), "no file is in the split 'train'")
         shutil.rmtree(partial)
-        raise TrainingError(f"{source_path}: found no music to train on; {reason}")
-    shutil.rmtree(partial / _BATCHES)
-    tokenizer.save(partial)
+        found = ", ".join(map(str, paths))
+        raise TrainingError(f"{found}: found no music to train on; {reason}")
+    tokenizer.save(joined)
+    several = len(set(patterns)) > 1
     data = {
         "format": FORMAT_VERSION,
-        "source": source_path.name,
-        "include": include,
-        "vocabulary": tokenizer.vocabulary.hash,
-        "hash": digest.hexdigest(),
-        "splits": facts,
-        "refused": refused,
-        "damaged": damaged,
-        "unassigned": unassigned,
+        "source": ", ".join(names),
+        "include": ", ".join(p or "*" for p in patterns) if several else patterns[0],
+        **facts,
     }
-    card = _card(data, tokenizer)
-    (partial / "README.md").write_text(card, encoding="utf-8", errors="backslashreplace")
-    (partial / "data.json").write_text(json.dumps(data, indent=1) + "\n")
+    text = card(data, tokenizer)
+    (joined / "README.md").write_text(text, encoding="utf-8", errors="backslashreplace")
+    (joined / "data.json").write_text(json.dumps(data, indent=1) + "\n")
     if output.exists():
         shutil.rmtree(output)
-    partial.rename(output)
+    joined.rename(output)
+    shutil.rmtree(partial)
     return data
 
 
-_BATCHES = "batches"
-
-
 @dataclass(frozen=True)
-class _Batch:
+class Batch:
     """Some files of a split, and where their tokens go."""
 
     source: Source
+    """Of these files alone, since a process is told of one batch after the other."""
     split: str
-    names: tuple[str, ...]
+    prefix: str
+    """What stands before names in all that is written."""
     tokenizer: Tokenizer
     path: Path
 
 
-def _plan(
-    source: Source, dealt: dict[str, list[str]], tokenizer: Tokenizer, partial: Path
-) -> list[_Batch]:
-    """All batches; those that a stopped run with the same plan has left behind are kept."""
-    stamps = {split: source.stamps(members) for split, members in dealt.items()}
+def plan_batches(
+    corpora: Sequence[Path],
+    patterns: Sequence[str | None],
+    output: Path,
+    tokenizer: Tokenizer,
+    splits: Path | None,
+) -> tuple[list[Batch], list[str]]:
+    """All batches, by corpus and split, and the files in none.
+
+    Those that a stopped run with the same plan has left behind are kept, others removed.
+    """
+    planned: list[tuple[Source, str, str, list[str]]] = []
+    unassigned: list[str] = []
+    for path, pattern in zip(corpora, patterns, strict=True):
+        source = Source.open(path)
+        prefix = f"{path.absolute().name}/" if len(corpora) > 1 else ""
+        dealt, others = deal(source, source.midi_names(pattern), splits)
+        planned += [(source, split, prefix, members) for split, members in dealt.items()]
+        unassigned += [prefix + other for other in others]
     reader = [BATCH_FORMAT, BATCH_FILES, repr(tokenizer.config), tokenizer.vocabulary.hash]
-    plan = [str(source.path), *reader, dealt, stamps]
-    name = hashlib.sha256(json.dumps(plan).encode()).hexdigest()[:16]
-    folder = partial / _BATCHES / name
+    digest = hashlib.sha256(repr(reader).encode())
+    for source, split, prefix, members in planned:
+        digest.update(repr((str(source.path), split, prefix)).encode())
+        digest.update(source.stamp(members))
+    folder = _partial(output) / "batches" / digest.hexdigest()[:16]
     if not folder.is_dir():
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(_partial(output), ignore_errors=True)
         folder.mkdir(parents=True)
-    slim = Source(source.path, ())  # workers are told names; all of them would be sent each time
     return [
-        _Batch(
-            slim,
+        Batch(
+            source.part(members[start : start + BATCH_FILES]),
             split,
-            tuple(members[start : start + BATCH_FILES]),
+            prefix,
             tokenizer,
-            folder / f"{split}-{start}.npz",
+            folder / f"{number}-{start}.npz",
         )
-        for split, members in dealt.items()
-        for start in range(0, len(members), BATCH_FILES)
-    ]
+        for number, (source, split, prefix, members) in enumerate(planned)
+        for start in range(0, max(len(members), 1), BATCH_FILES)  # an empty split is a split too
+    ], unassigned
 
 
-def _encode_all(batches: Sequence[_Batch], workers: int) -> Iterator[int]:
+def _partial(output: Path) -> Path:
+    """Where a corpus is made."""
+    return output.with_name(output.name + ".partial")
+
+
+def _encode_all(batches: Sequence[Batch], workers: int) -> Iterator[int]:
     """Encode batches; yields how many files each had."""
     if workers == 1 or len(batches) < 2:
         yield from map(_encode, batches)
@@ -161,7 +184,7 @@ def _encode_all(batches: Sequence[_Batch], workers: int) -> Iterator[int]:
             pool.shutdown(cancel_futures=True)
 
 
-def _encode(batch: _Batch) -> int:
+def _encode(batch: Batch) -> int:
     """Write the tokens of a batch; returns how many files it had."""
     bar_id, of_notes = batch.tokenizer.vocabulary.ids["Bar"], note_ids(batch.tokenizer)
     names: list[str] = []
@@ -170,7 +193,11 @@ def _encode(batch: _Batch) -> int:
     ids_of: list[NDArray[np.uint16]] = [np.zeros(0, "<u2")]
     bars_of: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     counts = np.zeros(len(COUNTS) + 1, np.int64)
-    for name, content in batch.source.read(batch.names):
+    for member, content in batch.source.read():
+        name = batch.prefix + member
+        if isinstance(content, MemberError):
+            refused[name] = str(content)
+            continue
         try:
             score = read_midi(content, name=name)
             sequence = batch.tokenizer.encode(score)
@@ -195,81 +222,4 @@ def _encode(batch: _Batch) -> int:
             counts=counts,
             texts=np.array(json.dumps([names, refused, damaged])),
         )
-    return len(batch.names)
-
-
-def _join(
-    batches: Sequence[Path],
-    folder: Path,
-    refused: dict[str, str],
-    damaged: dict[str, str],
-    hash_update: Callable[[bytes], None],
-) -> dict[str, Any]:
-    """All batches of a split as one corpus; returns its facts."""
-    folder.mkdir(exist_ok=True)
-    tables: dict[str, list[NDArray[np.int64]]] = {
-        key: [np.zeros(0, np.int64)] for key in ("lengths", "bars", "num_bars")
-    }
-    counts = np.zeros(len(COUNTS) + 1, np.int64)
-    names: list[str] = []
-    with (folder / "tokens.uint16").open("wb") as stream:
-        for path in batches:
-            with np.load(path) as batch:
-                content = batch["ids"].tobytes()
-                for key, parts in tables.items():
-                    parts.append(batch[key])
-                counts += batch["counts"]
-                members, bad, broken = json.loads(str(batch["texts"]))
-            stream.write(content)
-            hash_update(content)
-            names += members
-            refused |= bad
-            damaged |= broken
-    lengths, bars, num_bars = (np.concatenate(parts) for parts in tables.values())
-    np.save(folder / "offsets.npy", np.append(0, np.cumsum(lengths)))
-    np.save(folder / "bars.npy", bars)
-    np.save(folder / "bar_offsets.npy", np.append(0, np.cumsum(num_bars)))
-    listed = "".join(f"{name}\n" for name in names)
-    (folder / "names.txt").write_text(listed, encoding="utf-8", errors="surrogateescape")
-    notes, *others = counts.tolist()
-    facts = {"files": len(names), "tokens": int(lengths.sum()), "notes": notes}
-    return facts | {"bars": int(num_bars.sum())} | dict(zip(COUNTS, others, strict=True))
-
-
-def _card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
-    """What people want to know of a corpus, in Markdown."""
-    columns = ("files", "bars", "notes", "tokens", *COUNTS)
-    rows = [
-        f"| {split} | "
-        + " | ".join(f"{facts[key]:,}" for key in columns)
-        + f" | {facts['tokens'] / max(facts['notes'], 1):.2f} |"
-        for split, facts in data["splits"].items()
-    ]
-    refused, damaged = (
-        "".join(f"- {name}: {reason}\n" for name, reason in data[key].items()) for key in LISTS
-    )
-    taken = f", files {data['include']}" if data["include"] else ""
-    return "\n".join(
-        [
-            f"# {data['source']} as tokens",
-            "",
-            f"Made by `relpe-train prepare` from {data['source']}{taken}, with the tokenizer "
-            f"`{tokenizer.config.kind}` of {len(tokenizer.vocabulary)} ids. Hash of all tokens: "
-            f"`{data['hash']}`.",
-            "",
-            f"| split | {' | '.join(key.replace('_', ' ') for key in columns)} | tokens per note |",
-            "|---|" + "---|" * (len(columns) + 1),
-            *rows,
-            "",
-            "Dropped: notes outside the range. Clipped: notes cut to the longest duration. Merged: "
-            "notes left out since another stands at the same pitch and position. Tempos clipped: "
-            "moved to 30 or 240.",
-            "",
-            f"{len(data['refused'])} files refused, {len(data['unassigned'])} in no split.",
-            "",
-            refused,
-            f"{len(data['damaged'])} files read in part.",
-            "",
-            damaged,
-        ]
-    )
+    return len(batch.source.names)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.loggers import TensorBoardLogger
 
 from tokenization.tokenizer import load_tokenizer
-from training.callbacks import Checkpoints, CsvLog, InterruptedRunError, Report
+from training.callbacks import Checkpoints, InterruptedRunError, Report, Samples
+from training.history import FirstWeights, first_weights
+from training.logs import build_loggers, check_loggers
 from training.machine import choose_arithmetic, resume_arithmetic
+from training.scale import NOT_OURS, choose_plugins, choose_strategy, find_processes
 from training.sessions import check_same_run, clear_run, describe_session, read_run
-from training.weights import fill, load_decoder, read_checkpoint
+from training.weights import CheckpointFiles, fill, load_decoder, read_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +41,8 @@ class Result:
     """Nats per token at the end."""
     finished: bool
     """Whether the budget is spent; otherwise a signal ended the run."""
+    rank: int = 0
+    """Which of the run's processes says so."""
 
 
 def fit(
@@ -58,15 +63,21 @@ def fit(
         TrainingError: data, configuration and an earlier session of the run do not fit.
     """
     settings: TrainerConfig = config.trainer
+    processes = find_processes(settings, os.environ)
+    if processes.rank:  # one process speaks for all
+        logging.getLogger("training").setLevel(logging.WARNING)
+        show = False
     last = folder / "last.ckpt"
     resume = last if last.exists() and not fresh else None
     earlier: dict[str, Any] | None = None
+    first: FirstWeights | None = None
+    check_loggers(settings)
     if resume is None:
-        arithmetic = choose_arithmetic(settings)
+        arithmetic = choose_arithmetic(settings, processes)
     else:
         earlier = read_run(folder)
         arithmetic = resume_arithmetic(settings, earlier, folder)
-    data = config.task.build_data(settings.seed)
+    data = config.task.build_data(settings, processes)
     module: MusicModule = config.task.build_module(config.optimizer, settings)
 
     def result(step: int, *, finished: bool) -> Result:
@@ -76,12 +87,14 @@ def fit(
             minutes=module.budget.elapsed() / 60,
             validation=module.validation.get("validation/nats_per_token"),
             finished=finished,
+            rank=processes.rank,
         )
 
     start, is_due = 0, False
     if earlier is not None:
         check_same_run(config, folder, earlier, data.facts["hash"], init_from)
-        checkpoint = read_checkpoint(last, "start anew with --fresh")
+        other = "put best.ckpt in its place, or " if (folder / "best.ckpt").exists() else ""
+        checkpoint = read_checkpoint(last, f"{other}start anew with --fresh")
         fill(module.decoder, checkpoint, last)
         start, is_due = checkpoint["global_step"], Checkpoints.is_due(checkpoint)
         module.budget.earlier = checkpoint["elapsed_seconds"]
@@ -91,9 +104,10 @@ def fit(
             return result(start, finished=True)
         logger.info("%s: goes on from step %d", folder, start)
     elif init_from is not None:
-        weights, _ = load_decoder(init_from)
+        weights, origin = load_decoder(init_from)
+        first = first_weights(init_from, origin, data.facts["vocabulary"])
         fill(module.decoder, {"state_dict": weights.state_dict()}, init_from)
-    if fresh:
+    if fresh and processes.rank == 0:
         clear_run(folder)
     folder.mkdir(parents=True, exist_ok=True)
     parameters = sum(parameter.numel() for parameter in module.decoder.parameters())
@@ -104,37 +118,54 @@ def fit(
             "best.ckpt will be the last ones",
             config.task.data,
         )
-    describe_session(
-        config,
-        folder,
-        data.facts,
-        parameters,
-        arithmetic,
-        earlier=earlier,
-        step=start,
-        init_from=init_from,
-    )
-    load_tokenizer(config.task.data).save(folder)
+    if processes.rank == 0:
+        describe_session(
+            config,
+            folder,
+            data.facts,
+            parameters,
+            arithmetic,
+            earlier=earlier,
+            step=start,
+            first=first,
+            processes=processes.world,
+        )
+        load_tokenizer(config.task.data).save(folder)
     report = Report(settings.log_every, config.task.tokens_per_step, show=show)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")
         warnings.filterwarnings("ignore", message=".*GPU available but not used.*")
+        # how many draw the examples was asked for
+        warnings.filterwarnings("ignore", message=".*DataLoader will create.*")
+        for message in NOT_OURS:
+            warnings.filterwarnings("ignore", message=message)
         logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
         trainer = pl.Trainer(
             accelerator="gpu" if arithmetic.device == "cuda" else "cpu",
-            devices=1,
+            devices=processes.devices,
+            num_nodes=processes.nodes,
+            strategy=choose_strategy(settings, processes),
+            plugins=[CheckpointFiles(), *choose_plugins(processes, os.environ)],
             precision=arithmetic.precision,
             max_epochs=-1,
             val_check_interval=settings.validate_every,
             check_val_every_n_epoch=None,
             num_sanity_val_steps=0,
             limit_val_batches=None if data.validates else 0,
-            logger=[
-                CsvLog(folder / "metrics.csv", start, is_due=is_due),
-                TensorBoardLogger(folder, name="", version="tensorboard", purge_step=start + 1),
+            logger=(
+                False if processes.rank else build_loggers(config, folder, start, is_due=is_due)
+            ),
+            callbacks=[
+                report,
+                Checkpoints(folder, settings, validates=data.validates),
+                # one process writes them, and with fsdp none has the weights
+                Samples(
+                    folder,
+                    config.task.data,
+                    0 if settings.strategy == "fsdp" else settings.samples,
+                ),
             ],
-            callbacks=[report, Checkpoints(folder, settings, validates=data.validates)],
             log_every_n_steps=settings.log_every,
             enable_checkpointing=False,
             enable_progress_bar=False,

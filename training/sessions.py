@@ -9,7 +9,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
+from functools import cache
+from importlib.metadata import distributions, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,20 +21,20 @@ from relpe.checkpoint import to_plain
 from training.errors import TrainingError
 from training.experiment import read_experiment
 from training.files import read_json, replacing
-from training.prepare import LISTS
+from training.joining import LISTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from training.config import ExperimentConfig
+    from training.history import FirstWeights
     from training.machine import Arithmetic
 
 _FIXED = ("seed", "ema_decay")
 """What of the trainer's settings holds for a whole run: weights depend on it. `machine` sees to
 device, precision and threads; budgets and intervals may change."""
 _WRITTEN = ("last.ckpt", "best.ckpt", "metrics.csv", "config.yaml", "run.json", "tokenizer.json")
-_WRITTEN_FOLDERS = ("tensorboard", "evaluation")
+_WRITTEN_FOLDERS = ("tensorboard", "wandb", "samples", "evaluation")
 _OF_SESSION = ("command", "commit", "machine", "python", "torch", "lightning")
 
 
@@ -75,8 +77,9 @@ def check_same_run(
     remedy = "name a new folder with --run, or start anew with --fresh"
     if run["data"]["hash"] != data_hash:
         raise TrainingError(f"{folder}: began with other data; {remedy}")
-    if init_from is not None and str(init_from) != run.get("init_from"):
-        began = run.get("init_from") or "fresh ones"
+    held = run.get("init_from")
+    began = held["path"] if isinstance(held, dict) else held or "fresh ones"
+    if init_from is not None and str(init_from) != began:
         raise TrainingError(
             f"{folder}: began with other weights ({began}) than --init-from {init_from}; {remedy}"
         )
@@ -110,33 +113,73 @@ def describe_session(
     *,
     earlier: dict[str, Any] | None,
     step: int,
-    init_from: Path | None,
+    first: FirstWeights | None,
+    processes: int = 1,
 ) -> None:
-    """Store the resolved configuration and what made the run; `earlier` is what run.json held."""
+    """Store the resolved configuration and what makes the run.
+
+    `earlier` is what run.json held, `first` the weights that a new run starts from if not fresh.
+    """
     with replacing(folder / "config.yaml") as path:
         path.write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
     session = {
         "step": step,
         "command": shlex.join(["relpe-train", *sys.argv[1:]]),
         "commit": _commit(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
+        "machine": _machine(arithmetic),
+        "processes": processes,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "lightning": version("pytorch-lightning"),
+        "environment": _environment(),
     }
-    before: dict[str, Any] = earlier or {
-        "sessions": [],
-        "init_from": None if init_from is None else str(init_from),
-    }
+    before: dict[str, Any] = earlier or {"sessions": [], "init_from": to_plain(first)}
     run = {
         "sessions": [*before["sessions"], session],
         "init_from": before.get("init_from"),
         "parameters": parameters,
+        "seeds": {
+            "trainer.seed": config.trainer.seed,
+            "task.model.noise_seed": config.task.model.noise_seed,
+        },
         **arithmetic._asdict(),
         "data": {key: value for key, value in facts.items() if key not in LISTS},
     }
     with replacing(folder / "run.json") as path:
         path.write_text(json.dumps(run, indent=1) + "\n")
+
+
+def _machine(arithmetic: Arithmetic) -> str:
+    """Processor, how many cores, and the GPU that computes, in one line."""
+    parts = [_processor(), f"{os.cpu_count()} CPUs"]
+    if arithmetic.device == "cuda":
+        parts.append(torch.cuda.get_device_name())
+    return ", ".join(parts)
+
+
+def _processor() -> str:
+    """Architecture and, where Linux says it, name of the processor."""
+    listed = Path("/proc/cpuinfo")
+    if listed.exists():
+        for line in listed.read_text().splitlines():
+            key, _, name = line.partition(":")
+            if key.strip() == "model name":
+                return f"{platform.machine()} ({name.strip()})"
+    return platform.machine()
+
+
+@cache
+def _environment() -> dict[str, Any]:
+    """System, how torch was built and what it uses here, and the version of every package."""
+    built = torch.__config__.show().splitlines()[1:]
+    return {
+        "system": platform.platform(),
+        "torch": {
+            "commit": torch.version.git_version,
+            "build": [line.strip(" -") for line in built if "Build settings" not in line],
+        },
+        "packages": dict(sorted((found.name, found.version) for found in distributions())),
+    }
 
 
 def _commit() -> str | None:

@@ -5,15 +5,23 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import os
+import struct
 import zipfile
+import zlib
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
 
 from training.errors import TrainingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
 _SPLITS = {
     "train": "train",
@@ -25,12 +33,16 @@ _SPLITS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """MIDI files of a folder or a zip archive, by name, and texts that stand beside them."""
 
     path: Path
     names: tuple[str, ...]
+    """Sorted, as `open` finds them."""
+    members: NDArray[np.int64] | None = None
+    """Of an archive, where each file's header begins, bytes it takes there, method, CRC-32, flags:
+    (names, 5). So its directory, half a kilobyte a file, is read once and not by every worker."""
 
     @classmethod
     def open(cls, path: Path) -> Source:
@@ -40,26 +52,50 @@ class Source:
             TrainingError: there is no such folder or zip archive.
         """
         if path.is_dir():
-            files = (item for item in path.rglob("*") if item.is_file())
-            return cls(path, tuple(sorted(item.relative_to(path).as_posix() for item in files)))
+            return cls(path, tuple(sorted(_files_below(path))))
         if path.is_file() and zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                return cls(path, tuple(sorted(n for n in archive.namelist() if n[-1:] != "/")))
+                # of a name that stands there twice the last one counts
+                found = {info.filename: info for info in archive.infolist() if not info.is_dir()}
+            names = tuple(sorted(found))
+            members = np.empty((len(names), 5), np.int64)
+            for row, name in enumerate(names):
+                info = found.pop(name)
+                members[row, :2] = info.header_offset, info.compress_size
+                members[row, 2:] = info.compress_type, info.CRC, info.flag_bits
+            return cls(path, names, members)
         found = "a file of another kind" if path.exists() else "nothing"
         raise TrainingError(f"{path}: found {found}, expected a folder or a zip archive of MIDI")
 
-    def read(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        """Name and content of each of `names`."""
-        if self.path.is_dir():
-            yield from ((name, (self.path / name).read_bytes()) for name in names)
-            return
-        with zipfile.ZipFile(self.path) as archive:
-            yield from ((name, archive.read(name)) for name in names)
+    def part(self, names: Sequence[str]) -> Source:
+        """Some of the files, in the order given: what a worker is told."""
+        if self.members is None:
+            return Source(self.path, tuple(names))
+        rows = [bisect_left(self.names, name) for name in names]
+        return Source(self.path, tuple(names), self.members[rows])
 
-    def stamps(self, names: Sequence[str]) -> list[tuple[int, int]]:
-        """Size and time of change of each file; of the archive, which holds them all."""
-        paths = [self.path / name for name in names] if self.path.is_dir() else [self.path]
-        return [(status.st_size, status.st_mtime_ns) for status in map(Path.stat, paths)]
+    def read(self) -> Iterator[tuple[str, bytes | MemberError]]:
+        """Name and content of each file; of what an archive does not give back, the reason."""
+        if self.members is None:
+            yield from ((name, (self.path / name).read_bytes()) for name in self.names)
+            return
+        with self.path.open("rb") as stream:
+            for name, member in zip(self.names, self.members.tolist(), strict=True):
+                try:
+                    yield name, _read_member(stream, *member)
+                except MemberError as error:
+                    yield name, error
+
+    def stamp(self, names: Sequence[str]) -> bytes:
+        """Hash of names, and of size and time of change of each file (of an archive: its own)."""
+        digest = hashlib.sha256()
+        root = None if self.members is None else os.stat(self.path)  # noqa: PTH116  # see below
+        for name in names:
+            # a path of text: objects of a million files take their time
+            status = root or os.stat(f"{self.path}/{name}")  # noqa: PTH116
+            line = f"{len(name)} {name} {status.st_size} {status.st_mtime_ns}\n"
+            digest.update(line.encode("utf-8", "surrogateescape"))
+        return digest.digest()
 
     def midi_names(self, include: str | None = None) -> list[str]:
         """Names of the MIDI files that fit the pattern.
@@ -74,6 +110,48 @@ class Source:
             wanted = f" that fit {include!r}" if include else ""
             raise TrainingError(f"{self.path}: found no .mid or .midi files{wanted}")
         return names
+
+
+class MemberError(ValueError):
+    """A file cannot be taken out of its archive; says why."""
+
+
+def _files_below(folder: Path) -> Iterator[str]:
+    """Names of all files below a folder; links to files are followed, links to folders are not."""
+    waiting = [""]
+    while waiting:
+        inside = waiting.pop()
+        with os.scandir(f"{folder}/{inside}") as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(f"{inside}{entry.name}/")
+                elif entry.is_file():
+                    yield f"{inside}{entry.name}"
+
+
+def _read_member(
+    stream: BinaryIO, start: int, size: int, method: int, crc: int, flags: int
+) -> bytes:
+    """Content of a file of a zip archive whose header begins at `start`."""
+    encrypted = flags & 1
+    if encrypted or method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        kind = "encrypted" if encrypted else f"compressed by method {method}"
+        raise MemberError(f"{kind} in the archive; unpack it and name the folder")
+    stream.seek(start)
+    header = stream.read(30)
+    if len(header) < 30 or header[:4] != b"PK\x03\x04":
+        raise MemberError("damaged in the archive: there is no file where one should begin")
+    # of the local header only the lengths of the name and of what follows it are needed
+    stream.seek(sum(struct.unpack("<2H", header[26:])), 1)
+    content = stream.read(size)
+    if method == zipfile.ZIP_DEFLATED:
+        try:
+            content = zlib.decompress(content, -zlib.MAX_WBITS)
+        except zlib.error as error:
+            raise MemberError(f"damaged in the archive ({error})") from error
+    if zlib.crc32(content) != crc:
+        raise MemberError("damaged in the archive (another CRC-32 than its directory says)")
+    return content
 
 
 def deal(
@@ -127,7 +205,9 @@ def _deal_by_hash(names: Sequence[str]) -> dict[str, list[str]]:
 
 def _depth_of_splits(names: Sequence[str]) -> int | None:
     """Level of the folders that are named after splits, where all files lie below such ones."""
-    folders = [PurePosixPath(name).parts[:-1] for name in names]
+    # by folders, of which there are fewer than files
+    parents = {name.rpartition("/")[0] for name in names}
+    folders = [PurePosixPath(parent).parts for parent in parents]
     for depth in range(min(map(len, folders), default=0)):
         here = {_SPLITS.get(parts[depth]) for parts in folders}
         if "train" in here and len(here - {None}) > 1:
@@ -141,10 +221,12 @@ def _read_splits(source: Source, path: Path | None) -> dict[str, list[str]] | No
             raise TrainingError(f"{path}: found no such file, expected JSON of split -> names")
         text = path.read_bytes()
     else:
-        inside = [name for name in source.names if PurePosixPath(name).name == "splits.json"]
+        inside = [name for name in source.names if f"/{name}".endswith("/splits.json")]
         if not inside:
             return None
-        [(_, text)] = source.read(inside[:1])
+        [(_, text)] = source.part(inside[:1]).read()
+        if isinstance(text, MemberError):
+            raise TrainingError(f"{source.path}: splits.json is {text}")
     try:
         splits = json.loads(text)
         return {str(split): [str(name) for name in names] for split, names in splits.items()}

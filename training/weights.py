@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from relpe.checkpoint import find_checkpoint, load_model
 from training.errors import TrainingError
 from training.experiment import is_run, read_experiment
+from training.files import replacing
 from training.sessions import read_run
 
 if TYPE_CHECKING:
@@ -68,6 +71,31 @@ def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Ori
     return decoder, Origin(path.name, digest(decoder), step, step * task.tokens_per_step, commit)
 
 
+class CheckpointFiles(TorchCheckpointIO):
+    """Writes a run's checkpoints: each is whole, or the one before it stays."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None
+    ) -> None:
+        """Write a checkpoint in place of the one before it; there are no options.
+
+        Raises:
+            TrainingError: it cannot be written, on a full disk say.
+        """
+        try:
+            with replacing(Path(path)) as partial, partial.open("wb") as stream:
+                torch.save(checkpoint, stream)
+        except (OSError, RuntimeError) as error:
+            # after a write that failed torch ends its archive, which fails as well
+            cause = error if isinstance(error, OSError) else error.__context__
+            if not isinstance(cause, OSError):
+                raise
+            raise TrainingError(
+                f"{path}: cannot be written ({cause.strerror or cause}); what was there is "
+                "intact: make room, and the same command goes on from it"
+            ) from error
+
+
 def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
     """What a checkpoint of a run holds.
 
@@ -75,10 +103,15 @@ def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
         TrainingError: it is damaged, or something else; says so, and the remedy.
     """
     try:
+        # torch takes numbers as they come: only the archive's check sums tell that one has changed
+        with zipfile.ZipFile(path) as archive:
+            changed = archive.testzip()
+        if changed is not None:
+            raise ValueError(f"the check sum of {changed} differs")
         checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except (
         *(RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError),
-        pickle.UnpicklingError,
+        *(pickle.UnpicklingError, zipfile.BadZipFile),
     ) as error:
         raise TrainingError(f"{path}: damaged, cannot be read; {remedy}") from error
     if not isinstance(checkpoint, dict) or not checkpoint.keys() >= _KEYS:

@@ -106,5 +106,6 @@ def experiment(data: Path) -> dict[str, Any]:
             "validate_every": 4,
             "checkpoint_every": 3,
             "log_every": 2,
+            "samples": 0,
         },
     }

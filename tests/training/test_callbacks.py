@@ -3,15 +3,19 @@ from __future__ import annotations
 import csv
 import logging
 import os
+import re
 import signal
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
-from training.callbacks import COLUMNS, CsvLog
+from relpe.steps import PlainSteps, StepsMaker
+from training import callbacks, samples
 from training.corpus import Crops
 from training.experiment import build_experiment
+from training.machine import memory_in_use
 from training.run import fit
 from training.tasks.music import MusicModule
 
@@ -94,26 +98,6 @@ def test_a_validation_that_a_session_did_not_come_to_is_made_up_for(
             assert torch.equal(mean, other)
 
 
-def test_rows_after_the_step_that_a_run_goes_on_from_are_dropped(tmp_path):
-    path = tmp_path / "metrics.csv"
-    rest = "," * (len(COLUMNS) - 5)
-    lines = [
-        ",".join(COLUMNS),
-        "2,,1,3.5," + rest,
-        "4,,2,3.4," + rest,
-        "4,,2,,3.3" + rest,
-        "6,,3,3.2," + rest,
-        "8,,4",  # the machine went off in the middle of it
-    ]
-    path.write_text("\n".join(lines))
-    CsvLog(path, 4).log_metrics({"train/nats_per_token": 3.1}, 6)
-    assert path.read_text().splitlines() == [*lines[:4], "6,,,3.1," + rest]
-    CsvLog(path, 4, is_due=True)
-    assert path.read_text().splitlines() == lines[:3]
-    CsvLog(path)
-    assert path.read_text().splitlines() == lines[:1]
-
-
 def test_a_run_that_breaks_leaves_no_row_twice(experiment, tmp_path, monkeypatch):
     config = changed(experiment, checkpoint_every=100, log_every=1, validate_every=3)
     draw = Crops.__getitem__
@@ -157,3 +141,93 @@ def test_without_pieces_to_validate_on_the_last_weights_stand_for_the_best(
     assert best["global_step"] == last["global_step"] == 6
     for key, tensor in last["state_dict"].items():
         assert torch.equal(tensor, best["state_dict"][key]), key
+
+
+@pytest.fixture
+def _quick_samples(monkeypatch):
+    """Nothing to compile, and bars of few tokens."""
+    monkeypatch.setattr(
+        samples,
+        "choose_steps",
+        lambda decoder, *_, **__: StepsMaker("", lambda: PlainSteps(decoder)),
+    )
+    monkeypatch.setattr(samples, "BAR_TOKENS", 4)
+    monkeypatch.setattr(callbacks, "NEW_BARS", 2)
+
+
+def last(folder):
+    return torch.load(folder / "last.ckpt", weights_only=True)
+
+
+SIREN = {"kind": "siren", "network": {"depth": 2, "width": 4}, "window": {"width": 3.0}}
+
+
+@pytest.mark.usefixtures("_quick_samples")
+@pytest.mark.parametrize("windowed", [False, True])
+def test_training_does_not_notice_its_samples(experiment, tmp_path, windowed):
+    if windowed:  # an encoding that keeps what it has computed of its weights
+        experiment["task"]["model"] = experiment["task"]["model"] | {
+            "encoding": SIREN,
+            "attention": {"kind": "windowed"},
+        }
+    after = []
+    for count in (0, 2):
+        torch.manual_seed(3)
+        config = changed(experiment, samples=count, validate_every=2, ema_decay=0.5)
+        fit(config, tmp_path / str(count), show=False)
+        numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002
+        after.append((torch.get_rng_state(), numpy_state["state"]["key"]))
+    assert torch.equal(after[0][0], after[1][0])
+    np.testing.assert_array_equal(after[0][1], after[1][1])
+    without, beside = last(tmp_path / "0"), last(tmp_path / "2")
+    for name, tensor in without["state_dict"].items():
+        assert torch.equal(tensor, beside["state_dict"][name]), name
+    assert not (tmp_path / "0" / "samples").exists()
+    folders = sorted((tmp_path / "2" / "samples").iterdir())
+    assert [folder.name for folder in folders] == ["step_000002", "step_000004", "step_000006"]
+    for folder in folders:  # the validation split has one piece
+        assert sorted(path.name for path in folder.iterdir()) == ["0.mid", "0.png"]
+
+
+@pytest.mark.usefixtures("_quick_samples")
+def test_samples_are_music_behind_the_beginning_of_a_validation_piece(
+    experiment, data, tmp_path, monkeypatch
+):
+    [(prompt, bars)] = callbacks.validation_prompts(data, 3)
+    assert bars == callbacks.PROMPT_BARS
+    written = []
+    monkeypatch.setattr(callbacks, "write_sample", lambda ids, *rest: written.append((ids, rest)))
+    for seconds in (30.0, 0.0):
+        monkeypatch.setattr(callbacks, "SAMPLE_SECONDS", seconds)
+        fit(changed(experiment, samples=1, validate_every=100), tmp_path, fresh=True, show=False)
+    assert not (tmp_path / "samples" / "step_000006" / "0.mid").exists()
+    for (ids, (tokenizer, path, prompt_bars)), new in zip(written, (2, 1), strict=True):
+        np.testing.assert_array_equal(ids[: len(prompt)], prompt)
+        assert len(tokenizer.decode(ids).tracks) == 1
+        assert (path, prompt_bars) == (tmp_path / "samples" / "step_000006" / "0", 4)
+        lines = ids == tokenizer.vocabulary.ids["Bar"]
+        assert lines.sum() == 4 + new  # when the time is up no new bar is begun
+
+
+@pytest.mark.usefixtures("_quick_samples")
+def test_samples_that_fail_end_no_training(experiment, tmp_path, monkeypatch, caplog):
+    def broken(*_, **__):
+        raise OSError("the pictures are full")
+
+    monkeypatch.setattr(callbacks, "write_sample", broken)
+    with caplog.at_level(logging.WARNING):
+        result = fit(changed(experiment, samples=1), tmp_path, show=False)
+    assert result.finished
+    assert "samples of step 6: OSError: the pictures are full; training goes on" in caplog.text
+
+
+def test_speed_memory_and_time_left_are_shown_and_logged(experiment, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 3 * 2**30)
+    with caplog.at_level(logging.INFO):
+        fit(build_experiment(experiment), tmp_path)
+    [line] = [m for m in caplog.messages if "tokens/s" in m]
+    assert re.search(r"step 2, loss \d\.\d+, [\d,]+ tokens/s, 0:\d\d:\d\d left, \d+\.\d GiB$", line)
+    found = rows(tmp_path)
+    assert all(0.05 < float(row["memory_gib"]) < 1000 for row in found if row["tokens"])
+    assert not any(row["gpu_memory_gib"] for row in found)
+    assert memory_in_use(torch.device("cuda"))["gpu_memory_gib"] == 3.0

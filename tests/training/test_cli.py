@@ -12,7 +12,9 @@ from training import cli
 from training.cli import main
 
 
-@pytest.mark.parametrize("command", [[], ["prepare"], ["fit"], ["evaluate"], ["export"]])
+@pytest.mark.parametrize(
+    "command", [[], ["prepare"], ["fit"], ["evaluate"], ["report"], ["export"]]
+)
 def test_help_answers_without_the_engine(command):
     code = (
         "import sys\nfrom training.cli import main\n"

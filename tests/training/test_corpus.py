@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import hashlib
 import json
+import pickle
 import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenization.remi import PianoRemi
+from tokenization.tokenizer import load_tokenizer
+from training import shards
+from training.augmentation import NOTHING, Augmentation
 from training.corpus import Corpus, Crops, windows
 from training.errors import TrainingError
+from training.prepare import prepare
+
+OLD = Path(__file__).parent.parent / "golden" / "corpus_of_format_1"
+CHANGED = Augmentation(program=0.5, drums=0.5, dropped=0.1, velocity=0.5, tempo=1.25)
 
 names = PianoRemi().vocabulary.names
 ids = PianoRemi().vocabulary.ids
@@ -89,6 +99,85 @@ def test_windows_hold_every_target_once(data):
     assert np.array_equal(cut[:, 1:][cut[:, 1:] != 0], wanted)
 
 
+@given(length=st.integers(1, 200), count=st.integers(1, 40))
+def test_some_windows_are_those_at_even_distances_of_all(data, length, count):
+    corpus = Corpus.load(data, "train")
+    cut = windows(corpus, length)
+    chosen = np.unique(np.linspace(0, len(cut), count, endpoint=False).astype(int))
+    assert np.array_equal(windows(corpus, length, count), cut[chosen])
+
+
+@pytest.mark.parametrize(
+    ("kind", "augmentation", "digest"),
+    [
+        ("piano", NOTHING, "b7286c70c71a4f0cfb07bb33ff329a773fc25bb00bd700aaf33c500568c98c95"),
+        ("multitrack", CHANGED, "a272554d486cc534f360b6b49a87d63cccf122044a726ba9473e837b3e3babfa"),
+    ],
+)
+def test_corpora_of_format_1_give_the_examples_they_gave_when_they_were_made(
+    kind, augmentation, digest
+):
+    drawn = Crops(
+        corpus=Corpus.load(OLD / kind, "train"),
+        tokenizer=load_tokenizer(OLD / kind),
+        length=64,
+        batch_size=4,
+        seed=7,
+        augmentation=augmentation,
+    )
+    batches = np.stack([drawn[step] for step in (*range(20), 10**6)]).astype("<i8")
+    assert hashlib.sha256(batches.tobytes()).hexdigest() == digest
+
+
+@pytest.mark.parametrize("limit", [1, 500, 900])
+def test_shards_change_nothing_of_what_is_read(data, midi_folder, tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(shards, "SHARD_TOKENS", limit)
+    prepare(midi_folder, tmp_path / "data", PianoRemi(), workers=1, progress=False)
+    whole, cut = (Corpus.load(folder, "train") for folder in (data, tmp_path / "data"))
+    assert len(cut.shards) > 1
+    assert (len(cut), cut.num_tokens) == (len(whole), whole.num_tokens)
+    assert np.array_equal(cut.lengths, whole.lengths)
+    for index in range(len(whole)):
+        assert np.array_equal(cut.piece(index), whole.piece(index))
+        assert np.array_equal(cut.piece_bars(index), whole.piece_bars(index))
+        assert cut.length(index) == whole.length(index) == len(whole.piece(index))
+    of_places = np.repeat(np.arange(len(whole)), whole.lengths).tolist()
+    assert [cut.piece_at(place) for place in range(whole.num_tokens)] == of_places
+    changed = Augmentation(drums=1, dropped=0.3, velocity=0.5)  # which draws other examples too
+    one, many = crops(data, augmentation=changed), crops(tmp_path / "data", augmentation=changed)
+    assert all(np.array_equal(one[step], many[step]) for step in range(10))
+    assert np.array_equal(windows(cut, 50), windows(whole, 50))
+
+
+def test_a_rank_reads_the_pieces_of_its_rows_alone(data, monkeypatch):
+    read = []
+    piece = Corpus.piece
+
+    def counted(self, index, start=0, stop=None):
+        read.append(index)
+        return piece(self, index, start, stop)
+
+    monkeypatch.setattr(Corpus, "piece", counted)
+    whole = crops(data, batch_size=6)[3]
+    of_all = list(read)
+    for rank in range(3):
+        read.clear()
+        assert np.array_equal(
+            crops(data, batch_size=2, first_row=2 * rank)[3], whole[2 * rank : 2 * rank + 2]
+        )
+        assert read == of_all[2 * rank : 2 * rank + 2]
+
+
+def test_tokens_and_bars_stay_on_disk_and_are_mapped_again_by_another_process(data):
+    corpus = Corpus.load(data, "train")
+    again = pickle.loads(pickle.dumps(corpus))
+    assert len(pickle.dumps(corpus)) < 1000
+    assert np.array_equal(again.piece(1), corpus.piece(1))
+    for shard in (*corpus.shards, *again.shards):
+        assert isinstance(shard.tokens.base, np.memmap)
+        assert isinstance(shard.bars.base, np.memmap)
+
+
 def test_what_is_not_prepared_is_refused(data, tmp_path):
     with pytest.raises(TrainingError, match="relpe-train prepare"):
         Corpus.load(tmp_path, "train")
@@ -105,6 +194,14 @@ def test_what_is_not_prepared_is_refused(data, tmp_path):
 
 def test_damaged_tables_are_refused(data, tmp_path):
     shutil.copytree(data, tmp_path / "data")
-    (tmp_path / "data" / "train" / "bars.npy").write_bytes(b"")
+    part = tmp_path / "data" / "train"
+    (part / "bars.npy").write_bytes(b"")
     with pytest.raises(TrainingError, match=r"train: damaged .*; prepare again"):
+        Corpus.load(tmp_path / "data", "train")
+    (part / "tokens.uint16").write_bytes((part / "tokens.uint16").read_bytes()[:-2])
+    shutil.copy(data / "train" / "bars.npy", part)
+    with pytest.raises(TrainingError, match=r"train: found \d+ tokens, expected \d+"):
+        Corpus.load(tmp_path / "data", "train")
+    (part / "offsets.npy").unlink()
+    with pytest.raises(TrainingError, match=r"train: damaged .*offsets.*; prepare again"):
         Corpus.load(tmp_path / "data", "train")

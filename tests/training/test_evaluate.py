@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import training.evaluate as evaluation
 from relpe.checkpoint import load_model
 from tokenization.errors import TokenizerError
 from tokenization.multitrack import MultitrackRemi
+from training.cli import main
+from training.corpus import Corpus
 from training.errors import TrainingError
 from training.evaluate import (
     EvaluateOptions,
@@ -21,6 +24,7 @@ from training.evaluate import (
 )
 from training.experiment import build_experiment
 from training.export import export
+from training.generated import GenerationOptions
 from training.prepare import prepare
 from training.run import fit
 from training.weights import load_decoder
@@ -63,7 +67,14 @@ def test_a_run_is_measured_exported_and_loaded(experiment, data, tmp_path):
     run = tmp_path / "run"
     fit(build_experiment(experiment), run, show=False)
     options = EvaluateOptions(
-        model=str(run), data=data, length=32, chunk=20, reach=100, ngram=3, batch_size=2
+        model=str(run),
+        data=data,
+        length=32,
+        chunk=20,
+        reach=100,
+        ngram=3,
+        batch_size=2,
+        map_length=24,
     )
     results = evaluate(options, show=False)
     assert json.loads((run / "evaluation" / "results.json").read_text()) == results
@@ -71,6 +82,21 @@ def test_a_run_is_measured_exported_and_loaded(experiment, data, tmp_path):
     for name in ("windows_32", "streaming"):
         ratio = results[name]["nats_per_note"] / results[name]["nats_per_token"]
         assert ratio == pytest.approx(results["tokens"] / results["notes"])
+        ratio = results[name]["nats_per_bar"] / results[name]["nats_per_token"]
+        assert ratio == pytest.approx(results["tokens"] / results["bars"])
+    corpus = Corpus.load(data, "test")
+    assert results["bars"] == sum(len(corpus.piece_bars(index)) for index in range(2))
+    beyond = results["beyond_training"]
+    assert beyond["pieces"] == 2
+    bins = results["by_position"]["bins"]
+    assert beyond["within"] * 32 + beyond["beyond"] * 68 == pytest.approx(
+        sum(b["nats_per_token"] * (b["last"] - b["first"] + 1) for b in bins)
+    )
+    assert results["relativity"]["length"] == 24
+    assert 0 <= results["relativity"]["translation_invariance"]["mean"] <= 1
+    (goal,) = results["goals"]
+    assert goal["holds"] == (beyond["difference"] <= 0.05)
+    assert "| nats per bar, whole pieces |" in (run / "evaluation" / "evaluation.md").read_text()
     assert len(results["3-gram"]) == 4
     _, origin = load_decoder(run)
     assert results["weights"] == origin._asdict()
@@ -87,7 +113,13 @@ def test_a_run_is_measured_exported_and_loaded(experiment, data, tmp_path):
         assert torch.equal(released.state_dict()[name], tensor.bfloat16().float()), name
 
     again = EvaluateOptions(
-        model=str(folder), data=data, length=32, output=tmp_path / "out", reach=100, batch_size=2
+        model=str(folder),
+        data=data,
+        length=32,
+        output=tmp_path / "out",
+        reach=100,
+        batch_size=2,
+        map_length=24,
     )
     measured = evaluate(again, show=False)
     assert measured["weights"]["file"] == "model.safetensors"
@@ -113,10 +145,14 @@ def test_released_models_are_measured_beside_runs_and_the_curve_ends_where_train
     export(Path("runs/tiny"), Path("models/released"))
     Path("runs/released").mkdir()
     for model in ("runs/tiny", "models/released"):
-        options = EvaluateOptions(model=model, data=data, length=50, reach=100, threads=1)
+        options = EvaluateOptions(
+            model=model, data=data, length=50, reach=100, threads=1, map_length=8
+        )
         evaluate(options, show=False)
     assert lengths == {"tiny": 32, "released": None}
     assert sorted(path.name for path in Path("evaluation/released").iterdir()) == [
+        "evaluation.md",
+        "evaluation.png",
         "nll_by_position.csv",
         "nll_by_position.png",
         "results.json",
@@ -153,6 +189,9 @@ def test_a_model_is_measured_on_its_own_vocabulary(experiment, data, midi_folder
         ({"draws": 0}, "--draws is 0"),
         ({"threads": 0}, "--threads is 0"),
         ({"ngram": 0}, "--ngram is 0"),
+        ({"trained_length": 0}, "--trained-length is 0"),
+        ({"map_length": 1}, "--map-length is 1"),
+        ({"music_only": True}, "--music-only leaves nothing to measure"),
     ],
 )
 def test_options_out_of_range_are_refused(data, changes, message):
@@ -180,7 +219,13 @@ def test_draws_of_the_noise_are_averaged_and_their_spread_is_told(experiment, da
 
     def measured(draws):
         options = EvaluateOptions(
-            model=str(run), data=data, length=32, device="cpu", draws=draws, batch_size=64
+            model=str(run),
+            data=data,
+            length=32,
+            device="cpu",
+            draws=draws,
+            batch_size=64,
+            map_length=8,
         )
         results = evaluate(options, show=False)
         del results["seconds"]
@@ -190,7 +235,7 @@ def test_draws_of_the_noise_are_averaged_and_their_spread_is_told(experiment, da
     assert measured(3) == three
     assert (one["draws"], three["draws"]) == (1, 3)
     for name in ("windows_32", "streaming"):
-        assert set(one[name]) == {"nats_per_token", "nats_per_note"}
+        assert set(one[name]) == {"nats_per_token", "nats_per_note", "nats_per_bar"}
         for unit in ("nats_per_token", "nats_per_note"):
             spread = three[name][f"{unit}_deviation"]
             assert 0 < spread < 1
@@ -221,7 +266,87 @@ def test_progress_counts_every_token_once(decoder, pieces):
 
 def test_a_summary_is_the_mean_over_draws():
     draws = [[np.array([1.0, 2.0]), np.array([3.0])], [np.array([2.0, 2.0]), np.array([4.0])]]
-    assert summary(draws[:1], 2) == {"nats_per_token": 2.0, "nats_per_note": 3.0}
-    both = summary(draws, 2)
+    units = {"nats_per_note": 2, "nats_per_bar": 0}
+    assert summary(draws[:1], units) == {
+        "nats_per_token": 2.0,
+        "nats_per_note": 3.0,
+        "nats_per_bar": 6.0,
+    }
+    both = summary(draws, units)
     assert both["nats_per_token"] == pytest.approx(7 / 3)
     assert both["nats_per_note_deviation"] == pytest.approx(2**0.5 / 2)
+
+
+def test_music_can_be_measured_alone_beside_what_was_measured_of_the_same_weights(
+    experiment, data, tmp_path, monkeypatch
+):
+    run = tmp_path / "run"
+    fit(build_experiment(experiment), run, show=False)
+    options = EvaluateOptions(
+        model=str(run), data=data, length=64, reach=100, batch_size=64, map_length=8
+    )
+    before = evaluate(options, show=False)
+    monkeypatch.setattr(evaluation, "measure_music", lambda *_, **__: {"made": "music"})
+    for name in ("goals", "write_table", "draw_results"):
+        monkeypatch.setattr(evaluation, name, lambda *_: [])
+    alone = replace(options, music=GenerationOptions(), music_only=True)
+    after = evaluate(alone, show=False)
+    assert after["music"] == {"made": "music"}
+    assert {n: after[n] for n in before if n != "goals"} == {
+        n: before[n] for n in before if n != "goals"
+    }
+    # of other weights nothing is kept
+    other = evaluate(replace(alone, split="validation"), show=False)
+    assert "streaming" not in other
+    assert other["music"] == {"made": "music"}
+
+
+def test_an_encoding_that_has_no_maps_is_measured_without(experiment, data, tmp_path, monkeypatch):
+    def refused(*_, **__):
+        raise ValueError("no map of it")
+
+    monkeypatch.setattr(evaluation, "relativity", refused)
+    fit(build_experiment(experiment), tmp_path / "run", show=False)
+    options = EvaluateOptions(model=str(tmp_path / "run"), data=data, length=64, batch_size=64)
+    results = evaluate(options, show=False)
+    assert results["relativity"] == {"length": 512, "why_not": "no map of it"}
+
+
+def test_the_command_hands_its_options_on(monkeypatch, capsys, tmp_path):
+    given = []
+
+    def taken(options):
+        given.append(options)
+        return {
+            "weights": {"tokens": 5},
+            "parameters": 7,
+            "split": "test",
+            "data": "abc",
+        }
+
+    monkeypatch.setattr(evaluation, "evaluate", taken)
+    command = ["evaluate", "--run", "x", "--data", str(tmp_path), "--trained-length", "64"]
+    assert main(command) == 0
+    assert "| parameters | 7 |" in capsys.readouterr().out
+    music = ["--continuations", "9", "--per-prompt", "3", "--prompt-bars", "2", "--bars", "5"]
+    sampling = ["--seed", "4", "--temperature", "0.5", "--top-p", "0.7", "--music-only"]
+    assert main([*command, *music, *sampling, "--samples-output", str(tmp_path)]) == 0
+    assert main([*command, "--continuations", "200"]) == 0
+    assert [options.music for options in given] == [
+        None,
+        GenerationOptions(
+            continuations=9,
+            per_prompt=3,
+            prompt_bars=2,
+            bars=5,
+            seed=4,
+            temperature=0.5,
+            top_p=0.7,
+            samples_output=tmp_path,
+        ),
+        GenerationOptions(),
+    ]
+    assert [options.music_only for options in given] == [False, True, False]
+    assert given[0].trained_length == 64
+    assert main([*command, "--continuations", "9", "--top-p", "2"]) == 2
+    assert "--top-p is 2.0, expected 0 to 1" in capsys.readouterr().err

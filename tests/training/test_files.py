@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from training.errors import TrainingError
@@ -23,6 +25,24 @@ def test_a_file_is_replaced_only_when_all_is_written(tmp_path):
         break_off()
     assert path.read_text() == "new"
     assert [entry.name for entry in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_an_error_of_a_write_names_the_file_that_was_to_be(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text("old")
+
+    def write(*error):
+        with replacing(path) as beside:
+            beside.write_text("ne")
+            raise OSError(*error)
+
+    with pytest.raises(OSError, match="No space") as full:
+        write(errno.ENOSPC, "No space left on device")
+    assert full.value.filename == str(path)
+    assert path.read_text() == "old"
+    with pytest.raises(PermissionError) as other:
+        write(errno.EACCES, "not allowed", "elsewhere")
+    assert other.value.filename == "elsewhere"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"a": 1}', b"\xff"])

@@ -7,12 +7,16 @@ import os
 import signal
 
 import pytest
+import pytorch_lightning as pl
 import torch
+from torch.nn.functional import cross_entropy
 
 from relpe.checkpoint import load_model, save_model
-from training.callbacks import COLUMNS
 from training.corpus import Crops
+from training.errors import TrainingError
 from training.experiment import build_experiment
+from training.logs import COLUMNS
+from training.repeatable import noise_seed
 from training.run import fit
 from training.weights import load_decoder
 
@@ -101,19 +105,40 @@ def test_a_penalty_narrows_windows_and_is_no_part_of_what_is_measured(windowed, 
     assert float(validation["validation/nats_per_token"]) < 7
 
 
-def test_the_loss_of_a_step_is_the_likelihood_and_the_penalty(windowed, experiment):
-    config = windowed(penalty=3.0)
-    module = config.task.build_module(config.optimizer, config.trainer)
-    found = module.training_step(torch.randint(1, 300, (2, 16)), 0)
-    expected = found["nats_per_token"] + module.decoder.encoding.training_window().penalty()
-    torch.testing.assert_close(found["loss"], expected, rtol=0, atol=0)
-    assert found["loss"] > found["nats_per_token"]
-    assert not found["nats_per_token"].requires_grad
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"chunk": 0}, "chunk is 0, expected 1 or more"),
+        ({"truncated": True}, "truncated is true, expected a chunk"),
+    ],
+)
+def test_chunks_that_make_no_sense_are_refused(experiment, values, message):
+    with pytest.raises(TrainingError, match=message):
+        build_experiment(experiment | {"task": experiment["task"] | values})
 
-    plain = build_experiment(experiment)
-    module = plain.task.build_module(plain.optimizer, plain.trainer)
-    found = module.training_step(torch.randint(1, 300, (2, 16)), 0)
-    assert torch.equal(found["loss"], found["nats_per_token"])
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_step_goes_down_the_mean_likelihood_and_the_penalty(windowed, accumulate):
+    config = windowed({"accumulate": accumulate}, penalty=3.0)
+    module = config.task.build_module(config.optimizer, config.trainer)
+    trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    module.trainer = trainer
+    trainer.strategy.connect(module)
+    batch = torch.randint(1, 300, (2, 16))
+    batch[1, 9:] = 0
+    nats = module.gradients(batch, 15 + 8)
+    found = {name: value.grad.clone() for name, value in module.named_parameters()}
+
+    module.zero_grad()
+    state = module.decoder.init_state(2, seed=noise_seed(0, 0))
+    positions = torch.arange(15)[None, :, None]
+    logits, _ = module.decoder(batch[:, :-1], positions, state)
+    mean = cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten(), ignore_index=0)
+    (mean + module.decoder.encoding.training_window().penalty()).backward()
+    assert nats / 23 == pytest.approx(mean.item())
+    for name, value in module.named_parameters():
+        torch.testing.assert_close(found[name], value.grad, rtol=1e-4, atol=1e-6, msg=name)
+    assert found["decoder.encoding.window.log_width"].min() > 1e-2  # that of the penalty
 
 
 def test_a_released_model_holds_no_more_than_its_parameters(windowed, tmp_path):
@@ -144,6 +169,9 @@ def test_a_run_of_earlier_versions_goes_on(experiment, tmp_path, monkeypatch):
     # as they wrote it: fewer columns, and nothing of where the encoding began
     checkpoint = last(parts)
     del checkpoint["encoding_start"]
+    # steps were counted as those of Lightning's own optimization
+    steps = "epoch_loop.manual_optimization.optim_step_progress"
+    checkpoint["loops"]["fit_loop"][steps]["total"] = {"ready": 0, "completed": 0}
     torch.save(checkpoint, parts / "last.ckpt")
     table, old = parts / "metrics.csv", COLUMNS[: COLUMNS.index("encoding_change")]
     lines = list(csv.DictReader(table.read_text().splitlines()))

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import training.prepare as preparation
@@ -12,6 +15,8 @@ from tokenization.midi import write_midi
 from tokenization.multitrack import MultitrackRemi
 from tokenization.remi import PianoRemi
 from tokenization.score import Score, Track
+from training import joining, shards
+from training.cli import main
 from training.corpus import Corpus, read_facts
 from training.errors import TrainingError
 from training.prepare import prepare
@@ -28,8 +33,9 @@ def test_prepare_counts_and_lists_what_is_refused(data):
     ]
     assert list(facts["refused"]) == ["songs/broken.mid"]
     train = Corpus.load(data, "train")
-    assert facts["splits"]["train"]["tokens"] == len(train.tokens)
-    assert facts["splits"]["train"]["bars"] == (train.tokens == ids["Bar"]).sum()
+    tokens = np.concatenate([train.piece(index) for index in range(len(train))])
+    assert facts["splits"]["train"]["tokens"] == len(tokens) == train.num_tokens
+    assert facts["splits"]["train"]["bars"] == (tokens == ids["Bar"]).sum()
     for index in range(len(train)):
         whole = train.piece(index)
         assert whole[0] == ids["BOS"]
@@ -98,7 +104,7 @@ def test_a_stopped_run_goes_on_and_workers_change_nothing(data, midi_folder, tmp
     def stopped(batch):
         if len(read) >= 4:
             raise KeyboardInterrupt
-        read.extend(batch.names)
+        read.extend(batch.source.names)
         return encode(batch)
 
     monkeypatch.setattr(preparation, "_encode", stopped)
@@ -108,7 +114,7 @@ def test_a_stopped_run_goes_on_and_workers_change_nothing(data, midi_folder, tmp
     before = list(read)
     read.clear()
     monkeypatch.setattr(
-        preparation, "_encode", lambda batch: (read.extend(batch.names), encode(batch))[1]
+        preparation, "_encode", lambda batch: (read.extend(batch.source.names), encode(batch))[1]
     )
     facts = prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1, progress=False)
     assert not set(before) & set(read)
@@ -139,7 +145,7 @@ def stop_after(monkeypatch, batches):
     def stopped(batch):
         if len(read) >= 2 * batches:
             raise KeyboardInterrupt
-        read.extend(batch.names)
+        read.extend(batch.source.names)
         return encode(batch)
 
     monkeypatch.setattr(preparation, "_encode", stopped)
@@ -215,3 +221,127 @@ def test_several_tracks(tmp_path):
         (tmp_path / "midi" / split / "a.mid").write_bytes(write_midi(score))
     facts = prepare(tmp_path / "midi", tmp_path / "out", MultitrackRemi(), progress=False)
     assert facts["splits"]["train"]["notes"] == 30
+
+
+@pytest.mark.parametrize("limit", [1, 900])
+def test_shards_are_bounded_and_have_the_hash_of_one(
+    data, midi_folder, tmp_path, monkeypatch, limit
+):
+    monkeypatch.setattr(shards, "SHARD_TOKENS", limit)
+    monkeypatch.setattr(preparation, "BATCH_FILES", 2)
+    out = tmp_path / "out"
+    facts = prepare(midi_folder, out, PianoRemi(), workers=1, progress=False)
+    assert facts["hash"] == read_facts(data)["hash"]
+    parts = Corpus.load(out, "train").shards
+    assert facts["splits"]["train"]["shards"] == len(parts) > 1
+    assert all(len(part) == 1 or len(part.tokens) <= limit for part in parts)
+    for part, following in pairwise(parts):  # none is smaller than it need be
+        assert len(part.tokens) + following.offsets[1] > limit
+    names = [line for part in parts for line in (part.folder / "names.txt").read_text().split()]
+    assert names == (data / "train" / "names.txt").read_text().split()
+    assert sorted(path.name for path in (out / "validation").iterdir()) == sorted(
+        path.name for path in (data / "validation").iterdir()
+    )
+
+
+def test_a_run_that_is_stopped_while_it_joins_encodes_nothing_again(
+    data, midi_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(shards, "SHARD_TOKENS", 500)
+    with monkeypatch.context() as patch:
+        patch.setattr(shards.ShardWriter, "close", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1, progress=False)
+    monkeypatch.setattr(preparation, "_encode", lambda batch: pytest.fail("encoded again"))
+    facts = prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1, progress=False)
+    assert facts["hash"] == read_facts(data)["hash"]
+    assert facts["listed"] == {"refused": 1, "damaged": 0, "unassigned": 0}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_long_lists_stand_in_files_of_their_own(midi_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(joining, "LISTED", 2)
+    midi, out = tmp_path / "midi", tmp_path / "out"
+    shutil.copytree(midi_folder, midi)
+    for number in range(3):
+        (midi / "songs" / f"new{number}.mid").write_bytes(b"")
+        (midi / "songs" / f"bad{number}.mid").write_bytes(b"no MIDI")
+    splits = json.loads((midi / "splits.json").read_text())
+    splits["test"] += [f"bad{number}" for number in range(3)]
+    (midi / "splits.json").write_text(json.dumps(splits))
+    assert main(["prepare", "--corpus", str(midi), "--output", str(out), "--workers", "1"]) == 0
+    facts = read_facts(out)
+    assert facts["listed"] == {"refused": 4, "damaged": 0, "unassigned": 3}
+    assert list(facts["refused"]) == ["songs/broken.mid", "songs/bad0.mid"]
+    assert facts["unassigned"] == ["songs/new0.mid", "songs/new1.mid"]
+    refused = (out / "refused.txt").read_text().splitlines()
+    assert [line.split(":")[0] for line in refused] == [
+        "songs/broken.mid",
+        *(f"songs/bad{number}.mid" for number in range(3)),
+    ]
+    assert (out / "unassigned.txt").read_text().split() == [
+        f"songs/new{number}.mid" for number in range(3)
+    ]
+    assert not (out / "damaged.txt").exists()
+    assert "and 2 more in `refused.txt`" in (out / "README.md").read_text()
+    assert f"refused: 4 files, see {out / 'refused.txt'}" in capsys.readouterr().err
+
+
+def test_what_an_archive_does_not_give_back_is_refused_and_the_rest_taken(midi_folder, tmp_path):
+    path = tmp_path / "midi.zip"
+    methods = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2] * 3
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(8):
+            name = f"{'test' if number > 5 else 'train'}/{number}.mid"
+            content = (midi_folder / "songs" / f"{number}.mid").read_bytes()
+            archive.writestr(name, content, compress_type=methods[number])
+        infos = archive.infolist()
+    content = bytearray(path.read_bytes())
+    for number in (0, 1):
+        # behind the header, the first bytes of a deflated block and of a stored file
+        start = infos[number].header_offset + 30 + len(infos[number].filename)
+        content[start : start + 3] = b"\xff\xff\xff"
+    path.write_bytes(content)
+    facts = prepare(path, tmp_path / "out", PianoRemi(), workers=1, progress=False)
+    reasons = [reason.split(";")[0].split(" (")[0] for reason in facts["refused"].values()]
+    assert list(facts["refused"]) == [f"train/{number}.mid" for number in (0, 1, 2, 5)]
+    assert (
+        reasons == ["damaged in the archive"] * 2 + ["compressed by method 12 in the archive"] * 2
+    )
+    assert [facts["splits"][split]["files"] for split in ("train", "test")] == [2, 2]
+
+
+def test_several_corpora_are_dealt_each_on_its_own(midi_folder, tmp_path):
+    archive, songs = tmp_path / "songs.zip", midi_folder / "songs"
+    with zipfile.ZipFile(archive, "w") as stream:
+        for number in range(8):
+            stream.write(songs / f"{number}.mid", f"{number}.mid")
+    alone = [
+        prepare(path, tmp_path / path.name[:3], PianoRemi(), include=name, progress=False)
+        for path, name in ((archive, "*.mid"), (midi_folder, "*/[0-4].mid"))
+    ]
+    words = ["prepare", "--output", str(tmp_path / "out"), "--workers", "1"]
+    words += ["--corpus", str(archive), "--include", "*.mid"]
+    assert main([*words, "--corpus", str(midi_folder), "--include", "*/[0-4].mid"]) == 0
+    facts = read_facts(tmp_path / "out")
+    assert facts["source"] == f"songs.zip, {midi_folder.name}"
+    for split in ("train", "validation", "test"):
+        both = [
+            f"{name}/{line}"
+            for name, out in (("songs.zip", "son"), (midi_folder.name, midi_folder.name[:3]))
+            for line in (tmp_path / out / split / "names.txt").read_text().split()
+        ]
+        assert (tmp_path / "out" / split / "names.txt").read_text().split() == both
+        for key in ("tokens", "notes", "files"):
+            parts = [some["splits"][split][key] for some in alone]
+            assert facts["splits"][split][key] == sum(parts)
+
+
+def test_corpora_of_one_name_and_other_numbers_of_patterns_are_refused(midi_folder, tmp_path):
+    for corpora, patterns in (
+        ([midi_folder, midi_folder], None),
+        ([midi_folder, midi_folder / "songs"], ["*.mid"] * 3),
+    ):
+        with pytest.raises(TrainingError, match="one pattern for all or one for each"):
+            prepare(corpora, tmp_path / "out", PianoRemi(), include=patterns, progress=False)
+    assert list(tmp_path.iterdir()) == []

@@ -4,21 +4,16 @@ import csv
 import json
 import os
 import signal
-from pathlib import Path
 
 import pytest
 import torch
 
-import training
 from training import machine
-from training.config import read_yaml
 from training.corpus import Crops
 from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.optimization import Budget
 from training.run import fit
-
-CONFIGS = sorted((Path(training.__file__).parent / "configs").rglob("*.yaml"))
 
 
 def weights(folder):
@@ -194,51 +189,3 @@ def test_a_longer_budget_goes_on_as_if_there_had_been_no_end(experiment, tmp_pat
         parts = fit_steps(10, tmp_path / f"parts{end}")
         for name, tensor in whole.items():
             assert torch.equal(tensor, parts[name]), name
-
-
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_two_steps_of_every_config(path, data, tmp_path):
-    overrides = [
-        f"task.data={data}",
-        "task.length=24",
-        "task.batch_size=2",
-        "task.validation_windows=2",
-        "task.model.width=16",
-        "task.model.num_layers=2",
-        "task.model.num_heads=2",
-        "task.model.hidden=16",
-        "trainer.token_budget=96",
-        "trainer.device=cpu",
-        "trainer.precision=32",
-        "trainer.threads=1",
-    ]
-    result = fit(build_experiment(read_yaml(path, overrides)), tmp_path, show=False)
-    assert result.step == 2
-    assert result.validation is not None
-    assert result.validation < 7
-
-
-def test_every_config_builds_at_its_own_size_and_is_described():
-    readme = (Path(training.__file__).parent / "README.md").read_text()
-    for path in CONFIGS:
-        experiment = build_experiment(read_yaml(path))
-        with torch.device("meta"):
-            experiment.task.model.build()
-        assert f"| `{path.name}` |" in readme
-        if path.stem != path.parent.name:  # all but the released recipes are short runs
-            assert experiment.trainer.token_budget == 1_000_000, path
-
-
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("no_fading", {"half_lives": None}),
-        ("half_lives_from_4", {"half_lives": (4.0, 1024.0)}),
-        ("softmax_rope_convolution", {"kind": "softmax", "convolution_taps": 4}),
-    ],
-)
-def test_an_arm_differs_from_the_base_in_what_it_is_named_for(name, changes):
-    folder = Path(training.__file__).parent / "configs" / "piano"
-    model = build_experiment(read_yaml(folder / f"{name}.yaml")).task.model
-    found = vars(model) | vars(model.attention)
-    assert {key: found[key] for key in changes} == changes

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import torch
 
 from training.errors import TrainingError
 from training.experiment import build_experiment
+from training.history import FirstWeights, PastRun
 from training.machine import Arithmetic
 from training.sessions import check_same_run, clear_run, describe_session, read_run
 
+CPU = Arithmetic("cpu", "32-true", 1)
 FACTS = {"hash": "abc", "vocabulary": "def", "splits": {}, "refused": {"a.mid": "broken"}}
 
 
@@ -19,12 +24,11 @@ FACTS = {"hash": "abc", "vocabulary": "def", "splits": {}, "refused": {"a.mid": 
 def describe(experiment, tmp_path):
     """Write what a session says of itself."""
 
-    def write(earlier=None, step=0, init_from=None):
-        arithmetic = Arithmetic("cpu", "32-true", 1)
+    def write(earlier=None, step=0, first=None, arithmetic=CPU):
         config = build_experiment(experiment)
         describe_session(
             *(config, tmp_path, FACTS, 10, arithmetic),
-            **{"earlier": earlier, "step": step, "init_from": init_from},
+            **{"earlier": earlier, "step": step, "first": first},
         )
         return read_run(tmp_path)
 
@@ -86,9 +90,13 @@ def test_first_weights_are_those_that_the_run_began_with(experiment, describe, t
         TrainingError, match=r"other weights \(fresh ones\) than --init-from runs/a"
     ):
         check_same_run(config, tmp_path, describe(), "abc", Path("runs/a"))
-    run = describe(init_from=Path("runs/a"))
+    run = describe(first=FirstWeights(path="runs/a"))
     check_same_run(config, tmp_path, run, "abc", Path("runs/a"))  # the same command again
     check_same_run(config, tmp_path, run, "abc", None)
+    with pytest.raises(TrainingError, match=r"other weights \(runs/a\)"):
+        check_same_run(config, tmp_path, run, "abc", Path("runs/b"))
+    run["init_from"] = "runs/a"  # as earlier versions have written it
+    check_same_run(config, tmp_path, run, "abc", Path("runs/a"))
     with pytest.raises(TrainingError, match=r"other weights \(runs/a\)"):
         check_same_run(config, tmp_path, run, "abc", Path("runs/b"))
 
@@ -98,15 +106,32 @@ def test_every_session_is_kept_with_a_command_that_a_shell_understands(
 ):
     words = ["fit", "--set", "task.transposition=[-5, 6]", "--run", "it's mine"]
     monkeypatch.setattr(sys, "argv", ["/opt/relpe-train", *words])
-    first = describe(init_from=Path("runs/a"))
+    weights = FirstWeights(path="runs/a", digest="abc", history=(PastRun(name="a", tokens=64),))
+    first = describe(first=weights)
     monkeypatch.setattr(sys, "argv", ["relpe-train", "fit"])
     second = describe(first, step=4)
     assert second == read_run(tmp_path)
     assert [session["step"] for session in second["sessions"]] == [0, 4]
     assert shlex.split(second["sessions"][0]["command"]) == ["relpe-train", *words]
     assert second["sessions"][1]["command"] == "relpe-train fit"
-    assert second["init_from"] == "runs/a"
+    held = second["init_from"]
+    assert (held["path"], held["digest"], held["history"][0]["tokens"]) == ("runs/a", "abc", 64)
     assert "refused" not in second["data"]
+
+
+def test_a_session_keeps_what_another_machine_needs_to_repeat_it(describe, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Great GPU")
+    run = describe()
+    environment = run["sessions"][0]["environment"]
+    assert environment["packages"]["torch"] == version("torch")
+    assert environment["packages"].keys() >= {"numpy", "pytorch-lightning", "safetensors"}
+    assert environment["torch"]["commit"] == torch.version.git_version
+    assert any("CPU capability" in line for line in environment["torch"]["build"])
+    assert run["seeds"] == {"trainer.seed": 0, "task.model.noise_seed": 0}
+    assert f"{os.cpu_count()} CPUs" in run["sessions"][0]["machine"]
+    assert "Great GPU" not in run["sessions"][0]["machine"]
+    run = describe(run, arithmetic=Arithmetic("cuda", "bf16-mixed", 1))
+    assert run["sessions"][1]["machine"].endswith("CPUs, Great GPU")
 
 
 def test_run_json_of_earlier_versions_is_one_session(tmp_path):
@@ -142,7 +167,7 @@ def test_nothing_of_a_run_is_left_but_what_others_put_there(tmp_path):
     names = ("last.ckpt", "best.ckpt", "metrics.csv", "config.yaml", "run.json", "tokenizer.json")
     for name in (*names, "notes.txt"):
         (tmp_path / name).write_text("")
-    for name in ("tensorboard", "evaluation"):
+    for name in ("tensorboard", "wandb", "samples", "evaluation"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "old").write_text("")
     clear_run(tmp_path)

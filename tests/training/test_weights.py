@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+from typing import Any, cast
 
 import pytest
 import torch
@@ -8,7 +10,14 @@ import torch
 from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.run import fit
-from training.weights import digest, fill, load_decoder, read_checkpoint, round_as_released
+from training.weights import (
+    CheckpointFiles,
+    digest,
+    fill,
+    load_decoder,
+    read_checkpoint,
+    round_as_released,
+)
 
 
 @pytest.fixture
@@ -51,6 +60,61 @@ def test_a_damaged_checkpoint_is_one_sentence(tmp_path, content):
     path.write_bytes(path.read_bytes()[:3000] if content is None else content)
     with pytest.raises(TrainingError, match=rf"^{path}: damaged[^\n]*; try again$"):
         read_checkpoint(path, "try again")
+
+
+@pytest.mark.parametrize("place", [0.3, 0.5, 0.7])
+def test_numbers_that_have_changed_on_the_disk_are_noticed(tmp_path, place):
+    path = tmp_path / "best.ckpt"
+    torch.save({"state_dict": torch.ones(4000)}, path)
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 1
+    path.write_bytes(content)
+    torch.load(path, weights_only=True)  # torch takes them
+    with pytest.raises(TrainingError, match=rf"^{path}: damaged[^\n]*; try again$"):
+        read_checkpoint(path, "try again")
+
+
+class FullDisk:
+    """A file that takes so many bytes."""
+
+    def __init__(self, stream, room):
+        self._stream, self._room = stream, room
+
+    def write(self, content):
+        self._room -= len(content)
+        if self._room < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self._stream.write(content)
+
+    def flush(self):
+        self._stream.flush()
+
+
+@pytest.mark.parametrize("room", [0, 100, 8000, 16500])
+def test_a_checkpoint_that_finds_no_room_leaves_the_one_before(tmp_path, monkeypatch, room):
+    path = tmp_path / "last.ckpt"
+    files = CheckpointFiles()
+    files.save_checkpoint({"step": torch.full((4000,), 1.0)}, path)
+    save = torch.save
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            torch,
+            "save",
+            lambda content, stream: save(content, cast("Any", FullDisk(stream, room))),
+        )
+        with pytest.raises(
+            TrainingError,
+            match=rf"^{path}: cannot be written \(No space left on device\)[^\n]*make room",
+        ):
+            files.save_checkpoint({"step": torch.full((4000,), 2.0)}, path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["last.ckpt"]
+    assert float(torch.load(path, weights_only=True)["step"].mean()) == 1.0
+
+
+def test_what_is_no_error_of_the_disk_is_not_called_one(tmp_path):
+    with pytest.raises(AttributeError, match="pickle"):
+        CheckpointFiles().save_checkpoint({"step": lambda: 1}, tmp_path / "last.ckpt")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("content", [[1], {"state_dict": {}}])

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
 
@@ -46,6 +47,38 @@ def nll_by_position(
     return bins
 
 
+class Beyond(NamedTuple):
+    """Nats per token within the training length and beyond it: means of the same pieces."""
+
+    pieces: int
+    within: float
+    within_deviation: float
+    """Standard deviation over pieces."""
+    beyond: float
+    beyond_deviation: float
+    difference: float
+    """Beyond minus within: above 0 the model gets worse where it was not trained."""
+    difference_deviation: float
+
+
+def beyond_training(
+    nats: Sequence[NDArray[np.float64]], trained_length: int, reach: int = 4096
+) -> Beyond | None:
+    """Mean of each piece with `reach` tokens before and behind its first `trained_length` ones.
+
+    `nats` as for `nll_by_position`. None where no piece is so long, or nothing lies beyond. Source:
+    evaluation of Liutkus et al. (2021).
+    """
+    long = [piece[:reach] for piece in nats if len(piece) >= reach]
+    if not long or not 0 < trained_length < reach:
+        return None
+    means = np.array([[p[:trained_length].mean(), p[trained_length:].mean()] for p in long])
+    table = np.column_stack([means, means[:, 1] - means[:, 0]])
+    spread = table.std(0, ddof=1) if len(table) > 1 else np.full(3, np.nan)
+    figures = np.stack([table.mean(0), spread], 1).ravel().tolist()
+    return Beyond(len(long), *figures)
+
+
 def write_csv(bins: Sequence[Bin], path: Path) -> None:
     """Write bins as a table."""
     with replacing(path) as partial, partial.open("w", newline="") as stream:
@@ -64,7 +97,15 @@ def plot(curves: Mapping[str, Sequence[Bin]], path: Path, trained_length: int | 
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    draw_curves(figure.subplots(), curves, trained_length)
+    with replacing(path) as partial:
+        figure.savefig(partial, format="png", dpi=120, metadata={"Software": None})
+
+
+def draw_curves(
+    axes: Axes, curves: Mapping[str, Sequence[Bin]], trained_length: int | None
+) -> None:
+    """The same into axes of a figure."""
     pieces = 0
     for name, bins in curves.items():
         middle = [(b.first + b.last) / 2 for b in bins]
@@ -78,5 +119,3 @@ def plot(curves: Mapping[str, Sequence[Bin]], path: Path, trained_length: int | 
     axes.set_xlabel(f"token index in the piece ({pieces} pieces)")
     axes.set_ylabel("nats per token")
     axes.legend()
-    with replacing(path) as partial:
-        figure.savefig(partial, format="png", dpi=120, metadata={"Software": None})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,24 +11,31 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pytorch_lightning as pl
 import torch
-from torch.nn.functional import cross_entropy
+from pytorch_lightning.core.optimizer import LightningOptimizer
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from relpe.decoder import DecoderConfig
 from tokenization.tokenizer import load_tokenizer
 from training.augmentation import NOTHING, Augmentation
+from training.chunks import compute_again, negative_log_likelihoods
 from training.corpus import Corpus, Crops, read_facts, windows
 from training.errors import TrainingError, check_range
 from training.muon import Muon
 from training.optimization import Average, Budget, Movement, parameter_groups
 from training.repeatable import Steps, noise_seed
+from training.scale import ALONE, leave_signals, rows_of, shard, total, whole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
 
     from relpe.decoder import Decoder, DecoderState
     from relpe.encodings.windows import Window
     from training.config import OptimizerConfig, TrainerConfig
+    from training.scale import Processes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +50,13 @@ class MusicTask:
     length: int = 1024
     """Tokens of an example."""
     batch_size: int = 4
-    """Examples of a step."""
+    """Examples of a step, of all processes and micro-batches together."""
+    chunk: int | None = None
+    """Tokens of an example that go through the model at a time, the state carried on: memory for
+    activations is that of one chunk. None: all at once."""
+    truncated: bool = False
+    """Whether no gradient goes from a chunk to the one before it; otherwise results are those of
+    all at once."""
     beginnings: float = 0.1
     """Share of the examples that are the beginning of a piece."""
     transposition: tuple[int, int] = (-5, 6)
@@ -55,6 +69,9 @@ class MusicTask:
     def __post_init__(self) -> None:
         for name in ("length", "batch_size", "validation_windows"):
             check_range(name, getattr(self, name), 1)
+        check_range("chunk", self.chunk, 1)
+        if self.truncated and self.chunk is None:
+            raise TrainingError("truncated is true, expected a chunk: the tokens of a gradient")
         check_range("beginnings", self.beginnings, 0, 1)
         low, high = self.transposition
         if not -127 <= low <= high <= 127:
@@ -67,9 +84,14 @@ class MusicTask:
         """Tokens that a step reads, padding included."""
         return self.batch_size * self.length
 
-    def build_data(self, seed: int) -> MusicData:
-        """Data module of the prepared corpus."""
-        return MusicData(self, seed)
+    def build_data(self, trainer: TrainerConfig, processes: Processes = ALONE) -> MusicData:
+        """Data module of the prepared corpus, of what one of the processes reads.
+
+        Raises:
+            TrainingError: the corpus fits neither model nor tokenizer, or the batch not the
+                processes.
+        """
+        return MusicData(self, trainer, processes)
 
     def build_module(self, optimizer: OptimizerConfig, trainer: TrainerConfig) -> MusicModule:
         """Module with fresh weights that are a function of the seed.
@@ -88,7 +110,9 @@ class MusicTask:
 class MusicData(pl.LightningDataModule):
     """Training crops from the step on where the trainer stands, and validation windows."""
 
-    def __init__(self, task: MusicTask, seed: int) -> None:
+    def __init__(
+        self, task: MusicTask, trainer: TrainerConfig, processes: Processes = ALONE
+    ) -> None:
         super().__init__()
         self.facts = read_facts(task.data)
         tokenizer = load_tokenizer(task.data)
@@ -99,20 +123,23 @@ class MusicData(pl.LightningDataModule):
                 f"task.model.vocabulary_size is {task.model.vocabulary_size}, the tokenizer of "
                 f"{task.data} has {len(tokenizer.vocabulary)} ids; give the model as many"
             )
+        rows = rows_of(processes, task.batch_size, trainer.accumulate)
         self.crops = Crops(
             corpus=Corpus.load(task.data, "train"),
             tokenizer=tokenizer,
             length=task.length,
-            batch_size=task.batch_size,
-            seed=seed,
+            batch_size=len(rows),
+            first_row=rows.start,
+            seed=trainer.seed,
             beginnings=task.beginnings,
             transposition=task.transposition,
             augmentation=task.augmentation,
         )
-        held_out = windows(Corpus.load(task.data, "validation"), task.length)
-        chosen = np.linspace(0, len(held_out), task.validation_windows, endpoint=False)
-        self.held_out = held_out[np.unique(chosen.astype(int))] if len(held_out) else held_out
-        self._batch_size = task.batch_size
+        held_out = Corpus.load(task.data, "validation")
+        self.held_out = windows(held_out, task.length, task.validation_windows)
+        self._rows = len(rows) // trainer.accumulate
+        self._workers = trainer.workers
+        self._processes = processes
 
     @property
     def validates(self) -> bool:
@@ -120,17 +147,33 @@ class MusicData(pl.LightningDataModule):
         return len(self.held_out) > 0
 
     def train_dataloader(self) -> DataLoader[Tensor]:
-        """One batch per step, from the trainer's global step on."""
+        """One batch per step, from the trainer's global step on: this process's rows of it."""
         start = self.trainer.global_step if self.trainer else 0
-        return DataLoader(self.crops, batch_size=None, sampler=Steps(start))  # type: ignore[arg-type]
+        return DataLoader(
+            self.crops,  # type: ignore[arg-type]
+            batch_size=None,
+            sampler=Steps(start),
+            num_workers=self._workers,
+            worker_init_fn=leave_signals if self._workers else None,
+        )
 
     def val_dataloader(self) -> DataLoader[Tensor]:
-        """Windows of the validation split, spread evenly over it."""
-        return DataLoader(torch.from_numpy(self.held_out), batch_size=self._batch_size)  # type: ignore[arg-type]
+        """Windows of the validation split, spread evenly over it, dealt out to the processes.
+
+        All have as many, since they go through the model together: the last ones may be padding.
+        """
+        world = self._processes.world
+        padding = np.zeros((-len(self.held_out) % world, self.held_out.shape[1]), np.int64)
+        mine = np.concatenate([self.held_out, padding])[self._processes.rank :: world]
+        return DataLoader(torch.from_numpy(mine), batch_size=self._rows)  # type: ignore[arg-type]
 
 
 class MusicModule(pl.LightningModule):
-    """A decoder with its loss, optimizer and budget."""
+    """A decoder with its loss, optimizer and budget.
+
+    A batch of Lightning's is the step of one process; its micro-batches and chunks are gone through
+    here, so that a step is never half done when something looks at it.
+    """
 
     def __init__(
         self,
@@ -140,6 +183,7 @@ class MusicModule(pl.LightningModule):
         trainer: TrainerConfig,
     ) -> None:
         super().__init__()
+        self.automatic_optimization = False
         self.decoder = decoder
         self.settings = optimizer
         self.budget = Budget(trainer, optimizer, task.tokens_per_step)
@@ -149,49 +193,113 @@ class MusicModule(pl.LightningModule):
         self.skipped = 0
         self.validation: dict[str, float] = {}
         self._seed = trainer.seed
+        self._accumulate = trainer.accumulate
+        self._shares = trainer.strategy == "fsdp"
+        self._limited = trainer.time_budget_minutes is not None
+        self._chunk, self._truncated = task.chunk, task.truncated
         self._sums: list[tuple[float, int]] = []
+        if trainer.activation_checkpointing:
+            compute_again(decoder)
+
+    def configure_model(self) -> None:
+        """Deal the weights out, where each process holds a share of them."""
+        if self._shares and not isinstance(self.decoder, FSDPModule):
+            shard(self.decoder, self.device_mesh)
 
     @property
     def window(self) -> Window | None:
         """The encoding's window; as an attribute it would stand in checkpoints twice."""
         return self.decoder.encoding.training_window()
 
-    def losses(self, batch: Tensor, state: DecoderState, reduction: str) -> Tensor:
-        """Negative log-likelihood of each token after the first, nats; PAD counts nothing."""
-        tokens, targets = batch[:, :-1], batch[:, 1:]
-        positions = torch.arange(tokens.shape[1], device=tokens.device)[None, :, None]
-        logits, _ = self.decoder(tokens, positions, state)
-        return cross_entropy(
-            logits.flatten(0, 1).float(), targets.flatten(), ignore_index=0, reduction=reduction
+    def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:
+        """Negative log-likelihood of each token after the first, nats, in sums; PAD counts nothing.
+
+        See `negative_log_likelihoods`.
+        """
+        return negative_log_likelihoods(
+            self.decoder, batch, state, self._chunk, truncated=self._truncated
         )
 
     def training_step(self, batch: Tensor, batch_idx: int) -> dict[str, Tensor]:
-        """Mean negative log-likelihood, nats per token; the loss adds the penalty of a window.
+        """A whole step on this process's rows; all processes have the same weights after it.
 
-        The noise is the step's.
+        What goes down is the mean negative log-likelihood, nats per token, over the rows of all
+        processes, and the penalty of a window. The noise is the step's. Returns the first of them.
+        """
+        optimizer = self.optimizers(use_pl_optimizer=True)
+        assert isinstance(optimizer, LightningOptimizer)
+        optimizer.zero_grad(set_to_none=True)
+        with nullcontext() if self.window is None else self.window.one_step():
+            self._agree_on_spans()
+            [count] = total(self.trainer, (batch[:, 1:] != 0).sum())
+            nats = self.gradients(batch, max(count, 1.0))
+        self._clip()
+        optimizer.step()
+        self.average.update()
+        mine = 0.0 if self.global_rank else self.budget.elapsed()
+        sums, seconds = total(self.trainer, nats, mine)
+        self.budget.agreed = seconds if self._limited and self.trainer.world_size > 1 else None
+        return {"nats_per_token": torch.tensor(sums / max(count, 1.0))}
+
+    def gradients(self, batch: Tensor, count: float) -> float:
+        """Add up the gradients of all micro-batches and chunks; returns the sum of their nats.
+
+        `count` are the tokens of all processes, over which the mean is taken.
         """
         seed = noise_seed(self._seed, self.global_step)
         held = noise_seed(self._seed, self.decoder.last_redraw(self.global_step, self._seed))
-        state = self.decoder.init_state(len(batch), seed=seed, feature_seed=held)
-        nats = self.losses(batch, state, "mean")
-        loss = nats if self.window is None else nats + self.window.penalty()
-        return {"loss": loss, "nats_per_token": nats.detach()}
+        nats = torch.zeros((), dtype=torch.float64, device=batch.device)
+        parts = batch.chunk(self._accumulate)
+        cuts = self._chunk if self._chunk is not None and self._truncated else batch.shape[1]
+        left = len(parts) * math.ceil((batch.shape[1] - 1) / cuts)
+        for part in parts:
+            state = self.decoder.init_state(len(part), seed=seed, feature_seed=held)
+            for value in self.losses(part, state):
+                left -= 1
+                # strategies take the mean over processes
+                loss = value * (self.trainer.world_size / count)
+                if self.window is not None and not left:
+                    loss = loss + self.window.penalty()
+                # autocast is for what is computed forwards
+                with self._alone(left > 0), torch.autocast(batch.device.type, enabled=False):
+                    self.manual_backward(loss)
+                nats += value.detach()
+        return float(nats)
+
+    @contextmanager
+    def _alone(self, alone: bool) -> Iterator[None]:
+        """Whether gradients are added up in this process alone, as long as a step is not over."""
+        model = self.trainer.model
+        if isinstance(model, DistributedDataParallel) and alone:
+            with model.no_sync():
+                yield
+            return
+        if isinstance(self.decoder, FSDPModule):
+            self.decoder.set_requires_gradient_sync(not alone)
+        yield
+
+    def _agree_on_spans(self) -> None:
+        """Take over the spans of process 0, which may have been rounded another way here."""
+        if self.window is not None and self.trainer.world_size > 1:
+            spans = self.trainer.strategy.broadcast(self.window.span_state())
+            self.window.load_span_state(spans)
 
     def validation_step(self, batch: Tensor, batch_idx: int) -> None:
         """Add up the negative log-likelihood of a batch of windows."""
         state = self.decoder.init_state(len(batch))
-        total = self.losses(batch, state, "sum")
-        self._sums.append((float(total), int((batch[:, 1:] != 0).sum())))
+        nats = sum(float(value) for value in self.losses(batch, state))
+        self._sums.append((nats, int((batch[:, 1:] != 0).sum())))
 
     def on_validation_epoch_start(self) -> None:
         """Validate the averaged weights, where there are any."""
         self.average.swap()
 
     def on_validation_epoch_end(self) -> None:
-        """Put the mean over all windows where the callbacks read it."""
+        """Put the mean over all windows, of all processes, where the callbacks read it."""
         self.average.swap()
-        total, count = (sum(column) for column in zip(*self._sums, strict=True))
-        self.validation = {"validation/nats_per_token": total / count}
+        mine = (sum(column) for column in zip(*self._sums, strict=True))
+        nats, count = total(self.trainer, *mine)
+        self.validation = {"validation/nats_per_token": nats / count}
         self._sums.clear()
 
     def encoding_metrics(self) -> dict[str, float]:
@@ -219,17 +327,12 @@ class MusicModule(pl.LightningModule):
                 rate if peak is None else self.budget.learning_rate(self.global_step, peak)
             )
 
-    def configure_gradient_clipping(
-        self,
-        optimizer: torch.optim.Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
+    def _clip(self) -> None:
         """Scale gradients down to the greatest norm allowed; drop those that are not finite."""
         norm = torch.nn.utils.clip_grad_norm_(
             self.decoder.parameters(), self.settings.max_gradient_norm
         )
-        self.gradient_norm = float(norm)
+        self.gradient_norm = float(whole(norm))
         if math.isfinite(self.gradient_norm):
             self.skipped = 0
             return
@@ -239,17 +342,19 @@ class MusicModule(pl.LightningModule):
                 f"step {self.global_step}: gradients were not finite 20 times in a row; lower "
                 "optimizer.learning_rate or normalise queries and keys"
             )
-        optimizer.zero_grad(set_to_none=True)
-
-    def optimizer_step(self, *args: object, **kwargs: object) -> None:
-        """Step, then take the new weights into their average."""
-        super().optimizer_step(*args, **kwargs)  # type: ignore[arg-type]  # passed on as they are
-        self.average.update()
+        for parameter in self.decoder.parameters():
+            parameter.grad = None
 
     def on_fit_start(self) -> None:
         """Let the clock of the time budget run; a validation that was due may come first."""
         self.budget.start()
         self.movement.begin()
+
+    def on_train_start(self) -> None:
+        """Let all processes begin at the time of the first one."""
+        [seconds] = total(self.trainer, 0.0 if self.global_rank else self.budget.elapsed())
+        if self._limited and self.trainer.world_size > 1:
+            self.budget.agreed = seconds
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what a resumed run needs beside weights and optimizer."""
@@ -261,6 +366,10 @@ class MusicModule(pl.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take over what a former session left."""
+        # one of earlier versions, whose steps Lightning took by itself, has counted them elsewhere
+        steps = "epoch_loop.manual_optimization.optim_step_progress"
+        for number in ("ready", "completed"):
+            checkpoint["loops"]["fit_loop"][steps]["total"][number] = checkpoint["global_step"]
         self.budget.earlier = checkpoint["elapsed_seconds"]
         self.average.load(checkpoint["average"])
         # a checkpoint of earlier versions has neither

@@ -1,0 +1,122 @@
+"""Every configuration that is shipped: it is read, described, and trains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import training
+from relpe.steps import PlainSteps, StepsMaker
+from tests.training.conftest import piece
+from tokenization.midi import write_midi
+from tokenization.tokenizer import PRESETS
+from training import callbacks, samples
+from training.config import read_yaml
+from training.experiment import build_experiment
+from training.prepare import prepare
+from training.run import fit
+
+FOLDER = Path(training.__file__).parent / "configs"
+CONFIGS = sorted(FOLDER.rglob("*.yaml"))
+TINY = (
+    *("task.model.width=16", "task.model.num_layers=2"),
+    *("task.model.num_heads=2", "task.model.hidden=16", "trainer.loggers=[]"),
+)
+every_config = pytest.mark.parametrize(
+    "path", CONFIGS, ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
+
+
+def band(seed):
+    """Piano, bass and drums."""
+    score = piece(seed)
+    notes = score.tracks[0].notes
+    bass = notes[::3] - [0, 0, 20, 0]
+    drums = notes[::2].copy()
+    drums[:, 2] = 36 + drums[:, 2] % 8
+    parts = [replace(score.tracks[0], notes=bass, program=33)]
+    parts.append(replace(score.tracks[0], notes=drums, is_drum=True, channel=9))
+    return replace(score, tracks=(*score.tracks, *parts))
+
+
+@pytest.fixture(scope="session")
+def corpora(data, tmp_path_factory):
+    """A corpus for each folder of configurations, in its vocabulary."""
+    midi = tmp_path_factory.mktemp("bands")
+    for split, seeds in {"train": (1, 2, 3), "validation": (4,), "test": (5,)}.items():
+        (midi / split).mkdir()
+        for seed in seeds:
+            (midi / split / f"{seed}.mid").write_bytes(write_midi(band(seed)))
+    groove = tmp_path_factory.mktemp("prepared_bands") / "data"
+    prepare(midi, groove, PRESETS["multitrack"].build(), progress=False)
+    return {"piano": data, "groove": groove}
+
+
+@pytest.fixture(autouse=True)
+def _quick_samples(monkeypatch):
+    """Nothing to compile, and few notes."""
+
+    def plain(decoder, *_, **__):
+        return StepsMaker("", lambda: PlainSteps(decoder))
+
+    monkeypatch.setattr(samples, "choose_steps", plain)
+    monkeypatch.setattr(samples, "BAR_TOKENS", 4)
+    monkeypatch.setattr(callbacks, "NEW_BARS", 1)
+
+
+def fit_two_steps(path, corpora, folder, *overrides):
+    shrunk = [
+        *(f"task.data={corpora[path.parent.name]}", "task.length=24", "task.batch_size=2"),
+        *("task.validation_windows=2", "trainer.token_budget=96"),
+        *("trainer.device=cpu", "trainer.precision=32", "trainer.threads=1"),
+    ]
+    result = fit(build_experiment(read_yaml(path, [*shrunk, *overrides])), folder, show=False)
+    assert result.step == 2
+    assert result.validation is not None
+    assert result.validation < 7
+
+
+@every_config
+def test_two_steps_of_every_config_with_a_small_model(path, corpora, tmp_path):
+    fit_two_steps(path, corpora, tmp_path, *TINY, "trainer.samples=0")
+
+
+@pytest.mark.slow
+@every_config
+def test_two_steps_of_every_config_with_its_own_model(path, corpora, tmp_path):
+    fit_two_steps(path, corpora, tmp_path)
+    wanted = build_experiment(read_yaml(path)).trainer.samples > 0
+    assert (tmp_path / "samples" / "step_000002" / "0.mid").exists() == wanted
+
+
+@every_config
+def test_every_config_builds_at_its_own_size_and_is_described(path):
+    experiment = build_experiment(read_yaml(path))
+    with torch.device("meta"):
+        experiment.task.model.build()
+    assert path.read_text().startswith("# ")
+    assert f"| `{path.name}` |" in (Path(training.__file__).parent / "README.md").read_text()
+
+
+def test_what_is_compared_has_the_same_budget():
+    for folder in FOLDER.iterdir():
+        arms = [path for path in folder.glob("*.yaml") if path.stem != folder.name]
+        budgets = {build_experiment(read_yaml(path)).trainer.token_budget for path in arms}
+        assert len(budgets) <= 1, folder
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("no_fading", {"half_lives": None}),
+        ("half_lives_from_4", {"half_lives": (4.0, 1024.0)}),
+        ("softmax_rope_convolution", {"kind": "softmax", "convolution_taps": 4}),
+    ],
+)
+def test_an_arm_differs_from_the_base_in_what_it_is_named_for(name, changes):
+    model = build_experiment(read_yaml(FOLDER / "piano" / f"{name}.yaml")).task.model
+    found = vars(model) | vars(model.attention)
+    assert {key: found[key] for key in changes} == changes

@@ -1,0 +1,140 @@
+"""Tokens on disk: a split is written as shards of bounded size, which are mapped into memory.
+
+A split of one shard is that shard, in the split's folder; one of several has a folder for each,
+`shard-00000` and so on. A piece is never cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from training.errors import TrainingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+SHARD_TOKENS = 2**27
+"""Tokens of a shard at most, 256 MiB; a longer piece is a shard of its own."""
+
+
+def shard_folders(folder: Path, count: int) -> list[Path]:
+    """Where the shards of a split lie."""
+    return [folder] if count == 1 else [folder / f"shard-{index:05}" for index in range(count)]
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Tokens of some pieces, mapped into memory: only the pages that are read are loaded."""
+
+    folder: Path
+    tokens: NDArray[np.uint16]
+    offsets: NDArray[np.int64]
+    """Where each piece starts in `tokens`, and the end of the last: (pieces + 1,)."""
+    bars: NDArray[np.int64]
+    """Places of the Bar tokens of all pieces, each counted from its piece's start; mapped too."""
+    bar_offsets: NDArray[np.int64]
+    """Where each piece's places start in `bars`: (pieces + 1,)."""
+
+    @classmethod
+    def load(cls, folder: Path) -> Shard:
+        """The shard of a folder, with two files open from now on.
+
+        Raises:
+            TrainingError: it is damaged.
+        """
+        try:
+            size = (folder / "tokens.uint16").stat().st_size // 2
+            offsets, bar_offsets = (
+                np.load(folder / f"{name}.npy") for name in ("offsets", "bar_offsets")
+            )
+            bars = np.load(folder / "bars.npy", mmap_mode="r").view(np.ndarray)
+        except (ValueError, EOFError, FileNotFoundError) as error:
+            raise TrainingError(f"{folder}: damaged ({error}); prepare again") from error
+        for found, of_pieces, what in ((size, offsets, "tokens"), (len(bars), bar_offsets, "bars")):
+            if found != of_pieces[-1]:
+                raise TrainingError(
+                    f"{folder}: found {found} {what}, expected {of_pieces[-1]}; prepare again"
+                )
+        if not size:
+            return cls(folder, np.zeros(0, np.uint16), offsets, bars, bar_offsets)
+        # as a plain array: slices of a memmap take several times as long
+        tokens = np.memmap(folder / "tokens.uint16", dtype="<u2", mode="r").view(np.ndarray)
+        return cls(folder, tokens, offsets, bars, bar_offsets)
+
+    def __reduce__(self) -> tuple[Callable[[Path], Shard], tuple[Path]]:
+        """Mapped again by a process that is sent one, such as a worker of a data loader."""
+        return Shard.load, (self.folder,)
+
+    def __len__(self) -> int:
+        """Number of pieces."""
+        return len(self.offsets) - 1
+
+
+class ShardWriter:
+    """Writes the pieces of a split, some at a time; holds the tables of one shard."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._count = 0
+        folder.mkdir(parents=True)
+        self._begin()
+
+    def add(
+        self,
+        ids: NDArray[np.uint16],
+        lengths: NDArray[np.int64],
+        bars: NDArray[np.int64],
+        num_bars: NDArray[np.int64],
+        names: Sequence[str],
+    ) -> None:
+        """Pieces behind those before: all their tokens, and how many each has; bars likewise."""
+        ends, bar_ends = (np.append(0, np.cumsum(sizes)) for sizes in (lengths, num_bars))
+        first = 0
+        while first < len(names):
+            room = SHARD_TOKENS - self._filled  # below zero behind a longer piece
+            last = int(np.searchsorted(ends, ends[first] + room, side="right")) - 1
+            if last <= first and self._filled:
+                self._end()
+                self._begin()
+                continue
+            last = max(last, first + 1)
+            with (self._shard / "tokens.uint16").open("ab") as stream:
+                stream.write(ids[ends[first] : ends[last]].tobytes())
+            self._filled += int(ends[last] - ends[first])
+            self._lengths.append(lengths[first:last])
+            self._bars.append(bars[bar_ends[first] : bar_ends[last]])
+            self._num_bars.append(num_bars[first:last])
+            with (self._shard / "names.txt").open("ab") as stream:
+                listed = "".join(f"{name}\n" for name in names[first:last])
+                stream.write(listed.encode("utf-8", "surrogateescape"))
+            first = last
+
+    def close(self) -> int:
+        """Write what is open; returns the number of shards."""
+        self._end()
+        if self._count == 1:
+            [only] = self._folder.iterdir()
+            for path in only.iterdir():
+                path.rename(self._folder / path.name)
+            only.rmdir()
+        return self._count
+
+    def _begin(self) -> None:
+        self._shard = self._folder / f"shard-{self._count:05}"
+        self._shard.mkdir()
+        (self._shard / "tokens.uint16").touch()
+        (self._shard / "names.txt").touch()
+        self._filled = 0
+        self._lengths, self._bars, self._num_bars = ([np.zeros(0, np.int64)] for _ in range(3))
+
+    def _end(self) -> None:
+        for name, sizes in (("offsets", self._lengths), ("bar_offsets", self._num_bars)):
+            np.save(self._shard / f"{name}.npy", np.append(0, np.cumsum(np.concatenate(sizes))))
+        np.save(self._shard / "bars.npy", np.concatenate(self._bars))
+        self._count += 1
