@@ -17,7 +17,13 @@ from training.logs import build_loggers, check_loggers
 from training.machine import choose_arithmetic, resume_arithmetic
 from training.scale import NOT_OURS, choose_plugins, choose_strategy, find_processes
 from training.sessions import check_same_run, clear_run, describe_session, read_run
-from training.weights import CheckpointFiles, fill, load_decoder, read_checkpoint
+from training.weights import (
+    CheckpointFiles,
+    fill,
+    load_decoder,
+    read_checkpoint,
+    start_from,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,7 +112,7 @@ def fit(
     elif init_from is not None:
         weights, origin = load_decoder(init_from)
         first = first_weights(init_from, origin, data.facts["vocabulary"])
-        fill(module.decoder, {"state_dict": weights.state_dict()}, init_from)
+        start_from(module.decoder, weights, init_from)
     if fresh and processes.rank == 0:
         clear_run(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from relpe.checkpoint import find_checkpoint, load_model
+from relpe.rotary_weights import load_rotary, takes_rotary
 from training.errors import TrainingError
 from training.experiment import is_run, read_experiment
 from training.files import replacing
@@ -135,6 +136,21 @@ def fill(decoder: Decoder, checkpoint: dict[str, Any], where: Path) -> None:
     if mean:
         for parameter, value in zip(decoder.parameters(), mean, strict=True):
             parameter.data.copy_(value)
+
+
+def start_from(decoder: Decoder, first: Decoder, where: Path) -> None:
+    """Give a new decoder the weights of another one.
+
+    One with rotary embedding may become one with the algebraic encoding of sequences, and windowed
+    attention: the same function within the window.
+
+    Raises:
+        TrainingError: they are of another model.
+    """
+    if takes_rotary(decoder.config, first.config):
+        load_rotary(decoder, first)
+    else:
+        fill(decoder, {"state_dict": first.state_dict()}, where)
 
 
 def round_as_released(decoder: Decoder) -> None:
