@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import errno
+import logging
 import math
 import os
 import re
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn, get_args, get_origin, get_type_hints
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from app.models import AskedFor, Models
+
+_log = logging.getLogger(__name__)
 
 
 class Parser(argparse.ArgumentParser):
@@ -66,11 +70,21 @@ def add_compute(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_soundfont(parser: argparse.ArgumentParser) -> None:
+    """What plays the music."""
+    parser.add_argument(
+        "--soundfont",
+        type=Path,
+        metavar="FILE.sf2",
+        help="SoundFont that plays the music; a General MIDI one where not given",
+    )
+
+
 def add_file_size(parser: argparse.ArgumentParser) -> None:
     """How large a MIDI file may be."""
     parser.add_argument(
         "--max-file-size",
-        type=_bytes,
+        type=size,
         default=MAX_FILE_BYTES,
         metavar="SIZE",
         help=f"largest MIDI file read, such as 500KB or 10MB ({MAX_FILE_BYTES // 1_000_000}MB)",
@@ -93,6 +107,12 @@ def add_music(parser: argparse.ArgumentParser, model: str, without: str = "") ->
 
     `without` names a field of MusicOptions that is left out.
     """
+    add_targets(parser, model)
+    add_music_options(parser, (without,))
+
+
+def add_targets(parser: argparse.ArgumentParser, model: str) -> None:
+    """What is written, and by which model, with `model` where none is named."""
     parser.add_argument(
         "--output",
         type=Path,
@@ -101,10 +121,10 @@ def add_music(parser: argparse.ArgumentParser, model: str, without: str = "") ->
         help="MIDI file to write; OUT.1.mid and so on for several variations",
     )
     add_model(parser, model)
-    add_music_options(parser, (without,))
     parser.add_argument(
         "--audio", type=Path, metavar="FILE", help="write sound as well: .wav, .flac or .ogg"
     )
+    add_soundfont(parser)
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object on standard output"
     )
@@ -170,6 +190,57 @@ def port(text: str) -> int:
     return int(text)
 
 
+def whole(text: str) -> int:
+    """Type of an option: a whole number, 0 or more."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number, expected 0 or more")
+    return int(text)
+
+
+def positive(text: str) -> float:
+    """Type of an option: a number above 0."""
+    with suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+
+
+def root_path(text: str) -> str:
+    """Type of an option: the path of a page behind a proxy, or its whole address."""
+    if not re.fullmatch(r"((/|https?://)[^\s?#]+)?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no path, expected one such as /music")
+    return text.rstrip("/")
+
+
+def read_accounts(path: Path) -> tuple[tuple[str, str], ...]:
+    """Users and passwords of a file of lines user:password, without empty lines and those with #.
+
+    Warns where others may read the file. Raises CommandError for a file that cannot be used; no
+    message has a password in it.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        others = os.name == "posix" and path.stat().st_mode & 0o077
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise CommandError(f"--auth-file {path}: {reason}; name a readable file") from error
+    if others:
+        _log.warning("%s can be read by others on this machine; chmod 600 ends that", path)
+    accounts: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        user, colon, password = line.partition(":")
+        user = user.strip()
+        if not (colon and user and password) or user in accounts:
+            what = "a second line of one user" if user in accounts else "no user:password"
+            raise CommandError(f"--auth-file {path}: line {number} is {what}; correct it")
+        accounts[user] = password
+    if not accounts:
+        raise CommandError(f"--auth-file {path}: found no user, expected lines user:password")
+    return tuple(accounts.items())
+
+
 def check_address(host: str, port: int) -> None:
     """Refuses an address at which this machine cannot listen."""
     address = f"--host {host} --port {port}"
@@ -186,7 +257,8 @@ def check_address(host: str, port: int) -> None:
         raise CommandError(f"{address}: {reason}; choose {what}") from error
 
 
-def _bytes(text: str) -> int:
+def size(text: str) -> int:
+    """Type of an option: bytes."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)B?", text.strip(), re.IGNORECASE)
     if match is None or float(match[1]) <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no size, expected one such as 500KB or 10MB")

@@ -1,237 +1,231 @@
-"""What the widgets of the page call: arguments and results are widget values."""
+"""What the page calls: arguments and results are widget values.
+
+Each session's tabs, uploads and results are in `app.history`; calls change them and return the
+view of `app.view`.
+"""
 
 from __future__ import annotations
 
-import html
 import logging
-import threading
+import time
 from collections.abc import Iterator  # Gradio reads the annotations of callbacks
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import gradio as gr
 
-from app.errors import INPUT_ERRORS
-from app.facts import PromptFacts
-from app.options import LARGEST_SEED, BeatSource, MusicOptions, new_seed
+from app.choices import key_problem
+from app.history import UPLOADING, Asked, Result, Session
+from app.new_bars import in_bars
+from app.options import LARGEST_SEED, MusicOptions, new_seed
 from app.player import Frame
-from app.studio import EMPTY, Studio, waiting
-from app.upload import Upload, read_upload
-from tokenization.beats import ON_GRID
+from app.soundfont import SoundError
+from app.studio import EMPTY, waiting
+from app.upload_calls import UploadCalls
+from app.view import BROKEN, BUSY, AlertError, alerting, session_of
+
+__all__ = ["Callbacks", "session_of"]
 
 _log = logging.getLogger(__name__)
-
-CREATIVITY = {"Safe": (0.9, 0.90), "Balanced": (1.0, 0.95), "Wild": (1.1, 0.98)}
-"""Temperature and top-p of each choice."""
 
 NOT_TAKEN = (
     "The model has not taken this job: too many wait for it already, or the connection was lost; "
     "try again in a minute."
 )
 
-BROKEN = "This did not work; the program's log says why."
 
-
-class _AlertError(Exception):
-    """What went wrong, in one sentence for the user."""
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Makes an alert of every error; one that the input has not caused is logged."""
-    try:
-        yield
-    except INPUT_ERRORS as error:
-        raise _AlertError(str(error)) from error
-    except Exception as error:
-        _log.exception("a callback of the page failed")
-        raise _AlertError(BROKEN) from error
-
-
-def session_of(request: gr.Request) -> str:
-    """Who asks. Raises gr.Error where a request does not say so: nobody shares a session."""
-    if request.session_hash is None:
-        raise gr.Error(
-            "found no session_hash in the request, expected that of the caller; join the queue, as "
-            "gradio_client does",
-            print_exception=False,
-        )
-    return request.session_hash
-
-
-def mood_of(temperature: float, top_p: float) -> str | None:
-    """The name of a temperature and top-p; None for those without."""
-    return next((name for name, pair in CREATIVITY.items() if pair == (temperature, top_p)), None)
-
-
-def roll_dice() -> tuple[int, bool]:
-    """A seed, and that it is to be kept."""
-    return new_seed(), False
-
-
-def facts_table(facts: PromptFacts, model: str) -> str:
-    """What an accepted file holds, and what the user should know about it, as HTML."""
-    seconds = round(facts.seconds)
-    rows = {
-        "Length": f"{seconds // 60}:{seconds % 60:02d}",
-        "Bars": f"{facts.bars:,}",
-        "Metre": facts.metre,
-        "Tempo": f"{facts.bpm:.0f} bpm",
-        "Notes": f"{facts.notes:,}",
-        "Tracks": f"{facts.tracks}",
-    }
-    cells = "".join(
-        f"<div><dt>{name}</dt><dd>{html.escape(text)}</dd></div>" for name, text in rows.items()
-    )
-    notices = "".join(f"<li>{html.escape(notice)}</li>" for notice in facts.notices)
-    return f"<dl>{cells}</dl><p>continued by the {html.escape(model)} model</p>" + (
-        f"<ul>{notices}</ul>" if notices else ""
-    )
-
-
-class Callbacks:
-    """The page's callbacks: they turn widget values into calls of the studio."""
-
-    def __init__(self, studio: Studio, max_upload_bytes: int) -> None:
-        self.studio = studio
-        self.max_upload_bytes = max_upload_bytes
-
-    def read(self, path: str) -> tuple[object, ...]:
-        """Looks at an uploaded file: upload, facts, beats, last bar, button, player."""
-        try:
-            with _told():
-                upload = read_upload(Path(path), self.max_upload_bytes, self.studio.models)
-                off_grid = upload.whole.facts.on_grid < ON_GRID
-                beats = gr.Radio(value="file", visible=off_grid)
-                return *_accepted(upload), beats, *_go_on(upload)
-        except _AlertError as alert:
-            refused = f"<p class='refused' role='alert'>{html.escape(str(alert))}</p>"
-            return None, refused, *_NO_CHOICES, EMPTY
-
-    def count_anew(self, upload: Upload | None, beats: BeatSource) -> tuple[object, ...]:
-        """Counts bars and beats in another way: upload, facts, last bar, button, player."""
-        if upload is None:
-            return (gr.skip(),) * 5
-        try:
-            with _told():
-                anew = upload.counted_by(beats)
-                return *_accepted(anew), *_go_on(anew)
-        except _AlertError as alert:
-            slider, button, frame = _go_on(upload)
-            return *_accepted(upload), slider, button, frame | Frame(alert=str(alert))
-
-    def forget(self) -> tuple[object, ...]:
-        """The file was taken away: the same values as `read`."""
-        return None, "", *_NO_CHOICES, EMPTY
-
-    def move_joint(self, upload: Upload | None, last_bar: float) -> tuple[object, object]:
-        """Ends the prompt at another bar: upload and player."""
-        if upload is None:
-            return gr.skip(), gr.skip()
-        try:
-            with _told():
-                moved = upload.until(int(last_bar))
-                return moved, moved.frame()
-        except _AlertError as alert:
-            return upload, upload.frame() | Frame(alert=str(alert))
+class Callbacks(UploadCalls):
+    """All callbacks of the page."""
 
     def begin(
         self,
-        upload: Upload | None,
-        seed: float | None,
-        fresh: bool,
-        bars: float,
-        request: gr.Request,
-    ) -> tuple[object, ...]:
-        """A job is asked for: the job, the seed it will use, the player, the buttons.
-
-        Raises gr.Error, which nobody sees but `refuse`, where it cannot be begun: what comes after
-        must not happen then.
-        """
-        if fresh or seed is None:
-            seed = new_seed()
-        if problem := _problem(seed):
-            raise _unseen(problem)
-        session = session_of(request)
-        try:
-            with _told():
-                frame = waiting(upload, int(bars))
-                job = self.studio.begin(session)
-                return (job, int(seed), frame, *_buttons(running=True))
-        except _AlertError as alert:
-            raise _unseen(str(alert)) from alert
-
-    def refuse(self, seed: float | None, fresh: bool, shown: Frame) -> Frame:
-        """`begin` has failed: the player as it is, with the reason."""
-        problem = None if fresh or seed is None else _problem(seed)
-        return shown | Frame(alert=problem or BROKEN)
-
-    def compose(
-        self,
-        upload: Upload | None,
-        bars: float,
+        name: str,
+        length: float,
+        unit: str,
         variations: float,
         temperature: float,
         top_p: float,
-        seed: float,
-        job: threading.Event | None,
-        model_name: str | None,
+        seed: float | None,
+        fresh: bool,
+        top_k: float,
+        min_p: float,
+        key: str,
+        density: float,
+        repetition: float,
+        ending: Literal["bar", "cadence"],
         request: gr.Request,
-        top_k: float = MusicOptions.top_k,
-        min_p: float = MusicOptions.min_p,
-        key: str = "",
-        density: float = MusicOptions.density,
-        repetition: float = MusicOptions.repetition,
-        ending: Literal["bar", "cadence"] = MusicOptions.ending,
-    ) -> Iterator[Frame]:
-        """Writes music: the player, again and again."""
-        frame = EMPTY
+    ) -> tuple[object, ...]:
+        """A job is asked for: the seed it will use, and the view.
+
+        Raises gr.Error, which nobody sees, where it cannot be begun: what comes after must not
+        happen then, but for `refuse`, which says why.
+        """
+        session = self.session(request)
+        session.alert = ""
+        if fresh or seed is None:
+            seed = new_seed()
         try:
-            frame = waiting(upload, int(bars))
-            try:
+            with session.lock, alerting():
+                if session.asked is not None:
+                    raise AlertError(BUSY)
+                tab = session.tabs[name]
+                if name in UPLOADING and tab.upload is None:
+                    raise AlertError("There is nothing to continue: bring a MIDI file first.")
+                if problem := _problem(seed) or key_problem(key):
+                    raise AlertError(problem)
                 options = MusicOptions(
-                    bars=int(bars),
+                    bars=int(length) if unit == "bars" else MusicOptions.bars,
+                    seconds=length if unit == "seconds" else None,
                     seed=int(seed),
                     temperature=temperature,
                     top_p=top_p,
                     top_k=int(top_k),
                     min_p=min_p,
-                    key=key.strip() or None,
+                    key=(key or "").strip() or None,
                     density=density,
                     repetition=repetition,
                     ending=ending,
                     variations=int(variations),
                 )
-            except ValueError as error:  # of a key, which is written by hand
-                if job is not None:
-                    self.studio.end(job)  # it was taken, and is over
-                yield frame | Frame(phase="done", alert=f"The {error}; change it.")
-                return
-            session = session_of(request)
-            for frame in self.studio.compose(session, upload, options, job, model_name):
-                yield frame
-        except INPUT_ERRORS as error:
-            yield frame | Frame(phase="done", alert=str(error))
-        except Exception:
-            yield frame | Frame(phase="done", alert=BROKEN)
-            raise
+                if tab.upload is not None:
+                    options = in_bars(options, tab.upload.prompt)
+                elif options.seconds:  # what the player draws at first, at two beats a second
+                    options = replace(options, bars=max(1, round(options.seconds / 2)))
+                upload = tab.upload if name in UPLOADING else None
+                model = None if upload else self._model_of(tab)
+                job = self.studio.begin(session_of(request))
+                session.asked = Asked(name, upload, options, model, job, tab.step)
+                session.dropped = False
+                tab.go(tab.upload, waiting(upload, options.bars), tab.heard, tab.played)
+                return int(seed), *self.view(session)
+        except AlertError as alert:
+            session.alert = str(alert)
+            raise _unseen(str(alert)) from alert
 
-    def end(self, upload: Upload | None, job: threading.Event | None) -> tuple[object, ...]:
-        """The job is over, however it ended: the player, the buttons."""
-        buttons = _buttons(running=False, can_continue=upload is not None)
-        if job is None or not self.studio.end(job):
-            return (gr.skip(), *buttons)
-        frame = upload.frame() if upload else EMPTY
-        return (frame | Frame(alert=NOT_TAKEN), *buttons)
+    def refuse(self, request: gr.Request) -> tuple[object, ...]:
+        """`begin` has failed: the view as it is, with the reason."""
+        session = self.session(request)
+        return self.view(session, alert=session.alert or BROKEN)
+
+    def compose(self, request: gr.Request) -> Iterator[object]:
+        """Writes the music that was asked for: the player, again and again."""
+        session = self.session(request)
+        asked = session.asked
+        if asked is None:
+            yield gr.skip()
+            return
+        try:
+            with alerting():
+                for frame in self.studio.compose(
+                    session_of(request), asked.upload, asked.options, asked.job, asked.model
+                ):
+                    yield self._show(session, asked, frame)
+        except AlertError as alert:
+            yield self._show(session, asked, asked.before.frame | Frame(alert=str(alert)))
+
+    def _show(self, session: Session, asked: Asked, frame: Frame) -> object:
+        """A frame of a job, where its tab is in sight and it is still wanted."""
+        with session.lock:
+            if session.dropped or session.asked is not asked:
+                return gr.skip()
+            session.tabs[asked.tab].frame = frame
+            return session.shown() if session.tab == asked.tab else gr.skip()
+
+    def end(self, request: gr.Request) -> tuple[object, ...]:
+        """The job is over, however it ended."""
+        session = self.session(request)
+        with session.lock:
+            asked, session.asked = session.asked, None
+            if asked is None:
+                return self.view(session)
+            tab = session.tabs[asked.tab]
+            never_taken = self.studio.end(asked.job)
+            frame = tab.frame
+            made = frame.get("phase") in ("rendering", "done") and bool(frame.get("variations"))
+            if made and not session.dropped and not never_taken:
+                tab.frame = frame | Frame(phase="done")
+                session.options[frame.get("job", "")] = asked.options
+                session.keep(Result(asked.tab, tab.step, time.time()))
+                return self.view(session)
+            alert = NOT_TAKEN if never_taken else frame.get("alert", "")
+            tab.set(asked.before)
+            if tab.past and tab.past[-1] == asked.before:
+                tab.past.pop()
+            return self.view(session, alert="" if session.dropped else alert)
 
     def stop_job(self, request: gr.Request) -> None:
         """Ends the job of this session; what is written stays."""
         self.studio.stop(session_of(request))
 
+    def discard(self, request: gr.Request) -> tuple[object, ...]:
+        """Drops what is being written, or the result in sight."""
+        session = self.session(request)
+        with session.lock:
+            if session.asked is not None:
+                session.dropped = True
+                self.studio.stop(session_of(request))
+                return (gr.skip(),) * len(self.view(session))
+            tab = session.current
+            if tab.frame.get("phase") == "done":
+                session.forget(tab.step)
+                tab.set(tab.past.pop() if tab.past else tab.step._replace(frame=EMPTY))
+            return self.view(session)
+
     def leave(self, request: gr.Request) -> None:
-        """The tab was closed."""
+        """The tab of the browser was closed."""
         self.studio.leave(session_of(request))
+        self.sessions.leave(session_of(request))
+
+    def file(self, request: object) -> dict[str, str]:
+        """Path of a file of a job, `{job, variation, kind}`; or the error, as a sentence."""
+        with _answered() as answer:
+            job, variation, asked = _request(request)
+            kind = asked.get("kind")
+            if not isinstance(kind, str):
+                raise LookupError(f"kind is {_short(kind)}, expected one such as midi")
+            answer["path"] = self.studio.file(job, variation, kind).as_posix()
+        return answer
+
+    def mix(self, request: object) -> dict[str, str]:
+        """Path of the sound without some tracks, `{job, variation, without}`; or the error."""
+        with _answered() as answer:
+            job, variation, asked = _request(request)
+            without = asked.get("without") or []
+            if not isinstance(without, list) or not all(isinstance(n, int) for n in without):
+                raise LookupError(f"without is {_short(without)}, expected a list of tracks")
+            answer["path"] = self.studio.mix(job, variation, frozenset(without)).as_posix()
+        return answer
+
+
+@contextmanager
+def _answered() -> Iterator[dict[str, str]]:
+    """An answer to the player: what fails becomes its error, in one sentence."""
+    answer: dict[str, str] = {}
+    try:
+        yield answer
+    except (LookupError, SoundError) as error:
+        text = str(error.args[0]) if error.args else "there is nothing of that name"
+        answer["error"] = f"The file cannot be had: {text}."
+    except Exception:  # noqa: BLE001 - the player shows it, the log has it
+        _log.exception("a file could not be made")
+        answer["error"] = BROKEN
+
+
+def _request(request: object) -> tuple[str, int, dict[str, Any]]:
+    """Job and variation that the player asks for, and all that it says; raises LookupError."""
+    if not isinstance(request, dict):
+        raise LookupError(f"found {_short(request)}, expected job and variation")
+    asked: dict[str, Any] = request
+    job, variation = asked.get("job"), asked.get("variation")
+    if not isinstance(job, str) or not isinstance(variation, int) or isinstance(variation, bool):
+        raise LookupError(f"found {_short(asked)}, expected job and variation")
+    return job, variation, asked
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]} …"
 
 
 def _unseen(message: str) -> gr.Error:
@@ -244,33 +238,3 @@ def _problem(seed: float) -> str | None:
     if 0 <= seed <= LARGEST_SEED and seed % 1 == 0:
         return None
     return f"The seed is {seed:,}, expected a whole number from 0 to {LARGEST_SEED:,}; change it."
-
-
-_NO_CHOICES = (
-    gr.Radio(value="file", visible=False),
-    gr.Slider(visible=False),
-    gr.Button(interactive=False),
-)
-"""Beats, last bar and button where there is no file."""
-
-
-def _accepted(upload: Upload) -> tuple[object, object]:
-    """Upload and facts."""
-    return upload, facts_table(upload.whole.facts, upload.model.name)
-
-
-def _go_on(upload: Upload) -> tuple[object, object, Frame]:
-    """Slider of the last bar, button, player."""
-    bars = upload.bars
-    slider = gr.Slider(minimum=1, maximum=max(2, bars), value=bars, visible=bars > 1)
-    return slider, gr.Button(interactive=True), upload.frame()
-
-
-def _buttons(*, running: bool, can_continue: bool = True) -> list[gr.Button]:
-    """Continue, its Stop, Generate, its Stop."""
-    return [
-        gr.Button(visible=not running, interactive=can_continue),
-        gr.Button(visible=running),
-        gr.Button(visible=not running),
-        gr.Button(visible=running),
-    ]

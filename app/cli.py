@@ -20,14 +20,21 @@ from app.arguments import (
     add_file_size,
     add_model,
     add_music,
+    add_soundfont,
+    add_targets,
     check_address,
     chosen_models,
     port,
+    positive,
+    read_accounts,
+    root_path,
+    size,
+    whole,
 )
 from app.cli_batch import add_batch
-from app.cli_music import generate, proceed
+from app.cli_music import again, generate, proceed
 from app.files import check_folder
-from app.options import NEW_PIECE_BARS
+from app.options import MAX_WAITING, NEW_PIECE_BARS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,6 +102,45 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         help="folder where music is kept, in one per start; without it nothing is kept for long",
     )
+    page.add_argument(
+        "--keep-days",
+        type=positive,
+        metavar="N",
+        help="remove music in --output-dir after so many days; without it it stays",
+    )
+    page.add_argument(
+        "--keep-size",
+        type=size,
+        metavar="SIZE",
+        help="keep so much in --output-dir, such as 10GB, and remove the oldest music beyond it",
+    )
+    page.add_argument(
+        "--max-queue",
+        type=whole,
+        default=MAX_WAITING,
+        metavar="N",
+        help="jobs that may wait for each model; more are refused (%(default)s)",
+    )
+    page.add_argument(
+        "--max-seconds",
+        type=positive,
+        metavar="N",
+        help="longest time that a job is written for; what is there then is kept",
+    )
+    page.add_argument(
+        "--auth-file",
+        type=Path,
+        metavar="FILE",
+        help="let in only who knows a line of this file, user:password",
+    )
+    page.add_argument(
+        "--root-path",
+        type=root_path,
+        default="",
+        metavar="/PATH",
+        help="where a proxy shows the page, if not at its root",
+    )
+    add_soundfont(page)
     page.add_argument("--open", action="store_true", help="open a browser as well")
     page.set_defaults(run=_ui)
 
@@ -107,7 +153,21 @@ def _parser() -> argparse.ArgumentParser:
 
     new = commands.add_parser("generate", help="make a piece from nothing", allow_abbrev=False)
     add_music(new, "piano", without="prompt_bars")
-    new.set_defaults(run=generate, bars=NEW_PIECE_BARS, prompt_bars=None)
+    new.set_defaults(run=generate, bars=NEW_PIECE_BARS, prompt_bars=0)
+
+    same = commands.add_parser("replay", help="make a piece again", allow_abbrev=False)
+    same.add_argument(
+        "settings",
+        type=Path,
+        metavar="FILE.json",
+        help="its settings, from the page or from --json",
+    )
+    same.add_argument(
+        "--prompt", type=Path, metavar="PROMPT.mid", help="MIDI file that it continues, if one"
+    )
+    add_targets(same, "that of the settings")
+    add_file_size(same)
+    same.set_defaults(run=again)
 
     many = commands.add_parser("batch", help="make clips for listening tests", allow_abbrev=False)
     add_batch(many)
@@ -125,23 +185,35 @@ def _ui(options: argparse.Namespace) -> None:
             raise CommandError(
                 f"--output-dir {folder}: {error.strerror or error}; choose another folder"
             ) from error
+    if folder is None and (options.keep_days or options.keep_size):
+        raise CommandError("--keep-days and --keep-size are for --output-dir; name a folder there")
+    accounts = read_accounts(options.auth_file) if options.auth_file else ()
+    if options.soundfont is not None:
+        from app.soundfont import open_soundfont
+
+        open_soundfont(options.soundfont)  # refuses what it cannot read
     models = chosen_models(options, options.model)
     models.to_generate()  # what is wrong with a model is said before the page opens
-    from app.serving import launch
+    from app.serving import Serving, Sharing, launch
 
     def announce(address: str) -> None:
         print(f"relpe: {address.rstrip('/')} (Ctrl+C ends it)", file=sys.stderr)
 
+    serving = Serving(
+        host=options.host,
+        port=options.port,
+        root_path=options.root_path,
+        accounts=accounts,
+        output_folder=folder,
+        keep_days=options.keep_days,
+        keep_bytes=options.keep_size,
+        max_upload_bytes=options.max_file_size,
+        soundfont=options.soundfont,
+        sharing=Sharing(max_waiting=options.max_queue, max_seconds=options.max_seconds),
+        open_browser=options.open,
+    )
     try:
-        launch(
-            models,
-            host=options.host,
-            port=options.port,
-            output_folder=folder,
-            max_upload_bytes=options.max_file_size,
-            open_browser=options.open,
-            announce=announce,
-        )
+        launch(models, serving, announce)
     except OSError as error:
         raise CommandError(
             f"--host {options.host} --port {options.port}: the page cannot be served there; choose "

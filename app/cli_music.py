@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from app import replay
 from app.arguments import (
     CommandError,
     chosen_models,
@@ -15,11 +15,11 @@ from app.arguments import (
     seconds_between_bars,
 )
 from app.inputs import read_file
-from app.manifest import versions
 from app.targets import Targets
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
     from app.continuation import MusicModel, MusicOptions, Prompt, PromptFacts, Result, Steps
 
@@ -32,7 +32,7 @@ def proceed(options: argparse.Namespace) -> None:
     from tokenization.midi import read_midi
 
     music = music_options(options)
-    targets = Targets.of(options.output, options.audio, music.variations, options.prompt)
+    targets = _targets(options, music)
     name, data = options.prompt.name, read_file(options.prompt, options.max_file_size)
     score = read_midi(data, name=name)
     model = chosen_models(options, options.model).to_continue(score)
@@ -51,9 +51,63 @@ def generate(options: argparse.Namespace) -> None:
     from app.continuation import generate_piece
 
     music = music_options(options)
-    targets = Targets.of(options.output, options.audio, music.variations, None)
+    targets = _targets(options, music)
     model = chosen_models(options, options.model).to_generate()
     _finish(options, music, targets, model, generate_piece(model, music))
+
+
+def again(options: argparse.Namespace) -> None:
+    """Makes a piece again from what --json or the page has said of it."""
+    from app.continuation import continue_prompt, generate_piece, read_prompt
+
+    told = replay.read(read_file(options.settings, replay.MOST_BYTES))
+    music = told.options
+    if (options.prompt is None) != (told.prompt_sha256 is None):
+        found = "no --prompt" if options.prompt is None else "--prompt"
+        expected = "the file that was continued" if options.prompt is None else "none, of new music"
+        raise CommandError(f"{options.settings}: found {found}, expected {expected}")
+    targets = _targets(options, music)
+    models = chosen_models(options, options.model or told.model)
+    model = models.to_generate()
+    if told.model_sha256 and told.model_sha256 != model.sha256:
+        print(
+            f"{options.settings}: made by other weights than those of {model.name}: the music will "
+            "be another one",
+            file=sys.stderr,
+        )
+    elif told.backend and told.backend != model.backend:
+        print(
+            f"{options.settings}: made on {told.backend}, this is {model.backend}: the music may "
+            "be another one",
+            file=sys.stderr,
+        )
+    if options.prompt is None:
+        _finish(options, music, targets, model, generate_piece(model, music))
+        return
+    name, data = options.prompt.name, read_file(options.prompt, options.max_file_size)
+    if not told.fits(data):
+        print(f"{name}: not the file that was continued, its bytes differ", file=sys.stderr)
+    prompt = read_prompt(
+        data,
+        name,
+        told.last_bar,
+        tokenizer=model.tokenizer,
+        beats=told.beats,
+        first_bar=told.first_bar,
+        heard=told.heard,
+        played=told.played,
+    )
+    _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
+
+
+def _targets(options: argparse.Namespace, music: MusicOptions) -> Targets:
+    """The files to write; a SoundFont that cannot be used is refused before the work."""
+    if options.soundfont is not None and options.audio is not None:
+        from app.soundfont import open_soundfont
+
+        open_soundfont(options.soundfont)
+    prompt = getattr(options, "prompt", None)
+    return Targets.of(options.output, options.audio, music.variations, prompt)
 
 
 def _finish(
@@ -66,7 +120,7 @@ def _finish(
 ) -> None:
     """Shows progress, writes the files, and says what was made."""
     result = _show(steps, music)
-    _save(targets, result)
+    _save(targets, result, options.soundfont)
     if options.json:
         print(
             json.dumps(
@@ -87,7 +141,7 @@ def _finish(
                     "seconds": round(result.seconds, 3),
                     "prompt_notes": result.prompt_notes,
                     **({} if prompt is None else _prompt_facts(prompt.facts)),
-                    "replay": _replay(music, model, prompt),
+                    "replay": replay.settings(music, model, prompt),
                 }
             )
         )
@@ -100,7 +154,7 @@ def _finish(
         print(f"{names}: {counted(result.bars, 'bar')}, {what}", file=sys.stderr)
 
 
-def _save(targets: Targets, result: Result) -> None:
+def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:
     """Writes the files; of a piece that has become too long for sound its MIDI file alone.
 
     How long a piece from nothing lasts, its model decides.
@@ -114,29 +168,7 @@ def _save(targets: Targets, result: Result) -> None:
         replace(targets, audio=()).save(result.pieces)
         names = ", ".join(map(str, targets.midi))
         raise CommandError(f"{names}: written without sound, {error}") from error
-    targets.save(result.pieces)
-
-
-def _replay(music: MusicOptions, model: MusicModel, prompt: Prompt | None) -> dict[str, object]:
-    """What --json says of all that decides the music: the same again gives the same bytes."""
-    options = asdict(music)
-    del options["seed"]
-    if music.seconds is not None:
-        del options["bars"]
-    if prompt is None:
-        del options["prompt_bars"]
-    else:
-        options["beats"] = prompt.facts.beats
-    return {
-        "model": model.name,
-        "model_sha256": model.sha256,
-        "backend": model.backend,
-        "device": model.device.type,
-        "versions": versions(),
-        "seed": music.seed,
-        "options": options,
-        **({} if prompt is None else {"prompt_sha256": hashlib.sha256(prompt.data).hexdigest()}),
-    }
+    targets.save(result.pieces, soundfont)
 
 
 def _prompt_facts(facts: PromptFacts) -> dict[str, object]:

@@ -8,6 +8,7 @@ Page and commands are thin callers of this module.
 from __future__ import annotations
 
 import time
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,7 +18,7 @@ from app.options import LARGEST_SEED, MusicOptions, with_seed
 from app.prompt import Prompt, PromptFacts, read_prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from tokenization.score import Score
 
@@ -40,6 +41,10 @@ class Progress:
     scores: tuple[Score, ...]
     preparing: bool = False
     """Whether the machine is made ready, which takes a while at the very first time."""
+    place: int = 0
+    """In the line of those that wait for the model, 1 the next; 0 at work."""
+    seconds_left: float | None = None
+    """Until its turn comes, where it waits and that is known."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,7 @@ __all__ = [
     "PromptFacts",
     "Result",
     "Steps",
+    "Variations",
     "continue_prompt",
     "generate_piece",
     "load_music_model",
@@ -91,7 +97,7 @@ __all__ = [
     "with_seed",
 ]
 
-Steps: TypeAlias = "Iterator[Progress | Result]"
+Steps: TypeAlias = "Generator[Progress | Result, None, None]"
 
 
 def never() -> bool:
@@ -106,63 +112,77 @@ def continue_prompt(
 
     Where `stop` gives True the work ends, and the result holds what is there.
     """
-    yield from _Variations(Opening.after(model, prompt, with_seed(options))).steps(stop)
+    yield from _steps(Variations(Opening.after(model, prompt, with_seed(options))), stop)
 
 
 def generate_piece(
     model: MusicModel, options: MusicOptions, stop: Callable[[], bool] = never
 ) -> Steps:
     """Music from nothing: yields Progress while it is made, and the Result last."""
-    yield from _Variations(Opening.of_nothing(model, with_seed(options))).steps(stop)
+    yield from _steps(Variations(Opening.of_nothing(model, with_seed(options))), stop)
 
 
-class _Variations:
+def _steps(written: Variations, stop: Callable[[], bool]) -> Steps:
+    """Writes until all bars are full or `stop` says so."""
+    for _ in written.opening.model.preparing():
+        yield written.progress(preparing=True)
+        if stop():
+            break
+    else:
+        yield from _write(written, stop)
+    yield written.result()
+
+
+def _write(written: Variations, stop: Callable[[], bool]) -> Iterator[Progress]:
+    """Alone in a batch of its own; `app.desk` writes for many at once."""
+    opening = written.opening
+    started = reported = time.monotonic()
+    state = opening.unread()
+    for newest in opening.read(state):
+        state = newest
+        if time.monotonic() - reported >= SECONDS_BETWEEN_REPORTS:
+            reported = time.monotonic()
+            yield written.progress()
+        if stop():
+            yield written.progress()
+            return
+    drafts = Drafts(opening.model)
+    written.drafts = drafts.enter(opening, state, written.seeds)
+    while len(drafts):
+        drafts.step()
+        now = time.monotonic()
+        written.seconds = now - started
+        if now - reported >= SECONDS_BETWEEN_REPORTS:
+            reported = now
+            yield written.progress()
+        if stop():
+            break
+    yield written.progress()
+
+
+class Variations:
     """Pieces with one opening that are shown together while they are made."""
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: Opening, seeds: Sequence[int] | None = None) -> None:
+        """One for each seed; without them as many as the options say, counting up from theirs."""
         self.opening, self.options = opening, opening.options
         first = self.options.seed or 0
-        self.seeds = range(first, first + self.options.variations)
+        self.seeds = seeds or range(first, first + self.options.variations)
         self.drafts = [Draft(opening, seed) for seed in self.seeds]
         self.seconds = 0.0
-        self._reported = time.monotonic()
+        """Of work, so far."""
 
-    def steps(self, stop: Callable[[], bool]) -> Steps:
-        """Writes until all bars are full or `stop` says so."""
-        for _ in self.opening.model.preparing():
-            yield self.progress(preparing=True)
-            if stop():
-                break
-        else:
-            yield from self._write(stop)
-        yield self.result()
+    def now(self) -> Variations:
+        """As they are at this moment: does not change while others write on."""
+        taken = copy(self)
+        taken.drafts = [copy(draft) for draft in self.drafts]
+        for draft in taken.drafts:
+            draft.ids = draft.ids[:]
+        return taken
 
-    def _write(self, stop: Callable[[], bool]) -> Iterator[Progress]:
-        started = self._reported = time.monotonic()
-        state = self.opening.unread()
-        for newest in self.opening.read(state):
-            state = newest
-            yield from self._now_and_then()
-            if stop():
-                yield self.progress()
-                return
-        drafts = Drafts(self.opening.model)
-        self.drafts = drafts.enter(self.opening, state, self.seeds)
-        while len(drafts):
-            drafts.step()
-            self.seconds = time.monotonic() - started
-            yield from self._now_and_then()
-            if stop():
-                break
-        yield self.progress()
-
-    def _now_and_then(self) -> Iterator[Progress]:
-        now = time.monotonic()
-        if now - self._reported >= SECONDS_BETWEEN_REPORTS:
-            self._reported = now
-            yield self.progress()
-
-    def progress(self, *, preparing: bool = False) -> Progress:
+    def progress(
+        self, *, preparing: bool = False, place: int = 0, seconds_left: float | None = None
+    ) -> Progress:
         """Where the work stands."""
         scores = tuple(draft.score() for draft in self.drafts)
         return Progress(
@@ -173,6 +193,8 @@ class _Variations:
             seconds=self.seconds,
             scores=scores,
             preparing=preparing,
+            place=place,
+            seconds_left=seconds_left,
         )
 
     def result(self) -> Result:

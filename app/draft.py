@@ -70,12 +70,14 @@ class Opening:
     @classmethod
     def after(cls, model: MusicModel, prompt: Prompt, options: MusicOptions) -> Opening:
         """Behind a prompt. Raises MidiError where the piece would be longer than a file may be."""
-        tokenizer, tracks = model.tokenizer, prompt.sequence.tracks
+        tokenizer, tracks = model.tokenizer, prompt.parts.of_score(prompt.score)
+        silent = [at for at, track in enumerate(tracks) if not prompt.parts.may_play(track)]
         options = in_bars(options, prompt)
         bars = NewBars.after(prompt, options.bars)
         heard = tokenizer.crop(prompt.ids, prompt.first_heard(options.prompt_bars))
         heard = np.append(heard, bars.opening(heard))
-        grammar = tokenizer.grammar(tempo="never", end=False, tracks=tracks).resume(heard)
+        grammar = tokenizer.grammar(tempo="never", end=False, tracks=tracks, silent=silent)
+        grammar = grammar.resume(heard)
         grammar = grammar.hold(bars.still_sounding(tokenizer, grammar.bar_start))
         last_bar = grammar.bar + len(bars.vocabulary) - 1
         rule = BarRule(grammar, grammar.bar, last_bar, bars.vocabulary)
@@ -152,7 +154,7 @@ class Draft:
             score = tokenizer.decode(self.ids, tracks=prompt.sequence.tracks)
             tracks = (replace(t, notes=opening.bars.notes(t.notes)) for t in score.tracks)
             new = Score(prompt.score.ticks_per_beat, tuple(tracks))
-            new = share_among_tracks(new, prompt.score, tokenizer, prompt.joint_ticks)
+            new = share_among_tracks(new, prompt.score, tokenizer, prompt.joint_ticks, prompt.parts)
             end = opening.bars.line(rule.written_bar + 1)
         if not ended:
             return replace(new, end_ticks=0)
@@ -216,6 +218,13 @@ class Drafts:
         going = set(self._batch.rows)
         over = [row for row in self._of_row if row not in going]
         return [self._of_row.pop(row) for row in over]
+
+    def leave(self, draft: Draft) -> None:
+        """Ends one before its time."""
+        for row in [row for row, own in self._of_row.items() if own is draft]:
+            del self._of_row[row]
+            if row in self._batch.rows:
+                self._batch.leave(row)
 
 
 def _sampling(options: MusicOptions) -> SamplingOptions:

@@ -1,9 +1,10 @@
-"""The page's calls for scripts: /continue, /generate and /stop."""
+"""The page's calls for scripts: /continue, /generate, /inspect, /render and /stop."""
 
 from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -16,6 +17,7 @@ from gradio_client.utils import is_file_obj_with_meta
 from app.callbacks import session_of
 from app.errors import INPUT_ERRORS
 from app.keys import pitch_classes
+from app.models import Models
 from app.options import (
     ENDINGS,
     LARGEST_SEED,
@@ -31,16 +33,18 @@ from app.upload import Upload, read_upload
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-MODEL_QUEUE = "model"
-"""Name of the queue of all that needs the model, in which one job runs at a time."""
+HEALTH = "health"
+"""Name of the call behind /healthz."""
 _NUMBERS = (
     *("bars", "variations", "temperature", "top_p"),
     *("top_k", "min_p", "density", "repetition"),
 )
 LIMITS: dict[str, Range] = {
     **{name: limits(name).scripts for name in _NUMBERS},
+    "prompt_bars": (0, 1_000_000),
+    "seconds": (0.0, 600.0),
     "last_bar": (0, 1_000_000),
     "seed": (-1, LARGEST_SEED),
 }
@@ -70,11 +74,17 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         known = getattr(request.request.state, "job", None) if request.request else None
         job = known or studio.begin(session_of(request))
         try:
-            yield job
-        except INPUT_ERRORS as error:
-            raise _refusal(str(error)) from error
+            with refused():
+                yield job
         finally:
             studio.end(job)
+
+    @contextmanager
+    def refused() -> Iterator[None]:
+        try:
+            yield
+        except INPUT_ERRORS as error:
+            raise _refusal(str(error)) from error
 
     def write(
         upload: Upload | None,
@@ -109,19 +119,25 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         density: object,
         repetition: object,
         ending: object,
+        seconds: object,
+        prompt_bars: object,
+        model: object,
         request: gr.Request,
     ) -> Answer:
         """Continues a MIDI file.
 
         last_bar 0: after its end; seed -1 or null: a new one; beats: file, estimate or grid; key:
-        such as C, F#m or D dorian, or empty; ending: bar or cadence.
+        such as C, F#m or D dorian, or empty; ending: bar or cadence; seconds: a length in place of
+        bars, if not 0; prompt_bars 0: all that the model can hear; model: one of the page's, or
+        empty for the one that suits the file.
         """
         with job_of(request) as job:
             drawing = (bars, variations, temperature, top_p, seed)
-            options = _options(*drawing, top_k, min_p, key, density, repetition, ending)
+            steering = (top_k, min_p, key, density, repetition, ending)
+            options = _options(*drawing, *steering, seconds, prompt_bars)
             last = int(_number("last_bar", last_bar))
             how = _choice("beats", beats, get_args(BeatSource))
-            upload = read_upload(_prompt(prompt), max_upload_bytes, studio.models, how)
+            upload = read_upload(_file("prompt", prompt), max_upload_bytes, models_for(model), how)
             return write(upload.until(last) if last else upload, options, job, request)
 
     def generate(
@@ -137,17 +153,43 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         density: object,
         repetition: object,
         ending: object,
+        seconds: object,
         request: gr.Request,
     ) -> Answer:
         """Makes a piece from nothing.
 
-        seed -1 or null: a new one; model: one of the page's; key and ending as in /continue.
+        seed -1 or null: a new one; model: one of the page's; key, ending, seconds as in /continue.
         """
         with job_of(request) as job:
             drawing = (bars, variations, temperature, top_p, seed)
-            options = _options(*drawing, top_k, min_p, key, density, repetition, ending)
+            steering = (top_k, min_p, key, density, repetition, ending)
+            options = _options(*drawing, *steering, seconds)
             name = _choice("model", model, studio.models.names)
             return write(None, options, job, request, name)
+
+    def models_for(model: object) -> Models:
+        """Those that a file may be continued by: the one that was named, or all."""
+        if model is None or model == "":
+            return studio.models
+        name = _choice("model", model, studio.models.names)
+        return Models.only(studio.models.load(name))
+
+    def inspect(midi: object, beats: object) -> dict[str, object]:
+        """What a MIDI file holds: tempo, metre, bars, notes, tracks, and who would continue it."""
+        with refused():
+            how = _choice("beats", beats, get_args(BeatSource))
+            upload = read_upload(_file("midi", midi), max_upload_bytes, studio.models, how)
+            return {"model": upload.model.name, **asdict(upload.whole.facts)}
+
+    def render(midi: object, request: gr.Request) -> str:
+        """The sound of a MIDI file, as FLAC."""
+        with refused():
+            upload = read_upload(_file("midi", midi), max_upload_bytes, studio.models)
+            return studio.render(session_of(request), upload).as_posix()
+
+    def health() -> dict[str, object]:
+        """How the page is: its models, the jobs at work and those that wait."""
+        return studio.health()
 
     def stop(request: gr.Request) -> bool:
         """Ends this client's jobs, also those that wait; what is written stays.
@@ -177,12 +219,19 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             gr.Textbox(defaults.ending, label="ending"),
         ]
         new_bars = gr.Number(NEW_PIECE_BARS, label="bars", precision=0)
+        seconds = gr.Number(0, label="seconds")
+        prompt_bars = gr.Number(defaults.prompt_bars, label="prompt_bars", precision=0)
+        any_model = gr.Textbox("", label="model")
+        midi = Api(None, FileData.model_json_schema(), label="midi")
+        facts = gr.JSON(label="facts")
+        sound = gr.File(label="sound")
         answer = [gr.File(label="files", file_count="multiple"), gr.JSON(label="facts")]
         trigger = gr.Button()
     drawing = [variations, temperature, top_p, seed]
+    asked_first = [prompt, bars, last_bar, *drawing, beats, *steering]
     for call, name, inputs in (
-        (continue_piece, "continue", [prompt, bars, last_bar, *drawing, beats, *steering]),
-        (generate, "generate", [new_bars, *drawing, model, *steering]),
+        (continue_piece, "continue", [*asked_first, seconds, prompt_bars, any_model]),
+        (generate, "generate", [new_bars, *drawing, model, *steering, seconds]),
     ):
         trigger.click(
             call,
@@ -191,10 +240,23 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             api_name=name,
             preprocess=False,
             validator=asked,
-            concurrency_limit=1,
-            concurrency_id=MODEL_QUEUE,
+            concurrency_limit=None,  # the studio refuses what is too much
+            concurrency_id="jobs",
         )
+    for call, name, inputs, output in (
+        (inspect, "inspect", [midi, beats], facts),
+        (render, "render", [midi], sound),
+    ):
+        trigger.click(call, inputs, output, api_name=name, preprocess=False, concurrency_limit=2)
+    events.api(health, api_name=HEALTH, queue=False)
     events.api(stop, api_name="stop", queue=False)
+
+
+def health_of(page: gr.Blocks) -> Callable[[], dict[str, object]]:
+    """What says how a page is that has these endpoints."""
+    call = next(fn.fn for fn in page.fns.values() if fn.api_name == HEALTH)
+    assert call is not None
+    return call
 
 
 def _options(
@@ -209,10 +271,14 @@ def _options(
     density: object = MusicOptions.density,
     repetition: object = MusicOptions.repetition,
     ending: object = MusicOptions.ending,
+    seconds: object = 0,
+    prompt_bars: object = MusicOptions.prompt_bars,
 ) -> MusicOptions:
     chosen = -1 if seed is None else int(_number("seed", seed))
     return MusicOptions(
         bars=int(_number("bars", bars)),
+        seconds=max(_number("seconds", seconds), 1.0) if seconds else None,
+        prompt_bars=int(_number("prompt_bars", prompt_bars)),
         seed=chosen if chosen >= 0 else new_seed(),
         temperature=_number("temperature", temperature),
         top_p=_number("top_p", top_p),
@@ -256,11 +322,11 @@ def _choice(name: str, value: object, choices: tuple[Any, ...]) -> Any:  # noqa:
     return value
 
 
-def _prompt(value: object) -> Path:
+def _file(name: str, value: object) -> Path:
     """Path of an uploaded file: Gradio refuses what has its mark and does not lie among uploads."""
     if not isinstance(value, dict) or not is_file_obj_with_meta(value):
         raise _refusal(
-            f"prompt is {_short(value)}, expected an uploaded MIDI file; upload it first, as "
+            f"{name} is {_short(value)}, expected an uploaded MIDI file; upload it first, as "
             "gradio_client's handle_file does"
         )
     return Path(value["path"])

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
+from app.parts import ALL_PARTS, Parts, instrument_name, track_names
 from tokenization.beats import ON_GRID, on_grid
 from tokenization.score import Tempo, TimeSignature, Track
+from tokenization.vocabulary import MAX_PITCH, MIN_PITCH
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from app.options import BeatSource
     from app.timing import Timing
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 
 _Kind = TypeVar("_Kind")
 _MIDI_BPM = 120.0  # until a file says another
+_PIANOS = 8  # programs of pianos are below
 _DECIMALS = 2  # of tempos that are told apart: files write microseconds
 OFF_GRID = (
     "the notes do not lie on the file's beats, as in a recording of someone who plays: its bars "
@@ -30,6 +35,44 @@ OFF_GRID = (
 def counted(number: int, thing: str) -> str:
     """A number of things: `1 bar`, `2 bars`."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+class Region(NamedTuple):
+    """Bars of a file that the model can hear, and where they begin and end in ticks of the file."""
+
+    first_bar: int
+    """From 1, as `last_bar`."""
+    last_bar: int
+    begin: int
+    end: int
+
+    @classmethod
+    def of(cls, timing: Timing, lines: NDArray[np.int64], first_bar: int, last_bar: int) -> Region:
+        """Those from one bar to another; `lines` are the bar lines, in counted ticks."""
+        begin, end = timing.to_file(lines[[first_bar - 1, last_bar]]).tolist()
+        return cls(first_bar, last_bar, begin if first_bar > 1 else 0, end)
+
+    def __str__(self) -> str:
+        if self.first_bar == self.last_bar:
+            return f"bar {self.last_bar}"
+        return f"bars {self.first_bar:,} to {self.last_bar:,}"
+
+
+@dataclass(frozen=True)
+class TrackFacts:
+    """What is worth knowing of one track of an upload."""
+
+    id: int
+    """Its number in the file, from 0."""
+    name: str
+    instrument: str
+    drums: bool
+    notes: int
+    """In the whole file."""
+    heard: bool
+    """Whether the model hears anything of it."""
+    why: str = ""
+    """Why it is not heard, or not as it is; empty where it is."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +93,19 @@ class PromptFacts:
     """What bars and beats are counted by."""
     notices: tuple[str, ...] = ()
     """What the model does not hear, and the like: one sentence each."""
+    rows: tuple[TrackFacts, ...] = ()
+    """One for each track of the file, in its order."""
 
 
 def prompt_facts(
-    timing: Timing, beats: BeatSource, tokenizer: Tokenizer, *, bars: int, dropped: int
+    timing: Timing,
+    beats: BeatSource,
+    tokenizer: Tokenizer,
+    *,
+    bars: int,
+    dropped: int,
+    region: Region,
+    parts: Parts = ALL_PARTS,
 ) -> PromptFacts:
     """What the upload card says."""
     score = timing.file
@@ -85,7 +137,48 @@ def prompt_facts(
         on_grid=fit,
         beats=beats,
         notices=tuple(notices),
+        rows=_rows(score, tokenizer, region, parts),
     )
+
+
+def _rows(
+    score: Score, tokenizer: Tokenizer, region: Region, parts: Parts
+) -> tuple[TrackFacts, ...]:
+    """What the table of tracks says."""
+    names = track_names(score.tracks)
+    is_piano = _is_piano(tokenizer)
+    playing = parts.of_score(score)
+    places = zip(playing, tokenizer.track_ranks(playing), strict=True)
+    ranks = {id(track): rank for track, rank in places}
+    first_of_rank: dict[int, str] = {}
+    rows: list[TrackFacts] = []
+    for number, (track, name) in enumerate(zip(score.tracks, names, strict=True)):
+        instrument = instrument_name(track)
+        onsets = track.notes[:, 0]
+        inside = track.notes[(onsets >= region.begin) & (onsets < region.end)]
+        rank = ranks.get(id(track), -1)
+        hears = parts.hears(track)
+        other = first_of_rank.setdefault(rank, name) if hears and rank >= 0 else name
+        lost = int(np.count_nonzero((inside[:, 2] < MIN_PITCH) | (inside[:, 2] > MAX_PITCH)))
+        why, heard = "", False
+        if not hears:
+            why = "it was left out"
+        elif rank < 0:
+            why = "the piano model hears no drums"
+        elif not len(inside):
+            why = f"silent in {region}"
+        elif is_piano and lost == len(inside):
+            why = "all notes are beyond the 88 keys"
+        else:
+            heard = True
+            if is_piano and lost:
+                why = f"{counted(lost, 'note')} beyond the 88 keys left out"
+            elif is_piano and track.program >= _PIANOS:
+                why = "heard as a piano"
+            elif not is_piano and other != name:
+                why = f"heard as a part of {other}"
+        rows.append(TrackFacts(number, name, instrument, track.is_drum, len(track), heard, why))
+    return tuple(rows)
 
 
 def _beat_notices(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> list[str]:
@@ -101,19 +194,23 @@ def _beat_notices(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> 
 
 def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer) -> list[str]:
     """Which instruments the model hears as others, or not at all."""
-    is_piano = tokenizer.track_ranks((Track.of([], is_drum=True),)) == [-1]
     ranks = [rank for rank in tokenizer.track_ranks(heard) if rank > 0]
-    if not is_piano:
+    if not _is_piano(tokenizer):
         merged = len(ranks) - len(set(ranks))
         are, others = ("is", "another") if merged == 1 else ("are", "others")
         return [f"{counted(merged, 'track')} {are} heard as a part of {others}"] if merged else []
     notices = []
-    if any(track.program >= 8 for track in heard):
+    if any(track.program >= _PIANOS for track in heard):
         what = f"{len(heard)} tracks" if len(heard) > 1 else "another instrument than a piano"
         notices.append(f"{what}: the model hears {'them' if len(heard) > 1 else 'it'} as one piano")
     if any(track.is_drum for track in score.tracks):
         notices.append("drums are not heard")
     return notices
+
+
+def _is_piano(tokenizer: Tokenizer) -> bool:
+    """Whether all is heard as one piano."""
+    return tokenizer.track_ranks((Track.of([], is_drum=True),)) == [-1]
 
 
 def _usual_metre(score: Score) -> TimeSignature:

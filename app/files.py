@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import itertools
+import math
 import re
 import secrets
 import shutil
@@ -67,6 +68,42 @@ def check_folder(folder: Path) -> None:
     """Raises OSError where no file can be written in a folder."""
     with tempfile.TemporaryFile(dir=folder):
         pass
+
+
+def prune(kept: Path, days: float | None, most_bytes: int | None) -> list[Path]:
+    """Removes the oldest jobs below a folder of kept music, and gives their folders.
+
+    Those older than so many days, and as many as it takes for the rest to be no larger than so many
+    bytes; the newest job stays. Nothing that the page has not made is touched.
+    """
+    jobs: list[tuple[float, int, Path]] = []
+    for folder in kept.glob("*/*/*"):
+        if not (_OF_PAGE.fullmatch(folder.relative_to(kept).as_posix()) and folder.is_dir()):
+            continue
+        with suppress(FileNotFoundError):  # of others, who clean as well
+            files = [path.stat() for path in folder.iterdir()]
+            made = max([folder.stat().st_mtime, *(file.st_mtime for file in files)])
+            jobs.append((made, sum(file.st_size for file in files), folder))
+    size, before = 0, time.time() - 86_400 * (math.inf if days is None else days)
+    removed: list[Path] = []
+    for number, (made, of_job, folder) in enumerate(sorted(jobs, reverse=True)):
+        size += of_job
+        if number and (made < before or (most_bytes is not None and size > most_bytes)):
+            shutil.rmtree(folder, ignore_errors=True)
+            removed.append(folder)
+    runs = {folder.parents[1]: folder.parents[1].stat().st_mtime for folder in removed}
+    for session in {folder.parent for folder in removed}:
+        with suppress(OSError):  # it has other jobs
+            session.rmdir()
+    for run, changed in runs.items():
+        with suppress(OSError):
+            if time.time() - changed > LEFT_SECONDS:  # else it may be in use
+                run.rmdir()
+    return removed
+
+
+_OF_PAGE = re.compile(r"\d{4}-\d\d-\d\d-\w+/[0-9a-f]{16}/\d{3,}")
+"""Folder of a job below that of all runs: day, session, number."""
 
 
 class SessionFolders:

@@ -72,18 +72,25 @@ def true_peak(channels: NDArray[np.float32], at_least: float = 0.0) -> float:
 
 
 def normalize(channels: NDArray[np.float32], sample_rate: int, lufs: float, ceiling: float) -> None:
-    """Scale `channels` (c, n) in place to a loudness, or to less where the true peak is too high.
+    """Scale `channels` (c, n) in place as `gain_for` says."""
+    channels *= gain_for(channels, sample_rate, lufs, ceiling)
 
-    Silence stays silence. `ceiling` is the highest true peak, as an amplitude.
+
+def gain_for(
+    channels: NDArray[np.float32], sample_rate: int, lufs: float, ceiling: float
+) -> np.float32:
+    """Factor that gives `channels` (c, n) a loudness, or less where the true peak is too high.
+
+    1 for silence. `ceiling` is the highest true peak, as an amplitude.
     """
     powers = _block_powers(channels, sample_rate)
     if not np.any(powers > 0):
-        return
+        return np.float32(1)
     gain = np.sqrt(1 / powers.max())
     for _ in range(3):  # what the absolute gate leaves out depends on the gain
         gain *= 10 ** ((lufs - _gated(powers * gain**2)) / 20)
     peak = true_peak(channels, at_least=ceiling / gain / 2)
-    channels *= np.float32(min(gain, ceiling / peak))
+    return np.float32(min(gain, ceiling / peak))
 
 
 def _weighting(sample_rate: int) -> NDArray[np.float64]:

@@ -195,6 +195,13 @@ class Models:
                 self._loaded[name] = load_music_model(self._places[name], self._compute)
         return self._loaded[name]
 
+    def folder(self, name: str) -> Path | None:
+        """Where the files of one of `names` lie; None for one that was never on disk."""
+        try:
+            return find_checkpoint(self._places[name])
+        except (CheckpointError, KeyError):
+            return None
+
     def to_generate(self) -> MusicModel:
         """The one that makes music from nothing if nothing else is said."""
         return self.load(self.names[0])

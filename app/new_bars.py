@@ -119,7 +119,7 @@ class NewBars:
         struck again before with the end of the first.
         """
         joint = self.prompt.joint
-        playing = [track for track in self.prompt.timing.counted.tracks if len(track)]
+        playing = self.prompt.parts.of_score(self.prompt.timing.counted)
         sounding: list[tuple[int, int, int]] = []
         for track, rank in zip(playing, tokenizer.track_ranks(playing), strict=True):
             if track.is_drum:

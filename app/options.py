@@ -17,6 +17,8 @@ MAX_FILE_BYTES = 10_000_000
 """Largest MIDI file taken, unless the caller says otherwise."""
 NEW_PIECE_BARS = 32
 """Length of a piece from nothing, unless the caller says otherwise."""
+MAX_WAITING = 8
+"""Jobs of the page that may wait for a model until others have ended."""
 
 Range = tuple[float, float | None]
 """Least and greatest value; None: there is none. Of whole numbers, whole numbers."""
@@ -58,11 +60,10 @@ class MusicOptions:
         "are over",
         (1, 3600),
     )
-    prompt_bars: int | None = _option(
-        None,
-        "bars of the prompt's end that the model hears; as many as 16,384 tokens hold where not "
-        "given",
-        (1, None),
+    prompt_bars: int = _option(
+        8,
+        "bars of the prompt's end that the model hears; 0: as many as 16,384 tokens hold",
+        (0, None),
     )
     seed: int | None = _option(
         None,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -17,6 +18,65 @@ if TYPE_CHECKING:
 
 _HEARD_OF_A_TRACK = 200
 """Last notes of a track that say how high it lies."""
+_MOST_NAME = 60
+"""Letters of a track's name that are told at most."""
+
+_Place = tuple[int | None, int, int]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Which tracks of a file the model hears, and which may play after it; None: all.
+
+    Tracks are known by their chunk, channel and program: some are gone where a file is cut.
+    """
+
+    unheard: frozenset[_Place] = frozenset()
+    silent: frozenset[_Place] = frozenset()
+    heard: frozenset[int] | None = None
+    """What was chosen, as `played`."""
+    played: frozenset[int] | None = None
+
+    @classmethod
+    def of(cls, score: Score, heard: Iterable[int] | None, played: Iterable[int] | None) -> Parts:
+        """Those of a file whose tracks are known by their numbers, from 0; None: all.
+
+        Raises ValueError for a number that no track has.
+        """
+        places = [_place(track) for track in score.tracks]
+
+        def left_out(numbers: frozenset[int] | None) -> frozenset[_Place]:
+            chosen = frozenset(range(len(places))) if numbers is None else numbers
+            if unknown := chosen.difference(range(len(places))):
+                raise ValueError(f"asked for track {min(unknown)}, expected 0 to {len(places) - 1}")
+            return frozenset(place for at, place in enumerate(places) if at not in chosen)
+
+        heard, played = (None if n is None else frozenset(n) for n in (heard, played))
+        return cls(left_out(heard), left_out(played), heard, played)
+
+    def hears(self, track: Track) -> bool:
+        """Whether the model is to hear it."""
+        return _place(track) not in self.unheard
+
+    def may_play(self, track: Track) -> bool:
+        """Whether it may play in the new music."""
+        return _place(track) not in self.silent
+
+    def of_score(self, score: Score) -> list[Track]:
+        """Tracks with notes that are heard or may play: what tokens count tracks by."""
+        return [
+            track
+            for track in score.tracks
+            if len(track) and (self.hears(track) or self.may_play(track))
+        ]
+
+
+ALL_PARTS = Parts()
+"""Every track is heard and may play."""
+
+
+def _place(track: Track) -> _Place:
+    return track.chunk, track.channel, track.program
 
 
 def instrument_name(track: Track) -> str:
@@ -30,7 +90,20 @@ def instrument_name(track: Track) -> str:
     return pretty_midi.program_to_instrument_name(track.program)
 
 
-def share_among_tracks(new: Score, upload: Score, tokenizer: Tokenizer, joint: int) -> Score:
+def track_names(tracks: Sequence[Track]) -> list[str]:
+    """What tracks are called in their file, or what plays them; equal names are counted."""
+    names = [track.name.strip()[:_MOST_NAME] or instrument_name(track) for track in tracks]
+    total, seen = Counter(names), Counter[str]()
+    counted: list[str] = []
+    for name in names:
+        seen[name] += 1
+        counted.append(f"{name} {seen[name]}" if total[name] > 1 else name)
+    return counted
+
+
+def share_among_tracks(
+    new: Score, upload: Score, tokenizer: Tokenizer, joint: int, parts: Parts = ALL_PARTS
+) -> Score:
     """New notes in the tracks that they continue.
 
     What tokens call one track can be several of the upload: a drum is struck by the track that
@@ -42,8 +115,9 @@ def share_among_tracks(new: Score, upload: Score, tokenizer: Tokenizer, joint: i
         upload: what they continue.
         tokenizer: says which tracks of the upload each of them stands for.
         joint: where the new music begins, in ticks.
+        parts: which of the upload's tracks may play.
     """
-    playing = [track for track in upload.tracks if len(track)]
+    playing = parts.of_score(upload)
     ranks = tokenizer.track_ranks(playing)
     shared: list[Track] = []
     for track, rank in zip(new.tracks, tokenizer.track_ranks(new.tracks), strict=True):
@@ -52,7 +126,7 @@ def share_among_tracks(new: Score, upload: Score, tokenizer: Tokenizer, joint: i
         players = [
             player
             for player, its_rank in zip(playing, ranks, strict=True)
-            if its_rank == rank and len(_before(player, joint))
+            if its_rank == rank and parts.may_play(player) and len(_before(player, joint))
         ]
         if not players:
             shared.append(track)

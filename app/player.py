@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Literal, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
@@ -41,14 +41,25 @@ TEMPLATE = (_FOLDER / "player.html").read_text(encoding="utf-8")
 _SCRIPTS = (
     "roll_notes.js",
     "roll_view.js",
+    "roll_gestures.js",
     "roll_overview.js",
+    "roll_tiles.js",
+    "roll_sides.js",
     "roll.js",
     "player_sound.js",
+    "player_files.js",
+    "player_tracks.js",
+    "player_region.js",
+    "player_compare.js",
     "player.js",
 )
 SCRIPT = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in _SCRIPTS)
 """One function of the browser: each file uses what those before it have at their top."""
 STYLES = (_FOLDER / "player.css", _FOLDER / "page.css")
+
+
+SoundState = Literal["ready", "making", "none"]
+"""Whether the sound of something can be asked for, is being made, or is not there."""
 
 
 class TrackFrame(TypedDict):
@@ -58,6 +69,16 @@ class TrackFrame(TypedDict):
     hue: int
     drums: bool
     notes: str
+    id: NotRequired[int]
+    """The same in prompt and new music, from 0: mutes the sound, and names tracks in `tracks`."""
+    instrument: NotRequired[str]
+    """What plays it, where its name does not say so."""
+    heard: NotRequired[bool]
+    """Whether the model hears it as a part of the prompt."""
+    played: NotRequired[bool]
+    """Whether it may play in the new music."""
+    why: NotRequired[str]
+    """A short sentence, where the model does not hear it or only a part of it."""
 
 
 class TimelineFrame(TypedDict):
@@ -77,10 +98,17 @@ class PromptFrame(TypedDict):
 
     tracks: list[TrackFrame]
     joint: float
+    first: NotRequired[float]
+    """Where the region begins that the model hears; its end is the joint."""
+    sound: NotRequired[SoundState]
+    """Of the upload itself: `server.mix` with variation -1."""
 
 
 class VariationFrame(TypedDict, total=False):
-    """New music of one variation; the paths are there once the files are."""
+    """New music of one variation; its files are asked for by their kinds.
+
+    The paths `midi`, `new_midi` and `audio` are those of frames without `files`.
+    """
 
     tracks: list[TrackFrame]
     timeline: TimelineFrame
@@ -88,6 +116,11 @@ class VariationFrame(TypedDict, total=False):
     new_midi: str
     audio: str
     settings: str
+    sound: SoundState
+    files: list[str]
+    """Of midi, new_midi, flac, wav, ogg, stems, replay: what `server.file` can give."""
+    facts: str
+    """One short line of what was written, such as "212 notes · 0:27"."""
 
 
 class Frame(TypedDict, total=False):
@@ -109,6 +142,17 @@ class Frame(TypedDict, total=False):
     timeline: TimelineFrame
     prompt: PromptFrame
     variations: list[VariationFrame]
+    place: int
+    """How many others the model serves first."""
+    seconds_left: float
+    can_undo: bool
+    can_discard: bool
+    table: bool
+    """Whether the table of tracks stands open, where tracks say what is `heard` and `played`."""
+    busy: bool
+    """Whether something is made: Stop is offered, and the region stays as it is."""
+    example: bool
+    """Whether this is only what a finished piece looks like: pale, and with a line that says so."""
 
 
 def _units(ticks: NDArray[np.int64], ticks_per_beat: int) -> NDArray[np.int64]:
@@ -124,32 +168,54 @@ def pack_notes(track: Track, ticks_per_beat: int) -> str:
 
 
 def pack_tracks(score: Score, like: Score | None = None) -> list[TrackFrame]:
-    """Frames of a score's tracks that have notes, each with its name and hue.
+    """Frames of a score's tracks that have notes, each with its name, hue and id.
 
     With `like`, the file that the score continues, a track that goes on in one of its tracks (the
     same chunk and channel, or else instrument) looks like that one; others get new hues.
     """
-    known, tracks = _in_order(like) if like else [], _in_order(score)
-    looks: dict[tuple[object, ...], _Look] = {}
-    for hue, (track, name) in enumerate(zip(known, _names(known), strict=True)):
-        for key in _keys(track):
-            looks.setdefault(key, _Look(name, hue))
-    unknown = len(known)
     frames: list[TrackFrame] = []
-    for track, name in zip(tracks, _names(tracks), strict=True):
-        look = next((looks[key] for key in _keys(track) if key in looks), None)
-        if look is None:
-            look, unknown = _Look(name, unknown), unknown + 1
-        notes = pack_notes(track, score.ticks_per_beat)
-        frames.append(TrackFrame(name=look.name, hue=look.hue, drums=track.is_drum, notes=notes))
+    for track, look in _looks(score, like):
+        frame = TrackFrame(
+            name=look.name,
+            hue=look.id,
+            drums=track.is_drum,
+            notes=pack_notes(track, score.ticks_per_beat),
+            id=look.id,
+        )
+        if (instrument := instrument_name(track)) not in look.name:
+            frame["instrument"] = instrument
+        frames.append(frame)
     return frames
+
+
+def track_ids(score: Score, like: Score | None = None) -> list[int]:
+    """The id of each of a score's tracks in the frames of `pack_tracks`; -1 without notes."""
+    ids = {id(track): look.id for track, look in _looks(score, like)}
+    return [ids.get(id(track), -1) for track in score.tracks]
 
 
 class _Look(NamedTuple):
     """How one track is told apart."""
 
     name: str
-    hue: int
+    id: int
+
+
+def _looks(score: Score, like: Score | None) -> list[tuple[Track, _Look]]:
+    """Tracks that have notes, in order, each with its look: that of the file's, or a new one."""
+    known, tracks = _in_order(like) if like else [], _in_order(score)
+    looks: dict[tuple[object, ...], _Look] = {}
+    for index, (track, name) in enumerate(zip(known, _names(known), strict=True)):
+        for key in _keys(track):
+            looks.setdefault(key, _Look(name, index))
+    unknown = len(known)
+    found: list[tuple[Track, _Look]] = []
+    for track, name in zip(tracks, _names(tracks), strict=True):
+        look = next((looks[key] for key in _keys(track) if key in looks), None)
+        if look is None:
+            look, unknown = _Look(name, unknown), unknown + 1
+        found.append((track, look))
+    return found
 
 
 def _in_order(score: Score) -> list[Track]:

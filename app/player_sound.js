@@ -1,15 +1,23 @@
-// What plays and what is downloaded: the audio element, its position in quarter notes, and the files.
+// What is heard: a mix of the tracks that the server makes, or a file that a frame names; position,
+// playing, and going over from one sound to another at the same place.
 // In scope: element, server (Gradio), and the state of player.js, which comes behind this file.
 
 const part = (name) => element.querySelector(`[data-part="${name}"]`);
 const player = part("player");
-const sound = part("sound");
 const volume = part("volume");
-const FILES = ["midi", "new_midi", "audio"];
+const FADE_MS = 60; // over which one sound goes over into another
+const LEAD_SECONDS = 0.2; // how far ahead the next one is made ready while the other plays
+const START_SECONDS = 0.012; // that an audio element takes to begin
+const PATIENCE_MS = 20_000;
 const NO_SOUND =
   "The sound cannot be played: its file was removed, or the program has ended; make the music again with the settings below.";
-const NO_FILE =
-  "The file cannot be had: it was removed, or the program has ended; make the music again with the settings below.";
+
+let sound = part("sound"); // the one that is heard
+let spare = part("spare"); // the one that comes next
+let cursor = 0; // position in seconds while there is no sound
+let tuning = 0; // number of the last change of sound
+let isMaking = ""; // key of the sound that is on its way
+let failed = ""; // key of the one that did not come
 
 /** Says what went wrong, until the next frame comes. */
 function complain(text) {
@@ -27,10 +35,21 @@ const clock = (seconds) => {
   return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
 };
 
+const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
 function fileUrl(path) {
   const { root = "", api_prefix = "" } = window.gradio_config ?? {};
   return `${root}${api_prefix}/file=${path.split("/").map(encodeURIComponent).join("/")}`;
 }
+
+/** A path from the server, or an error with its sentence. */
+async function ask(name, request) {
+  const answer = await server[name](request);
+  if (!answer?.path) throw Object.assign(new Error(answer?.error || NO_SOUND), { isTold: true });
+  return answer.path;
+}
+
+const canMix = () => typeof server?.mix === "function";
 
 /** Straight line between the two tempo points around a value; `from` and `to` are columns. */
 function interpolate(value, from, to) {
@@ -42,47 +61,196 @@ function interpolate(value, from, to) {
 const secondsAt = (beat) => Math.max(0, interpolate(beat, 0, 1));
 const beatAt = (seconds) => interpolate(seconds, 1, 0);
 
-function renderSound(variation, joint) {
-  const url = variation?.audio ? fileUrl(variation.audio) : "";
-  const ready = Boolean(url);
-  for (const name of ["play", "from-start", "from-joint"]) part(name).disabled = !ready;
+const isLoaded = () => Boolean(sound.dataset.key);
+const position = () => (isLoaded() ? sound.currentTime : cursor);
+
+/** The sound that belongs to what is shown: {key, and path or request}; null where there is none. */
+function wantedSound() {
+  const variation = frame.variations[chosen];
+  const without = tracks.silent();
+  if (variation?.audio && !without.length) return { key: variation.audio, path: variation.audio };
+  if (!canMix() || !frame.job) return null;
+  const index = variation?.sound === "ready" ? chosen : -1;
+  if (index < 0 && (frame.prompt?.sound !== "ready" || frame.phase === "done")) return null;
+  return { key: `${frame.job}/${index}/${without}`, request: { job: frame.job, variation: index, without } };
+}
+
+const isPending = () => Boolean(isMaking) || (frame.variations[chosen]?.sound ?? frame.prompt?.sound) === "making";
+
+/** Brings the sound of what is shown; that of an upload only when it is asked for. */
+function renderSound(joint) {
+  const wanted = wantedSound();
+  const isNew = sound.dataset.job !== frame.job;
   part("from-joint").hidden = joint <= 0;
-  if (ready && sound.dataset.url !== url) {
-    const again = sound.dataset.job === frame.job;
-    const bar = joint > 0 ? Math.max(0, joint - 8) : 0; // two bars of four before the new music
-    const at = again ? sound.currentTime : secondsAt(bar);
-    const playing = again && !sound.paused;
-    Object.assign(sound.dataset, { url, job: frame.job });
-    sound.src = url;
-    sound.currentTime = at;
-    if (!again) roll.lookAt(beatAt(at), false);
-    if (playing) play();
-  } else if (!ready && sound.dataset.url) {
-    sound.pause();
-    sound.removeAttribute("src");
-    sound.load();
-    Object.assign(sound.dataset, { url: "", job: "" });
+  for (const name of ["play", "from-start", "from-joint"]) part(name).disabled = !wanted;
+  if (!wanted) drop();
+  else if (wanted.key === sound.dataset.key) calm();
+  else if (wanted.key !== isMaking && wanted.key !== failed) {
+    const isPrompt = wanted.request?.variation === -1;
+    if (isPrompt && (!isLoaded() || isNew)) drop();
+    else tune(wanted, !sound.paused);
   }
   showTime();
 }
 
+/** Where a new sound begins: at the place of the last one, or two bars of four before the new music. */
+function firstPosition() {
+  if (!isNewPiece) return position();
+  const joint = frame.prompt?.joint ?? 0;
+  return joint > 0 && frame.variations.length ? secondsAt(Math.max(0, joint - 8)) : 0;
+}
+
+/** What is on its way is not wanted any more. */
+function calm() {
+  if (isMaking) tuning += 1;
+  isMaking = "";
+}
+
+function drop() {
+  calm();
+  if (!isLoaded()) return;
+  cursor = sound.currentTime;
+  for (const deck of [sound, spare]) {
+    Object.assign(deck.dataset, { key: "", job: "" });
+    deck.pause();
+    deck.removeAttribute("src");
+    deck.load();
+  }
+}
+
+/** Goes over to another sound, at the same place and without a gap; `plays`: and plays it. */
+async function tune(wanted, plays) {
+  tuning += 1;
+  const turn = tuning;
+  const isLate = () => turn !== tuning;
+  isMaking = wanted.key;
+  showTime();
+  try {
+    const path = wanted.path ?? (await ask("mix", wanted.request));
+    if (isLate()) return;
+    const at = firstPosition();
+    await load(spare, fileUrl(path), at);
+    if (isLate()) return;
+    Object.assign(spare.dataset, { key: wanted.key, job: frame.job });
+    tracks.confirm();
+    if (!sound.paused && !isNewPiece) await meet(isLate);
+    else spare.currentTime = isNewPiece ? at : position();
+    if (isLate()) return;
+    exchange(plays);
+    if (isNewPiece) roll.lookAt(beatAt(at), false);
+    isNewPiece = false;
+  } catch (error) {
+    if (isLate()) return;
+    console.warn(error);
+    failed = wanted.key;
+    isMaking = "";
+    tracks.restore();
+    complain(error.isTold ? error.message : NO_SOUND);
+  } finally {
+    if (!isLate()) isMaking = "";
+    showTime();
+  }
+}
+
+/** Until an audio element can play from a place. */
+function load(deck, url, at) {
+  deck.pause();
+  deck.src = url;
+  deck.currentTime = at;
+  return ready(deck);
+}
+
+function ready(deck) {
+  if (deck.readyState >= 3 && !deck.seeking) return Promise.resolve();
+  return new Promise((resolve, reject) => {
+    const events = new AbortController();
+    const finish = (call, value) => {
+      events.abort();
+      call(value);
+    };
+    const look = () => deck.readyState >= 3 && !deck.seeking && finish(resolve);
+    for (const name of ["canplay", "seeked"]) deck.addEventListener(name, look, { signal: events.signal });
+    deck.addEventListener("error", () => finish(reject, new Error("the file cannot be played")), { signal: events.signal });
+    setTimeout(() => finish(reject, new Error("the file does not come")), PATIENCE_MS);
+  });
+}
+
+/** Waits with the spare a little ahead, until the playing sound comes to where it stands. */
+async function meet(isLate) {
+  for (let lead = LEAD_SECONDS; lead < 4; lead *= 2) {
+    spare.currentTime = sound.currentTime + lead;
+    await ready(spare);
+    if (isLate() || sound.paused || spare.currentTime > sound.currentTime + START_SECONDS) break;
+  }
+  while (!isLate() && !sound.paused) {
+    const left = 1000 * (spare.currentTime - sound.currentTime - START_SECONDS);
+    if (left <= 0 || left > 5000) break; // the user may have gone elsewhere
+    await wait(Math.min(left, 40));
+  }
+  if (sound.paused || Math.abs(spare.currentTime - sound.currentTime) > 0.1) spare.currentTime = sound.currentTime;
+}
+
+/** The spare becomes the sound; if the other plays they cross over. */
+function exchange(plays) {
+  const old = sound;
+  const wasPlaying = !old.paused;
+  [sound, spare] = [spare, old];
+  player.append(old); // so that the first audio element is the one that is heard
+  sound.volume = wasPlaying ? 0 : level();
+  if (wasPlaying || plays) play();
+  if (wasPlaying) crossFade(old, sound);
+}
+
+async function crossFade(old, next) {
+  await new Promise((resolve) => {
+    next.addEventListener("playing", resolve, { once: true });
+    setTimeout(resolve, 250);
+  });
+  const begin = performance.now();
+  for (let share = 0; share < 1 && !next.paused && next === sound; await wait(8)) {
+    share = Math.min(1, (performance.now() - begin) / FADE_MS);
+    next.volume = level() * Math.sin((share * Math.PI) / 2);
+    old.volume = level() * Math.cos((share * Math.PI) / 2);
+  }
+  if (old !== sound) old.pause();
+  if (next === sound) next.volume = level();
+}
+
+const level = () => volume.value ** 2;
+
+/** Writes a text or an attribute where it is another: what stays costs no new layout. */
+function write(node, text, attribute) {
+  const known = attribute ? node.getAttribute(attribute) : node.textContent;
+  if (known === String(text)) return;
+  if (attribute) node.setAttribute(attribute, text);
+  else node.textContent = text;
+}
+
+const shown = Object.fromEntries(["now", "total", "play", "roll"].map((name) => [name, part(name)]));
+
 function showTime() {
-  const ready = Boolean(sound.dataset.url);
-  const now = ready ? sound.currentTime : 0;
-  const whole = ready && Number.isFinite(sound.duration) ? sound.duration : total;
-  part("now").textContent = clock(now);
-  part("total").textContent = ` / ${clock(whole)}`;
-  const canvas = part("roll");
-  canvas.setAttribute("aria-valuemax", Math.round(whole));
-  canvas.setAttribute("aria-valuenow", Math.round(now));
-  canvas.setAttribute("aria-valuetext", `${clock(now)} of ${clock(whole)}`);
-  roll.isPlaying = ready && !sound.paused;
-  roll.setPlayhead(ready ? beatAt(now) : null, roll.isPlaying);
+  const now = position();
+  const whole = isLoaded() && Number.isFinite(sound.duration) ? sound.duration : total;
+  const isPlaying = isLoaded() && !sound.paused;
+  write(shown.now, clock(now));
+  write(shown.total, ` / ${clock(whole)}`);
+  player.classList.toggle("playing", isPlaying);
+  player.classList.toggle("making", isPending());
+  const label = isPending() ? "Making the sound" : isPlaying ? "Pause" : "Play";
+  write(shown.play, label, "aria-label");
+  write(shown.play, isPending() ? `${label} …` : `${label} (space bar)`, "title");
+  write(shown.roll, Math.round(whole), "aria-valuemax");
+  write(shown.roll, Math.round(now), "aria-valuenow");
+  write(shown.roll, `${clock(now)} of ${clock(whole)}`, "aria-valuetext");
+  roll.isPlaying = isPlaying;
+  roll.setPlayhead(wantedSound() ? beatAt(now) : null, isPlaying);
 }
 
 function seek(seconds) {
-  if (!sound.dataset.url) return;
-  sound.currentTime = Math.max(0, Math.min(seconds, sound.duration || seconds));
+  if (!wantedSound()) return;
+  cursor = Math.max(0, Math.min(seconds, (isLoaded() && sound.duration) || total || seconds));
+  if (isLoaded()) sound.currentTime = cursor;
+  isNewPiece = isNewPiece && isLoaded();
   roll.follow = true;
   showTime();
 }
@@ -94,10 +262,13 @@ function play() {
 }
 
 function toggle() {
-  if (!sound.dataset.url) return;
+  const wanted = wantedSound();
+  if (!wanted) return;
   roll.follow = true;
-  if (!sound.paused) sound.pause();
-  else play();
+  if (!isLoaded()) {
+    if (!isMaking) tune(wanted, true);
+  } else if (sound.paused) play();
+  else sound.pause();
 }
 
 function animate() {
@@ -105,26 +276,19 @@ function animate() {
   if (!sound.paused) requestAnimationFrame(animate);
 }
 
-sound.addEventListener("play", () => {
-  player.classList.add("playing");
-  part("play").setAttribute("aria-label", "Pause");
-  animate();
-});
-sound.addEventListener("pause", () => {
-  player.classList.remove("playing");
-  part("play").setAttribute("aria-label", "Play");
-  showTime();
-});
-sound.addEventListener("error", () => {
-  if (sound.dataset.url) complain(NO_SOUND);
-});
-for (const name of ["loadedmetadata", "seeked", "ended"]) sound.addEventListener(name, showTime);
+for (const deck of [sound, spare]) {
+  const heard = (call) => (event) => event.target === sound && call();
+  deck.addEventListener("play", heard(animate));
+  for (const name of ["pause", "loadedmetadata", "seeked", "ended"]) deck.addEventListener(name, heard(showTime));
+  deck.addEventListener(
+    "error",
+    heard(() => isLoaded() && complain(NO_SOUND)),
+  );
+}
 
 volume.addEventListener("input", () => {
-  sound.volume = volume.value ** 2;
+  sound.volume = level();
 });
-sound.volume = volume.value ** 2;
-
 part("play").addEventListener("click", toggle);
 part("from-start").addEventListener("click", () => {
   seek(0);
@@ -134,33 +298,4 @@ part("from-joint").addEventListener("click", () => {
   const { joint } = frame.prompt;
   seek(secondsAt(joint));
   roll.lookAt(joint, false);
-});
-
-/** Gives a file of the variation in sight to the browser, after a look whether it is there. */
-async function download(name) {
-  const variation = frame.variations[chosen];
-  try {
-    const path = name === "wav" ? await server.wav({ audio: variation.audio }) : variation[name];
-    const link = document.createElement("a");
-    link.href = fileUrl(path);
-    const answer = await fetch(link.href, { method: "HEAD" });
-    if (!answer.ok) throw new Error(`${link.href}: ${answer.status}`);
-    link.download = path.split("/").pop();
-    link.click();
-  } catch (error) {
-    console.warn(error);
-    complain(NO_FILE);
-  }
-}
-
-for (const name of FILES) {
-  part(name).addEventListener("click", (event) => {
-    event.preventDefault();
-    download(name);
-  });
-}
-part("wav").addEventListener("click", async () => {
-  part("wav").disabled = true;
-  await download("wav");
-  part("wav").disabled = false;
 });

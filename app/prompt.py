@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app.facts import PromptFacts, heard_tracks, prompt_facts
+from app.facts import PromptFacts, Region, heard_tracks, prompt_facts
+from app.parts import ALL_PARTS, Parts
 from app.timing import FINE_TICKS, Timing, find_beats, notes_on_file
 from tokenization.bars import BarMap, written_lines
 from tokenization.beats import extend_by_pedal
@@ -20,6 +21,8 @@ from tokenization.score import Score, Tempo, TimeSignature, Track, once_each
 from tokenization.vocabulary import BAR, EOS, STEPS_PER_BEAT
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
 
     from app.options import BeatSource
@@ -50,6 +53,8 @@ class Prompt:
     joint: int  # in ticks of `timing.counted`: a bar line as it is written
     sequence: TokenSequence  # whole bars up to the joint, without EOS
     bar_tokens: NDArray[np.int64]  # (bars + 1,): Bar tokens in `ids` before each written line
+    parts: Parts = ALL_PARTS  # which tracks are heard, and which may play
+    first_bar: int | None = None  # the first that is heard, from 1, where it was chosen
 
     @property
     def score(self) -> Score:
@@ -71,14 +76,24 @@ class Prompt:
         """Bars as they are written, up to the joint."""
         return len(self.bar_tokens) - 1
 
-    def first_heard(self, bars: int | None = None) -> int:
+    def line(self, bar: int) -> int:
+        """Where a written bar up to the joint begins, from 0, in ticks of `score`."""
+        lines = written_lines(self.timing.counted, self.joint)
+        return int(self.timing.to_file(lines[bar : bar + 1])[0])
+
+    def first_heard(self, bars: int = 0) -> int:
         """Which Bar token of `ids` is the first that the model hears, from 0.
 
-        That of the last `bars` written bars. Where None: of as many as HEARD_TOKENS have room for,
-        or, if that is less than one, of a part of it.
+        That of `first_bar` where it was chosen, else of the last `bars` written bars. Where 0: of
+        as many as HEARD_TOKENS have room for, or, if that is less than one, of a part of it; a
+        chosen bar is heard as far as they have.
         """
-        if bars is not None:
-            return int(self.bar_tokens[max(self.bars - bars, 0)])
+        if self.first_bar is not None:
+            return max(int(self.bar_tokens[self.first_bar - 1]), self._first_in_room())
+        return int(self.bar_tokens[max(self.bars - bars, 0)]) if bars else self._first_in_room()
+
+    def _first_in_room(self) -> int:
+        """The first Bar token of what HEARD_TOKENS have room for."""
         left = len(self.ids) - np.flatnonzero(self.ids == BAR)
         first = min(int(np.count_nonzero(left > HEARD_TOKENS)), len(left) - 1)
         whole = self.bar_tokens[: self.bars]
@@ -93,6 +108,9 @@ def read_prompt(
     *,
     tokenizer: Tokenizer | None = None,
     beats: BeatSource = "file",
+    first_bar: int | None = None,
+    heard: Collection[int] | None = None,
+    played: Collection[int] | None = None,
 ) -> Prompt:
     """An upload as the model hears it, through `tokenizer` or that of the piano model.
 
@@ -100,8 +118,13 @@ def read_prompt(
     the last note. What follows `last_bar` is cut off. The last notes may ring over the line by a
     quarter note; for what rings longer the new music waits, but for no more than two bars after the
     one in which the last note begins. With other `beats` than the file's, bars are those of these
-    beats. The model hears notes as long as the pedal holds them, up to the joint. Raises MidiError
-    where the file cannot be continued.
+    beats. The model hears notes as long as the pedal holds them, up to the joint.
+
+    `first_bar` only says where the model begins to hear; it is up to the options where None. Of the
+    file's tracks, counted from 0, the model hears those `heard`, and those `played` may play in the
+    new music; all where None.
+
+    Raises MidiError where the file cannot be continued, or there is no such bar or track.
     """
     tokenizer = tokenizer or PianoRemi()
     source = read_midi(data, name=name)
@@ -113,14 +136,17 @@ def read_prompt(
             "piano or another pitched instrument; choose another file"
         )
     try:
+        parts = Parts.of(whole, heard, played)
         found = find_beats(whole, beats)
-    except MidiError as error:
+    except ValueError as error:
         raise MidiError(f"{name}: {error}") from error
     timing = Timing.of(whole, found)
     lines, total = _lines(timing.counted, _rings(heard_tracks(timing.counted, tokenizer)))
     bars = total if last_bar is None else last_bar
     if not 1 <= bars <= total:
         raise MidiError(f"{name}: asked to go on after bar {last_bar}, expected 1 to {total}")
+    if first_bar is not None and not 1 <= first_bar <= bars:
+        raise MidiError(f"{name}: asked to hear from bar {first_bar} on, expected 1 to {bars}")
     joint = int(lines[bars])
     if joint > (MAX_BEATS - ROOM_BEATS) * timing.counted.ticks_per_beat:
         raise MidiError(
@@ -136,7 +162,7 @@ def read_prompt(
         timing = Timing.of(score, found, float(whole.seconds_at(end)))
     counted = BarMap.of(lines[: bars + 1], timing.counted.ticks_per_beat)
     try:
-        sequence = tokenizer.encode(counted.on_grid(_as_heard(timing, joint)))
+        sequence = tokenizer.encode(counted.on_grid(_as_heard(timing, joint, parts)))
     except MidiError as error:
         raise MidiError(f"{name}: {error}") from error
     bar_tokens = np.searchsorted(counted.vocabulary_lines(), counted.starts)
@@ -144,22 +170,38 @@ def read_prompt(
     ids = ids[: np.append(np.flatnonzero((ids == BAR) | (ids == EOS)), len(ids))[bar_tokens[-1]]]
     decoded = tokenizer.decode(ids, tracks=sequence.tracks)
     if not decoded.num_notes:
-        where = (
-            "between A0 and C8, the range of a piano" if bars == total else f"in bars 1 to {bars}"
-        )
-        what = "choose another file" if bars == total else "go on after a later bar"
+        chosen = bars < total or heard is not None
+        where = f"in bars 1 to {bars}" if chosen else "between A0 and C8, the range of a piano"
+        what = "go on after a later bar" if bars < total else "choose another file"
+        if heard is not None:
+            where, what = f"{where} that the model is to hear", "let it hear another track"
         raise MidiError(f"{name}: found no notes {where}; {what}")
+    players = [track for track in parts.of_score(timing.file) if parts.may_play(track)]
+    if max(tokenizer.track_ranks(players), default=-1) < 0:
+        raise MidiError(
+            f"{name}: found no notes up to bar {bars} of a track that may play and that the model "
+            "can play, expected those of one at least; let another one play"
+        )
+    region = Region.of(timing, lines, first_bar or 1, bars)
     prompt = Prompt(
         name=name,
         data=data,
         timing=timing,
         heard=_on_file(decoded, counted, timing, joint),
         facts=prompt_facts(
-            Timing.of(whole, found), beats, tokenizer, bars=total, dropped=sequence.dropped
+            Timing.of(whole, found),
+            beats,
+            tokenizer,
+            bars=total,
+            dropped=sequence.dropped,
+            parts=parts,
+            region=region,
         ),
         joint=joint,
         sequence=replace(sequence, ids=ids),
         bar_tokens=bar_tokens,
+        parts=parts,
+        first_bar=first_bar,
     )
     notices = _bar_notices(prompt, BarMap.of(lines[: bars + 2], timing.counted.ticks_per_beat))
     return replace(prompt, facts=replace(prompt.facts, notices=prompt.facts.notices + notices))
@@ -170,14 +212,20 @@ def _rings(tracks: tuple[Track, ...]) -> NDArray[np.int64]:
     return np.concatenate([track.notes * [1, not track.is_drum, 1, 1] for track in tracks])
 
 
-def _as_heard(timing: Timing, joint: int) -> Score:
-    """The counted score in which notes ring as the pedal has it, which new music does not keep."""
+def _as_heard(timing: Timing, joint: int, parts: Parts) -> Score:
+    """The counted score in which notes ring as the pedal has it, which new music does not keep.
+
+    Tracks that are not heard but may play are there without notes, so that they are counted.
+    """
     counted = timing.counted
     held = extend_by_pedal(counted)
     tracks: list[Track] = []
     for before, after in zip(counted.tracks, held.tracks, strict=True):
-        if not len(before):
+        if not len(before) or not (parts.hears(before) or parts.may_play(before)):
             continue  # parts of a program are those that play
+        if not parts.hears(before):
+            tracks.append(before.without_events())
+            continue
         notes = after.notes.copy()
         until = np.maximum(joint - notes[:, 0], before.notes[:, 1])
         notes[:, 1] = np.minimum(notes[:, 1], until)
@@ -243,8 +291,9 @@ def _bar_notices(prompt: Prompt, bars: BarMap) -> tuple[str, ...]:
             "some bars end between two eighth notes: the model counts them up to the next one, the "
             "new ones are written as they should be"
         )
-    if first := prompt.first_heard():
+    unchosen = replace(prompt, first_bar=None)
+    if first := unchosen.first_heard():
         heard = int(np.count_nonzero(prompt.bar_tokens[: prompt.bars] >= first))
         part = f"last {heard:,} of {prompt.bars:,} bars" if heard else "end of the last bar"
-        notices.append(f"the prompt is long: the model hears the {part}")
+        notices.append(f"the prompt is long: the model can hear the {part}")
     return tuple(notices)

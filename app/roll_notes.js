@@ -1,6 +1,5 @@
 // Packed notes as player.py makes them, and the places and names of drums. The first of the roll's files:
-// player.py puts them and player.js into one function, in this order: roll_notes.js, roll_view.js,
-// roll_overview.js, roll.js.
+// player.py puts all of them and the player's into one function, in the order of its list.
 // Times are quarter notes from the start of the piece.
 
 const UNITS_PER_BEAT = 96; // as in player.py
@@ -25,6 +24,9 @@ const drumPlace = (key) => DRUM_ORDER.get(key) ?? DRUMS.size + key;
 /** Which of the --roll colours a layer has; where there is one instrument, new music has the accent. */
 const colourName = (layer, isSolo) =>
   layer.isNew && isSolo ? "accent" : `${layer.isNew ? "new" : "old"}-${layer.hue % NUM_HUES}`;
+
+/** Hues come back after NUM_HUES tracks: as solid notes, as hollow ones, as notes with a pale half. */
+const lookOf = (hue) => Math.floor(hue / NUM_HUES) % 3;
 
 const soundingLayers = (layers) => layers.filter((layer) => layer.notes.length);
 const isSolo = (layers) => new Set(soundingLayers(layers).map((layer) => layer.hue)).size < 2;

@@ -1,6 +1,6 @@
 // The strip below the roll: the whole piece, and which part of it is in view.
 
-class RollOverview extends RollView {
+class RollOverview extends RollGestures {
   /** Puts all notes on the map: it is drawn anew when they change, not when the view moves. */
   drawMap() {
     const scale = window.devicePixelRatio || 1;
@@ -19,7 +19,7 @@ class RollOverview extends RollView {
     pen.fillRect(0, 0, width, height);
     if (this.joint > 0) {
       pen.fillStyle = colours.shade;
-      pen.fillRect(0, 0, this.joint * perBeat, height);
+      pen.fillRect(this.first * perBeat, 0, (this.joint - this.first) * perBeat, height);
     }
     if (lane && floor > 0) {
       pen.fillStyle = colours.bar;
@@ -30,7 +30,7 @@ class RollOverview extends RollView {
       for (const note of layer.notes) {
         const beyond = !layer.isNew && this.joint > 0 && note.on >= this.joint - 0.001;
         if (beyond && this.cut) continue;
-        pen.globalAlpha = beyond ? 0.15 : 0.8;
+        pen.globalAlpha = (beyond ? 0.15 : 0.8) * (layer.isQuiet ? 0.2 : 1);
         const left = note.on * perBeat;
         if (layer.drums) {
           const tall = Math.max(1.5, Math.min(drumRow - 0.5, 4));
@@ -51,7 +51,7 @@ class RollOverview extends RollView {
     const width = this.overview.clientWidth;
     const height = this.overview.clientHeight;
     const { colours } = this;
-    if (!this.wanted || !width || !height) return;
+    if (!this.wanted || !width || !height || !this.overview.width) return;
     if (this.mapIsStale) this.drawMap();
     pen.setTransform(1, 0, 0, 1, 0, 0);
     pen.drawImage(this.map, 0, 0);

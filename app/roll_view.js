@@ -1,21 +1,26 @@
-// What the roll shows and how the user moves in it: notes, range of keys, part of the piece. It draws
-// nothing itself: roll_overview.js and roll.js add `drawOverview` and `draw`.
+// What the roll shows: notes, range of keys, part of the piece. It draws nothing itself and hears no
+// mouse: roll_gestures.js moves the view, roll_overview.js and roll.js add `drawOverview` and `draw`.
 
-const RULER = 24;
+const RULER = 36; // bar numbers, and below them the prompt's region and the playhead's knob
+const BAND = 20; // where in the ruler that region begins
 const LANE_EDGE = 2; // pixels above the drums and below them
 const LEAST_SEMITONES = 30;
+const EASE_MS = 80; // in which the view goes two thirds of its way
+const MANY_NOTES = 3000; // so many are drawn anew for the keyboard's range only once
 
 class RollView {
-  constructor(canvas, overview, { onSeek }) {
+  constructor(canvas, overview, { onSeek, onDraw }) {
     this.canvas = canvas;
     this.overview = overview;
     this.onSeek = onSeek;
+    this.onDraw = onDraw;
     this.still = window.matchMedia("(prefers-reduced-motion: reduce)");
     this.map = document.createElement("canvas"); // all notes as the overview shows them
-    this.layers = []; // {notes, longest, hue, drums, isNew}
+    this.layers = []; // {id, notes, longest, hue, drums, isNew, isQuiet}
     this.isSolo = true; // one instrument
     this.bars = [0];
     this.beats = true; // quarter notes are beats
+    this.first = 0; // the prompt's region
     this.joint = 0;
     this.end = 16;
     this.cut = false; // hide what the prompt plays after the joint
@@ -50,7 +55,7 @@ class RollView {
     const names = ["paper", "shade", "row", "beat", "bar", "text", "label", "white", "black", "edge", "head", "flash", "accent"];
     for (let hue = 0; hue < NUM_HUES; hue += 1) names.push(`old-${hue}`, `new-${hue}`);
     for (const name of names) this.colours[name] = colour(name);
-    this.mapIsStale = true;
+    this.isStale = this.mapIsStale = true;
     this.font = style.fontFamily;
   }
 
@@ -64,7 +69,7 @@ class RollView {
         canvas.height = height;
       }
     }
-    this.mapIsStale = true;
+    this.isStale = this.mapIsStale = true;
     this.layOut();
     this.lane = this.wantedLane;
     this.request();
@@ -88,10 +93,13 @@ class RollView {
   }
 
   show(scene, { reset }) {
+    const cuts = [scene.cut, scene.joint].join() !== [this.cut, this.joint].join() && (scene.cut || this.cut);
+    if (reset || cuts) this.isStale = true;
     this.layers = soundingLayers(scene.layers);
     this.isSolo = isSolo(scene.layers);
     this.bars = scene.bars.length ? scene.bars : [0];
     this.beats = scene.beats;
+    this.first = scene.first;
     this.joint = scene.joint;
     this.end = Math.max(scene.end, 4);
     this.cut = scene.cut;
@@ -108,6 +116,13 @@ class RollView {
     } else if (this.follow && this.pen !== null) {
       this.lookAt(this.pen, false);
     }
+    this.pan(this.target.start); // the piece may have become shorter
+  }
+
+  /** Another region of the prompt, while it is chosen. */
+  mark(first, joint) {
+    [this.first, this.joint] = [first, joint];
+    this.mapIsStale = true;
     this.request();
   }
 
@@ -116,7 +131,9 @@ class RollView {
     let low = 128;
     let high = -1;
     const drums = new Set();
+    this.numNotes = 0;
     for (const layer of this.layers) {
+      this.numNotes += layer.notes.length;
       for (const note of layer.notes) {
         if (this.cut && !layer.isNew && note.on >= this.joint) continue;
         if (layer.drums) drums.add(note.pitch);
@@ -144,15 +161,18 @@ class RollView {
     this.request();
   }
 
-  zoom(factor) {
-    const middle = this.target.start + this.target.span / 2;
-    const span = Math.max(4, Math.min(this.target.span * factor, this.end * 1.02));
-    this.target.span = span;
-    this.pan(middle - span / 2);
+  /** Shows more or less of the piece, around a place of the view from 0 (left) to 1. */
+  zoom(factor, around = 0.5) {
+    const { start, span } = this.target;
+    const next = Math.max(4, Math.min(span * factor, Math.max(this.end * 1.02, 4)));
+    this.target.span = next;
+    this.zoomedAt = performance.now();
+    this.pan(start + around * (span - next));
   }
 
   fit() {
     this.target.span = this.end * 1.02;
+    this.zoomedAt = performance.now();
     this.pan(0);
   }
 
@@ -168,77 +188,36 @@ class RollView {
 
   tick(now) {
     this.pending = 0;
-    let moving = false;
-    const ease = (from, to) => {
-      if (this.still.matches || Math.abs(to - from) < 0.02) return to;
-      moving = true;
-      return from + (to - from) * 0.18;
+    const passed = this.moving ? Math.min(100, now - this.tickedAt) : 1000 / 60;
+    const share = 1 - Math.exp(-passed / EASE_MS); // the same time on slow machines
+    this.tickedAt = now;
+    this.moving = false;
+    const ease = (from, to, least) => {
+      if (this.still.matches || Math.abs(to - from) < least) return to;
+      this.moving = true;
+      return from + (to - from) * share;
     };
-    this.view.start = ease(this.view.start, this.target.start);
-    this.view.span = ease(this.view.span, this.target.span);
+    const pixel = this.target.span / Math.max(1, this.canvas.clientWidth);
+    this.view.start = ease(this.view.start, this.target.start, pixel / 2);
+    this.view.span = ease(this.view.span, this.target.span, pixel / 2);
     if (this.wanted) {
-      this.low = ease(this.low, this.wanted[0]);
-      this.high = ease(this.high, this.wanted[1]);
-      this.lane = ease(this.lane, this.wantedLane);
+      const least = this.numNotes > MANY_NOTES ? Infinity : 0.02;
+      this.low = ease(this.low, this.wanted[0], least);
+      this.high = ease(this.high, this.wanted[1], least);
+      this.lane = ease(this.lane, this.wantedLane, least);
     }
-    if (this.draw(now)) moving = true;
+    if (this.draw(now)) this.moving = true;
     this.drawOverview();
-    if (moving) this.request();
+    this.onDraw?.();
+    if (this.moving) this.request();
+  }
+
+  /** Where a beat is, in pixels from the left. */
+  x(beat) {
+    return this.keys + (beat - this.view.start) * this.perBeat;
   }
 
   beatAt(event) {
     return this.view.start + (event.offsetX - this.keys) / this.perBeat;
-  }
-
-  listen() {
-    let grip = null;
-    this.canvas.addEventListener("pointerdown", (event) => {
-      grip = { x: event.clientX, start: this.target.start, moved: false };
-      this.canvas.setPointerCapture(event.pointerId);
-    });
-    this.canvas.addEventListener("pointermove", (event) => {
-      if (!grip) return;
-      const far = event.clientX - grip.x;
-      if (Math.abs(far) > 6) grip.moved = true;
-      if (!grip.moved) return;
-      this.follow = false;
-      this.pan(grip.start - far / this.perBeat);
-      this.view.start = this.target.start;
-    });
-    this.canvas.addEventListener("pointerup", (event) => {
-      if (grip && !grip.moved && event.offsetX > this.keys) this.onSeek(this.beatAt(event));
-      grip = null;
-    });
-    this.canvas.addEventListener("pointercancel", () => {
-      grip = null;
-    });
-    this.canvas.addEventListener(
-      "wheel",
-      (event) => {
-        const across = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
-        if (event.ctrlKey || event.metaKey) this.zoom(event.deltaY > 0 ? 1.15 : 0.87);
-        else if (Math.abs(across) > Math.abs(event.shiftKey ? 0 : event.deltaY)) {
-          this.follow = false;
-          this.pan(this.target.start + across / this.perBeat);
-        } else return;
-        event.preventDefault();
-      },
-      { passive: false },
-    );
-    const centre = (event) => {
-      const beat = (event.offsetX / this.overview.clientWidth) * this.end;
-      this.follow = false;
-      this.pan(beat - this.target.span / 2);
-    };
-    let dragging = false;
-    this.overview.addEventListener("pointerdown", (event) => {
-      dragging = true;
-      this.overview.setPointerCapture(event.pointerId);
-      centre(event);
-    });
-    this.overview.addEventListener("pointermove", (event) => dragging && centre(event));
-    this.overview.addEventListener("pointerup", () => {
-      dragging = false;
-    });
   }
 }

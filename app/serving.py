@@ -2,85 +2,110 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
-from contextlib import ExitStack, suppress
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app import player
+from app import endpoints, player
+from app.files import prune
+from app.guard import guarded
 from app.look import theme
 from app.options import MAX_FILE_BYTES
 from app.page import build_page
+from app.studio import Sharing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import gradio as gr
 
     from app.continuation import Models
 
-MAX_WAITING = 8
-"""Calls that may wait in the queue at the same time: jobs for the model, above all."""
+THREADS = 40
+"""For calls that take no time; each job has one beside them."""
+SECONDS_BETWEEN_PRUNINGS = 600.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """Where and for whom a page is."""
+
+    host: str = "127.0.0.1"
+    port: int | None = 7860
+    """None: any that is free from 7860 on."""
+    root_path: str = ""
+    """Where a proxy shows the page, such as /music."""
+    accounts: tuple[tuple[str, str], ...] = ()
+    """Names and passwords; without any there is no login."""
+    output_folder: Path | None = None
+    """Where music is kept, in a new folder in it; None: in a temporary one, for a day or until the
+    program ends."""
+    keep_days: float | None = None
+    """How long music is kept in `output_folder`; None: for ever."""
+    keep_bytes: int | None = None
+    """How much is kept there, the oldest goes first; None: all."""
+    max_upload_bytes: int = MAX_FILE_BYTES
+    sharing: Sharing = field(default_factory=Sharing)
+    soundfont: Path | None = None
+    """What plays the music; None: the General MIDI one of pretty_midi."""
+    open_browser: bool = False
 
 
 def launch(
     models: Models,
-    *,
-    host: str = "127.0.0.1",
-    port: int | None = 7860,
-    output_folder: Path | None = None,
-    max_upload_bytes: int = MAX_FILE_BYTES,
-    open_browser: bool = False,
+    serving: Serving | None = None,
     announce: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serves the page until it is interrupted; its address is announced when it can be opened.
 
-    Music is kept in a new folder in `output_folder`; without one in a temporary folder, for a day
-    or until the program ends. Whoever can reach the page can read a file of this run if they know
-    its name, and nothing else.
+    Whoever can reach the page can read a file of this run if they know its name, and nothing else.
     """
+    serving = serving or Serving()
+    kept = serving.output_folder
     with ExitStack() as stack:
-        if output_folder is None:
+        if kept is None:
             served = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="relpe-")))
         else:
-            output_folder.mkdir(parents=True, exist_ok=True)
-            served = Path(tempfile.mkdtemp(prefix=f"{date.today()}-", dir=output_folder))
+            kept.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(_pruned(kept, serving.keep_days, serving.keep_bytes))
+            served = Path(tempfile.mkdtemp(prefix=f"{date.today()}-", dir=kept))
             stack.callback(_remove_if_empty, served)
         page = build_page(
-            models, served, keep=output_folder is not None, max_upload_bytes=max_upload_bytes
-        )
-        address = open_page(
-            page,
+            models,
             served,
-            host=host,
-            port=port,
-            max_upload_bytes=max_upload_bytes,
-            open_browser=open_browser,
+            keep=kept is not None,
+            max_upload_bytes=serving.max_upload_bytes,
+            sharing=serving.sharing,
+            soundfont=serving.soundfont,
         )
+        address = open_page(page, served, serving)
         with suppress(KeyboardInterrupt):
             announce(address)
             page.block_thread()
 
 
-def open_page(
-    page: gr.Blocks,
-    output_folder: Path,
-    *,
-    host: str = "127.0.0.1",
-    port: int | None = 7860,
-    max_upload_bytes: int = MAX_FILE_BYTES,
-    open_browser: bool = False,
-) -> str:
+def open_page(page: gr.Blocks, output_folder: Path, serving: Serving | None = None) -> str:
     """Starts the server of a built page and returns its address.
 
-    Jobs get to the model through its queue alone: Gradio would also take them past it.
+    Jobs get to the models through the queue alone: Gradio would also take them past it. It lets
+    all in that the studio takes, which lets them work in turn, and refuses the rest.
     """
-    page.queue(max_size=MAX_WAITING, api_open=False)
+    serving = serving or Serving()
+    jobs = serving.sharing.max_jobs
+    page.queue(max_size=2 * jobs, api_open=False)
+    health = endpoints.health_of(page)
     _, address, _ = page.launch(
-        server_name=host,
-        server_port=port,
-        inbrowser=open_browser,
+        server_name=serving.host,
+        server_port=serving.port,
+        root_path=serving.root_path or None,
+        auth=list(serving.accounts) or None,
+        inbrowser=serving.open_browser,
         share=False,
         ssr_mode=False,
         prevent_thread_lock=True,
@@ -89,11 +114,37 @@ def open_page(
         enable_monitoring=False,
         footer_links=[],
         allowed_paths=[str(output_folder.resolve())],
-        max_file_size=max_upload_bytes,
+        max_file_size=serving.max_upload_bytes,
+        max_threads=THREADS + jobs,
+        app_kwargs={"middleware": [guarded(page, health)]},
         theme=theme(),
         css_paths=player.STYLES,
     )
     return address
+
+
+@contextmanager
+def _pruned(kept: Path, days: float | None, most_bytes: int | None) -> Iterator[None]:
+    """Removes old music now and every few minutes."""
+    if days is None and most_bytes is None:
+        yield
+        return
+    over = threading.Event()
+
+    def work() -> None:
+        while True:
+            try:
+                prune(kept, days, most_bytes)
+            except OSError as error:
+                _log.warning("%s: old music cannot be removed: %s", kept, error.strerror or error)
+            if over.wait(SECONDS_BETWEEN_PRUNINGS):
+                return
+
+    threading.Thread(target=work, name="pruning", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def _remove_if_empty(folder: Path) -> None:

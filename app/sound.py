@@ -16,10 +16,9 @@ import soundfile
 
 from app.files import appearing
 from app.loudness import normalize
+from app.mixing import BLOCK, Mixer, fade_cut_end, length_with_tail
 from app.ogg import number_stream
-from app.soundfont import Generator, SoundError, SoundFont, default_soundfont, open_soundfont
-from app.tones import Envelope, ToneCache, control_seconds, line, release_curve, wave
-from app.voices import Voices, score_voices
+from app.soundfont import SoundError, default_soundfont, open_soundfont
 from tokenization.midi import write_midi
 
 if TYPE_CHECKING:
@@ -44,19 +43,11 @@ _log = logging.getLogger(__name__)
 Renderer = Literal["auto", "builtin", "fluidsynth"]
 LOUDNESS_LUFS = -23.0
 """Loudness of all that is rendered (EBU R 128): in a comparison the louder one would win."""
-_CEILING = 10 ** (-1 / 20)
-"""True peak that is never passed."""
-_TAIL_SECONDS = 2.0
-_SHORTEST_TAIL_SECONDS = 0.1
-_FADE_SECONDS = 1.0
+CEILING = 10 ** (-1 / 20)
+"""True peak that is never passed, as an amplitude."""
 _SILENCE = 1e-5
-_BLOCK = 1 << 18  # samples read and added at a time
 _MAX_SECONDS = 1800.0  # of 44,100 Hz stereo are 635 MB, most of what rendering takes
-_LONGEST_TONE_SECONDS = 300.0
-_CHOKE_SECONDS = 0.9
 _FORMATS = {".wav": ("WAV", "PCM_16"), ".flac": ("FLAC", "PCM_16"), ".ogg": ("OGG", "VORBIS")}
-
-_cache = ToneCache()
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +103,8 @@ def render(
                 raise
             _log.warning("%s; the built-in player goes on", error)
     if mixed is None:
-        mixed = _mix(score_voices(score, font), font, score_seconds, sample_rate, progress)
-    normalize(mixed, sample_rate, LOUDNESS_LUFS, _CEILING)
+        mixed = Mixer(score, font, sample_rate).mix(progress)
+    normalize(mixed, sample_rate, LOUDNESS_LUFS, CEILING)
     if progress is not None:
         progress(1.0)
     return Audio(mixed.T, sample_rate, made_by)
@@ -129,10 +120,18 @@ def check_length(seconds: float) -> None:
 
 
 def save_audio(audio: Audio, path: Path) -> None:
+    """Write a sound file, as `save_samples`."""
+    save_samples(audio.samples, audio.sample_rate, path)
+
+
+def save_samples(
+    samples: NDArray[np.float32] | NDArray[np.int16], sample_rate: int, path: Path
+) -> None:
     """Write a WAV or FLAC file of 16 bits, or an Ogg Vorbis one, by the path's suffix.
 
-    The same sound gives the same bytes, and the file appears when it is whole. SoundError for
-    another suffix and when it cannot be written.
+    Samples (n, 2) have the full scale 1, or 32767 where they are whole numbers. The same ones give
+    the same bytes, and the file appears when it is whole. SoundError for another suffix and when it
+    cannot be written.
     """
     try:
         file_format, subtype = _FORMATS[path.suffix.lower()]
@@ -144,10 +143,10 @@ def save_audio(audio: Audio, path: Path) -> None:
     settings = {"channels": 2, "format": file_format, "subtype": subtype}
     try:
         with appearing(path) as beside:
-            with soundfile.SoundFile(beside, "w", audio.sample_rate, **settings) as file:
+            with soundfile.SoundFile(beside, "w", sample_rate, **settings) as file:
                 # in pieces of one second: a long Ogg file at once overruns libsndfile's stack
-                for start in range(0, len(audio.samples), audio.sample_rate):
-                    piece = audio.samples[start : start + audio.sample_rate]
+                for start in range(0, len(samples), sample_rate):
+                    piece = samples[start : start + sample_rate]
                     file.write(np.ascontiguousarray(piece))
             if file_format == "OGG":
                 number_stream(beside)
@@ -156,128 +155,6 @@ def save_audio(audio: Audio, path: Path) -> None:
             f"{path.parent}: the sound cannot be written ({error}); check that the folder is there "
             "and not full"
         ) from error
-
-
-def _mix(
-    all_voices: list[Voices],
-    font: SoundFont,
-    score_seconds: float,
-    sample_rate: int,
-    progress: Callable[[float], None] | None,
-) -> NDArray[np.float32]:
-    """Sum of all voices (2, n)."""
-    tones = [_Tone(voices, font, sample_rate) for voices in all_voices]
-    last = max((tone.over_seconds() for tone in tones), default=0.0)
-    mixed = np.zeros((2, _length(score_seconds, last, sample_rate)), dtype=np.float32)
-    num_voices = sum(len(voices.onsets) for voices in all_voices)
-    done = 0
-    for tone in tones:
-        tone.add_to(mixed)
-        before, done = done, done + len(tone.voices.onsets)
-        if progress is not None and 20 * done // num_voices > 20 * before // num_voices:
-            progress(0.9 * done / num_voices)
-    _fade_cut_end(mixed, last, sample_rate)
-    return mixed
-
-
-def _length(score_seconds: float, last: float, sample_rate: int) -> int:
-    """Samples of a score and its tail, when the last sound is over at `last` seconds."""
-    tail = min(max(last - score_seconds, _SHORTEST_TAIL_SECONDS), _TAIL_SECONDS)
-    return int((score_seconds + tail) * sample_rate)
-
-
-def _nearest_sample(seconds: NDArray[np.float64], sample_rate: int) -> NDArray[np.int64]:
-    """Halves go up, also those that rounding errors have made a little less."""
-    return np.floor(seconds * sample_rate + 0.5 + 1e-6).astype(np.int64)
-
-
-def _fade_cut_end(mixed: NDArray[np.float32], last: float, sample_rate: int) -> None:
-    """Fade a mix (2, n) out where sound until `last` seconds was cut off."""
-    if last * sample_rate > mixed.shape[1] + 1:
-        count = min(int(_FADE_SECONDS * sample_rate), mixed.shape[1])
-        mixed[:, -count:] *= np.linspace(1, 0, count, dtype=np.float32)
-
-
-def _add(mixed: NDArray[np.float32], tone: NDArray[np.float32], gain: np.float32) -> None:
-    """Add a tone to the beginning of a mix, in blocks: a long one would stand in memory twice."""
-    for start in range(0, len(tone), _BLOCK):
-        block = tone[start : start + _BLOCK]
-        mixed[start : start + len(block)] += block * gain
-
-
-class _Tone:
-    """The voices of one zone and key, which share wave and envelope."""
-
-    def __init__(self, voices: Voices, font: SoundFont, sample_rate: int) -> None:
-        self.voices = voices
-        self.font = font
-        self.sample_rate = sample_rate
-        zone = voices.zone
-        key = zone.played_key(voices.key)
-        self.envelope = Envelope.of(zone.values, Generator.VOLUME_ENVELOPE, key)
-        audible = min(self.envelope.audible_seconds(), _LONGEST_TONE_SECONDS)
-        self.held_seconds = np.minimum(voices.ends - voices.onsets, audible)
-        self.choke_seconds = np.minimum(voices.chokes - voices.onsets, _MAX_SECONDS)
-
-    def over_seconds(self) -> float:
-        """When the last voice is surely over."""
-        lengths = np.minimum(
-            self.held_seconds + self.envelope.release, self.choke_seconds + _CHOKE_SECONDS
-        )
-        return float((self.voices.onsets + lengths).max())
-
-    def add_to(self, mixed: NDArray[np.float32]) -> None:
-        """Add all voices to a mix (2, n)."""
-        rate, voices = self.sample_rate, self.voices
-        starts = _nearest_sample(voices.onsets, rate)
-        held = _nearest_sample(self.held_seconds, rate)
-        chokes = _nearest_sample(self.choke_seconds, rate)
-        release = release_curve(self.envelope.release, rate)
-        choke = release_curve(_CHOKE_SECONDS, rate)
-        counts = np.minimum(held + len(release), chokes + len(choke))
-        counts = np.minimum(counts, mixed.shape[1] - starts)
-        longest = max(int(counts.max()), 1)
-        amplitudes = _cache.get(
-            (self.envelope, rate), longest + 1, lambda n: self.envelope.amplitudes(n, rate)
-        )
-        angles = (voices.pans + 500) / 1000 * np.pi / 2
-        for index in np.flatnonzero(counts > 0).tolist():
-            start, end, stop = int(starts[index]), int(held[index]), int(chokes[index])
-            sound = self._wave(index, int(counts[index]), end, longest)
-            tone = np.empty_like(sound)
-            np.multiply(sound[:end], amplitudes[: len(sound[:end])], out=tone[:end])
-            after = len(sound) - end
-            if after > 0:
-                np.multiply(sound[end:], release[:after] * amplitudes[end], out=tone[end:])
-            if stop < len(tone):
-                tone[stop:] *= choke[: len(tone) - stop]
-            tone *= self._gain(index, len(tone))
-            _add(mixed[0, start:], tone, np.float32(np.cos(angles[index])))
-            _add(mixed[1, start:], tone, np.float32(np.sin(angles[index])))
-
-    def _wave(self, index: int, count: int, held: int, longest: int) -> NDArray[np.float32]:
-        """Wave of a voice, at most `count` samples; out of the cache when nothing bends it."""
-        font, zone, key, rate = self.font, self.voices.zone, self.voices.key, self.sample_rate
-        bends = self.voices.channel.bend_cents
-        seconds = self.voices.onsets[index] + control_seconds(count, rate)
-        cents = bends.at(seconds) if len(bends.values) else None
-        if zone.leaves_loop or (cents is not None and np.any(cents)):
-            return wave(font, zone, key, count, rate, bend_cents=cents, held=held)
-        return _cache.get(
-            (zone, key, rate), longest, lambda size: wave(font, zone, key, size, rate)
-        )[:count]
-
-    def _gain(self, index: int, count: int) -> NDArray[np.float32] | np.float32:
-        """Amplitude factor of a voice, for each of `count` samples where it changes."""
-        channel, onset = self.voices.channel, self.voices.onsets[index]
-        gain = self.voices.gains[index]
-        end = onset + count / self.sample_rate
-        changes = (channel.volume, channel.expression)
-        if not any(steps.changes_between(onset, end) for steps in changes):
-            return np.float32(gain * channel.gain(onset))
-        seconds = control_seconds(count, self.sample_rate)
-        gains = gain * channel.gain(onset + seconds)
-        return line(count, self.sample_rate, seconds, gains)
 
 
 def _fluidsynth(
@@ -298,12 +175,12 @@ def _fluidsynth(
                 stdin=subprocess.DEVNULL,
                 timeout=60 + score_seconds,
             )
-            mixed, heard = _read(sound, _length(score_seconds, np.inf, sample_rate))
+            mixed, heard = _read(sound, length_with_tail(score_seconds, np.inf, sample_rate))
         except (OSError, subprocess.SubprocessError, soundfile.LibsndfileError) as error:
             raise SoundError(f"FluidSynth could not play the score ({error})") from error
     last = heard / sample_rate
-    mixed = mixed[:, : _length(score_seconds, last, sample_rate)]
-    _fade_cut_end(mixed, last, sample_rate)
+    mixed = mixed[:, : length_with_tail(score_seconds, last, sample_rate)]
+    fade_cut_end(mixed, last, sample_rate)
     return mixed
 
 
@@ -315,7 +192,7 @@ def _read(path: Path, length: int) -> tuple[NDArray[np.float32], int]:
     samples = np.zeros((2, length), dtype=np.float32)
     start = last = 0
     with soundfile.SoundFile(path) as file:
-        for block in file.blocks(_BLOCK, dtype="float32", always_2d=True):
+        for block in file.blocks(BLOCK, dtype="float32", always_2d=True):
             sounding = np.flatnonzero(np.abs(block).max(axis=1) > _SILENCE)
             if len(sounding):
                 last = start + int(sounding[-1]) + 1

@@ -5,26 +5,36 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections import OrderedDict
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import soundfile
 
 from app import continuation
-from app.ahead import newest
+from app.desk import MAX_ROWS, SECONDS_BETWEEN_LOOKS, Desk
+from app.facts import counted
 from app.files import SessionFolders, appearing
-from app.job import NEW_PIECE, Job
+from app.job import NEW_PIECE, PROMPT_ALONE, SOUND_KINDS, Job
+from app.line import Line
+from app.options import MAX_WAITING, MusicOptions
 from app.player import Frame, blank_timeline
-from app.sound import SoundError
+from app.soundfont import SoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Collection, Generator, Iterator
 
-    from app.continuation import Models, MusicOptions, Piece
+    from app.continuation import Models, Progress
     from app.upload import Upload
 
-FRAME_SECONDS = 0.12
+FRAME_SECONDS = 0.2
 """Least time between two frames while music is written."""
+SOUNDS_AT_ONCE = 1
+"""Each keeps a core busy, and takes up to 423 MB."""
+MOST_JOBS_KEPT = 400
+"""Whose files can still be asked for; the oldest go first."""
 EMPTY = Frame(job="", phase="empty", variations=[])
 """The player before anything is there."""
 
@@ -39,6 +49,23 @@ def waiting(upload: Upload | None, bars: int) -> Frame:
     return frame | Frame(phase="waiting", job=secrets.token_hex(4), line=line, status=line)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """How many may use a page at once, and for how long."""
+
+    max_rows: int = MAX_ROWS
+    """Pieces that a model writes at the same time."""
+    max_waiting: int = MAX_WAITING
+    """Jobs that may wait for each model."""
+    max_seconds: float | None = None
+    """Longest time that a job's music is written for; what is written then stays."""
+
+    @property
+    def max_jobs(self) -> int:
+        """That may be there at all, with those whose sound is made."""
+        return self.max_rows + self.max_waiting
+
+
 class Studio:
     """The models, and everyone who has the page open.
 
@@ -46,10 +73,24 @@ class Studio:
     there. A job is known by the event that stops it.
     """
 
-    def __init__(self, models: Models, output_folder: Path, *, keep: bool = False) -> None:
-        self.models = models
+    def __init__(
+        self,
+        models: Models,
+        output_folder: Path,
+        *,
+        keep: bool = False,
+        sharing: Sharing | None = None,
+        soundfont: Path | None = None,
+    ) -> None:
+        """`soundfont` is what is played; None: the General MIDI one."""
+        self.models, self.soundfont = models, soundfont
         self.folders = SessionFolders(output_folder, keep=keep)
+        self.sharing = sharing or Sharing()
+        self.desk = Desk(self.sharing.max_rows, self.sharing.max_waiting)
+        self._sounds: Line[None] = Line("sound", SOUNDS_AT_ONCE)
+        self._jobs: Line[None] = Line("the models", self.sharing.max_jobs, 0)
         self._sessions: dict[threading.Event, str] = {}  # of all jobs that wait or run
+        self._kept: OrderedDict[str, Job] = OrderedDict()
         self._making_wav = threading.Lock()
 
     def begin(self, session: str) -> threading.Event:
@@ -96,6 +137,7 @@ class Studio:
         made, the MIDI files are there all the same, and the last frame has the reason as its alert.
 
         Raises:
+            BusyError: too many wait already.
             MidiError: the prompt cannot be continued.
             CheckpointError, TokenizerError: the model cannot be used.
         """
@@ -107,52 +149,139 @@ class Studio:
                 model = self.models.load(model_name)
             else:
                 model = self.models.to_generate()
-            job = Job(model, upload, options)
+            job = Job(model, upload, options, soundfont=self.soundfont)
             if stop.is_set():
                 yield job.ended_empty()
                 return
-            yield job.starting()
-
-            def write(stopped: Callable[[], bool]) -> continuation.Steps:
-                if upload is None:
-                    return continuation.generate_piece(model, options, stopped)
-                return continuation.continue_prompt(model, upload.prompt, options, stopped)
-
-            pieces: tuple[Piece, ...] = ()
-            shown = 0.0
-            for step in newest(write, stop.is_set):
-                if isinstance(step, continuation.Result):
-                    pieces, job.bars = step.pieces, step.bars
-                elif time.monotonic() - shown >= FRAME_SECONDS:
-                    shown = time.monotonic()
-                    yield job.progress(step)
-            if not any(piece.new.num_notes for piece in pieces):
-                yield job.ended_empty()
-                return
-            if stop not in self._sessions:  # it has left
-                return
-            stop.clear()  # from here on it skips the sound
-            job.write(pieces, self.folders.new(session))
-            yield from self._render(job, pieces, stop)
+            with self._jobs.enter(None):
+                yield job.starting()
+                result, alert = yield from self._write(job, stop)
+                if not any(piece.new.num_notes for piece in result.pieces):
+                    yield job.ended_empty()
+                    return
+                if stop not in self._sessions:  # it has left
+                    return
+                stop.clear()  # from here on it skips the sound
+                job.write(result.pieces, self.folders.new(session))
+                self._keep(job)
+                yield from self._render(job, stop, alert)
         finally:
             self.end(stop)
 
-    def _render(
-        self, job: Job, pieces: tuple[Piece, ...], stop: threading.Event
-    ) -> Iterator[Frame]:
-        """Makes the sound of all variations, as far as it can be made and until it is stopped."""
-        alert = Frame()
-        for index, piece in enumerate(pieces):
-            which = f" of variation {index + 1}" if len(pieces) > 1 else ""
+    def _write(
+        self, job: Job, stop: threading.Event
+    ) -> Generator[Frame, None, tuple[continuation.Result, Frame]]:
+        """Frames while the music of a job waits and is written; returns what came of it.
+
+        And an alert, where it took too long.
+        """
+        if job.upload is None:
+            steps = self.desk.generate_piece(job.model, job.options, stop)
+        else:
+            steps = self.desk.continue_prompt(job.model, job.upload.prompt, job.options, stop)
+        began, shown, alert, most = 0.0, 0.0, Frame(), self.sharing.max_seconds
+        with closing(steps):
+            for step in steps:
+                now = time.monotonic()
+                if isinstance(step, continuation.Result):
+                    job.bars = step.bars
+                    return step, alert
+                if step.place:
+                    yield _in_line(job, step)
+                    continue
+                began = began or now
+                if most is not None and now - began > most and not stop.is_set():
+                    stop.set()
+                    alert = Frame(
+                        alert=f"The work ended after {most:g} s, the most that this page gives to "
+                        "a job; what was written is kept."
+                    )
+                if now - shown >= FRAME_SECONDS:
+                    shown = now
+                    yield job.progress(step)
+        return continuation.Result(()), alert
+
+    def _render(self, job: Job, stop: threading.Event, alert: Frame) -> Iterator[Frame]:
+        """Makes the sound of all variations, as far as it can be made and until it is stopped.
+
+        It waits for the sound of others, one piece each in turn, and no music waits for it.
+        """
+        for index in range(len(job.pieces)):
+            which = f" of variation {index + 1}" if len(job.pieces) > 1 else ""
             line = f"Making the sound{which} …"
-            yield job.frame("rendering", line=line, status="The music is written.") | alert
-            if stop.is_set():
-                break
-            try:
-                job.render(index, piece)
-            except SoundError as error:
-                alert = Frame(alert=str(error))
+            making = job.frame("rendering", line=line, status="The music is written.") | alert
+            yield making
+            with self._sounds.enter(None) as turn:
+                while not (stop.is_set() or self._sounds.wait(turn, SECONDS_BETWEEN_LOOKS)):
+                    pass
+                if stop.is_set():
+                    break
+                try:
+                    for part in job.rendering(index, stop.is_set):
+                        yield making | Frame(progress=part)
+                except SoundError as error:
+                    alert = Frame(alert=str(error))
         yield job.frame("done", status="Stopped." if stop.is_set() else "Ready to play.") | alert
+
+    def opened(self, session: str, upload: Upload) -> Job:
+        """A job that has made nothing yet, whose upload can be heard: variation PROMPT_ALONE."""
+        folder = self.folders.new(session)
+        job = Job(upload.model, upload, MusicOptions(), folder, self.soundfont)
+        self._keep(job)
+        return job
+
+    def file(self, job: str, variation: int, kind: str) -> Path:
+        """A file of a job by its id, made where it is not there; sound waits for that of others.
+
+        Raises:
+            LookupError: there is no such job, or nothing of the kind.
+            SoundError: it cannot be made.
+        """
+        found = self._job(job)
+        if kind not in SOUND_KINDS:
+            return found.file(variation, kind)
+        with self._turn_of_sound(found, variation):
+            return found.file(variation, kind)
+
+    def mix(self, job: str, variation: int, without: Collection[int]) -> Path:
+        """The sound of a job without some tracks, by their ids; raises as `file`."""
+        found = self._job(job)
+        with self._turn_of_sound(found, variation):
+            return found.mix(variation, without)
+
+    def render(self, session: str, upload: Upload) -> Path:
+        """The sound of a file as it came, as FLAC. Raises SoundError where it cannot be made."""
+        return self.file(self.opened(session, upload).id, PROMPT_ALONE, "flac")
+
+    @contextmanager
+    def _turn_of_sound(self, job: Job, variation: int) -> Iterator[None]:
+        """One after the other; what is rendered already takes no time, and waits for nobody."""
+        if job.has_sound(variation):
+            yield
+            return
+        with self._sounds.enter(None) as turn:
+            while not self._sounds.wait(turn, SECONDS_BETWEEN_LOOKS):
+                pass
+            yield
+
+    def _keep(self, job: Job) -> None:
+        """Its files can be asked for from now on."""
+        self._kept[job.id] = job
+        while len(self._kept) > MOST_JOBS_KEPT:
+            self._kept.popitem(last=False)
+
+    def _job(self, name: str) -> Job:
+        job = self._kept.get(name)
+        if job is None or job.folder is None or not job.folder.is_dir():
+            self._kept.pop(name, None)
+            raise LookupError("its files are not kept any more; make it again")
+        return job
+
+    def health(self) -> dict[str, object]:
+        """How the page is: its models, the jobs at work and those that wait."""
+        running, waiting = self.desk.counts
+        jobs = {"running": running, "waiting": waiting}
+        return {"status": "ok", "models": list(self.models.names), "jobs": jobs}
 
     def wav(self, audio: str) -> str:
         """Path of the uncompressed version of a FLAC file that this studio made.
@@ -169,6 +298,17 @@ class Studio:
             if not target.exists():
                 _decode(source, target)
         return target.as_posix()
+
+
+def _in_line(job: Job, step: Progress) -> Frame:
+    """The player while others are at work."""
+    place = counted(step.place - 1, "job") + " before it" if step.place > 1 else "the next one"
+    line = f"Waiting for the {job.model.name} model: {place}"
+    frame = Frame(place=step.place)
+    if step.seconds_left is not None:
+        frame["seconds_left"] = step.seconds_left
+        line += f", about {max(1, round(step.seconds_left))} s"
+    return job.frame("waiting", line=line, status="Waiting for the model.") | frame
 
 
 def _decode(source: Path, target: Path) -> None:

@@ -42,7 +42,7 @@ class Targets:
                 _check(option, path, prompt)
         return targets
 
-    def save(self, pieces: Sequence[Piece]) -> None:
+    def save(self, pieces: Sequence[Piece], soundfont: Path | None = None) -> None:
         """Writes MIDI files, and sound where it was asked for: none appears before all are whole.
 
         Of the sound, which is large, one piece is in memory at a time.
@@ -53,7 +53,8 @@ class Targets:
             for piece, path in zip(pieces, self.midi, strict=True):
                 stack.enter_context(_written(path)).write_bytes(piece.midi)
             for piece, path in zip(pieces, self.audio, strict=False):
-                save_audio(render(piece.score), stack.enter_context(_written(path)))
+                written = stack.enter_context(_written(path))
+                save_audio(render(piece.score, soundfont=soundfont), written)
 
 
 def _check_suffix(option: str, path: Path, suffixes: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app import continuation
+from app.options import MusicOptions
 from app.player import Frame, PromptFrame, TimelineFrame, pack_tracks, timeline
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from app.continuation import Models, MusicModel, Prompt
     from app.options import BeatSource
     from tokenization.score import Score
+
+MOST_NOTES = 100_000
+"""Of an upload: an hour of music of an orchestra. Others of the page wait for what is longer."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +47,48 @@ class Upload:
         """Bars of the prompt, up to the new music."""
         return self.prompt.bars
 
+    @property
+    def first_bar(self) -> int:
+        """The first bar that the model hears, from 1, if nothing else is asked for."""
+        if self.prompt.first_bar is not None:
+            return self.prompt.first_bar
+        usual = MusicOptions.prompt_bars
+        return max(self.bars - usual, 0) + 1 if usual else 1
+
     def until(self, last_bar: int) -> Upload:
         """The same file with its prompt ending after `last_bar`, counted from 1.
 
         Raises:
             MidiError: there is no such bar, or nothing to hear so far.
         """
-        if last_bar == self.whole.bars:
+        return self.choose(None, last_bar, None, None)
+
+    def choose(
+        self,
+        first_bar: int | None,
+        last_bar: int,
+        heard: frozenset[int] | None,
+        played: frozenset[int] | None,
+    ) -> Upload:
+        """The same file with another prompt: bars from 1, tracks by their numbers in the frames.
+
+        What follows `last_bar` is cut off; `first_bar` only says where the model begins to hear, up
+        to the options where None. It hears the tracks `heard`, those `played` may play in the new
+        music; all where None. All tracks stay in the file.
+
+        Raises:
+            MidiError: there is no such bar or track, or nothing to hear or nobody to play.
+        """
+        if (first_bar, last_bar, heard, played) == (None, self.whole.bars, None, None):
             return replace(self, prompt=self.whole)
-        return replace(self, prompt=self._read(self.whole.facts.beats, last_bar))
+        read = self._read(
+            self.whole.facts.beats,
+            last_bar,
+            first_bar=first_bar,
+            heard=heard,
+            played=played,
+        )
+        return replace(self, prompt=read)
 
     def counted_by(self, beats: BeatSource) -> Upload:
         """The same file with its bars and beats counted anew, up to its end.
@@ -62,13 +99,24 @@ class Upload:
         whole = self._read(beats)
         return replace(self, whole=whole, prompt=whole)
 
-    def _read(self, beats: BeatSource, last_bar: int | None = None) -> Prompt:
+    def _read(
+        self,
+        beats: BeatSource,
+        last_bar: int | None = None,
+        *,
+        first_bar: int | None = None,
+        heard: frozenset[int] | None = None,
+        played: frozenset[int] | None = None,
+    ) -> Prompt:
         return continuation.read_prompt(
             self.whole.data,
             self.whole.name,
             last_bar,
             tokenizer=self.model.tokenizer,
             beats=beats,
+            first_bar=first_bar,
+            heard=heard,
+            played=played,
         )
 
     def frame(self) -> Frame:
@@ -88,8 +136,14 @@ class Upload:
         return timeline(score, end_ticks, self.prompt.timing.bar_lines(score, end_ticks))
 
     def prompt_frame(self) -> PromptFrame:
-        """The tracks of the whole file, and the joint."""
-        return PromptFrame(tracks=pack_tracks(self.whole.score), joint=self.joint)
+        """The tracks of the whole file, what is heard of them, and the joint."""
+        score, parts = self.whole.score, self.prompt.parts
+        tracks = pack_tracks(score)
+        for frame, track, row in zip(tracks, score.tracks, self.prompt.facts.rows, strict=True):
+            frame["id"], frame["instrument"] = row.id, row.instrument
+            frame["heard"], frame["played"] = parts.hears(track), parts.may_play(track)
+        first = self.prompt.line(self.first_bar - 1) / self.prompt.score.ticks_per_beat
+        return PromptFrame(tracks=tracks, joint=self.joint, first=first)
 
 
 def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = "file") -> Upload:
@@ -114,6 +168,12 @@ def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = 
             f"{path.name}: found {size:,} bytes, expected at most {max_bytes:,}; export a shorter "
             "part"
         )
-    model = models.to_continue(read_midi(data, name=path.name))
+    score = read_midi(data, name=path.name)
+    if score.num_notes > MOST_NOTES:
+        raise MidiError(
+            f"{path.name}: found {score.num_notes:,} notes, expected at most {MOST_NOTES:,}; use a "
+            "part of it"
+        )
+    model = models.to_continue(score)
     prompt = continuation.read_prompt(data, path.name, tokenizer=model.tokenizer, beats=beats)
     return Upload(prompt, prompt, model)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from app.soundfont import SoundFont, Zone
-    from tokenization.score import Score, Track
+    from tokenization.score import Score
 
 _BANK, _DATA, _VOLUME, _PAN, _EXPRESSION, _PEDAL = 0, 6, 7, 10, 11, 64
 _NRPN, _RPN = frozenset({98, 99}), frozenset({100, 101})
@@ -75,31 +75,39 @@ class Voices:
     """Amplitude factor of velocity and attenuation."""
     pans: NDArray[np.float64]
     """-500 (left) to 500 (right)."""
+    tracks: NDArray[np.int64]
+    """Number of the score's track that each is of."""
 
 
 def score_voices(score: Score, soundfont: SoundFont) -> list[Voices]:
     """All tones of a score.
 
     Tracks read from a file share the controllers of their channel, as they do in the file; tracks
-    of new music have their own. A key struck again ends its earlier tone, whatever the pedal does.
+    of new music have their own. A key struck again ends its earlier tone, whatever the pedal does;
+    of several notes of a key at one time the last is left. The first end of a key on a channel ends
+    all its notes that sound, as MIDI has it: two hands that hold one key let it go together.
     """
-    shared: dict[tuple[object, ...], list[Track]] = {}
+    shared: dict[tuple[object, ...], list[int]] = {}
     for number, track in enumerate(score.tracks):
         in_file = track.chunk is not None
         channel = ("channel", track.channel, track.is_drum) if in_file else ("new", number)
-        shared.setdefault(channel, []).append(track)
-    return [voices for tracks in shared.values() for voices in _voices(score, tracks, soundfont)]
+        shared.setdefault(channel, []).append(number)
+    return [voices for numbers in shared.values() for voices in _voices(score, numbers, soundfont)]
 
 
-def _voices(score: Score, tracks: list[Track], soundfont: SoundFont) -> Iterator[Voices]:
+def _voices(score: Score, numbers: list[int], soundfont: SoundFont) -> Iterator[Voices]:
+    """Those of the tracks of one channel."""
+    tracks = [score.tracks[number] for number in numbers]
     notes = np.concatenate([track.notes for track in tracks])
     if not len(notes):
         return
     programs = np.concatenate([np.full(len(track), track.program) for track in tracks])
+    owners = np.repeat(np.array(numbers, np.int64), [len(track) for track in tracks])
     controls = _in_time([track.controls for track in tracks])
     channel = _channel(score, controls, _in_time([track.bends for track in tracks]))
     onsets = score.seconds_at(notes[:, 0])
     ends = score.seconds_at(notes[:, 0] + notes[:, 1])
+    ends = _until_let_go(onsets, ends, notes[:, 2])
     pedal = _steps(score, controls, _PEDAL, 0, after_reset=0)
     ends = _held_by_pedal(ends, pedal, float(score.seconds_at(score.end_ticks)))
     keys, velocities = notes[:, 2], notes[:, 3]
@@ -134,6 +142,7 @@ def _voices(score: Score, tracks: list[Track], soundfont: SoundFont) -> Iterator
             chokes=strike[np.searchsorted(strike[:-1], onsets[part], side="right")],
             gains=zone.gain * (zone.played_velocities(velocities[part]) / 127) ** 2,
             pans=np.clip(zone.pan + (channel.pan.at(onsets[part]) - 64) / 63 * 500, -500, 500),
+            tracks=owners[part],
         )
 
 
@@ -148,6 +157,19 @@ def _held_by_pedal(
     return np.where(is_down[before], np.maximum(ends, np.minimum(lifted, score_end)), ends)
 
 
+def _until_let_go(
+    onsets: NDArray[np.float64], ends: NDArray[np.float64], keys: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Ends of notes, at the latest where another note of their key ends."""
+    ends = ends.copy()
+    for key in np.unique(keys):
+        places = np.flatnonzero(keys == key)
+        offs = np.sort(ends[places])
+        first = np.searchsorted(offs, onsets[places], side="right")
+        ends[places] = np.minimum(ends[places], np.append(offs, np.inf)[first])
+    return ends
+
+
 def _until_struck_again(
     onsets: NDArray[np.float64], ends: NDArray[np.float64], keys: NDArray[np.int64]
 ) -> NDArray[np.float64]:
@@ -158,6 +180,9 @@ def _until_struck_again(
         strikes = np.append(np.unique(onsets[places]), np.inf)
         again = strikes[np.searchsorted(strikes[:-1], onsets[places], side="right")]
         ends[places] = np.minimum(ends[places], again)
+        order = places[np.argsort(onsets[places], kind="stable")]
+        at_once = np.diff(onsets[order], append=np.inf) == 0  # another one follows
+        ends[order[at_once]] = onsets[order[at_once]]
     return ends
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from tokenization.midi_chunks import Chunk, MidiFile
 
+MAX_OTHERS: Final = 250_000
+"""Events that are no channel messages; more are refused at once, since each takes its own time:
+tempos, metres, texts and system exclusives of music are thousands at most."""
 MAX_TICK: Final = 2**31 - 1
 """Times past it are refused: they overflow in other programs."""
 
@@ -146,6 +149,12 @@ class _Scan:
                 self.end_deltas.append(variable_length_value(data[at:body]))
                 return  # what follows is no part of the track
             self.others.extend((at, body, status, kind, content))
+            if len(self.others) > 5 * MAX_OTHERS:
+                raise MidiError(
+                    f"{self.file.name}: over {MAX_OTHERS:,} tempos, texts and other events that "
+                    "are no notes or controllers, expected fewer; thin them out and export the "
+                    "file again"
+                )
             at = next_at
         self.track_ends[index] = end
         self.end_deltas.append(0)

@@ -36,7 +36,7 @@ from tokenization.vocabulary import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -166,14 +166,17 @@ class Remi(ABC, Generic[ConfigT]):
         time_signature: bool = True,
         end: bool = True,
         tracks: Iterable[Track] | None = None,
+        silent: Collection[int] = (),
     ) -> RemiGrammar:
         """Which token may come first, under `Rules`; `tracks` are the only ones that may play.
 
-        Where there is but one track, that one may.
+        `silent` are places among them of those that may not either. Where there is but one track,
+        that one may.
         """
         ranks = None
         if tracks is not None and self.families.only_track < 0:
-            ranks = frozenset(self.track_ranks(tuple(tracks)))
+            every = enumerate(self.track_ranks(tuple(tracks)))
+            ranks = frozenset(rank for place, rank in every if place not in silent)
         return RemiGrammar(self.families, Rules(tempo, time_signature, end, ranks))
 
     def crop(

@@ -24,7 +24,7 @@ from tokenization.score import Score, TimeSignature, Track
 from tokenization.vocabulary import MAX_DURATION, STEPS_PER_BEAT, Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -187,6 +187,7 @@ class SpeGroove:
         time_signature: bool = True,
         end: bool = True,
         tracks: Iterable[Track] | None = None,
+        silent: Collection[int] = (),
     ) -> GrooveGrammar:
         """Which token may come first; tempo and metre have no tokens, and all tracks may play."""
         return GrooveGrammar(self._is_compact, end)

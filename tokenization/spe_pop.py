@@ -20,7 +20,7 @@ from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.vocabulary import STEPS_PER_BEAT, Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -216,6 +216,7 @@ class SpePop:
         time_signature: bool = True,
         end: bool = True,
         tracks: Iterable[Track] | None = None,
+        silent: Collection[int] = (),
     ) -> PopGrammar:
         """Which token may come first; the bar length never changes, and there is one track."""
         return PopGrammar(Rules(tempo, time_signature, end))

@@ -14,7 +14,7 @@ from tokenization.spe_groove import SpeGrooveConfig
 from tokenization.spe_pop import SpePopConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -125,10 +125,12 @@ class Tokenizer(Protocol):
         time_signature: bool = True,
         end: bool = True,
         tracks: Iterable[Track] | None = None,
+        silent: Collection[int] = (),
     ) -> Grammar:
         """Which token may come first; allows exactly the canonical sequences.
 
-        `tracks`, where tokens tell tracks apart, are the only ones that may play.
+        `tracks`, where tokens tell tracks apart, are the only ones that may play, but for those at
+        the places `silent`.
         """
         ...
 

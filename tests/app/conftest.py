@@ -81,13 +81,14 @@ def model(monkeypatch: pytest.MonkeyPatch) -> fakes.FakeModel:
     """A fake one that is fast, and sound that is silent."""
     import numpy as np
 
-    from app import sound
+    from app import sound, stems
 
     def silence(score: Score) -> sound.Audio:
         seconds = float(score.seconds_at(score.end_ticks))
         return sound.Audio(np.zeros((int(8000 * seconds), 2), np.float32), 8000, "builtin")
 
     monkeypatch.setattr(sound, "render", silence)
+    monkeypatch.setattr(stems, "render", fakes.silent_stems)
     return fakes.install(monkeypatch, speed=5000.0)
 
 

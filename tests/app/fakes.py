@@ -10,20 +10,26 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
-from app import continuation
+from app import continuation, desk
 from app.continuation import Piece, Progress, Prompt, Result
 from app.options import MusicOptions
+from app.stems import Stems
 from tokenization.midi import write_midi
 from tokenization.midi_append import append_to_midi
 from tokenization.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     import pytest
 
+    from app.continuation import Variations
+    from app.models import MusicModel
     from relpe.decoder import DecoderState
 
 BAR = 48  # a bar of 4/4 in twelfths of a quarter note
@@ -35,13 +41,34 @@ class FakeModel:
     """What the page reads of a model, and how fast it writes (notes per second)."""
 
     name: str = "fake"
-    device: str = "cpu"
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     backend: str = "fake"
+    sha256: str = "abcd"
     parameters: int = 4_200_000
     tokenizer: PianoRemi = field(default_factory=PianoRemi)
     speed: float = 50.0
     ended: list[int] = field(default_factory=list)
     """Notes that each job wrote until it ended or was ended."""
+
+    def preparing(self) -> Iterator[None]:
+        """It is ready."""
+        return iter(())
+
+
+class FakeWriter:
+    """In the place of `Writer`: calls the fakes below, or what else a test has put there."""
+
+    def __init__(self, model: MusicModel) -> None:
+        self.model = model
+
+    def write(self, written: Variations, stop: threading.Event) -> Iterator[Progress | Result]:
+        """As `Writer.write`."""
+        opening = written.opening
+        if opening.prompt is None:
+            return continuation.generate_piece(self.model, opening.options, stop.is_set)
+        return continuation.continue_prompt(
+            self.model, opening.prompt, opening.options, stop.is_set
+        )
 
 
 class QuickSteps:
@@ -84,6 +111,7 @@ def example_midi(bars: int = 8) -> bytes:
 
 def install(patch: pytest.MonkeyPatch, *, speed: float = 50.0) -> FakeModel:
     """Puts the fake in the place of the model's calls."""
+    patch.setattr(desk, "Writer", FakeWriter)
     patch.setattr(continuation, "continue_prompt", continue_prompt)
     patch.setattr(continuation, "generate_piece", generate_piece)
     return FakeModel(speed=speed)
@@ -187,3 +215,21 @@ def _piece(midi: bytes, new: Score, whole: Score, seed: int, joint: int = 0) -> 
         notes=notes,
         tokens_per_second=200.0,
     )
+
+
+def silent_stems(
+    score: Score,
+    folder: Path,
+    name: str,
+    *,
+    ids: Sequence[int] | None = None,
+    soundfont: Path | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Stems:
+    """As `stems.render`, of no sound at all."""
+    if progress is not None:
+        progress(1.0)
+    samples = np.zeros((int(8000 * float(score.seconds_at(score.end_ticks))), 2), np.int16)
+    numbers = dict.fromkeys(ids or range(len(score.tracks)))
+    names = {number: f"Track {number}" for number in numbers}
+    return Stems(folder, name, 8000, samples, dict.fromkeys(numbers, samples), names)

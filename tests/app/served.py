@@ -6,13 +6,15 @@ import asyncio
 import gc
 import warnings
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import pytest
 
 from app.models import Models
 from app.page import build_page
-from app.serving import open_page
+from app.serving import Serving, open_page
+from app.studio import Sharing
 from tests.app import fakes
 
 if TYPE_CHECKING:
@@ -43,12 +45,20 @@ PATIENT = {"timeout": 60.0}
 
 
 @contextmanager
-def served(folder: Path, *, speed: float) -> Iterator[Served]:
-    """A page whose model writes `speed` notes a second; nothing is left open for a later test."""
+def served(
+    folder: Path, *, speed: float, sharing: Sharing | None = None, **how: object
+) -> Iterator[Served]:
+    """A page whose model writes `speed` notes a second; nothing is left open for a later test.
+
+    `how` are more fields of `Serving`.
+    """
+    sharing = sharing or Sharing()
     with pytest.MonkeyPatch.context() as patch:
         model = fakes.install(patch, speed=speed)
-        blocks = build_page(Models.only(cast("MusicModel", model)), folder, max_upload_bytes=20_000)
-        address = open_page(blocks, folder, port=None, max_upload_bytes=50_000)
+        models = Models.only(cast("MusicModel", model))
+        blocks = build_page(models, folder, max_upload_bytes=20_000, sharing=sharing)
+        serving = Serving(port=None, max_upload_bytes=50_000, sharing=sharing)
+        address = open_page(blocks, folder, replace(serving, **how))
         yield Served(address, model, folder)
         blocks.close(verbose=False)
     asyncio.set_event_loop(None)

@@ -9,13 +9,14 @@ import sys
 import time
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import pytest
 
 from app import sound
 from app.cli import _parser, main
 from app.options import MusicOptions
+from app.serving import Serving
 from relpe.checkpoint import save_model
 from tests.app.conftest import two_hands
 from tokenization.midi import read_midi, write_midi
@@ -220,7 +221,7 @@ def test_sigterm_is_an_orderly_end(
 ) -> None:
     before = signal.getsignal(signal.SIGTERM)
 
-    def terminated(_: Score) -> sound.Audio:
+    def terminated(_: Score, soundfont: object = None) -> sound.Audio:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(10)
         raise AssertionError("still there")
@@ -283,3 +284,73 @@ def test_help_does_not_load_the_engine() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "--prompt-bars" in run.stdout
+
+
+def serving_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *extra: str) -> Any:
+    """What `relpe ui` would serve with some options."""
+    served = []
+    monkeypatch.setattr("app.serving.launch", lambda _, serving, announce: served.append(serving))
+    model = ["--model", str(folder / "small"), "--backend", "torch", "--port", "7999"]
+    assert main(["ui", *model, *extra]) == 0
+    return served[0]
+
+
+def test_what_is_said_of_the_page_reaches_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accounts = folder / "accounts"
+    accounts.write_text("# who\nada:se:cret\n\nbob: x \n")
+    accounts.chmod(0o600)
+    serving = serving_of(
+        monkeypatch,
+        folder,
+        *("--root-path", "/music/", "--auth-file", str(accounts), "--max-queue", "3"),
+        *("--max-seconds", "60", "--output-dir", str(folder / "kept")),
+        *("--keep-days", "7.5", "--keep-size", "1GB"),
+    )
+    assert serving.root_path == "/music"
+    assert serving.accounts == (("ada", "se:cret"), ("bob", " x "))
+    assert (serving.sharing.max_waiting, serving.sharing.max_seconds) == (3, 60)
+    assert (serving.keep_days, serving.keep_bytes) == (7.5, 1_000_000_000)
+    assert "chmod" not in caplog.text
+    assert serving_of(monkeypatch, folder) == Serving(port=7999)
+    if os.name == "posix":
+        accounts.chmod(0o644)
+        serving_of(monkeypatch, folder, "--auth-file", str(accounts))
+        assert "chmod 600" in caplog.text
+        assert "cret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--keep-days", "3"], "are for --output-dir"),
+        (["--keep-days", "0"], "no number above 0"),
+        (["--max-seconds", "nan"], "no number above 0"),
+        (["--max-queue", "-1"], "no whole number"),
+        (["--root-path", "music"], "expected one such as /music"),
+        (["--auth-file", "nothing"], "No such file"),
+        (["--auth-file", "wrong"], "line 2 is no user:password"),
+        (["--auth-file", "twice"], "line 2 is a second line of one user"),
+        (["--auth-file", "empty"], "found no user"),
+        (["--soundfont", "empty"], "empty"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_one_line(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    extra: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(folder)
+    for name, text in (("wrong", "a:b\nsecret"), ("twice", "a:b\na:secret"), ("empty", "")):
+        (folder / name).write_text(text)
+    try:
+        code = main(["ui", "--port", "7999", "--model", str(folder / "small"), *extra])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("relpe")]
+    assert message in said[-1]
+    assert "secret" not in said[-1]

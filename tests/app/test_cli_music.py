@@ -66,3 +66,26 @@ def test_a_backend_that_cannot_be_is_said(
     assert (said["backend"], said["fell_back"]) == ("torch float32", "no compiler here")
     assert relpe(folder, "generate", "--backend", "compiled", "--bars", "1") == 2
     assert "no compiler here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["continue", "generate"])
+def test_what_json_says_is_made_again_by_replay(
+    folder: Path,  # noqa: F811
+    command: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert relpe(folder, command, "--bars", "1", "--variations", "2", "--json") == 0
+    settings = folder / "made.json"
+    settings.write_text(capsys.readouterr().out)
+    first = [(folder / f"out.{number}.mid").read_bytes() for number in (1, 2)]
+    prompt = ["--prompt", str(folder / "prompt.mid")] if command == "continue" else []
+    again = ["--output", str(folder / "again.mid")]
+    assert relpe(folder, "replay", str(settings), *again, *prompt) == 0
+    assert [(folder / f"again.{number}.mid").read_bytes() for number in (1, 2)] == first
+    assert "differ" not in capsys.readouterr().err
+    other = [] if prompt else ["--prompt", str(folder / "prompt.mid")]
+    assert relpe(folder, "replay", str(settings), *again, *other) == 2
+    assert "expected" in capsys.readouterr().err
+    settings.write_text("{}")
+    assert relpe(folder, "replay", str(settings), *again, *prompt) == 2
+    assert "without the options" in capsys.readouterr().err

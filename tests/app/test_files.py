@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import os
 import threading
+import time
 
 import pytest
 
 from app import files
-from app.files import SessionFolders, appearing
+from app.files import SessionFolders, appearing, prune
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path):
@@ -99,3 +101,41 @@ def test_the_name_of_a_folder_tells_nothing_of_the_session(tmp_path):
     one, other = (SessionFolders(tmp_path / name, keep=False).new("x/../y") for name in "ab")
     assert one.parent.name != other.parent.name
     assert one.parent.parent == tmp_path / "a"
+
+
+def kept_job(folder, day, session, number, age_days, size):
+    job = folder / f"2026-01-{day:02d}-abc_1234" / (str(session) * 16) / f"{number:03d}"
+    job.mkdir(parents=True)
+    file = job / "song.mid"
+    file.write_bytes(b"x" * size)
+    for path in (file, job, job.parent, job.parent.parent):
+        os.utime(path, (time.time() - 86_400 * age_days,) * 2)
+    return job
+
+
+def test_old_music_is_removed_by_age_and_by_size_and_nothing_else_is(tmp_path):
+    mine = tmp_path / "2026-01-01-holiday" / "photos" / "001"
+    mine.mkdir(parents=True)
+    (mine / "me.jpg").write_bytes(b"x" * 9000)
+    for path in (mine / "me.jpg", mine):
+        os.utime(path, (0, 0))
+    old = kept_job(tmp_path, 1, 1, 1, age_days=9, size=10)
+    middle = kept_job(tmp_path, 2, 2, 1, age_days=3, size=500)
+    young = kept_job(tmp_path, 2, 3, 2, age_days=1, size=500)
+    newest = kept_job(tmp_path, 3, 4, 1, age_days=0, size=500)
+    assert prune(tmp_path, None, None) == []
+    assert prune(tmp_path, 5, None) == [old]
+    assert not old.parent.parent.exists()
+    assert prune(tmp_path, 5, 1200) == [middle]
+    assert not middle.parent.exists()
+    assert young.exists()
+    assert prune(tmp_path, 0.5, 1) == [young]
+    assert newest.exists()  # whatever its size
+    assert prune(tmp_path, 0.5, 1) == []
+    assert (mine / "me.jpg").exists()
+
+
+def test_a_folder_that_is_in_use_stays(tmp_path):
+    jobs = [kept_job(tmp_path, 1, 1, number, age_days=0, size=10) for number in (1, 2)]
+    assert len(prune(tmp_path, None, 15)) == 1
+    assert jobs[0].parent.exists()

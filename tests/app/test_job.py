@@ -2,42 +2,67 @@
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pytest
+import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import continuation
+from app import continuation, replay, stems
 from app.files import MOST_NAME_BYTES, safe_name
+from app.job import PROMPT_ALONE, Job, _ids_as_heard
 from app.keys import pitch_classes
 from app.models import Models, MusicModel
 from app.options import MusicOptions
+from app.player import pack_notes, pack_tracks
 from app.upload import read_upload
 from tests.app import fakes
-from tests.app.test_studio import REQUEST, compose
+from tests.app.conftest import two_hands
+from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track
 
 
-def test_names_and_settings_say_all_that_is_needed_to_make_it_again(calls, midi):
-    upload, *_ = calls.read(str(midi))
-    anew, *_ = calls.count_anew(upload, "grid")
-    moved, _ = calls.move_joint(anew, 2)
-    frames = calls.compose(moved, 3, 1, 0.975, 0.9, 7, None, None, REQUEST)
-    row = list(frames)[-1]["variations"][0]
-    assert Path(row["midi"]).name == "My-prompt_a2_grid_fake_b3_s7_T0.975_p0.90.mid"
+@pytest.fixture
+def upload(midi, studio):
+    return read_upload(midi, 10_000, studio.models)
+
+
+def made(studio, upload, **options):
+    """The first variation of a job that is done."""
+    frames = studio.compose("one", upload, MusicOptions(bars=3, seed=7, **options))
+    return list(frames)[-1]["variations"][0]
+
+
+def test_names_and_settings_say_all_that_is_needed_to_make_it_again(studio, upload):
+    chosen = upload.counted_by("grid").choose(2, 2, frozenset({0}), None)
+    row = made(studio, chosen, temperature=0.975, top_p=0.9)
+    assert Path(row["midi"]).name == "My-prompt_a2_grid_h2_t1_fake_b3_s7_T0.975_p0.90.mid"
     told = "seed 7 · asked for 3 bars after bar 2 · beats of a clock · T 0.975 · top-p 0.90 · "
-    assert row["settings"].startswith(told)
-    alone = compose(calls, None)[-1]["variations"][0]
+    assert row["settings"].startswith(told + "heard from bar 2 · heard tracks 1 · ")
+    usual = made(studio, upload)
+    assert Path(usual["midi"]).name == "My-prompt_a4_fake_b3_s7_T1.00_p0.95.mid"
+    assert "heard" not in usual["settings"]
+    alone = made(studio, None)
     assert Path(alone["midi"]).name == "fake_b3_s7_T1.00_p0.95.mid"
     assert alone["settings"].startswith("seed 7 · asked for 3 bars · T 1.00 · ")
 
 
-def test_names_and_settings_say_how_it_was_steered(calls):
-    steering = (40, 0.05, " F#m ", 12.5, 0.5, "cadence")
-    frames = calls.compose(None, 3, 1, 1.0, 0.95, 7, None, None, REQUEST, *steering)
-    row = list(frames)[-1]["variations"][0]
+def test_names_and_settings_say_how_it_was_steered(studio):
+    row = made(
+        studio,
+        None,
+        top_k=40,
+        min_p=0.05,
+        key="F#m",
+        density=12.5,
+        repetition=0.5,
+        ending="cadence",
+    )
     name = "fake_b3_s7_T1.00_p0.95_k40_m0.05_d12.50_r0.50_in-F-sharp-m_cadence.mid"
     assert Path(row["midi"]).name == name
     assert pitch_classes("F-sharp-m") == pitch_classes("F#m")
@@ -45,11 +70,144 @@ def test_names_and_settings_say_how_it_was_steered(calls):
     assert told in row["settings"]
 
 
-def test_a_key_that_is_none_is_said_in_the_player(calls):
-    frames = calls.compose(None, 3, 1, 1.0, 0.95, 7, None, None, REQUEST, key="H dur")
-    (frame,) = frames
-    assert frame["phase"] == "done"
-    assert frame["alert"].startswith("The key is 'H dur', expected a note from A to G")
+def finished(model, prompt, options):
+    """The pieces that come of it."""
+    result = list(continuation.continue_prompt(model, prompt, options))[-1]
+    assert isinstance(result, continuation.Result)
+    return result.pieces
+
+
+@pytest.fixture
+def job(quick_model, tmp_path, monkeypatch):
+    """Two variations of three bars after two hands, without sound; the same for each test."""
+    monkeypatch.setattr(stems, "render", fakes.silent_stems)
+    path = tmp_path / "two hands.mid"
+    path.write_bytes(write_midi(two_hands()))
+    upload = read_upload(path, 10_000, Models.only(quick_model))
+    options = MusicOptions(bars=3, seed=5, variations=2)
+    result = finished(quick_model, upload.choose(2, 4, None, frozenset({0})).prompt, options)
+    made = Job(quick_model, upload.choose(2, 4, None, frozenset({0})), options)
+    made.write(result, tmp_path)
+    return made
+
+
+def test_files_are_made_when_they_are_asked_for_and_kept(job, tmp_path):
+    assert len(job.id) == 32
+    for variation in range(2):
+        for kind, suffix in {
+            "flac": ".flac",
+            "wav": ".wav",
+            "ogg": ".ogg",
+            "stems": ".zip",
+        }.items():
+            before = set(tmp_path.iterdir())
+            path = job.file(variation, kind)
+            assert (path in before, path.suffix) == (False, suffix)
+            assert path.name.startswith(job.stem(variation, job.pieces[variation]))
+            assert job.file(variation, kind) == path
+        assert job.file(variation, "midi").read_bytes() == job.pieces[variation].midi
+        assert job.file(variation, "new_midi").read_bytes() == job.pieces[variation].new_midi
+    assert job.file(PROMPT_ALONE, "midi").name == "two-hands.mid"
+    assert job.file(PROMPT_ALONE, "midi").read_bytes() == write_midi(two_hands())
+    assert job.mix(PROMPT_ALONE, {0}) != job.mix(PROMPT_ALONE, ())
+    assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
+
+
+@pytest.mark.parametrize(
+    ("variation", "kind"),
+    [
+        (2, "midi"),
+        (-2, "midi"),
+        (0, "exe"),
+        (-1, "replay"),
+        (-1, "new_midi"),
+        (0, "../x"),
+        (9, "wav"),
+    ],
+)
+def test_what_there_is_not_is_a_lookup_error(job, variation, kind):
+    with pytest.raises(LookupError):
+        job.file(variation, kind)
+    with pytest.raises(LookupError):
+        Job(job.model, job.upload, job.options).file(0, "midi")
+
+
+def test_the_replay_of_a_variation_makes_it_again(job):
+    told = replay.read(job.file(1, "replay").read_text())
+    assert told.fits(write_midi(two_hands()))
+    assert (told.first_bar, told.last_bar, told.played) == (2, None, {0})
+    prompt = continuation.read_prompt(
+        write_midi(two_hands()), first_bar=told.first_bar, played=told.played
+    )
+    result = finished(job.model, prompt, told.options)
+    assert [piece.midi for piece in result] == [job.pieces[1].midi]
+
+
+def test_frames_say_which_files_there_are_and_whether_there_is_sound(job):
+    frame = job.frame("rendering")
+    rows = frame["variations"]
+    assert [row.get("sound") for row in rows] == ["making"] * 2
+    assert rows[0].get("files") == ["midi", "new_midi", "replay"]
+    assert frame["prompt"].get("sound") == "ready"
+    assert list(job.rendering(0, lambda: False)) == []  # quicker than the first part is told
+    rows = job.frame("done")["variations"]
+    assert [row.get("sound") for row in rows] == ["ready", "none"]
+    assert {"flac", "wav", "ogg", "stems", "midi", "replay"} <= set(rows[0].get("files", []))
+    assert re.fullmatch(r"\d+ notes · 0:0\d", rows[0].get("facts", ""))
+    assert all(job.file(0, kind).is_file() for kind in rows[0].get("files", []))
+
+
+def test_sound_that_is_not_wanted_any_more_is_not_made(job, monkeypatch):
+    monkeypatch.setattr("app.job.SECONDS_BETWEEN_PARTS", 0.0)
+    done: list[float] = []
+
+    def slow(*_, progress, **__):
+        for part in range(100):
+            progress(part / 100)
+            done.append(part / 100)
+            time.sleep(0.005)
+
+    monkeypatch.setattr(stems, "render", slow)
+    parts = job.rendering(0, lambda: len(done) >= 5)
+    assert len(list(parts)) == 5
+    parts = job.rendering(1, lambda: False)
+    next(parts)
+    parts.close()
+    assert len(done) < 50
+    assert not job.has_sound(0)
+
+
+def test_tracks_are_muted_by_the_ids_of_the_frames(tmp_path, quick_model):
+    """Each id of the frames, in the prompt and in new music, is a track of the sound."""
+    path = tmp_path / "hands.mid"
+    path.write_bytes(write_midi(two_hands()))
+    upload = read_upload(path, 10_000, Models.only(quick_model))
+    result = finished(quick_model, upload.prompt, MusicOptions(bars=2, seed=1))
+    made = Job(quick_model, upload, MusicOptions(bars=2, seed=1), soundfont=None)
+    made.write(result, tmp_path)
+    heard = made.stems(0)
+    ids = [frame.get("id") for frame in upload.prompt_frame()["tracks"]]
+    assert list(heard.tracks) == ids == [0, 1]
+    new = {frame.get("id") for frame in made.variations[0].get("tracks", [])}
+    assert new <= set(ids)
+    left = heard.tracks[1].astype(np.int64)
+    found, _ = soundfile.read(made.mix(0, {0}), dtype="int16")
+    np.testing.assert_array_equal(found, left)
+
+
+def test_new_instruments_keep_the_ids_of_their_frames():
+    """From nothing: frames stand in the order of their first notes, the file in that of tokens."""
+    late = Track.of([(48, 12, 60, 80)], program=0)
+    bass = Track.of([(0, 12, 36, 80)], program=33)
+    other = Track.of([(24, 12, 72, 80)], program=0)
+    new = Score(12, (late, bass, other), end_ticks=96)
+    piece = continuation.Piece(b"", b"", read_midi(write_midi(new)), new, 1, 1, 3, 1.0)
+    frames = pack_tracks(new)
+    ids = _ids_as_heard(piece, None)
+    by_id = {frame.get("id"): frame["notes"] for frame in frames}
+    assert sorted(ids) == [0, 1, 2]
+    for number, track in zip(ids, piece.score.tracks, strict=True):
+        assert by_id[number] == pack_notes(track, 12)
 
 
 def test_while_the_prompt_is_read_the_player_says_so(calls, studio, monkeypatch):
@@ -60,7 +218,6 @@ def test_while_the_prompt_is_read_the_player_says_so(calls, studio, monkeypatch)
 
     monkeypatch.setattr(continuation, "generate_piece", reading)
     monkeypatch.setattr("app.studio.FRAME_SECONDS", 0.0)
-    monkeypatch.setattr("app.studio.newest", lambda work, stop: work(stop))  # none is passed over
     frames = list(studio.compose("someone", None, MusicOptions(seed=1)))
     assert [frame.get("line") for frame in frames[:3]] == ["Starting …"] * 3
     assert "notes" not in str(frames[:3])

@@ -23,6 +23,7 @@ from app.player import (
     pack_notes,
     pack_tracks,
     timeline,
+    track_ids,
 )
 from tokenization.bars import written_lines
 from tokenization.score import Score, Tempo, TimeSignature, Track
@@ -180,6 +181,16 @@ def test_new_music_in_no_file_looks_like_its_instrument_or_is_new():
     new = Score(12, (track(40), drums(), track()))
     assert looks(pack_tracks(new, upload)) == [("Violin", 2), ("Drums", 1), ("Grand", 0)]
     assert looks(pack_tracks(new)) == [("Violin", 0), ("Drums", 1), ("Piano", 2)]
+
+
+def test_a_track_has_one_id_in_prompt_and_new_music_and_none_without_notes():
+    upload = Score(480, (track(name="Left", chunk=0), Track.of([]), drums(chunk=1)))
+    assert track_ids(upload) == [0, -1, 1]
+    new = Score(480, (track(40, onset=9), drums(chunk=1), upload.tracks[0]))
+    assert track_ids(new, upload) == [2, 1, 0]
+    frames = pack_tracks(new, upload)
+    assert sorted(frame.get("id", -1) for frame in frames) == [0, 1, 2]
+    assert [frame.get("instrument") for frame in frames if frame["name"] == "Left"] == ["Piano"]
 
 
 # colours and texts of the browser's side

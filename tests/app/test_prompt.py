@@ -44,7 +44,7 @@ def test_of_a_long_prompt_the_end_is_heard(small_model: MusicModel) -> None:
     assert HEARD_TOKENS - 10 < len(context) <= HEARD_TOKENS + 4  # the metre and tempo in force
     heard = prompt.bars - prompt.first_heard()
     assert notice_of_length(prompt) == [
-        f"the prompt is long: the model hears the last {heard:,} of 128,001 bars"
+        f"the prompt is long: the model can hear the last {heard:,} of 128,001 bars"
     ]
     assert prompt.first_heard(100_000) == 28_001  # who asks for more gets it
     assert not notice_of_length(read_prompt(write_midi(two_hands())))
@@ -59,7 +59,7 @@ def test_a_long_bar_is_heard_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     first = np.flatnonzero(prompt.ids == BAR)[prompt.first_heard()]
     assert len(prompt.ids) // 3 < len(prompt.ids) - first <= len(prompt.ids) // 2
     assert notice_of_length(prompt) == [
-        "the prompt is long: the model hears the end of the last bar"
+        "the prompt is long: the model can hear the end of the last bar"
     ]
     monkeypatch.setattr("app.prompt.HEARD_TOKENS", 1)
     assert prompt.first_heard() == np.count_nonzero(prompt.ids == BAR) - 1

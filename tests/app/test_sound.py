@@ -14,11 +14,12 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app import sound
+from app import mixing, sound
 from app.loudness import true_peak
 from app.sound import Audio, SoundError, render, save_audio
 from app.soundfont import default_soundfont
 from app.tones import ToneCache
+from tokenization.midi import read_midi
 from tokenization.score import Score, Tempo, Track
 
 RATE = 44100
@@ -179,7 +180,7 @@ def test_the_same_score_gives_the_same_samples_whatever_is_cached(monkeypatch):
     music = texture(1, 5)
     first = played(music).samples
     np.testing.assert_array_equal(played(music).samples, first)
-    monkeypatch.setattr(sound, "_cache", ToneCache(max_bytes=0))
+    monkeypatch.setattr(mixing, "_cache", ToneCache(max_bytes=0))
     np.testing.assert_array_equal(played(music).samples, first)
 
 
@@ -316,6 +317,7 @@ def test_what_fluidsynth_made_is_in_memory_once(monkeypatch, tmp_path):
 HALF_AN_HOUR = """
 import sys
 from app.sound import render
+from tokenization.midi import read_midi
 from tokenization.score import Score, Tempo, Track
 piano = Track.of([(1000 * i, 900, 40 + 7 * i % 47, 60 + i % 50) for i in range(1740)])
 organ = Track.of([(0, 1740000, key, 70) for key in (36, 43)], program=16)
@@ -341,12 +343,51 @@ def test_half_an_hour_takes_less_than_a_gigabyte(renderer):
     assert int(run.stdout) < 950  # mebibytes
 
 
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.mid"))
+BLOCK = 64
+"""Samples from one place to the next at which FluidSynth begins and ends tones."""
+
+
+def on_blocks(music: Score) -> Score:
+    """The same to a millisecond, all times where FluidSynth begins tones: phases are equal then.
+
+    In one tempo: FluidSynth 2.3 drifts by tens of milliseconds over many tempo changes.
+    """
+    per_beat = 480
+
+    def moved(ticks: np.ndarray) -> np.ndarray:
+        return np.rint(music.seconds_at(ticks) * RATE / BLOCK).astype(np.int64)
+
+    def at(table: np.ndarray) -> np.ndarray:
+        return np.column_stack([moved(table[:, 0]), table[:, 1:]])
+
+    tracks = []
+    for track in music.tracks:
+        begins, ends = moved(track.notes[:, 0]), moved(track.notes[:, :2].sum(axis=1))
+        notes = np.column_stack([begins, ends - begins, track.notes[:, 2:]])
+        tracks.append(
+            replace(track, notes=notes, controls=at(track.controls), bends=at(track.bends))
+        )
+    return Score(per_beat, tuple(tracks), (Tempo(0, 60 * RATE / BLOCK / per_beat),))
+
+
+def made_pieces() -> dict[str, Score]:
+    """Dense textures of some families, and the examples of the project: 20 pieces."""
+    programs = (0, 1, 4, 19, 24, 33, 56, 61, 73)
+    made = {f"program {program}": texture(program, 30, program) for program in programs}
+    hats = [(at, 50, (36, 42, 38, 42)[at // 250 % 4], 60 + at % 60) for at in range(0, 30_000, 250)]
+    made["drums"] = score(Track.of(hats, is_drum=True))
+    return made | {path.stem: read_midi(path) for path in EXAMPLES}
+
+
+PIECES = made_pieces()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("fluidsynth") is None, reason="compares with FluidSynth: not here")
-@pytest.mark.parametrize("seed", range(4))
-def test_levels_follow_those_of_fluidsynth(seed):
-    """One tempo only: FluidSynth 2.3 drifts by tens of milliseconds over many tempo changes."""
-    music = texture(seed, 60)
+@pytest.mark.parametrize("name", PIECES)
+def test_levels_follow_those_of_fluidsynth(name):
+    music = on_blocks(PIECES[name])
     ours, theirs = played(music), render(music, renderer="fluidsynth")
     assert theirs.renderer == "fluidsynth"
     count = min(len(ours.samples), len(theirs.samples)) // 2205
@@ -355,3 +396,7 @@ def test_levels_follow_those_of_fluidsynth(seed):
         for audio in (ours, theirs)
     ]
     assert np.corrcoef(*levels)[0, 1] > 0.97
+
+
+def test_levels_are_compared_on_twenty_pieces():
+    assert len(PIECES) == 20

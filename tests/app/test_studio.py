@@ -1,39 +1,54 @@
-"""Jobs of the page, from the callbacks of its buttons to the files that they leave."""
+"""Jobs of the page, from an upload to the files that they leave."""
 
 from __future__ import annotations
 
 import io
+import shutil
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
-import gradio as gr
 import mido
 import numpy as np
 import pytest
 import soundfile
 
-from app import continuation, sound
+from app import continuation, sound, stems
 from app import studio as studio_module
+from app.job import PROMPT_ALONE
+from app.line import BusyError
+from app.models import Models
 from app.options import MusicOptions
-from app.studio import waiting
+from app.studio import Sharing, Studio, waiting
+from app.upload import read_upload
 from tokenization.score import Score, Track
 
-REQUEST = SimpleNamespace(session_hash="someone")
+ME = "someone"
 
 
 def parse(text):
     return [tuple(map(int, row.split(","))) for row in text.split(";") if row]
 
 
-def compose(calls, upload, *, bars=3, variations=1, seed=7, job=None):
-    return list(calls.compose(upload, bars, variations, 1.0, 0.95, seed, job, None, REQUEST))
+def composing(studio, upload=None, *, job=None, **how: Any) -> Any:
+    options = replace(MusicOptions(bars=3, seed=7), **how)
+    return studio.compose(ME, upload, options, job)
 
 
-def test_a_continuation_grows_then_has_files_then_sound(calls, midi, tmp_path):
-    upload, *_ = calls.read(str(midi))
-    frames = compose(calls, upload, variations=2)
+def compose(studio, upload=None, **how) -> Any:
+    return list(composing(studio, upload, **how))
+
+
+def read(studio, midi):
+    return read_upload(midi, 100_000, studio.models)
+
+
+def test_a_continuation_grows_then_has_files_then_sound(studio, midi, tmp_path):
+    upload = read(studio, midi)
+    frames = compose(studio, upload, variations=2)
     phases = [frame["phase"] for frame in frames]
     assert phases[0] == "composing"
     assert phases[-3:] == ["rendering", "rendering", "done"]
@@ -53,58 +68,40 @@ def test_a_continuation_grows_then_has_files_then_sound(calls, midi, tmp_path):
     assert not list((tmp_path / "out").rglob(".*"))
 
 
-def test_a_piece_from_nothing_has_no_new_part(calls):
-    last = compose(calls, None)[-1]
+def test_a_piece_from_nothing_has_no_new_part(studio):
+    last = compose(studio)[-1]
     assert "prompt" not in last
     assert "new_midi" not in last["variations"][0]
     assert last["title"] == "A new piece"
 
 
-def test_the_same_seed_gives_the_same_file(calls, midi):
-    upload, *_ = calls.read(str(midi))
-    first, second = (Path(compose(calls, upload)[-1]["variations"][0]["midi"]) for _ in range(2))
+def test_the_same_seed_gives_the_same_file(studio, midi):
+    upload = read(studio, midi)
+    first, second = (Path(compose(studio, upload)[-1]["variations"][0]["midi"]) for _ in range(2))
     assert first != second
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_stop_keeps_what_is_there(calls, studio, midi):
-    upload, *_ = calls.read(str(midi))
-    job, seed, frame, *_ = calls.begin(upload, 5, False, 16, REQUEST)
-    assert (seed, frame["phase"]) == (5, "waiting")
-    frames = calls.compose(upload, 400, 1, 1.0, 0.95, seed, job, None, REQUEST)
+def test_stop_keeps_what_is_there(studio, midi):
+    upload = read(studio, midi)
+    job = studio.begin(ME)
+    frames = composing(studio, upload, job=job, bars=400)
     while not next(frames)["variations"][0]["tracks"]:
         pass
-    calls.stop_job(REQUEST)
+    studio.stop(ME)
     last = list(frames)[-1]
     assert last["phase"] == "done"
     assert 0 < len(parse(last["variations"][0]["tracks"][0]["notes"])) < 2000
     assert not studio.stop("someone")  # nothing left to stop
 
 
-def test_a_job_stopped_while_it_waits_writes_nothing(calls, midi, tmp_path):
-    upload, *_ = calls.read(str(midi))
-    job, *_ = calls.begin(upload, 5, False, 16, REQUEST)
-    calls.stop_job(REQUEST)
-    (last,) = compose(calls, upload, job=job)
+def test_a_job_stopped_while_it_waits_writes_nothing(studio, midi, tmp_path):
+    upload = read(studio, midi)
+    job = studio.begin(ME)
+    studio.stop(ME)
+    (last,) = compose(studio, upload, job=job)
     assert "nothing to keep" in last["alert"]
     assert not (tmp_path / "out").exists()
-
-
-def test_a_job_that_the_queue_has_no_room_for_leaves_the_player_as_it_was(calls, midi):
-    upload, *_ = calls.read(str(midi))
-    for prompt, phase in ((upload, "prompt"), (None, "empty")):
-        job, *_ = calls.begin(prompt, 5, False, 16, REQUEST)
-        frame, *buttons = calls.end(prompt, job)  # without `compose`: Gradio has refused it
-        assert frame["phase"] == phase
-        assert "try again" in frame["alert"]
-        assert [button.visible for button in buttons] == [True, False, True, False]
-        assert not calls.studio.stop("someone")
-
-
-def test_the_end_of_a_job_leaves_its_music_in_the_player(calls):
-    job, *_ = calls.begin(None, 5, False, 16, REQUEST)
-    compose(calls, None, job=job)
-    assert calls.end(None, job)[0] == gr.skip()
 
 
 def test_stop_ends_all_jobs_of_a_session_and_none_that_is_asked_for_later(studio):
@@ -119,65 +116,65 @@ def test_stop_ends_all_jobs_of_a_session_and_none_that_is_asked_for_later(studio
     ]
 
 
-def test_closing_the_tab_ends_a_job_that_runs_and_it_writes_nothing(calls, studio, tmp_path):
-    job, *_ = calls.begin(None, 5, False, 400, REQUEST)
-    frames = calls.compose(None, 400, 1, 1.0, 0.95, 5, job, None, REQUEST)
+def test_closing_the_tab_ends_a_job_that_runs_and_it_writes_nothing(studio, tmp_path):
+    job = studio.begin(ME)
+    frames = composing(studio, None, job=job, bars=400)
     while not next(frames)["variations"][0]["tracks"]:
         pass
-    calls.leave(REQUEST)
+    studio.leave(ME)
     assert not studio.stop("someone")  # it is over
     assert [frame["phase"] for frame in frames if frame["phase"] != "composing"] == []
     assert not list(tmp_path.rglob("*.mid"))
 
 
-def test_closing_the_tab_ends_a_job_that_waits_and_none_of_others(calls, studio, model, tmp_path):
+def test_closing_the_tab_ends_a_job_that_waits_and_none_of_others(studio, model, tmp_path):
     other = studio.begin("other")
-    job, *_ = calls.begin(None, 5, False, 16, REQUEST)
-    calls.leave(REQUEST)
+    job = studio.begin(ME)
+    studio.leave(ME)
     assert (job.is_set(), other.is_set()) == (True, False)
-    (last,) = compose(calls, None, job=job)  # its turn comes all the same
+    (last,) = compose(studio, job=job)  # its turn comes all the same
     assert "nothing to keep" in last["alert"]
     assert not model.ended
     assert not list(tmp_path.rglob("*.mid"))
 
 
-@pytest.mark.parametrize("end", ["stop_job", "leave"])
-def test_sound_that_is_not_made_yet_is_left_out_after_stop(calls, end):
-    job, *_ = calls.begin(None, 5, False, 2, REQUEST)
+@pytest.mark.parametrize("end", ["stop", "leave"])
+def test_sound_that_is_not_made_yet_is_left_out_after_stop(studio, end):
+    job = studio.begin(ME)
     frame = {}
-    for frame in calls.compose(None, 2, 3, 1.0, 0.95, 5, job, None, REQUEST):
+    for frame in composing(studio, None, job=job, bars=2, variations=3):
         if "variation 2" in frame.get("line", ""):
-            getattr(calls, end)(REQUEST)
+            getattr(studio, end)(ME)
     assert (frame["phase"], frame["status"]) == ("done", "Stopped.")
     assert ["audio" in row for row in frame["variations"]] == [True, False, False]
     assert all(Path(row["midi"]).is_file() for row in frame["variations"])
 
 
-def test_music_that_is_stopped_while_it_is_written_has_its_sound(calls):
-    job, *_ = calls.begin(None, 5, False, 400, REQUEST)
-    frames = calls.compose(None, 400, 1, 1.0, 0.95, 5, job, None, REQUEST)
+def test_music_that_is_stopped_while_it_is_written_has_its_sound(studio):
+    job = studio.begin(ME)
+    frames = composing(studio, None, job=job, bars=400)
     while not next(frames)["variations"][0]["tracks"]:
         pass
-    calls.stop_job(REQUEST)
+    studio.stop(ME)
     assert "audio" in list(frames)[-1]["variations"][0]
 
 
-def test_a_variation_without_sound_leaves_the_others_theirs(calls, monkeypatch):
-    render = sound.render
+def test_a_variation_without_sound_leaves_the_others_theirs(studio, monkeypatch):
+    render = stems.render
     results = iter([None, sound.SoundError("it is too long"), None])
 
-    def some(score):
+    def some(*told, **more):
         if error := next(results):
             raise error
-        return render(score)
+        return render(*told, **more)
 
-    monkeypatch.setattr(sound, "render", some)
-    last = compose(calls, None, variations=3)[-1]
+    monkeypatch.setattr(stems, "render", some)
+    last = compose(studio, variations=3)[-1]
     assert (last["phase"], last["alert"]) == ("done", "it is too long")
     assert ["audio" in row for row in last["variations"]] == [True, False, True]
 
 
-def test_closing_the_tab_ends_the_work(calls, studio, model, monkeypatch):
+def test_closing_the_tab_ends_the_work(studio, model, monkeypatch):
     ended = []
 
     def endless(*_):
@@ -209,45 +206,25 @@ def test_two_sessions_stop_each_their_own_and_share_no_folder(studio, tmp_path):
     assert all(len(name) == 16 and name.isalnum() for name in folders)
 
 
-def test_what_goes_wrong_is_said_in_the_player(calls, monkeypatch):
+def test_what_goes_wrong_is_said_in_the_player(studio, monkeypatch):
     def broken(*_, **__):
         raise sound.SoundError("there is no sound font")
 
-    monkeypatch.setattr(sound, "render", broken)
-    last = compose(calls, None)[-1]
+    monkeypatch.setattr(stems, "render", broken)
+    last = compose(studio)[-1]
     assert last["phase"] == "done"
     assert last["alert"] == "there is no sound font"
     assert Path(last["variations"][0]["midi"]).exists()
 
 
-def test_a_bug_is_shown_and_raised(calls, monkeypatch):
-    def broken(*_):
-        raise ZeroDivisionError
-        yield
-
-    monkeypatch.setattr(continuation, "generate_piece", broken)
-    frames = calls.compose(None, 2, 1, 1.0, 0.95, 1, None, None, REQUEST)
-    seen = []
-    with pytest.raises(ZeroDivisionError):
-        seen.extend(frames)
-    assert "log" in seen[-1]["alert"]
+def noisy_stems(_, folder, name, **__):
+    noise = np.random.default_rng(0).integers(-16000, 16000, (9000, 2), np.int16)
+    return stems.Stems(folder, name, 8000, noise, {0: noise}, {0: "Noise"})
 
 
-def test_a_new_seed_is_drawn_and_told_unless_one_is_kept(calls):
-    _, kept, _, *buttons = calls.begin(None, 42, False, 16, REQUEST)
-    assert kept == 42
-    assert [button.visible for button in buttons] == [False, True, False, True]
-    _, *buttons = calls.end(None, None)
-    assert [button.visible for button in buttons] == [True, False, True, False]
-    assert buttons[0].interactive is False
-    seeds = {calls.begin(None, 42, True, 16, REQUEST)[1] for _ in range(3)}
-    assert len(seeds | {42}) == 4
-
-
-def test_wav_is_made_of_the_studios_own_sounds_only(calls, studio, tmp_path, monkeypatch):
-    noise = np.random.default_rng(0).uniform(-0.5, 0.5, (9000, 2)).astype(np.float32)
-    monkeypatch.setattr(sound, "render", lambda _: sound.Audio(noise, 8000, "builtin"))
-    flac = compose(calls, None)[-1]["variations"][0]["audio"]
+def test_wav_is_made_of_the_studios_own_sounds_only(studio, tmp_path, monkeypatch):
+    monkeypatch.setattr(stems, "render", noisy_stems)
+    flac = compose(studio)[-1]["variations"][0]["audio"]
     wav = studio.wav(flac)
     samples, original = (soundfile.read(path, dtype="int16")[0] for path in (wav, flac))
     np.testing.assert_array_equal(samples, original)
@@ -259,10 +236,9 @@ def test_wav_is_made_of_the_studios_own_sounds_only(calls, studio, tmp_path, mon
             studio.wav(path)
 
 
-def test_a_wav_that_two_ask_for_at_once_is_made_once_and_whole(calls, studio, monkeypatch):
-    noise = np.random.default_rng(0).uniform(-0.5, 0.5, (9000, 2)).astype(np.float32)
-    monkeypatch.setattr(sound, "render", lambda _: sound.Audio(noise, 8000, "builtin"))
-    flac = compose(calls, None)[-1]["variations"][0]["audio"]
+def test_a_wav_that_two_ask_for_at_once_is_made_once_and_whole(studio, monkeypatch):
+    monkeypatch.setattr(stems, "render", noisy_stems)
+    flac = compose(studio)[-1]["variations"][0]["audio"]
     made, decode = [], studio_module._decode
 
     def slowly(source, target):
@@ -277,17 +253,95 @@ def test_a_wav_that_two_ask_for_at_once_is_made_once_and_whole(calls, studio, mo
     assert soundfile.info(paths.pop()).frames == 9000
 
 
-def test_the_player_waits_with_the_prompt_in_sight(calls, midi):
-    upload, *_ = calls.read(str(midi))
+def test_the_player_waits_with_the_prompt_in_sight(studio, midi):
+    upload = read(studio, midi)
     frame = waiting(upload, 7)
     assert frame.get("phase") == "waiting"
     assert frame.get("prompt", {}).get("tracks")
     assert [waiting(None, bars).get("timeline", {}).get("end") for bars in (7, 16)] == [28, 64]
 
 
-def test_the_written_file_begins_with_the_upload(calls, midi):
-    upload, *_ = calls.read(str(midi))
-    whole = compose(calls, upload)[-1]["variations"][0]["midi"]
+def test_the_written_file_begins_with_the_upload(studio, midi):
+    upload = read(studio, midi)
+    whole = compose(studio, upload)[-1]["variations"][0]["midi"]
     before = [m for m in mido.MidiFile(midi).tracks[1] if not m.is_meta]
     after = mido.MidiFile(file=io.BytesIO(Path(whole).read_bytes())).tracks[1]
     assert [m for m in after if not m.is_meta][: len(before)] == before
+
+
+def test_a_job_that_takes_too_long_is_ended_and_its_music_kept(model, tmp_path):
+    limited = Studio(Models.only(model), tmp_path, sharing=Sharing(max_seconds=0.2))
+    last = compose(limited, bars=400)[-1]
+    assert last["alert"].startswith("The work ended after 0.2 s, the most that this page gives")
+    assert 0 < len(parse(last["variations"][0]["tracks"][0]["notes"])) < 4000
+    assert "audio" in last["variations"][0]
+    assert "alert" not in compose(limited, bars=1)[-1]
+
+
+def test_who_waits_sees_the_place_in_line_and_too_many_are_refused(model, tmp_path):
+    small = Studio(Models.only(model), tmp_path, sharing=Sharing(max_rows=1, max_waiting=2))
+    first = composing(small, bars=400)
+    while not next(first)["variations"][0]["tracks"]:
+        pass
+    waits = [composing(small, bars=1) for _ in range(2)]
+    frame = {}
+    for place, frames in enumerate(waits, 1):
+        assert next(frames)["phase"] == "composing"
+        frame = next(frames)
+        assert (frame["phase"], frame["place"]) == ("waiting", place)
+    assert "1 job before it" in frame["line"]
+    with pytest.raises(BusyError, match="Too many jobs want"):
+        compose(small, bars=1)
+    assert small.health()["jobs"] == {"running": 1, "waiting": 2}
+    first.close()
+    for frames in waits:
+        assert list(frames)[-1]["phase"] == "done"
+    assert small.health()["jobs"] == {"running": 0, "waiting": 0}
+
+
+def test_nobody_waits_for_the_sound_of_others(studio, monkeypatch):
+    """The sound of one is being made; another's music is written all the same, and waits then."""
+    going, render = threading.Event(), stems.render
+
+    def slow(*told, **more):
+        assert going.wait(30)
+        return render(*told, **more)
+
+    monkeypatch.setattr(stems, "render", slow)
+    with ThreadPoolExecutor(2) as threads:
+        one, other = composing(studio), composing(studio)
+        while next(one)["phase"] != "rendering":
+            pass
+        works = [threads.submit(list, one)]
+        while next(other)["phase"] != "rendering":
+            pass
+        assert not works[0].done()
+        works.append(threads.submit(list, other))
+        going.set()
+        assert all("audio" in work.result(30)[-1]["variations"][0] for work in works)
+
+
+def test_files_are_asked_for_by_job_variation_and_kind(studio, midi):
+    upload = read(studio, midi)
+    job = compose(studio, upload, variations=2)[-1]["job"]
+    assert studio.file(job, 1, "midi").read_bytes()[:4] == b"MThd"
+    assert studio.file(job, 0, "flac").suffix == ".flac"
+    assert studio.mix(job, 0, {0}) != studio.mix(job, 0, set())
+    for wrong in ((job[:-1], 0, "midi"), ("", 0, "midi"), (job, 2, "midi"), (job, 0, "../x")):
+        with pytest.raises(LookupError):
+            studio.file(*wrong)
+    opened = studio.opened(ME, upload)
+    assert opened.id != job
+    assert len(opened.id) == 32
+    assert studio.mix(opened.id, PROMPT_ALONE, ()).exists()
+
+
+def test_files_that_are_gone_are_said_to_be(studio, monkeypatch):
+    monkeypatch.setattr("app.studio.MOST_JOBS_KEPT", 2)
+    jobs = [compose(studio)[-1]["job"] for _ in range(3)]
+    with pytest.raises(LookupError, match="not kept any more"):
+        studio.file(jobs[0], 0, "midi")
+    shutil.rmtree(studio.file(jobs[1], 0, "midi").parent)
+    with pytest.raises(LookupError, match="not kept any more"):
+        studio.file(jobs[1], 0, "midi")
+    assert studio.file(jobs[2], 0, "midi").exists()

@@ -21,7 +21,7 @@ def test_sound_is_made_of_one_variation_at_a_time(
 ) -> None:
     made: list[weakref.ref[sound.Audio]] = []
 
-    def render(_: Score) -> sound.Audio:
+    def render(_: Score, soundfont: Path | None = None) -> sound.Audio:
         assert [audio for audio in made if audio() is not None] == []
         audio = sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin")
         made.append(weakref.ref(audio))
@@ -41,7 +41,7 @@ def test_sound_that_fails_leaves_nothing_half_done(
 ) -> None:
     made = iter([sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin"), error])
 
-    def render(_: Score) -> sound.Audio:
+    def render(_: Score, soundfont: Path | None = None) -> sound.Audio:
         result = next(made)
         if isinstance(result, sound.Audio):
             return result

@@ -53,11 +53,34 @@ def test_tones_end_after_their_notes_unless_struck_again_and_never_after_the_sco
     music = score(track(rows, pedal))
     for (key, onset), end in ends(music).items():
         same = [row for row in rows if row[2] == key]
-        written = max(row[0] + row[1] for row in same if row[0] == onset)
+        written = min(row[0] + row[1] for row in same if row[0] + row[1] > onset)
         again = min((row[0] for row in same if row[0] > onset), default=np.inf)
         assert end >= min(written, max(again, onset + 10))
         assert end <= max(music.end_ticks, onset + 10)
         assert end <= max(again, onset + 10)
+
+
+def test_two_hands_on_one_key_strike_it_once_and_let_it_go_together():
+    """As in MIDI: the second strike ends the first, and the first end ends what sounds."""
+    left = replace(track([(0, 1000, 60, 90), (3000, 400, 62, 90)]), chunk=0)
+    right = replace(track([(500, 1500, 60, 90), (3000, 900, 62, 90)]), chunk=1)
+    music = score(left, right)
+    assert ends(music)[60, 500] == 1000
+    assert ends(music)[60, 0] == 500
+    struck = [
+        round(1000 * (end - onset))
+        for voices in score_voices(music, FONT)
+        if voices.key == 62
+        for onset, end in zip(voices.onsets, voices.ends, strict=True)
+    ]
+    assert sorted(struck) == [10, 400]
+    apart = score(left, replace(right, channel=1))
+    assert {round(1000 * end) for voices in score_voices(apart, FONT) for end in voices.ends} == {
+        1000,
+        2000,
+        3400,
+        3900,
+    }
 
 
 @settings(max_examples=15)

@@ -301,6 +301,15 @@ def test_millions_of_one_thing_are_refused(track, words):
         read_midi(midi_file(programs + track))
 
 
+def test_too_many_events_that_are_no_messages_are_refused_before_the_rest_is_read(monkeypatch):
+    """Each of them takes its own time, so what stands behind, damaged or not, is not looked at."""
+    monkeypatch.setattr("tokenization.midi_events.MAX_OTHERS", 100)
+    texts = b"\x00\xff\x01\x00"
+    assert read_midi(midi_file(note(60) + texts * 99)).num_notes == 1
+    with pytest.raises(MidiError, match="over 100 tempos, texts and other events"):
+        read_midi(midi_file(note(60) + texts * 101 + b"\x00\xff"))
+
+
 def test_a_missing_file_is_a_midi_error(tmp_path):
     with pytest.raises(MidiError, match=r"nowhere\.mid: the file cannot be read"):
         read_midi(tmp_path / "nowhere.mid")

@@ -1,0 +1,90 @@
+// Variations side by side: a small map of each one's new music with a line of facts; a click or a key
+// chooses which one is shown and heard.
+
+class Variations {
+  constructor(list, { onChoice }) {
+    this.list = list;
+    this.onChoice = onChoice;
+    this.cards = [];
+    this.observer = new ResizeObserver(() => this.draw());
+    this.observer.observe(list);
+    list.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      const next = (this.chosen + step + this.cards.length) % this.cards.length;
+      onChoice(next);
+      this.cards[next].focus();
+    });
+  }
+
+  /** `variations`: {layers, from, to, facts, isComing} of each; times in quarter notes. */
+  show(variations, chosen) {
+    this.variations = variations;
+    this.chosen = chosen;
+    this.list.hidden = variations.length < 2;
+    if (this.list.hidden) return;
+    if (this.cards.length !== variations.length) {
+      this.cards = variations.map((_, index) => this.card(index));
+      this.list.replaceChildren(...this.cards);
+    }
+    this.cards.forEach((card, index) => {
+      card.setAttribute("aria-checked", index === chosen);
+      card.tabIndex = index === chosen ? 0 : -1;
+      const { facts, isComing } = variations[index];
+      card.querySelector("small").textContent = facts;
+      card.classList.toggle("coming", isComing);
+    });
+    this.draw();
+  }
+
+  card(index) {
+    const card = document.createElement("button");
+    card.type = "button";
+    card.setAttribute("role", "radio");
+    card.setAttribute("aria-label", `Variation ${index + 1}`);
+    card.title = `Variation ${index + 1} (key ${index + 1})`;
+    const [number, map, facts] = ["b", "canvas", "small"].map((name) => document.createElement(name));
+    number.textContent = String(index + 1);
+    map.setAttribute("aria-hidden", "true");
+    card.append(number, facts, map);
+    card.addEventListener("click", () => this.onChoice(index));
+    return card;
+  }
+
+  draw() {
+    if (this.list.hidden || !this.variations) return;
+    this.cards.forEach((card, index) => {
+      this.drawMap(card.querySelector("canvas"), this.variations[index]);
+    });
+  }
+
+  /** All of a variation's new music, on one scale of pitches for all of them. */
+  drawMap(canvas, { layers, from, to }) {
+    const scale = window.devicePixelRatio || 1;
+    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+    canvas.width = Math.round(width * scale);
+    canvas.height = Math.round(height * scale);
+    const pen = canvas.getContext("2d");
+    pen.scale(scale, scale);
+    const { colours, wanted, isSolo } = roll;
+    const [low, high] = wanted ?? [48, 84];
+    const hasDrums = layers.some((layer) => layer.drums);
+    const floor = hasDrums ? height * 0.8 : height;
+    const perBeat = width / Math.max(to - from, 1);
+    for (const layer of layers) {
+      pen.fillStyle = colours[colourName({ ...layer, isNew: true }, isSolo)];
+      pen.globalAlpha = layer.isQuiet ? QUIET : 0.85;
+      for (const note of layer.notes) {
+        const left = (note.on - from) * perBeat;
+        if (layer.drums) pen.fillRect(left, floor + 2 + (this.drumHeight(note.pitch) * (height - floor - 4)), 1, 2);
+        else pen.fillRect(left, ((high - note.pitch) / (high - low)) * (floor - 3), Math.max(1, (note.off - note.on) * perBeat - 0.3), 2);
+      }
+    }
+  }
+
+  /** From 0, the highest drum, to 1. */
+  drumHeight(key) {
+    return roll.drums.length > 1 ? (roll.drumRow.get(key) ?? 0) / (roll.drums.length - 1) : 0;
+  }
+}

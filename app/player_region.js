@@ -1,0 +1,164 @@
+// The region of the prompt: whole bars between two handles on the roll's ruler, and the chips that choose
+// common ones.
+
+const USUAL_BARS = 8; // of the chip, as in options.py
+const KEY_MS = 500; // after the last arrow key until the region is told
+
+class PromptRegion {
+  constructor(stage, roll, { onChange }) {
+    this.roll = roll;
+    this.onChange = onChange;
+    this.bars = [0];
+    [this.from, this.to] = [0, 1]; // numbers of bar lines
+    this.isOpen = false;
+    this.handles = {};
+    for (const [side, label] of [
+      ["from", "First bar of the prompt"],
+      ["to", "Last bar of the prompt"],
+    ]) {
+      const handle = document.createElement("div");
+      handle.className = `player-handle ${side}`;
+      handle.tabIndex = 0;
+      handle.setAttribute("role", "slider");
+      handle.setAttribute("aria-label", label);
+      handle.title = `${label}: drag, or use the arrow keys`;
+      stage.append(handle);
+      this.handles[side] = handle;
+      this.listen(handle, side);
+    }
+    part("last-bars").textContent = `Last ${USUAL_BARS} bars`;
+    part("last-bars").addEventListener("click", () => this.choose(Math.max(0, this.to - USUAL_BARS)));
+    part("all-bars").addEventListener("click", () => this.choose(0));
+  }
+
+  /** `first` and `joint` are bar lines of `bars`, `end` the last onset; `isOpen`: it can be changed. */
+  show({ bars, first, joint, end, isOpen }) {
+    this.isOpen = isOpen && bars.length > 1 && joint > 0;
+    part("region").hidden = !this.isOpen;
+    for (const handle of Object.values(this.handles)) handle.hidden = !this.isOpen;
+    if (!this.isOpen || this.isHeld) return;
+    this.bars = bars;
+    const line = (beat) => Math.min(lowerBound(bars, beat - 0.01, (bar) => bar), bars.length - 1);
+    this.to = Math.max(1, line(joint));
+    this.from = Math.min(line(first), this.to - 1);
+    this.most = Math.max(this.to, Math.min(lowerBound(bars, end + 0.01, (bar) => bar), bars.length - 1));
+    this.tell();
+  }
+
+  /** The bars of a prompt's region. */
+  of(bars, { first, joint }) {
+    const line = (beat) => lowerBound(bars, beat - 0.01, (bar) => bar);
+    return { first: line(first) + 1, last: Math.max(1, line(joint)) };
+  }
+
+  /** Puts the handles where the roll shows their bar lines. */
+  place() {
+    if (!this.isOpen) return;
+    const width = this.roll.canvas.clientWidth;
+    for (const [side, handle] of Object.entries(this.handles)) {
+      const at = this.roll.x(this.bars[this[side]]);
+      handle.style.transform = `translateX(${at}px)`;
+      handle.classList.toggle("away", at < this.roll.keys - 1 || at > width + 1);
+    }
+  }
+
+  /** Says the region in words, on the handles and beside the chips. */
+  tell() {
+    const [first, last] = [this.from + 1, this.to];
+    const values = { from: [first, 1, last], to: [last, first, this.most] };
+    for (const [side, [now, least, most]] of Object.entries(values)) {
+      const handle = this.handles[side];
+      handle.setAttribute("aria-valuenow", now);
+      handle.setAttribute("aria-valuemin", least);
+      handle.setAttribute("aria-valuemax", most);
+      handle.setAttribute("aria-valuetext", `Bar ${now}`);
+    }
+    part("region-bars").textContent = first === last ? `bar ${first}` : `bars ${first}–${last}`;
+    part("all-bars").setAttribute("aria-pressed", this.from === 0);
+    part("last-bars").setAttribute("aria-pressed", this.to - this.from === USUAL_BARS && this.from > 0);
+    part("last-bars").disabled = this.to <= USUAL_BARS;
+  }
+
+  move(side, line) {
+    const next = side === "from" ? Math.max(0, Math.min(line, this.to - 1)) : Math.max(this.from + 1, Math.min(line, this.most));
+    if (next === this[side]) return;
+    this[side] = next;
+    this.isChanged = true;
+    this.tell();
+    this.roll.mark(this.bars[this.from], this.bars[this.to]);
+    this.place();
+  }
+
+  choose(from) {
+    this.move("from", from);
+    this.finish();
+  }
+
+  /** Tells the page, once the region stays as it is. */
+  finish() {
+    clearTimeout(this.timer);
+    this.isHeld = false;
+    if (!this.isChanged) return;
+    this.isChanged = false;
+    this.onChange({ first: this.from + 1, last: this.to });
+  }
+
+  nearest(beat) {
+    const after = lowerBound(this.bars, beat, (bar) => bar);
+    if (after <= 0) return 0;
+    if (after >= this.bars.length) return this.bars.length - 1;
+    return beat - this.bars[after - 1] < this.bars[after] - beat ? after - 1 : after;
+  }
+
+  listen(handle, side) {
+    let pointer = null;
+    const drag = (event) => {
+      const left = this.roll.canvas.getBoundingClientRect().left;
+      const at = event.clientX - left;
+      const { view, perBeat, keys } = this.roll;
+      this.move(side, this.nearest(view.start + (at - keys) / perBeat));
+      const width = this.roll.canvas.clientWidth;
+      if (at > width - 24) this.roll.pan(view.start + 12 / perBeat);
+      else if (at < keys + 12) this.roll.pan(view.start - 12 / perBeat);
+    };
+    handle.addEventListener("pointerdown", (event) => {
+      if (event.button > 0) return;
+      pointer = event.pointerId;
+      this.isHeld = true;
+      this.roll.follow = false;
+      handle.setPointerCapture(pointer);
+      handle.classList.add("held");
+    });
+    handle.addEventListener("pointermove", (event) => event.pointerId === pointer && drag(event));
+    for (const name of ["pointerup", "pointercancel"]) {
+      handle.addEventListener(name, (event) => {
+        if (event.pointerId !== pointer) return;
+        pointer = null;
+        handle.classList.remove("held");
+        this.finish();
+      });
+    }
+    handle.addEventListener("focus", () => {
+      const beat = this.bars[this[side]];
+      const { start, span } = this.roll.target;
+      if (!this.isHeld && (beat < start || beat > start + span)) this.roll.pan(beat - span * 0.5);
+    });
+    handle.addEventListener("keydown", (event) => this.onKey(event, side));
+    handle.addEventListener("blur", () => pointer === null && this.finish());
+  }
+
+  onKey(event, side) {
+    const steps = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -4, PageUp: 4, Home: -Infinity, End: Infinity };
+    const step = steps[event.key];
+    if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.isHeld = true;
+    this.move(side, this[side] + step);
+    const beat = this.bars[this[side]];
+    const { start, span } = this.roll.target;
+    if (beat < start || beat > start + span * 0.98) this.roll.pan(beat - span * 0.5);
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.finish(), KEY_MS);
+  }
+}

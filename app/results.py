@@ -1,0 +1,48 @@
+"""The list of what was made in a session, below the player."""
+
+from __future__ import annotations
+
+import html
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from app.history import Session
+
+
+def results_list(session: Session, *, moved: bool = False) -> str:
+    """The results of a session as buttons, the newest first; nothing where there are none.
+
+    Where it `moved`, the session's tab opens: as an output of callbacks, tabs would make Gradio
+    look through all widgets in them at every frame of the player.
+    """
+    opens = f"<i data-open='{session.tab}' hidden></i>" if moved else ""
+    if not session.results:
+        return opens
+    shown = session.current.frame.get("job", "")
+    items = []
+    for index, result in reversed(list(enumerate(session.results))):
+        frame = result.step.frame
+        when = time.strftime("%H:%M", time.localtime(result.made))
+        count = len(frame.get("variations", []))
+        several = f" · {count} variations" if count > 1 else ""
+        here = " aria-current='true'" if frame.get("job", "") == shown else ""
+        items.append(
+            f"<li><button type='button' data-index='{index}'{here}>"
+            f"<b>{html.escape(frame.get('title', ''))}</b>"
+            f"<span>{html.escape(frame.get('subtitle', ''))}{several}</span>"
+            f"<time>{when}</time></button></li>"
+        )
+    return f"{opens}<h2>Made in this session</h2><ul>{''.join(items)}</ul>"
+
+
+RESULTS_SCRIPT = r"""
+element.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-index]");
+  if (button) trigger("back", { index: Number(button.dataset.index) });
+});
+watch("value", () => {
+  const wanted = /data-open='(\w+)'/.exec(props.value ?? "");
+  if (wanted) document.getElementById(`${wanted[1]}-tab-button`)?.click();
+});
+"""

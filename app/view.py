@@ -1,0 +1,193 @@
+"""What the page shows of a session: the view, the values of all widgets that may change."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator  # Gradio reads the annotations of callbacks
+from contextlib import contextmanager
+
+import gradio as gr
+
+from app.about import model_line
+from app.choices import duration
+from app.errors import INPUT_ERRORS
+from app.history import AUTOMATIC, UPLOADING, Session, Sessions, Tab
+from app.new_bars import in_bars
+from app.options import MusicOptions
+from app.player import Frame
+from app.results import results_list
+from app.studio import Studio
+from app.upload_card import card
+from tokenization.beats import ON_GRID
+
+_log = logging.getLogger(__name__)
+
+BY_FILE = "The one that hears all of your file."
+BROKEN = "This did not work; the program's log says why."
+BUSY = "Music is being written: let it end, or stop it first."
+
+
+class AlertError(Exception):
+    """What went wrong, in one sentence for the user."""
+
+
+@contextmanager
+def alerting() -> Iterator[None]:
+    """Makes an alert of every error; one that the input has not caused is logged."""
+    try:
+        yield
+    except AlertError:
+        raise
+    except INPUT_ERRORS as error:
+        raise AlertError(str(error)) from error
+    except Exception as error:
+        _log.exception("a callback of the page failed")
+        raise AlertError(BROKEN) from error
+
+
+def session_of(request: gr.Request) -> str:
+    """Who asks. Raises gr.Error where a request does not say so: nobody shares a session."""
+    if request.session_hash is None:
+        raise gr.Error(
+            "found no session_hash in the request, expected that of the caller; join the queue, as "
+            "gradio_client does",
+            print_exception=False,
+        )
+    return request.session_hash
+
+
+class View:
+    """Sessions, and what each of them shows."""
+
+    def __init__(self, studio: Studio, max_upload_bytes: int) -> None:
+        self.studio = studio
+        self.max_upload_bytes = max_upload_bytes
+        self.sessions = Sessions()
+
+    def session(self, request: gr.Request) -> Session:
+        """What the caller has before it."""
+        return self.sessions.of(session_of(request))
+
+    def view(self, session: Session, *, alert: str = "", moved: bool = False) -> tuple[object, ...]:
+        """All that may change on the page, in the order of `build_page`'s `view`.
+
+        Player, list of results; of each tab that takes a file its card, beats and model; of all
+        tabs their buttons and what they say of the time. Where it `moved`, another tab opens.
+        """
+        with session.lock:
+            frame = session.shown() | (Frame(alert=alert) if alert else Frame())
+            uploads = [part for name in UPLOADING for part in self._of_upload(session.tabs[name])]
+            running = session.asked is not None
+            buttons: list[object] = []
+            for name, tab in session.tabs.items():
+                ready = name not in UPLOADING or tab.upload is not None
+                buttons += [
+                    gr.Button(visible=not running, interactive=ready),
+                    gr.Button(visible=running),
+                    gr.Button(visible=running),
+                    "" if running else self.estimate_of(tab),
+                ]
+            return frame, results_list(session, moved=moved), *uploads, *buttons
+
+    def _of_upload(self, tab: Tab) -> tuple[object, ...]:
+        """Card, beats, model."""
+        name = tab.upload.model.name if tab.upload else tab.model
+        info = BY_FILE if name == AUTOMATIC else model_line(self.studio.models, name)
+        model = gr.Radio(value=tab.model, info=info)
+        if tab.upload is None:
+            return tab.note, gr.Radio(value="file", visible=False), model
+        facts = tab.upload.whole.facts
+        off_grid = facts.on_grid < ON_GRID or facts.beats != "file"
+        beats = gr.Radio(value=facts.beats, visible=off_grid)
+        return card(tab.upload, self._why(tab)) + tab.note, beats, model
+
+    def _why(self, tab: Tab) -> str:
+        """Why this model continues an upload."""
+        if tab.upload is None:
+            return ""
+        name = tab.upload.model.name
+        if tab.model != AUTOMATIC:
+            return f"Continued by {name}, as chosen."
+        if len(self.studio.models.names) < 2:
+            return f"Continued by {name}."
+        reasons = {"piano": "as only pianos play", "groove": "as drums or several instruments play"}
+        reason = reasons.get(name)
+        return f"Continued by {name}, {reason}." if reason else f"Continued by {name}."
+
+    # tabs and what they show
+
+    def open_tab(self, name: str, request: gr.Request) -> tuple[object, ...]:
+        """A tab was chosen: the player follows."""
+        session = self.session(request)
+        with session.lock:
+            if name in session.tabs:
+                session.tab = name
+            return self.view(session)
+
+    def go_back(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
+        """One of the session's results is wanted again."""
+        session = self.session(request)
+        with session.lock:
+            index = whole_number(event, "index", len(session.results) - 1)
+            if index is None or session.asked is not None:
+                return self.view(session, alert=BUSY if session.asked else "")
+            result = session.results[index]
+            tab = session.tabs[result.tab]
+            session.tab = result.tab
+            if tab.frame.get("job", "") != result.step.frame.get("job", ""):
+                tab.go(*result.step)
+            return self.view(session, moved=True)
+
+    def undo(self, request: gr.Request) -> tuple[object, ...]:
+        """One step back in this tab."""
+        session = self.session(request)
+        with session.lock:
+            tab = session.current
+            if tab.past and session.asked is None:
+                tab.set(tab.past.pop())
+                tab.note = ""
+            return self.view(session)
+
+    # what is said beside the widgets
+
+    def estimate(
+        self, name: str, length: float, unit: str, variations: float, request: gr.Request
+    ) -> str:
+        """How long the music of a tab will take, as it is set now."""
+        session = self.session(request)
+        with session.lock:
+            tab = session.tabs[name]
+            tab.length, tab.unit, tab.variations = length, unit, int(variations)
+            return self.estimate_of(tab)
+
+    def estimate_of(self, tab: Tab) -> str:
+        """What stands below the button of a tab."""
+        model = tab.upload.model.name if tab.upload else self._model_of(tab)
+        bars = tab.length if tab.unit == "bars" else tab.length / 2
+        if tab.upload is not None and tab.unit == "seconds":
+            bars = in_bars(MusicOptions(seconds=tab.length), tab.upload.prompt).bars
+        speed = self.studio.desk.bars_per_second(model, tab.variations)
+        if not speed:
+            return "<p>How long it takes is known after the first piece.</p>"
+        return f"<p>about <b>{duration(bars / speed)}</b> to write</p>"
+
+    def _model_of(self, tab: Tab) -> str:
+        names = self.studio.models.names
+        return tab.model if tab.model in names else names[0]
+
+
+def whole_number(event: gr.EventData, name: str, most: int) -> int | None:
+    """A whole number from 0 that an event brings; None where it does not."""
+    data = event._data if isinstance(event._data, dict) else {}
+    value = data.get(name)
+    inside = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+    return value if inside else None
+
+
+def track_numbers(event: gr.EventData, name: str) -> frozenset[int] | None:
+    """Numbers of tracks that an event brings; None: all."""
+    data = event._data if isinstance(event._data, dict) else {}
+    value = data.get(name)
+    if not isinstance(value, list) or len(value) > 10_000:
+        return None
+    return frozenset(number for number in value if isinstance(number, int))

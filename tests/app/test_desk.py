@@ -1,0 +1,300 @@
+"""Many who share a model: each gets what it would get alone, and nobody is let in out of turn."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app import continuation
+from app.continuation import Progress, Result
+from app.desk import Desk
+from app.line import BusyError, Line
+from app.options import MusicOptions
+from app.prompt import read_prompt
+from relpe.steps import StepsMaker
+from tests.app import fakes
+
+
+def options(seed, **others: Any) -> MusicOptions:
+    return replace(MusicOptions(seed=seed, bars=2), **others)
+
+
+def last(steps):
+    *_, result = steps
+    assert isinstance(result, Result)
+    return result
+
+
+def files(result):
+    return [piece.midi for piece in result.pieces]
+
+
+class HeldSteps(fakes.QuickSteps):
+    """Steps that a test lets go, and that tell how many rows each has."""
+
+    def __init__(self, size, gate, widths):
+        super().__init__(size)
+        self.gate, self.widths = gate, widths
+
+    def step(self, slots, tokens):
+        """As `Steps.step`."""
+        assert self.gate.wait(30)
+        self.widths.append(len(slots))
+        return super().step(slots, tokens)
+
+
+@pytest.fixture
+def held(small_model):
+    """A model that writes when its gate is set, the gate, and the rows of each step."""
+    gate, widths = threading.Event(), []
+    size = small_model.decoder.config.vocabulary_size
+    steps = StepsMaker("held", lambda: HeldSteps(size, gate, widths))
+    yield replace(small_model, steps=steps), gate, widths
+    gate.set()
+
+
+def until_line(desk, counts):
+    moment = threading.Event()
+    for _ in range(3000):
+        if desk.counts == counts:
+            return
+        moment.wait(0.01)
+    raise AssertionError(f"{desk.counts} jobs at work and waiting, expected {counts}")
+
+
+def test_a_piece_is_the_same_byte_for_byte_whoever_is_beside_it(small_model, prompt_bytes):
+    prompt = read_prompt(prompt_bytes, "song.mid", tokenizer=small_model.tokenizer)
+    wanted = [options(seed, bars=1, variations=1 + seed % 2) for seed in range(4)]
+    alone = [
+        files(last(continuation.continue_prompt(small_model, prompt, one))) for one in wanted[:2]
+    ] + [files(last(continuation.generate_piece(small_model, one))) for one in wanted[2:]]
+    desk = Desk()
+
+    def beside(number):
+        stop, one = threading.Event(), wanted[number]
+        if number < 2:
+            return files(last(desk.continue_prompt(small_model, prompt, one, stop)))
+        return files(last(desk.generate_piece(small_model, one, stop)))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(beside, range(4))) == alone
+    assert len({data for made in alone for data in made}) == 6
+
+
+def test_two_users_are_written_side_by_side(held):
+    model, gate, widths = held
+    desk = Desk()
+    with ThreadPoolExecutor(2) as threads:
+        works = [
+            threads.submit(last, desk.generate_piece(model, options(seed), threading.Event()))
+            for seed in (1, 2)
+        ]
+        until_line(desk, (2, 0))
+        gate.set()
+        tokens = [work.result(30).tokens for work in works]
+    both = widths.count(2)
+    assert both >= 0.8 * min(tokens)
+    assert len(widths) < sum(tokens)
+
+
+def test_rows_are_bounded_and_who_waits_is_let_in_first_come(held):
+    model, gate, widths = held
+    desk, began = Desk(max_rows=4), []
+
+    def job(seed, variations):
+        for step in desk.generate_piece(
+            model, options(seed, variations=variations), threading.Event()
+        ):
+            if isinstance(step, Progress) and not step.place and seed not in began:
+                began.append(seed)
+
+    with ThreadPoolExecutor(5) as threads:
+        works = []
+        for seed, variations, counts in (
+            (1, 3, (1, 0)),
+            (2, 3, (1, 1)),  # there is no room for three more
+            (3, 1, (1, 2)),  # there is, but another came before
+            (4, 4, (1, 3)),
+        ):
+            works.append(threads.submit(job, seed, variations))
+            until_line(desk, counts)
+        gate.set()
+        for work in works:
+            work.result(60)
+    assert began.index(1) == 0
+    assert began[-1] == 4
+    assert max(widths) == 4
+    assert desk.counts == (0, 0)
+
+
+def test_a_job_knows_its_place_and_when_its_turn_comes(held):
+    model, gate, _ = held
+    desk = Desk(max_rows=1)
+    stops = [threading.Event() for _ in range(3)]
+    gate.set()
+    last(desk.generate_piece(model, options(9), threading.Event()))  # the speed is known by this
+    gate.clear()
+    jobs = [desk.generate_piece(model, options(seed), stop) for seed, stop in enumerate(stops)]
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(last, jobs[0])
+        until_line(desk, (1, 0))
+        second, third = next(jobs[1]), next(jobs[2])
+        assert isinstance(second, Progress)
+        assert isinstance(third, Progress)
+        assert [second.place, third.place] == [1, 2]
+        assert 0 < (second.seconds_left or 0) < (third.seconds_left or 0)
+        assert [desk.place(stop) for stop in stops] == [0, 1, 2]
+        stops[1].set()
+        assert last(jobs[1]).tokens == 0
+        assert desk.place(stops[2]) == 1
+        gate.set()
+        assert first.result(30).bars == 2
+    assert last(jobs[2]).bars == 2
+
+
+def test_too_many_who_wait_are_refused(held):
+    model, gate, _ = held
+    desk = Desk(max_rows=1, max_waiting=1)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(last, desk.generate_piece(model, options(1), threading.Event()))
+        until_line(desk, (1, 0))
+        second = desk.generate_piece(model, options(2), threading.Event())
+        next(second)
+        with pytest.raises(BusyError, match="1 at work and 1 that wait, expected at most 1"):
+            next(desk.generate_piece(model, options(3), threading.Event()))
+        second.close()  # who leaves makes room
+        third = next(desk.generate_piece(model, options(3), threading.Event()))
+        assert isinstance(third, Progress)
+        assert third.place == 1
+        gate.set()
+        first.result(30)
+
+
+@pytest.mark.parametrize("how", ["stop", "close"])
+def test_one_that_ends_early_leaves_the_other_its_music(held, how):
+    model, gate, widths = held
+    gate.set()
+    alone = files(last(Desk().generate_piece(model, options(1, bars=4), threading.Event())))
+    gate.clear()
+    desk, stop = Desk(), threading.Event()
+    with ThreadPoolExecutor(2) as threads:
+        stays = threads.submit(
+            last, desk.generate_piece(model, options(1, bars=4), threading.Event())
+        )
+        until_line(desk, (1, 0))
+        leaves = desk.generate_piece(model, options(2, bars=400), stop)
+        ended = threads.submit(next, leaves)
+        until_line(desk, (2, 0))
+        gate.set()
+        ended.result(30)
+        if how == "stop":
+            stop.set()
+            assert 0 < last(leaves).tokens < 10_000
+        else:
+            leaves.close()
+        until_line(desk, (1, 0) if not stays.done() else (0, 0))
+        assert files(stays.result(30)) == alone
+    assert widths[-1] == 1
+
+
+def test_a_prompt_is_read_while_others_write(quick_model, prompt_bytes, monkeypatch):
+    """None waits for a long prompt to its end: pieces of it take turns with tokens of the rest."""
+    model = quick_model
+    prompt = read_prompt(prompt_bytes, "song.mid", tokenizer=model.tokenizer)
+    monkeypatch.setattr("relpe.steps.PREFILL_CHUNK", 8)
+    order = []
+
+    def noted(kind, method):
+        def call(*arguments):
+            order.append(kind)
+            return method(*arguments)
+
+        return call
+
+    from app.writer import Drafts, _Job
+
+    monkeypatch.setattr(_Job, "read_on", noted("read", _Job.read_on))
+    monkeypatch.setattr(Drafts, "step", noted("step", Drafts.step))
+    desk = Desk()
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        long = desk.generate_piece(model, options(1, bars=4000), stop)
+        next(long)
+        work = threads.submit(last, long)
+        last(desk.continue_prompt(model, prompt, options(2), threading.Event()))
+        stop.set()
+        assert work.result(60).bars < 4000
+    first, end = order.index("step"), len(order) - order[::-1].index("read")
+    while_writing = order[first:end]
+    assert while_writing.count("read") > 3
+    pairs = itertools.pairwise(while_writing)
+    assert ("read", "read") not in pairs
+
+
+def test_an_error_of_one_prompt_is_not_that_of_others_and_the_desk_goes_on(held, monkeypatch):
+    model, gate, _ = held
+    from app.draft import Opening
+
+    def broken(self, state):
+        if self.options.seed == 2:
+            raise ZeroDivisionError
+        yield state
+
+    monkeypatch.setattr(Opening, "read", broken)
+    desk = Desk()
+    with ThreadPoolExecutor(2) as threads:
+        works = [
+            threads.submit(last, desk.generate_piece(model, options(seed), threading.Event()))
+            for seed in (1, 2)
+        ]
+        until_line(desk, (2, 0))
+        gate.set()
+        assert works[0].result(30).bars == 2
+        with pytest.raises(ZeroDivisionError):
+            works[1].result(30)
+
+    def fail(self, slots, tokens):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HeldSteps, "step", fail)
+        with pytest.raises(MemoryError):
+            last(desk.generate_piece(model, options(1), threading.Event()))
+    assert last(desk.generate_piece(model, options(1), threading.Event())).bars == 2
+
+
+def test_the_speed_is_known_after_the_first_job(quick_model):
+    desk = Desk()
+    assert desk.bars_per_second("small", 1) is None
+    made = last(desk.generate_piece(quick_model, options(1), threading.Event()))
+    assert desk.bars_per_second("small", 1) == pytest.approx(made.bars / made.seconds)
+    assert desk.bars_per_second("small", 4) == desk.bars_per_second("small", 1)
+    last(desk.generate_piece(quick_model, options(1, variations=4), threading.Event()))
+    assert desk.bars_per_second("small", 4) != desk.bars_per_second("small", 1)
+    assert desk.bars_per_second("other", 1) is None
+
+
+def test_the_thread_ends_with_the_work(quick_model):
+    desk = Desk()
+    last(desk.generate_piece(quick_model, options(1), threading.Event()))
+    for thread in threading.enumerate():
+        if thread.name.startswith("writer of"):
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def test_one_larger_than_the_room_goes_alone():
+    line = Line("it", 2)
+    with line.enter("large", 5) as large:
+        assert large.at_work
+        with line.enter("small", 1) as small:
+            assert not small.at_work
+            assert line.before(small) == ["large"]
+            assert line.place(small) == 1
+            assert not line.wait(small, 0.01)
+    assert line.counts == (0, 0)

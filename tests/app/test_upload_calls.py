@@ -1,0 +1,252 @@
+"""Uploads on the page: what comes of a file, and of changes to it; no browser."""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+
+import pytest
+
+from app.examples import EXAMPLES
+from app.view import BROKEN, BUSY
+from tests.app import fakes
+from tests.app.seen import SETTINGS, SOMEONE, begin, event, make, read, seen
+from tests.app.test_timing import performance
+from tokenization.midi import write_midi
+from tokenization.score import Score, Track
+
+
+@pytest.fixture
+def band(tmp_path):
+    path = tmp_path / "band.mid"
+    drums = Track.of([(48 * bar, 24, 36, 90) for bar in range(4)], is_drum=True)
+    flute = Track.of([(48 * bar, 40, 60 + bar, 80) for bar in range(4)], program=73)
+    bass = Track.of([(48 * bar, 40, 40 + bar, 80) for bar in range(4)], program=33)
+    path.write_bytes(write_midi(Score(12, (flute, bass, drums))))
+    return path
+
+
+def test_an_upload_shows_its_facts_and_allows_to_continue_and_to_listen(calls, midi):
+    view, upload = read(calls, midi)
+    card = view.cards["continue"]
+    for fact in ("96 bpm", "4/4", f"<dd>{upload.whole.facts.notes}</dd>", "<dt>Bars</dt>"):
+        assert fact in card
+    assert "hears bars 1 to 4; new music begins in bar 5. Continued by fake." in card
+    assert "notices" not in card  # nothing that the user should know
+    assert view.go["continue"].interactive
+    assert not view.go["groove"].interactive
+    assert not view.beats["continue"].visible
+    frame = view.frame
+    assert (frame["phase"], frame["title"]) == ("prompt", "My prompt")
+    assert (frame["prompt"]["joint"], frame["prompt"]["sound"]) == (16, "ready")
+    answer = calls.mix({"job": frame["job"], "variation": -1, "without": []})
+    assert answer["path"].endswith(".flac")
+
+
+def test_the_card_names_every_track_and_says_why_one_is_not_heard(calls, band):
+    view, upload = read(calls, band)
+    card = view.cards["continue"]
+    for row in upload.whole.facts.rows:
+        assert row.name in card
+        assert row.why in card
+    assert "3 tracks, 2 heard" in card
+    assert card.count("class='unheard'") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"MThd", b"<b>no</b>", fakes.example_midi()[:58]])
+def test_a_refused_upload_gives_its_reason_and_nothing_else(calls, tmp_path, content):
+    path = tmp_path / "<b>odd.mid"
+    path.write_bytes(content)
+    view, upload = read(calls, path)
+    assert upload is None
+    assert "role='alert'" in view.cards["continue"]
+    assert "&lt;b&gt;odd.mid" in view.cards["continue"]
+    assert "<b>" not in view.cards["continue"]
+    assert not view.go["continue"].interactive
+    assert view.frame["phase"] == "empty"
+
+
+def test_a_refused_upload_leaves_the_one_before(calls, midi, tmp_path):
+    read(calls, midi)
+    (tmp_path / "bad.mid").write_bytes(b"no")
+    view, upload = read(calls, tmp_path / "bad.mid")
+    assert upload.title == "My prompt"
+    assert "class='card'" in view.cards["continue"]
+    assert "class='refused'" in view.cards["continue"]
+
+
+def test_while_a_file_is_read_its_card_says_so(calls, midi):
+    view = seen(calls.reading("groove", str(midi), SOMEONE))
+    assert "Reading My prompt.mid" in view.cards["groove"]
+
+
+def test_each_example_loads_with_one_click(calls):
+    for example in EXAMPLES[:3]:
+        view = seen(calls.take_example("continue", example.name, SOMEONE))
+        assert view.frame["title"] == example.name
+        assert view.go["continue"].interactive
+
+
+def test_beats_are_offered_where_those_of_the_file_mean_nothing(calls, tmp_path):
+    path = tmp_path / "played.mid"
+    path.write_bytes(write_midi(performance()))
+    view, _ = read(calls, path)
+    beats = view.beats["continue"]
+    assert (beats.visible, beats.value) == (True, "file")
+    assert "played freely" in view.cards["continue"]
+    assert "--beats" not in view.cards["continue"]  # an option of the commands
+    view = seen(calls.count_anew("continue", "estimate", SOMEONE))
+    assert "83 bpm" in view.cards["continue"]
+    assert (view.beats["continue"].visible, view.beats["continue"].value) == (True, "estimate")
+    assert not view.frame["timeline"]["beats"]
+    calls.choose_region(event(first=1, last=4), SOMEONE)
+    assert calls.session(SOMEONE).current.upload.prompt.facts.beats == "estimate"
+
+
+def test_the_region_decides_what_is_heard_and_where_new_music_begins(calls, midi):
+    view, _ = read(calls, midi)
+    job = view.frame["job"]
+    view = seen(calls.choose_region(event(first=2, last=3), SOMEONE))
+    upload = calls.session(SOMEONE).current.upload
+    assert (upload.first_bar, upload.bars) == (2, 3)
+    assert (view.frame["prompt"]["first"], view.frame["prompt"]["joint"]) == (4, 12)
+    assert view.frame["job"] == job  # view and sound stay
+    assert view.frame["prompt"]["sound"] == "ready"
+    assert "hears bars 2 to 3" in view.cards["continue"]
+    assert not view.frame["can_undo"]  # a step of its own it is not
+
+
+@pytest.mark.parametrize(
+    "bars",
+    [
+        {},
+        {"first": 3, "last": 2},
+        {"first": 0, "last": 2},
+        {"first": 1, "last": 99},
+        {"first": "1", "last": 2},
+        {"first": True, "last": 2},
+    ],
+)
+def test_a_region_that_cannot_be_changes_nothing(calls, midi, bars):
+    _, before = read(calls, midi)
+    calls.choose_region(event(**bars), SOMEONE)
+    assert calls.session(SOMEONE).current.upload is before
+
+
+def test_tracks_can_be_left_out_of_the_prompt(calls, band):
+    read(calls, band, "groove")
+    calls.open_tab("groove", SOMEONE)
+    view = seen(calls.choose_tracks(event(heard=[0], played=[0, 1]), SOMEONE))
+    assert [track["heard"] for track in view.frame["prompt"]["tracks"]][:2] == [True, False]
+    assert view.frame["table"]
+    upload = calls.session(SOMEONE).current.upload
+    calls.choose_region(event(first=1, last=2), SOMEONE)
+    moved = calls.session(SOMEONE).current.upload
+    assert moved.prompt.parts == upload.prompt.parts  # the choice stays
+    view = seen(calls.choose_tracks(event(heard=[], played=[0]), SOMEONE))
+    assert view.frame["alert"]
+    assert calls.session(SOMEONE).current.upload is moved
+
+
+def test_a_bug_in_a_callback_is_an_alert_and_in_the_log(calls, midi, monkeypatch, caplog):
+    read(calls, midi)
+
+    def broken(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("app.continuation.read_prompt", broken)
+    view, _ = read(calls, midi)
+    assert f"role='alert'>{html.escape(BROKEN)}" in view.cards["continue"]
+    view = seen(calls.choose_region(event(first=1, last=2), SOMEONE))
+    assert (view.frame["alert"], view.frame["phase"]) == (BROKEN, "prompt")
+    assert sum(record.exc_info is not None for record in caplog.records) == 2
+
+
+def test_the_file_can_be_taken_away_and_had_again(calls, midi):
+    read(calls, midi)
+    view = seen(calls.forget("continue", SOMEONE))
+    assert (view.cards["continue"], view.frame["phase"]) == ("", "empty")
+    assert not view.go["continue"].interactive
+    view = seen(calls.undo(SOMEONE))
+    assert view.frame["phase"] == "prompt"
+    assert view.go["continue"].interactive
+
+
+def test_uploads_wait_while_music_is_written(calls, midi):
+    _, before = read(calls, midi)
+    begin(calls)
+    view, upload = read(calls, midi)
+    assert upload is before
+    assert html.escape(BUSY) in view.cards["continue"]
+    for change in (
+        calls.forget("continue", SOMEONE),
+        calls.choose_region(event(first=1, last=2), SOMEONE),
+        calls.continue_this(event(variation=0), SOMEONE),
+    ):
+        assert seen(change).frame["alert"] == BUSY
+    assert calls.session(SOMEONE).current.upload is before
+
+
+def test_a_result_becomes_the_prompt_of_what_comes_next(calls, midi):
+    read(calls, midi)
+    make(calls, length=6, variations=2)
+    view = seen(calls.continue_this(event(variation=1), SOMEONE))
+    upload = calls.session(SOMEONE).current.upload
+    assert (view.frame["phase"], view.frame["title"]) == ("prompt", "My prompt")
+    assert (upload.bars, upload.first_bar) == (10, 3)  # its last 8 bars
+    assert view.frame["can_undo"]
+    back = seen(calls.undo(SOMEONE)).frame
+    assert (back["phase"], len(back["variations"])) == ("done", 2)
+
+
+def test_a_new_piece_goes_on_in_the_tab_for_files(calls):
+    calls.open_tab("piano", SOMEONE)
+    make(calls, "piano")
+    view = seen(calls.continue_this(event(variation=0), SOMEONE))
+    assert "data-open='continue'" in view.results
+    assert view.frame["title"] == "A new piece"
+    assert calls.session(SOMEONE).tabs["piano"].frame["phase"] == "done"
+
+
+def test_settings_and_their_file_make_the_same_piece_again(calls, midi, tmp_path):
+    read(calls, midi)
+    calls.choose_region(event(first=2, last=3), SOMEONE)
+    _, view = make(calls, length=4, key="C", seed=11)
+    job = view.frame["job"]
+    told = calls.file({"job": job, "variation": 0, "kind": "replay"})["path"]
+    first = calls.file({"job": job, "variation": 0, "kind": "midi"})["path"]
+
+    other = type(SOMEONE)(session_hash="other")
+    view, upload = read(calls, told, who=other)
+    assert upload is None
+    assert "bring its MIDI file" in view.cards["continue"]
+    view, upload = read(calls, midi, who=other)
+    assert (upload.first_bar, upload.bars) == (2, 3)
+    assert "All is set as it was" in view.cards["continue"]
+    filled = dict(zip(SETTINGS, calls.fill(other), strict=False))
+    assert (filled["seed"], filled["fresh"], filled["key"]) == (11, False, "C")
+    assert filled["length"].value == 4
+    assert not isinstance(calls.fill(other)[0], type(filled["length"]))  # only once
+    _, view = make(calls, who=other, length=4, key="C", seed=11)
+    again = calls.file({"job": view.frame["job"], "variation": 0, "kind": "midi"})["path"]
+    assert again != first
+    assert Path(again).read_bytes() == Path(first).read_bytes()
+
+
+def test_settings_that_cannot_be_used_are_one_sentence(calls, midi, tmp_path):
+    read(calls, midi)
+    path = tmp_path / "settings.json"
+    for text in ("{", "{}", json.dumps({"model": "other", "seed": 1, "options": {}})):
+        path.write_text(text)
+        view, upload = read(calls, path)
+        assert "class='refused'" in view.cards["continue"]
+        assert upload is not None
+
+
+def test_settings_of_a_result_go_into_the_form(calls, midi):
+    read(calls, midi)
+    make(calls, length=2, variations=2, seed=7, density=3.0)
+    calls.use_settings(event(variation=1), SOMEONE)
+    filled = dict(zip(SETTINGS, calls.fill(SOMEONE), strict=False))
+    assert (filled["seed"], filled["density"], filled["variations"]) == (8, 3.0, 1)
