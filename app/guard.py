@@ -14,7 +14,6 @@ from urllib.parse import parse_qs
 
 import gradio as gr
 from gradio.exceptions import InvalidPathError
-from starlette.middleware import Middleware
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     Receive = Callable[[], Awaitable[Message]]
     Send = Callable[[Message], Awaitable[None]]
     App = Callable[[Scope, Receive, Send], Awaitable[None]]
+    Middleware = tuple[type["Guard"], tuple[()], dict[str, object]]
 
 _log = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ class _Sent:
 
 
 def guarded(page: gr.Blocks, health: Callable[[], Mapping[str, object]]) -> Middleware:
-    """The guard of a page whose server is about to start.
+    """The guard of a page whose server is about to start, as its app takes middleware.
 
     What goes wrong in a call is one sentence for the caller from now on. The log has one line of it
     where the caller has not been told what was wrong.
@@ -197,7 +197,7 @@ def guarded(page: gr.Blocks, health: Callable[[], Mapping[str, object]]) -> Midd
             raise gr.Error(FAILED, print_exception=False) from None
 
     page.process_api = process_api
-    return Middleware(Guard, page=page, health=health)
+    return Guard, (), {"page": page, "health": health}
 
 
 _NUMBERS = (gr.Number, gr.Slider)

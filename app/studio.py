@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import soundfile
-
 from app import continuation
 from app.desk import MAX_ROWS, SECONDS_BETWEEN_LOOKS, Desk
 from app.facts import counted
-from app.files import SessionFolders, appearing
+from app.files import SessionFolders
 from app.job import NEW_PIECE, PROMPT_ALONE, SOUND_KINDS, Job
 from app.line import Line
 from app.options import MAX_WAITING, MusicOptions
@@ -91,7 +89,6 @@ class Studio:
         self._jobs: Line[None] = Line("the models", self.sharing.max_jobs, 0)
         self._sessions: dict[threading.Event, str] = {}  # of all jobs that wait or run
         self._kept: OrderedDict[str, Job] = OrderedDict()
-        self._making_wav = threading.Lock()
 
     def begin(self, session: str) -> threading.Event:
         """A job is on its way: from now on it can be stopped, also while it waits for the model."""
@@ -283,22 +280,6 @@ class Studio:
         jobs = {"running": running, "waiting": waiting}
         return {"status": "ok", "models": list(self.models.names), "jobs": jobs}
 
-    def wav(self, audio: str) -> str:
-        """Path of the uncompressed version of a FLAC file that this studio made.
-
-        Raises:
-            ValueError: it is not one of this studio's files.
-        """
-        source = Path(audio).resolve()
-        inside = source.is_relative_to(self.folders.root)
-        if not (inside and source.suffix == ".flac" and source.is_file()):
-            raise ValueError("not a sound made by this page")
-        target = source.with_suffix(".wav")
-        with self._making_wav:  # who asks for the same file at the same time waits for it
-            if not target.exists():
-                _decode(source, target)
-        return target.as_posix()
-
 
 def _in_line(job: Job, step: Progress) -> Frame:
     """The player while others are at work."""
@@ -309,14 +290,3 @@ def _in_line(job: Job, step: Progress) -> Frame:
         frame["seconds_left"] = step.seconds_left
         line += f", about {max(1, round(step.seconds_left))} s"
     return job.frame("waiting", line=line, status="Waiting for the model.") | frame
-
-
-def _decode(source: Path, target: Path) -> None:
-    """Writes a FLAC file as WAV, in blocks."""
-    with appearing(target) as beside, soundfile.SoundFile(source) as flac:
-        wav = soundfile.SoundFile(
-            beside, "w", flac.samplerate, flac.channels, "PCM_16", format="WAV"
-        )
-        with wav:
-            for block in flac.blocks(1 << 18, dtype="int16"):
-                wav.write(block)

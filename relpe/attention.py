@@ -154,7 +154,7 @@ def fading_rates(first: float, last: float, heads: int) -> NDArray[np.float64]:
 @lru_cache(maxsize=64)
 def _rates_on(first: float, last: float, heads: int, device: torch.device) -> Tensor:
     """The same on a device, which a CUDA graph cannot copy to."""
-    with torch.inference_mode(mode=False):
+    with torch.inference_mode(False):
         return torch.from_numpy(fading_rates(first, last, heads)).to(device)
 
 

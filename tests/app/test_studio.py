@@ -5,19 +5,16 @@ from __future__ import annotations
 import io
 import shutil
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import mido
-import numpy as np
 import pytest
 import soundfile
 
 from app import continuation, sound, stems
-from app import studio as studio_module
 from app.job import PROMPT_ALONE
 from app.line import BusyError
 from app.models import Models
@@ -215,42 +212,6 @@ def test_what_goes_wrong_is_said_in_the_player(studio, monkeypatch):
     assert last["phase"] == "done"
     assert last["alert"] == "there is no sound font"
     assert Path(last["variations"][0]["midi"]).exists()
-
-
-def noisy_stems(_, folder, name, **__):
-    noise = np.random.default_rng(0).integers(-16000, 16000, (9000, 2), np.int16)
-    return stems.Stems(folder, name, 8000, noise, {0: noise}, {0: "Noise"})
-
-
-def test_wav_is_made_of_the_studios_own_sounds_only(studio, tmp_path, monkeypatch):
-    monkeypatch.setattr(stems, "render", noisy_stems)
-    flac = compose(studio)[-1]["variations"][0]["audio"]
-    wav = studio.wav(flac)
-    samples, original = (soundfile.read(path, dtype="int16")[0] for path in (wav, flac))
-    np.testing.assert_array_equal(samples, original)
-    outside = tmp_path / "secret.flac"
-    outside.write_bytes(Path(flac).read_bytes())
-    inside = f"{Path(flac).parent}/../../../secret.flac"
-    for path in (str(outside), inside, flac.replace(".flac", ".mid"), "/etc/passwd", ""):
-        with pytest.raises(ValueError, match="not a sound"):
-            studio.wav(path)
-
-
-def test_a_wav_that_two_ask_for_at_once_is_made_once_and_whole(studio, monkeypatch):
-    monkeypatch.setattr(stems, "render", noisy_stems)
-    flac = compose(studio)[-1]["variations"][0]["audio"]
-    made, decode = [], studio_module._decode
-
-    def slowly(source, target):
-        made.append(target)
-        time.sleep(0.1)
-        decode(source, target)
-
-    monkeypatch.setattr(studio_module, "_decode", slowly)
-    with ThreadPoolExecutor(4) as threads:
-        paths = set(threads.map(lambda _: studio.wav(flac), range(4)))
-    assert len(paths) == len(made) == 1
-    assert soundfile.info(paths.pop()).frames == 9000
 
 
 def test_the_player_waits_with_the_prompt_in_sight(studio, midi):

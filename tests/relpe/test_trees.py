@@ -156,7 +156,7 @@ def test_each_node_is_computed_once(words: list[list[int]]) -> None:
 @given(
     words=st.lists(words_strategy, min_size=1, max_size=6),
     prefix=words_strategy,
-    seed=st.integers(),
+    seed=st.integers(0, 2**31),
 )
 def test_a_common_prefix_cancels(words: list[list[int]], prefix: list[int], seed: int) -> None:
     """A child's map is its parent's times its branch on the right: on the left this fails."""
