@@ -1,3 +1,5 @@
+# widgets and frames are looked into as the browser does
+# pyright: reportTypedDictNotRequiredAccess=false, reportAttributeAccessIssue=false
 """The page without a browser: it builds, and its callbacks do what the widgets need."""
 
 from __future__ import annotations
