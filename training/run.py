@@ -12,6 +12,7 @@ import pytorch_lightning as pl
 
 from tokenization.tokenizer import load_tokenizer
 from training.callbacks import Checkpoints, InterruptedRunError, Report, Samples
+from training.errors import TrainingError
 from training.history import FirstWeights, first_weights
 from training.logs import build_loggers, check_loggers
 from training.machine import choose_arithmetic, resume_arithmetic
@@ -101,6 +102,12 @@ def fit(
         check_same_run(config, folder, earlier, data.facts["hash"], init_from)
         other = "put best.ckpt in its place, or " if (folder / "best.ckpt").exists() else ""
         checkpoint = read_checkpoint(last, f"{other}start anew with --fresh")
+        # states of the optimizer are numbered by the model there, elsewhere by its groups
+        if settings.strategy == "fsdp" and not checkpoint.get("sharded"):
+            raise TrainingError(
+                f"{last}: written without fsdp, which cannot go on from it; leave trainer.strategy "
+                "out, or give its weights to a new run with --init-from"
+            )
         fill(module.decoder, checkpoint, last)
         start, is_due = checkpoint["global_step"], Checkpoints.is_due(checkpoint)
         module.budget.earlier = checkpoint["elapsed_seconds"]

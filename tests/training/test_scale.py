@@ -232,6 +232,12 @@ def test_shares_of_weights_do_not_go_with_a_learned_window(unequal, tmp_path):
         fit(build_experiment(plain), tmp_path, show=False)
 
 
+def test_shares_do_not_go_on_from_whole_weights(unequal, tmp_path):
+    trained(unequal(), tmp_path)
+    with pytest.raises(TrainingError, match="written without fsdp, which cannot go on from it"):
+        fit(build_experiment(unequal(strategy="fsdp")), tmp_path, show=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
 @pytest.mark.parametrize("chunk", [None, 64])
@@ -246,6 +252,13 @@ def test_shares_of_weights_give_what_whole_ones_give(unequal, tmp_path, kind, ch
     )
     assert_close(fsdp, ddp)
     assert_same(parts, fsdp)
+    # without shares a run goes on from them
+    more = {"ema_decay": 0.5, "accumulate": 2, "token_budget": 6 * 640}
+    runs = [tmp_path / "ddp", tmp_path / "fsdp"]
+    launch(2, *([unequal(sections, **more), str(run), None] for run in runs))
+    ddp, fsdp = (torch.load(run / "last.ckpt", weights_only=True) for run in runs)
+    assert ddp["global_step"] == 6
+    assert_close(fsdp, ddp)
 
 
 @pytest.mark.slow

@@ -361,6 +361,7 @@ class MusicModule(pl.LightningModule):
         checkpoint["elapsed_seconds"] = self.budget.elapsed()
         checkpoint["average"] = self.average.state()
         checkpoint["encoding_start"] = self.movement.state()
+        checkpoint["sharded"] = self._shares
         if self.window is not None:
             checkpoint["spans"] = self.window.span_state()
 
