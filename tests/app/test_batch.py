@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from relpe.steps import Backend
 
 
-@pytest.mark.parametrize("backend", ["torch", "compiled"])
+@pytest.mark.parametrize(
+    "backend", [pytest.param("torch", marks=pytest.mark.slow), "compiled"]
+)
 def test_the_same_bytes_at_any_width(
     small_model: MusicModel, tmp_path: Path, prompts: Path, backend: Backend
 ) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the compiler warns of much in itself
 
-QUICK = ("sine relu, fading", "algebraic favor")
+QUICK = ("algebraic favor",)
 BREAKS = ("conv", "siren spe", "windowed", "decay")
 """Noise is drawn, spans are read and boxes are attended to between graphs, not in them."""
 
