@@ -13,7 +13,16 @@ from training.augmentation import FAMILY, NOTHING, Augmentation
 from training.errors import TrainingError
 
 REMI = MultitrackRemi()
-ALL = Augmentation(program=0.7, drums=0.7, dropped=0.3, velocity=0.7, tempo=1.5)
+ALL = Augmentation(
+    program=0.7,
+    drums=0.7,
+    dropped=0.3,
+    velocity=0.7,
+    sounds=0.7,
+    shifted=0.7,
+    looped=0.5,
+    tempo=1.5,
+)
 
 
 def band(drum: int = 36, metre: tuple[int, int] = (4, 4)) -> np.ndarray:
@@ -77,6 +86,90 @@ def test_instruments_are_left_out_but_never_all():
     assert len(change(Augmentation(dropped=1.0), 0).tracks) == 1
 
 
+def drums_of(score: Score) -> np.ndarray:
+    (drums,) = [track for track in score.tracks if track.is_drum]
+    return drums.notes
+
+
+def test_drums_sound_otherwise_at_the_same_times():
+    two = Track.of([(240 * at, 60, 36 + 2 * (at % 3), 90) for at in range(32)], is_drum=True)
+    ids = REMI.encode(Score(480, (two,), (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))).ids
+    plain = drums_of(REMI.decode(ids))
+    kits = set()
+    for seed in range(20):
+        made = Augmentation(sounds=1.0)(ids, REMI, lambda: ids, np.random.default_rng(seed))
+        notes = drums_of(REMI.decode(made))
+        np.testing.assert_array_equal(notes[:, 0], plain[:, 0])
+        pairs = set(zip(plain[:, 2].tolist(), notes[:, 2].tolist(), strict=True))
+        assert len(pairs) == len({new for _, new in pairs}) == 3
+        kits.add(frozenset(pairs))
+    assert len(kits) > 15
+
+
+def test_instruments_are_shifted_within_their_bars():
+    tracks = [
+        Track.of([(1920 * bar + 480 * at, 240, 60 + at, 80) for bar in range(4)], program)
+        for at, program in enumerate((0, 33, 48))
+    ]
+    ids = REMI.encode(Score(480, tuple(tracks), (), (TimeSignature(0, 4, 4),))).ids
+    found: set[tuple[int, ...]] = set()
+    for seed in range(30):
+        made = Augmentation(shifted=0.7)(ids, REMI, lambda: ids, np.random.default_rng(seed))
+        score = REMI.decode(made)
+        places = {}
+        for track in score.tracks:
+            bars, place = np.divmod(track.notes[:, 0], 48)
+            assert bars.tolist() == [0, 1, 2, 3]
+            assert len(set(place.tolist())) == 1
+            places[track.program] = int(place[0])
+        assert sorted(places) == [0, 33, 48]
+        found.add(
+            tuple((places[program] - 12 * at) // 6 % 8 for at, program in enumerate((0, 33, 48)))
+        )
+    assert {shift for shifts in found for shift in shifts} == set(range(8))
+    assert len(found) > 15
+
+
+@pytest.mark.parametrize("metre", [(4, 4), (3, 4), (7, 8)])
+def test_loops_are_their_first_bars_again_and_again(metre):
+    draw = np.random.default_rng(0)
+    notes = [(240 * at, 120, int(p), 80) for at, p in enumerate(draw.integers(30, 90, 64))]
+    drums = [(240 * at, 60, int(p), 80) for at, p in enumerate(draw.integers(35, 60, 64))]
+    tracks = (Track.of(notes, 33), Track.of(drums, is_drum=True))
+    ids = REMI.encode(Score(480, tracks, (), (TimeSignature(0, *metre),))).ids
+    bar = 12 * 4 * metre[0] // metre[1]
+    whole = REMI.decode(ids)
+    lengths = set()
+    for seed in range(20):
+        made = Augmentation(looped=1.0)(ids, REMI, lambda: ids, np.random.default_rng(seed))
+        score = REMI.decode(made)
+        assert score.end_ticks >= whole.end_ticks
+        fits = []
+        for length in (1, 2, 4):
+            same = True
+            for track, plain in zip(score.tracks, whole.tracks, strict=True):
+                first = plain.notes[plain.notes[:, 0] < length * bar]
+                at = track.notes[:, 0]
+                for start in range(0, score.end_ticks, length * bar):
+                    part = track.notes[(at >= start) & (at < start + length * bar)]
+                    same &= np.array_equal(part - [start, 0, 0, 0], first)
+            fits += [length] * same
+        assert len(fits) == 1
+        lengths |= set(fits)
+    assert lengths == {1, 2, 4}
+
+
+def test_nothing_is_shifted_or_looped_where_the_metre_changes():
+    metres = (TimeSignature(0, 4, 4), TimeSignature(1920, 3, 4))
+    tracks = (Track.of([(240 * at, 120, 40 + at, 80) for at in range(40)], 33),)
+    ids = REMI.encode(Score(480, tracks, (Tempo(0, 100.0),), metres)).ids
+    for seed in range(5):
+        made = Augmentation(shifted=1.0, looped=1.0)(
+            ids, REMI, lambda: ids, np.random.default_rng(seed)
+        )
+        np.testing.assert_array_equal(made, ids)
+
+
 def test_tempo_and_loudness_stay_in_their_bounds():
     scores = [change(Augmentation(velocity=1.0, tempo=1.25), seed) for seed in range(60)]
     tempos = [score.tempos[0].bpm for score in scores]
@@ -85,7 +178,7 @@ def test_tempo_and_loudness_stay_in_their_bounds():
     assert 54 <= min(loud) < 62 < 108 < max(loud) <= 118
 
 
-@pytest.mark.parametrize("wrong", [{"drums": 1.5}, {"dropped": -0.1}, {"tempo": 0.5}])
+@pytest.mark.parametrize("wrong", [{"drums": 1.5}, {"looped": -0.1}, {"tempo": 0.5}])
 def test_what_is_no_probability_is_refused(wrong):
     with pytest.raises((TrainingError, ValueError), match="expected"):
         Augmentation(**wrong)
