@@ -132,11 +132,10 @@ class SineSPE(Encoding):
         turn in float64, so that position 10^6 is as exact as position 0.
         """
         by_row = positions.shape[0] > 1 and positions.shape[1] == 1
-        if by_row:  # as one row that is at all of them
+        if by_row:  # as one row that is at all of them; what each gets hangs on no other's place
             positions = positions.transpose(0, 1)
         length = positions.shape[1]
-        block = length if by_row else BLOCK
-        waves, query_noise, key_noise = self.factors(positions, state, block)
+        waves, query_noise, key_noise = self.factors(positions, state, from_zero=by_row)
         code_bytes = 2 * length * query_noise[0, :, :, 0].numel() * query_noise.element_size()
         small = code_bytes <= SHARED_CODE_BYTES
         # until here, the heads of all layers stand one after the other
@@ -161,9 +160,11 @@ class SineSPE(Encoding):
         return layers[0]._replace(by_layer=() if self.config.shared_by_layers else layers), state
 
     def factors(
-        self, positions: Tensor, state: SineNoise, block: int = BLOCK
+        self, positions: Tensor, state: SineNoise, *, from_zero: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
         """What products give the codes of `positions` (1, l, 1) in blocks of c, see `SineCodes`.
+
+        Phases are counted from the start of each block, or, in one block, from position 0.
 
         Waves (n or 1, c, h, d, 2k), and of the n blocks the noise of queries and of keys
         (n, h, d, 2k, r), where h counts the heads of all sets of parameters.
@@ -175,14 +176,14 @@ class SineSPE(Encoding):
             )
         place = positions[0, :, 0].double()
         length = place.shape[0]
-        block = min(length, block)
+        block = length if from_zero else min(length, BLOCK)
         beyond = torch.arange(1, -length % block + 1, device=place.device)
         blocks = torch.cat([place, place[-1:] + beyond]).view(-1, block)
-        offsets = blocks - blocks[:, :1]
+        starts = torch.zeros_like(place[:1]) if from_zero else blocks[:, 0]
+        offsets = blocks - starts[:, None]
         if len(blocks) > 1 and bool((offsets == offsets[:1]).all()):
             offsets = offsets[:1]
         waves = torch.cat(self._turn(offsets), -1).to(self._code_dtype())
-        starts = blocks[:, 0]
         shift = self.offsets.double() / (2 * math.pi)
         query_noise = self._turned_noise(self._turn(starts, shift), state.sines)
         return waves, query_noise, self._turned_noise(self._turn(starts), state.sines)
