@@ -7,12 +7,14 @@ forbidden, and what is likely enough comes all the same.
 - Density: a token that goes on to a later position, or to the next bar, has -g times the share of
   the rest of the bar that it passes over. g is 16 times what the bar lacks: the share of its time
   that has gone by, an eighth note after the last position, less the share of its notes that are
-  written; it lies within -8 and 8. So who is behind stays near and who is ahead moves on.
+  written; it lies within -8 and 8. So who is behind stays near and who is ahead moves on. One more
+  note where some stand already has g as well, between -3 and 3: less than moving on, since at one
+  position the instruments come in a fixed order, and the last ones would fall silent.
 - Repetition: a token that goes on with a copy of earlier bars, see `app.repetition`, has -strength
   times half the square of how often that was heard, at most -16 times strength.
-- Cadence: in the last bar positions within its last beat have -4, and durations 2, which grows to 8
-  for late notes: all of it where they reach the bar line or ring over it, else the share of the way
-  that they reach.
+- Cadence: in the last bar positions within its last beat have -12, and durations 2, which grows to
+  8 for late notes: all of it where they reach the bar line or ring over it, else the share of the
+  way that they reach.
 """
 
 from __future__ import annotations
@@ -48,9 +50,9 @@ if TYPE_CHECKING:
     from tokenization.tokenizer import Grammar, Tokenizer
 
 OUTSIDE_KEY = 4.0
-DENSITY_GAIN, MOST_DENSITY = 16.0, 8.0
+DENSITY_GAIN, MOST_DENSITY, MOST_CROWD = 16.0, 8.0, 3.0
 MOST_REPETITION = 16.0
-LAST_BEAT, LONG, LONGER_LATE = 4.0, 2.0, 6.0
+LAST_BEAT, LONG, LONGER_LATE = 12.0, 2.0, 6.0
 _ENDLESS = 1 << 60
 
 
@@ -167,6 +169,8 @@ class Steered(NamedTuple):
         passes = max(min(lack, MOST_DENSITY), -MOST_DENSITY) * np.arange(1, rest + 1) / rest
         bias[POSITION + self.position + 1 : POSITION + length] -= passes[:-1]
         bias[BAR] -= passes[-1]
+        crowd = max(min(lack, MOST_CROWD), -MOST_CROWD)
+        bias[self.steering.families.program : self.steering.families.velocity] += crowd
 
     def advance(self, token: int) -> Steered:
         """The rule after `token`."""
