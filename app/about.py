@@ -32,12 +32,12 @@ again, and these are appended to your file, which stays as it is, event for even
 is why they run on a laptop without a graphics card, for pieces of any length. What such attention
 lacks is a sense of <em>how far apart</em> two notes are; the positional encodings of this project
 give it back.</p>
-<p>Everything runs on this machine. Nothing is sent anywhere, and your files are removed within a
-day.</p></section>
+<p>Everything runs on the machine that serves this page. Nothing is sent anywhere else; your files
+@kept@.</p></section>
 <section><h2>Using it</h2>
 <dl class="terms">
-<dt>Region</dt><dd>The model hears the last 8 bars before the new music. Drag the two handles above
-the roll for others; what follows the region is cut off, what is before it stays.</dd>
+<dt>Region</dt><dd>The model hears the last 8 bars before the new music. Drag the two handles in the
+roll's ruler for others; what follows the region is cut off, what is before it stays.</dd>
 <dt>Tracks</dt><dd>Of a band you can choose which tracks the model hears, which of them play on, and
 which you want to listen to.</dd>
 <dt>Seed</dt><dd>The same seed with the same settings makes the same music. Every download says its
@@ -58,8 +58,8 @@ back. Results of this session stay in the list below the player.</dd>
 <dt><kbd>+</kbd> <kbd>−</kbd></dt><dd>zoom, when the roll is selected</dd>
 </dl></section>
 <section><h2>From scripts</h2>
-<p>The page can be called from Python, with the defaults of the commands. <code>/stop</code> ends
-the work.</p>
+<p>The page can be called from Python, with the defaults of the commands; <code>view_api()</code>
+lists all calls and their arguments.</p>
 <pre><code>from gradio_client import Client, handle_file
 
 client = Client("http://127.0.0.1:7860")
@@ -72,12 +72,13 @@ files, facts = client.predict(
 """
 
 
-def about(models: Models) -> str:
-    """The tab About, as HTML."""
+def about(models: Models, *, keep: bool = False) -> str:
+    """The tab About, as HTML; `keep` says that the music is kept."""
     cards = "".join(_card(models, name) for name in models.names)
-    return (
-        f"<div class='about'><div><h2>Models</h2>{cards}</div><div class='texts'>{_HOW}</div></div>"
-    )
+    kept = "stay there until its owner removes them" if keep else "are removed within a day"
+    texts = _HOW.replace("@kept@", kept)
+    models_told = f"<div><h2>Models</h2>{cards}</div>"
+    return f"<div class='about'>{models_told}<div class='texts'>{texts}</div></div>"
 
 
 def model_line(models: Models, name: str) -> str:

@@ -7,6 +7,7 @@ view of `app.view`.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterator  # Gradio reads the annotations of callbacks
 from contextlib import contextmanager
@@ -16,12 +17,14 @@ from typing import Any, Literal
 import gradio as gr
 
 from app.choices import key_problem
+from app.examples import finished_file
 from app.history import UPLOADING, Asked, Result, Session
 from app.new_bars import in_bars
-from app.options import LARGEST_SEED, MusicOptions, new_seed
+from app.options import LARGEST_SEED, MAX_FILE_BYTES, MusicOptions, new_seed
 from app.player import Frame
 from app.soundfont import SoundError
-from app.studio import EMPTY, waiting
+from app.studio import EMPTY, Studio, waiting
+from app.upload import read_upload
 from app.upload_calls import UploadCalls
 from app.view import BROKEN, BUSY, AlertError, alerting, session_of
 
@@ -37,6 +40,11 @@ NOT_TAKEN = (
 
 class Callbacks(UploadCalls):
     """All callbacks of the page."""
+
+    def __init__(self, studio: Studio, max_upload_bytes: int) -> None:
+        super().__init__(studio, max_upload_bytes)
+        self._examples: dict[str, str] = {}  # the jobs that play them
+        self._opening = threading.Lock()
 
     def begin(
         self,
@@ -194,8 +202,20 @@ class Callbacks(UploadCalls):
             without = asked.get("without") or []
             if not isinstance(without, list) or not all(isinstance(n, int) for n in without):
                 raise LookupError(f"without is {_short(without)}, expected a list of tracks")
+            job = self._opened(job)
             answer["path"] = self.studio.mix(job, variation, frozenset(without)).as_posix()
         return answer
+
+    def _opened(self, job: str) -> str:
+        """The id of a job; an example of the empty page becomes one when it is played."""
+        path = finished_file(job)
+        if path is None:
+            return job
+        with self._opening:
+            if not self.studio.knows(self._examples.get(job, "")):
+                upload = read_upload(path, MAX_FILE_BYTES, self.studio.models)
+                self._examples[job] = self.studio.opened(job, upload).id
+            return self._examples[job]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import torch
 
 from app.new_bars import BarRule, NewBars, in_bars
 from app.parts import instrument_name, share_among_tracks
-from app.steering import MusicRule, steered
+from app.steering import MusicRule, Steered, steered
 from relpe.continuous_batch import ContinuousBatch, Row
 from relpe.sampling import SamplingOptions
 from relpe.steps import prefill_steps
@@ -128,9 +128,12 @@ class Draft:
 
     @property
     def part_done(self) -> float:
-        """Of all bars, 0 to 1; 0 as long as it is written where seconds were asked for."""
-        options = self.opening.options
-        return 0.0 if options.seconds else min(self.bars_done / options.bars, 1.0)
+        """Of all bars, or of the seconds that were asked for, 0 to 1."""
+        options, rule = self.opening.options, self.rule
+        if options.seconds is None:
+            return min(self.bars_done / options.bars, 1.0)
+        assert isinstance(rule, Steered)  # what counts the seconds
+        return min(rule.seconds_before / options.seconds, 1.0)
 
     def add(self, token: int, rule: MusicRule) -> None:
         """One more token, and the rule after it."""

@@ -5,29 +5,18 @@ from __future__ import annotations
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import gradio as gr
 from gradio import events
 from gradio.components.api_component import Api
 from gradio.data_classes import FileData
-from gradio_client.utils import is_file_obj_with_meta
 
+from app.call_values import choice_of, file_of, number_of, options_of, refusal
 from app.callbacks import session_of
 from app.errors import INPUT_ERRORS
-from app.keys import pitch_classes
 from app.models import Models
-from app.options import (
-    ENDINGS,
-    LARGEST_SEED,
-    NEW_PIECE_BARS,
-    BeatSource,
-    MusicOptions,
-    Range,
-    limits,
-    new_seed,
-)
+from app.options import NEW_PIECE_BARS, BeatSource, MusicOptions
 from app.studio import Studio
 from app.upload import Upload, read_upload
 
@@ -37,19 +26,6 @@ if TYPE_CHECKING:
 
 HEALTH = "health"
 """Name of the call behind /healthz."""
-_NUMBERS = (
-    *("bars", "variations", "temperature", "top_p"),
-    *("top_k", "min_p", "density", "repetition"),
-)
-LIMITS: dict[str, Range] = {
-    **{name: limits(name).scripts for name in _NUMBERS},
-    "prompt_bars": (0, 1_000_000),
-    "seconds": (0.0, 600.0),
-    "last_bar": (0, 1_000_000),
-    "seed": (-1, LARGEST_SEED),
-}
-"""Least and greatest value of each argument."""
-
 Answer = tuple[list[str], dict[str, object]]
 """Paths of the files of all variations (MIDI, new part, sound), and the seed with other facts: the
 settings of each, and as `alert` why there is no sound where there is none."""
@@ -84,7 +60,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         try:
             yield
         except INPUT_ERRORS as error:
-            raise _refusal(str(error)) from error
+            raise refusal(str(error)) from error
 
     def write(
         upload: Upload | None,
@@ -97,7 +73,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         (frame,) = deque(frames, maxlen=1)  # each has all notes so far
         variations, alert = frame.get("variations", []), frame.get("alert")
         if not variations:
-            raise _refusal(alert or "")
+            raise refusal(alert or "")
         files = ((row.get("midi"), row.get("new_midi"), row.get("audio")) for row in variations)
         paths = [path for row in files for path in row if path]
         settings = [row.get("settings") for row in variations]
@@ -134,10 +110,12 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         with job_of(request) as job:
             drawing = (bars, variations, temperature, top_p, seed)
             steering = (top_k, min_p, key, density, repetition, ending)
-            options = _options(*drawing, *steering, seconds, prompt_bars)
-            last = int(_number("last_bar", last_bar))
-            how = _choice("beats", beats, get_args(BeatSource))
-            upload = read_upload(_file("prompt", prompt), max_upload_bytes, models_for(model), how)
+            options = options_of(*drawing, *steering, seconds, prompt_bars)
+            last = int(number_of("last_bar", last_bar))
+            how = choice_of("beats", beats, get_args(BeatSource))
+            upload = read_upload(
+                file_of("prompt", prompt), max_upload_bytes, models_for(model), how
+            )
             return write(upload.until(last) if last else upload, options, job, request)
 
     def generate(
@@ -163,28 +141,28 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         with job_of(request) as job:
             drawing = (bars, variations, temperature, top_p, seed)
             steering = (top_k, min_p, key, density, repetition, ending)
-            options = _options(*drawing, *steering, seconds)
-            name = _choice("model", model, studio.models.names)
+            options = options_of(*drawing, *steering, seconds)
+            name = choice_of("model", model, studio.models.names)
             return write(None, options, job, request, name)
 
     def models_for(model: object) -> Models:
         """Those that a file may be continued by: the one that was named, or all."""
         if model is None or model == "":
             return studio.models
-        name = _choice("model", model, studio.models.names)
+        name = choice_of("model", model, studio.models.names)
         return Models.only(studio.models.load(name))
 
     def inspect(midi: object, beats: object) -> dict[str, object]:
         """What a MIDI file holds: tempo, metre, bars, notes, tracks, and who would continue it."""
         with refused():
-            how = _choice("beats", beats, get_args(BeatSource))
-            upload = read_upload(_file("midi", midi), max_upload_bytes, studio.models, how)
+            how = choice_of("beats", beats, get_args(BeatSource))
+            upload = read_upload(file_of("midi", midi), max_upload_bytes, studio.models, how)
             return {"model": upload.model.name, **asdict(upload.whole.facts)}
 
     def render(midi: object, request: gr.Request) -> str:
         """The sound of a MIDI file, as FLAC."""
         with refused():
-            upload = read_upload(_file("midi", midi), max_upload_bytes, studio.models)
+            upload = read_upload(file_of("midi", midi), max_upload_bytes, studio.models)
             return studio.render(session_of(request), upload).as_posix()
 
     def health() -> dict[str, object]:
@@ -257,86 +235,3 @@ def health_of(page: gr.Blocks) -> Callable[[], dict[str, object]]:
     call = next(fn.fn for fn in page.fns.values() if fn.api_name == HEALTH)
     assert call is not None
     return call
-
-
-def _options(
-    bars: object,
-    variations: object,
-    temperature: object,
-    top_p: object,
-    seed: object,
-    top_k: object = MusicOptions.top_k,
-    min_p: object = MusicOptions.min_p,
-    key: object = None,
-    density: object = MusicOptions.density,
-    repetition: object = MusicOptions.repetition,
-    ending: object = MusicOptions.ending,
-    seconds: object = 0,
-    prompt_bars: object = MusicOptions.prompt_bars,
-) -> MusicOptions:
-    chosen = -1 if seed is None else int(_number("seed", seed))
-    return MusicOptions(
-        bars=int(_number("bars", bars)),
-        seconds=max(_number("seconds", seconds), 1.0) if seconds else None,
-        prompt_bars=int(_number("prompt_bars", prompt_bars)),
-        seed=chosen if chosen >= 0 else new_seed(),
-        temperature=_number("temperature", temperature),
-        top_p=_number("top_p", top_p),
-        top_k=int(_number("top_k", top_k)),
-        min_p=_number("min_p", min_p),
-        key=_key(key),
-        density=_number("density", density),
-        repetition=_number("repetition", repetition),
-        ending=_choice("ending", ending, ENDINGS),
-        variations=int(_number("variations", variations)),
-    )
-
-
-def _number(name: str, value: object) -> float:
-    """A number within its limits."""
-    least, most = LIMITS[name]
-    number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
-    whole = isinstance(least, int)
-    inside = number is not None and least <= number and (most is None or number <= most)
-    if number is None or not inside or (whole and number % 1):
-        kind = "a whole number" if whole else "a number"
-        raise _refusal(f"{name} is {_short(value)}, expected {kind} from {least} to {most}")
-    return number
-
-
-def _key(value: object) -> str | None:
-    """The name of a key; None for none."""
-    if value is None or value == "":
-        return None
-    try:
-        pitch_classes(str(value))
-    except ValueError as error:
-        raise _refusal(str(error)) from error
-    return str(value)
-
-
-def _choice(name: str, value: object, choices: tuple[Any, ...]) -> Any:  # noqa: ANN401
-    """One of some words."""
-    if value not in choices:
-        raise _refusal(f"{name} is {_short(value)}, expected one of {', '.join(choices)}")
-    return value
-
-
-def _file(name: str, value: object) -> Path:
-    """Path of an uploaded file: Gradio refuses what has its mark and does not lie among uploads."""
-    if not isinstance(value, dict) or not is_file_obj_with_meta(value):
-        raise _refusal(
-            f"{name} is {_short(value)}, expected an uploaded MIDI file; upload it first, as "
-            "gradio_client's handle_file does"
-        )
-    return Path(value["path"])
-
-
-def _refusal(message: str) -> gr.Error:
-    """What a script did wrong, or a job that came to nothing: no matter for the program's log."""
-    return gr.Error(message, print_exception=False)
-
-
-def _short(value: object) -> str:
-    text = "null" if value is None else repr(value)
-    return text if len(text) <= 60 else f"{text[:60]} …"

@@ -32,6 +32,7 @@ EXAMPLES = (
 )
 OF_BANDS = EXAMPLES[3:]
 """Those with several instruments."""
+_JOB = "example "
 
 
 def example_file(name: str) -> Path:
@@ -63,14 +64,21 @@ def finished_example(name: str) -> Frame:
     start = int(joint * prompt.ticks_per_beat * factor)
     new = [replace(track, notes=track.notes[track.notes[:, 0] >= start]) for track in whole.tracks]
     return empty | Frame(
-        job=f"example {name}",
+        job=_JOB + name,
         example=True,
         title=f"An example: {name}",
-        subtitle=f"{_bars(timeline(whole)) - _bars(bars)} bars after bar {_bars(bars)}",
+        subtitle=f"{_bars(timeline(whole)) - _bars(bars)} new bars after bar {_bars(bars)}",
         timeline=timeline(whole),
-        prompt=PromptFrame(tracks=pack_tracks(prompt), joint=joint),
+        prompt=PromptFrame(tracks=pack_tracks(prompt), joint=joint, sound="ready"),
         variations=[VariationFrame(tracks=pack_tracks(whole.with_tracks(new), prompt))],
     )
+
+
+def finished_file(job: str) -> Path | None:
+    """What an empty page plays by the job of its frame; None where that is no example's."""
+    name = job.removeprefix(_JOB)
+    known = job.startswith(_JOB) and any(example.name == name for example in EXAMPLES)
+    return example_file(f"{name}.continued") if known else None
 
 
 def _bars(frame: TimelineFrame) -> int:

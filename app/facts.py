@@ -234,13 +234,15 @@ def _tempos(score: Score) -> list[tuple[Tempo, float]]:
     """
     first = min(int(track.notes[0, 0]) for track in score.tracks if len(track))
     changes = [Tempo(0, _MIDI_BPM), *score.tempos]
-    ends = [*(tempo.tick for tempo in changes[1:]), max(score.end_ticks, changes[-1].tick + 1)]
+    begins = np.maximum([tempo.tick for tempo in changes], first)
+    ends = np.append(
+        [tempo.tick for tempo in changes[1:]], max(score.end_ticks, changes[-1].tick + 1)
+    )
+    lengths = (score.seconds_at(ends) - score.seconds_at(begins)).tolist()
     tempos: list[tuple[Tempo, float]] = []
-    for tempo, end in zip(changes, ends, strict=True):
-        if end <= max(first, tempo.tick):
+    for tempo, sounds, seconds in zip(changes, (ends > begins).tolist(), lengths, strict=True):
+        if not sounds:
             continue
-        begin = max(tempo.tick, first)
-        seconds = float(score.seconds_at(end) - score.seconds_at(begin))
         if tempos and round(tempos[-1][0].bpm, _DECIMALS) == round(tempo.bpm, _DECIMALS):
             tempo, seconds = tempos[-1][0], tempos.pop()[1] + seconds
         tempos.append((tempo, seconds))

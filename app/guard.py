@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qs
 
@@ -33,6 +34,8 @@ _log = logging.getLogger(__name__)
 HEALTH = "/healthz"
 MAX_CALL_BYTES = 4_000_000
 """Of a call's JSON; files come by another way."""
+MAX_SESSION = 64
+"""Letters of a session's name, which is kept for as long as the session: Gradio's have 36."""
 FAILED = "This call did not work; the program's log says why."
 NOT_UPLOADED = "found a file that was not uploaded, expected an upload; upload it first"
 _CALLS = ("run", "api", "call", "queue/join", "component_server", "cancel", "reset")
@@ -77,7 +80,9 @@ class Guard:
         except Exception as error:
             if sent.begun:
                 raise
-            _log.warning("%s %.200s: %s", method, path, described(error))
+            # no more of the path: there are names of files and sessions in it
+            route = path.partition("/gradio_api")[2].split("/")[1:2]
+            _log.warning("%s %.40s: %s", method, *route or ["/"], described(error))
             await _answer(send, 400, _error(FAILED))
 
     async def _checked(self, path: str, method: str, receive: Receive) -> Receive:
@@ -112,6 +117,12 @@ class Guard:
     def _check(self, name: str, rest: str, call: object) -> None:
         if not isinstance(call, dict):
             raise _RefusedError(422, f"found {_short(call)}, expected a JSON object")
+        session = call.get("session_hash")
+        if isinstance(session, str) and not _is_session(session):
+            raise _RefusedError(
+                422,
+                f"session_hash is {_short(session)}, expected up to {MAX_SESSION} plain letters",
+            )
         if name == "component_server":
             self._check_server(call)
         elif name in {"run", "api", "queue/join"}:
@@ -200,6 +211,10 @@ def guarded(page: gr.Blocks, health: Callable[[], Mapping[str, object]]) -> Midd
     return Guard, (), {"page": page, "health": health}
 
 
+def _is_session(name: str) -> bool:
+    return len(name) <= MAX_SESSION and name.isascii() and name.isprintable()
+
+
 _NUMBERS = (gr.Number, gr.Slider)
 
 
@@ -232,12 +247,17 @@ def _refused(message: str) -> gr.Error:
 
 
 def described(error: BaseException) -> str:
-    """One line: what went wrong, and where."""
+    """One line: what went wrong, and where; without paths, and what somebody has sent."""
     where, at = "", error.__traceback__
     while at is not None:
         where, at = _place(at), at.tb_next
-    text = " ".join(str(error).split())
+    text = error.strerror if isinstance(error, OSError) else str(error)
+    text = " ".join(_SOMEBODYS.sub("…", (text or "")[:2000]).split())
     return f"{type(error).__name__}: {text[:200]}{where}"
+
+
+_SOMEBODYS = re.compile(r"""'[^']*'?|"[^"]*"?|\S*[/\\]\S*|\w{20,}""")
+"""In the text of an error: what is quoted, paths, and names that nobody can guess."""
 
 
 def _place(traceback: TracebackType) -> str:

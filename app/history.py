@@ -26,6 +26,8 @@ MOST_STEPS = 30
 """Steps that can be undone in each tab."""
 MOST_RESULTS = 40
 """Results that a session keeps; the oldest go first."""
+MOST_SESSIONS = 1000
+"""Pages that are remembered: names come from whoever calls, so that there could be any number."""
 
 
 class Step(NamedTuple):
@@ -171,7 +173,13 @@ class Sessions:
         """A session; a new one where there is none of this name."""
         with self._lock:
             self._left.pop(name, None)
-            return self._sessions.setdefault(name, Session())
+            session = self._sessions.pop(name, None) or Session()
+            self._sessions[name] = session  # the last one that was asked for
+            while len(self._sessions) > MOST_SESSIONS:
+                oldest = next(iter(self._sessions))
+                self._left.pop(oldest, None)
+                del self._sessions[oldest]
+            return session
 
     def leave(self, name: str) -> None:
         """The session is over, as far as is known."""

@@ -148,6 +148,8 @@ class Job:
             for score in step.scores
         ]
         line = f"Bar {min(step.bars_done + 1, step.bars)} of {step.bars} · {step.notes} notes"
+        if len(step.scores) > 1:
+            line += f" in {len(step.scores)} variations"
         if step.seconds > 0.5:
             line += f" · {step.notes / step.seconds:.0f} notes/s"
         if step.bars_done:

@@ -72,7 +72,7 @@ def build_page(
                     new_tab("piano", "Piano", models, NEW_PIECE_BARS),
                 ]
                 with gr.Tab("About", id="about", elem_id="about-tab"):
-                    gr.HTML(about(models), elem_id="about", apply_default_css=False)
+                    gr.HTML(about(models, keep=keep), elem_id="about", apply_default_css=False)
             with gr.Column(elem_id="stage"):
                 roll = gr.HTML(
                     finished_example(EXAMPLE_OF_TAB["continue"]),
@@ -180,10 +180,11 @@ def _on(
 
 
 def _masthead(models: Models) -> str:
-    names = [f"{name} {models.load(name).parameters / 1e6:.1f} M" for name in models.names]
-    text = html.escape("Ready · " + " · ".join(names))
+    sizes = [f"{name}: {models.load(name).parameters / 1e6:.1f} M weights" for name in models.names]
+    text = html.escape(f"Ready · {' and '.join(models.names)} model{'s'[: len(sizes) > 1]}")
+    told = html.escape("What can be asked for now: " + ", ".join(sizes))
     return (
         "<header><div class='mark' aria-hidden='true'><i></i><i></i><i></i></div>"
         f"<h1>{TITLE}</h1><p class='tagline'>Music, continued</p>"
-        f"<p class='model'><i aria-hidden='true'></i>{text}</p></header>"
+        f"<p class='model' title='{told}'><i aria-hidden='true'></i>{text}</p></header>"
     )

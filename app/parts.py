@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _HEARD_OF_A_TRACK = 200
 """Last notes of a track that say how high it lies."""
-_MOST_NAME = 60
+MOST_NAME = 60
 """Letters of a track's name that are told at most."""
 
 _Place = tuple[int | None, int, int]
@@ -92,7 +92,7 @@ def instrument_name(track: Track) -> str:
 
 def track_names(tracks: Sequence[Track]) -> list[str]:
     """What tracks are called in their file, or what plays them; equal names are counted."""
-    names = [track.name.strip()[:_MOST_NAME] or instrument_name(track) for track in tracks]
+    names = [track.name.strip()[:MOST_NAME] or instrument_name(track) for track in tracks]
     total, seen = Counter(names), Counter[str]()
     counted: list[str] = []
     for name in names:

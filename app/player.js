@@ -13,7 +13,6 @@ let tempos = [[0, 0]];
 let total = 0;
 let shownJob = null;
 let shownFile = ""; // the prompt's tracks, by which a piece is known again
-let result = null; // the last frame with files
 let isNewPiece = true; // nothing of this piece was heard yet
 let isListOpen = false; // the table of tracks, where it can be opened
 let isByKeys = false; // whether the last thing done was done with the keyboard
@@ -151,8 +150,7 @@ function renderActions(variation) {
   const files = new Set(kindsOf(variation));
   const isDone = Boolean(files.size) && !isBusy();
   renderFiles(variation);
-  part("back").hidden = frame.can_undo !== undefined || !result || !["empty", "prompt"].includes(frame.phase);
-  part("continue-this").hidden = !isDone || !variation.files;
+  part("continue-this").hidden = !isDone;
   part("undo").hidden = !frame.can_undo;
   part("undo").disabled = isBusy();
   part("replay").hidden = !isDone || !files.has("replay");
@@ -177,7 +175,6 @@ function bringIntoSight() {
 
 const variationNow = () => ({ variation: chosen });
 const clicks = {
-  back: () => show(result),
   stop: () => {
     part("subtitle").textContent = "Stopping …";
     trigger("stop");
@@ -243,14 +240,17 @@ function show(next) {
   const file = JSON.stringify([next.title, (next.prompt?.tracks ?? []).map((track) => [track.name, track.notes])]);
   const isSameFile = file === shownFile;
   const isMoved = isSameFile && next.phase === "prompt" && frame.phase === "prompt"; // another region of it
-  if (!isSameFile) tracks.clear();
+  if (!isSameFile) {
+    tracks.clear();
+    drop();
+    cursor = 0;
+  }
   if (isMoved) shownJob = next.job;
   else if (next.job !== shownJob) {
     readers = new Map();
     chosen = 0;
   }
   [frame, shownFile] = [next, file];
-  if (frame.variations.some((variation) => variation.midi)) result = frame;
   render();
 }
 

@@ -7,20 +7,17 @@ sends what was added and the browser reads only that, and a frame lost on the wa
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
-from app.parts import instrument_name
+from app.parts import instrument_name, track_names
 from tokenization.bars import written_lines
 from tokenization.score import Score
 from tokenization.vocabulary import STEPS_PER_BEAT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from tokenization.score import Track
@@ -29,8 +26,6 @@ UNITS_PER_BEAT = 96
 """Parts of a quarter note that frames count in: eight for each step. As in roll_notes.js."""
 MOST_BARS = 20_000
 """Bars drawn at most, whatever a file claims."""
-MOST_NAME = 60
-"""Letters of a track's name that are shown at most."""
 
 BLANK = Score(STEPS_PER_BEAT)
 """A piece of which nothing is known: MIDI's tempo and metre."""
@@ -107,7 +102,7 @@ class PromptFrame(TypedDict):
 class VariationFrame(TypedDict, total=False):
     """New music of one variation; its files are asked for by their kinds.
 
-    The paths `midi`, `new_midi` and `audio` are those of frames without `files`.
+    The paths `midi`, `new_midi` and `audio` are for scripts; the player plays `audio` as it is.
     """
 
     tracks: list[TrackFrame]
@@ -205,12 +200,12 @@ def _looks(score: Score, like: Score | None) -> list[tuple[Track, _Look]]:
     """Tracks that have notes, in order, each with its look: that of the file's, or a new one."""
     known, tracks = _in_order(like) if like else [], _in_order(score)
     looks: dict[tuple[object, ...], _Look] = {}
-    for index, (track, name) in enumerate(zip(known, _names(known), strict=True)):
+    for index, (track, name) in enumerate(zip(known, track_names(known), strict=True)):
         for key in _keys(track):
             looks.setdefault(key, _Look(name, index))
     unknown = len(known)
     found: list[tuple[Track, _Look]] = []
-    for track, name in zip(tracks, _names(tracks), strict=True):
+    for track, name in zip(tracks, track_names(tracks), strict=True):
         look = next((looks[key] for key in _keys(track) if key in looks), None)
         if look is None:
             look, unknown = _Look(name, unknown), unknown + 1
@@ -234,17 +229,6 @@ def _keys(track: Track) -> list[tuple[object, ...]]:
         return [instrument]
     place = ("chunk", track.chunk, track.channel)
     return [(*place, *instrument), place, instrument]
-
-
-def _names(tracks: Sequence[Track]) -> list[str]:
-    """What the tracks are called in their file, or what plays them; equal names are counted."""
-    names = [track.name.strip()[:MOST_NAME] or instrument_name(track) for track in tracks]
-    total, seen = Counter(names), Counter[str]()
-    counted: list[str] = []
-    for name in names:
-        seen[name] += 1
-        counted.append(f"{name} {seen[name]}" if total[name] > 1 else name)
-    return counted
 
 
 def timeline(

@@ -1,9 +1,7 @@
 // Files of the variation in sight, by their kinds: the button for MIDI and the menu of the others.
-// Frames without `files` name paths instead.
 
 const NO_FILE =
   "The file cannot be had: it was removed, or the program has ended; make the music again with the settings below.";
-const OLD_FILES = { midi: "midi", new_midi: "new_midi", flac: "audio", wav: "audio" }; // fields with paths
 const KINDS = [
   ["midi", "MIDI", "the whole piece"],
   ["new_midi", "MIDI", "the new music alone"],
@@ -14,16 +12,7 @@ const KINDS = [
   ["replay", "Settings", "to make the same music again (JSON)"],
 ];
 
-function kindsOf(variation) {
-  if (!variation) return [];
-  if (variation.files) return variation.files;
-  return Object.keys(OLD_FILES).filter((kind) => variation[OLD_FILES[kind]]);
-}
-
-async function pathOf(variation, kind) {
-  if (variation.files) return ask("file", { job: frame.job, variation: chosen, kind });
-  return kind === "wav" ? server.wav({ audio: variation.audio }) : variation[OLD_FILES[kind]];
-}
+const kindsOf = (variation) => variation?.files ?? [];
 
 /** Gives a file of the variation in sight to the browser, after a look whether it is there. */
 async function download(kind) {
@@ -32,7 +21,7 @@ async function download(kind) {
   button.classList.add("working");
   part("more").classList.toggle("working", kind !== "midi");
   try {
-    const path = await pathOf(frame.variations[chosen], kind);
+    const path = await ask("file", { job: frame.job, variation: chosen, kind });
     const link = document.createElement("a");
     link.href = fileUrl(path);
     const answer = await fetch(link.href, { method: "HEAD" });

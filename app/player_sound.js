@@ -8,7 +8,7 @@ const volume = part("volume");
 const FADE_MS = 60; // over which one sound goes over into another
 const LEAD_SECONDS = 0.2; // how far ahead the next one is made ready while the other plays
 const START_SECONDS = 0.012; // that an audio element takes to begin
-const PATIENCE_MS = 20_000;
+const PATIENCE_MS = 60_000; // a busy machine answers late
 const NO_SOUND =
   "The sound cannot be played: its file was removed, or the program has ended; make the music again with the settings below.";
 

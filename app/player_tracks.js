@@ -2,6 +2,12 @@
 // model hears of the prompt and which instruments may play in the new music.
 
 const MANY_TRACKS = 4; // that do not fit beside play and volume
+const COLUMNS = [
+  ["Track", "A track of your file, and what plays it"],
+  ["Prompt", "The model hears this track before it writes"],
+  ["May play", "The model may write for this track in the new music"],
+  ["Listen", "M mutes a track in the sound, S plays it alone; the files stay as they are"],
+];
 
 class TrackList {
   constructor(list, { onMix, onChoice }) {
@@ -79,8 +85,8 @@ class TrackList {
     const head = document.createElement("li");
     head.className = "head";
     head.setAttribute("aria-hidden", "true");
-    const names = ["Track", "Prompt", "Plays", ...(canMute ? ["Listen"] : [])];
-    head.append(...names.map((name) => Object.assign(document.createElement("span"), { textContent: name })));
+    const columns = COLUMNS.slice(0, canMute ? 4 : 3);
+    head.append(...columns.map(([textContent, title]) => Object.assign(document.createElement("span"), { textContent, title })));
     return head;
   }
 

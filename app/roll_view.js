@@ -6,6 +6,7 @@ const BAND = 20; // where in the ruler that region begins
 const LANE_EDGE = 2; // pixels above the drums and below them
 const LEAST_SEMITONES = 30;
 const EASE_MS = 80; // in which the view goes two thirds of its way
+const SPARE = 1.06; // of what is shown as a whole, with room at its end
 const MANY_NOTES = 3000; // so many are drawn anew for the keyboard's range only once
 
 class RollView {
@@ -111,12 +112,21 @@ class RollView {
       [this.low, this.high] = this.wanted;
       this.lane = this.wantedLane;
       this.follow = true;
-      this.target.span = Math.min(this.comfortableSpan(), this.end);
-      this.lookAt(scene.focus ?? 0, true);
+      this.target.span = Math.min(this.comfortableSpan(), this.end * SPARE);
+      if (scene.cut || !this.joint) this.lookAt(scene.focus ?? 0, true);
+      else this.showRegion();
     } else if (this.follow && this.pen !== null) {
       this.lookAt(this.pen, false);
     }
     this.pan(this.target.start); // the piece may have become shorter
+  }
+
+  /** The prompt's region with both ends, or as much of its end as fits. */
+  showRegion() {
+    const wanted = Math.min((this.joint - this.first) * SPARE, this.comfortableSpan() * 1.6);
+    this.target.span = Math.min(Math.max(this.target.span, wanted), this.end * SPARE);
+    this.pan(Math.max(this.first - 1, this.joint - this.target.span / (SPARE - 0.01)));
+    this.view = { ...this.target };
   }
 
   /** Another region of the prompt, while it is chosen. */

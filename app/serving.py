@@ -18,6 +18,7 @@ from app.look import theme
 from app.options import MAX_FILE_BYTES
 from app.page import build_page
 from app.studio import Sharing
+from app.upload import READER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,7 +71,8 @@ def launch(
     kept = serving.output_folder
     with ExitStack() as stack:
         if kept is None:
-            served = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="relpe-")))
+            folder = tempfile.TemporaryDirectory(prefix="relpe-", ignore_cleanup_errors=True)
+            served = Path(stack.enter_context(folder))
         else:
             kept.mkdir(parents=True, exist_ok=True)
             stack.enter_context(_pruned(kept, serving.keep_days, serving.keep_bytes))
@@ -97,6 +99,7 @@ def open_page(page: gr.Blocks, output_folder: Path, serving: Serving | None = No
     all in that the studio takes, which lets them work in turn, and refuses the rest.
     """
     serving = serving or Serving()
+    READER.warm_up()
     jobs = serving.sharing.max_jobs
     page.queue(max_size=2 * jobs, api_open=False)
     health = endpoints.health_of(page)

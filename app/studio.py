@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -260,6 +260,12 @@ class Studio:
             while not self._sounds.wait(turn, SECONDS_BETWEEN_LOOKS):
                 pass
             yield
+
+    def knows(self, job: str) -> bool:
+        """Whether files of a job can be asked for."""
+        with suppress(LookupError):
+            return self._job(job).folder is not None
+        return False
 
     def _keep(self, job: Job) -> None:
         """Its files can be asked for from now on."""

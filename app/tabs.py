@@ -13,7 +13,7 @@ from app.examples import EXAMPLES, OF_BANDS, Example
 from app.history import AUTOMATIC
 from app.options import MusicOptions, explained, limits, new_seed
 from app.upload_card import CARD_SCRIPT
-from app.view import BY_FILE
+from app.view import BY_FILE, NO_SPEED
 
 if TYPE_CHECKING:
     from app.continuation import Models
@@ -94,10 +94,10 @@ def upload_tab(name: str, label: str, models: Models) -> TabWidgets:
     with gr.Tab(label, id=name, elem_id=f"{name}-tab", render_children=True) as tab:
         _lead(lead)
         file = gr.File(
-            label="Your piece (MIDI)", elem_classes="upload", elem_id=f"{name}-upload", height=96
+            label="Your piece (MIDI)", elem_classes="upload", elem_id=f"{name}-upload", height=84
         )
         with gr.Row(elem_classes="examples"):
-            gr.HTML("<span>Or try</span>", apply_default_css=False)
+            gr.HTML("<span>Or try one of these</span>", apply_default_css=False)
             offered = OF_BANDS if bands else EXAMPLES
             examples = [
                 (example, gr.Button(example.label, size="sm", elem_classes="chip"))
@@ -198,7 +198,7 @@ def _controls(
         go = gr.Button(action, variant="primary", interactive=ready, elem_classes="go")
         stop = gr.Button("Stop and keep", variant="stop", visible=False, elem_classes="go")
         discard = gr.Button("Discard what is written", visible=False, elem_classes="discard")
-        estimate = gr.HTML(elem_classes="estimate", apply_default_css=False)
+        estimate = gr.HTML(NO_SPEED, elem_classes="estimate", apply_default_css=False)
     settings = Settings(length, unit, variations, temperature, top_p, seed, fresh, *steering)
     return settings, mood, dice, key_note, Action(go, stop, discard, estimate)
 

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app import continuation
+from app.apart import Apart, LimitError
 from app.options import MusicOptions
 from app.player import Frame, PromptFrame, TimelineFrame, pack_tracks, timeline
+from app.prompt import read_prompt
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
     from app.continuation import Models, MusicModel, Prompt
     from app.options import BeatSource
     from tokenization.score import Score
+    from tokenization.tokenizer import Tokenizer
 
 MOST_NOTES = 100_000
 """Of an upload: an hour of music of an orchestra. Others of the page wait for what is longer."""
+MOST_CONTROLS = 500_000
+"""Controllers and bends, those of a channel once for each of its tracks, as they are played."""
+READER = Apart(preload=["app.prompt"])
+"""Reads all uploads of this process."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,7 @@ class Upload:
         heard: frozenset[int] | None = None,
         played: frozenset[int] | None = None,
     ) -> Prompt:
-        return continuation.read_prompt(
+        return read_apart(
             self.whole.data,
             self.whole.name,
             last_bar,
@@ -168,12 +177,55 @@ def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = 
             f"{path.name}: found {size:,} bytes, expected at most {max_bytes:,}; export a shorter "
             "part"
         )
-    score = read_midi(data, name=path.name)
+    with _within_limits(path.name):
+        score = READER.call(read_midi, data, name=path.name)
     if score.num_notes > MOST_NOTES:
         raise MidiError(
             f"{path.name}: found {score.num_notes:,} notes, expected at most {MOST_NOTES:,}; use a "
             "part of it"
         )
+    controls = sum(len(track.controls) + len(track.bends) for track in score.tracks)
+    if controls > MOST_CONTROLS:
+        raise MidiError(
+            f"{path.name}: found {controls:,} controllers and bends in all tracks together, "
+            f"expected at most {MOST_CONTROLS:,}; thin them out and export it again"
+        )
     model = models.to_continue(score)
-    prompt = continuation.read_prompt(data, path.name, tokenizer=model.tokenizer, beats=beats)
+    prompt = read_apart(data, path.name, tokenizer=model.tokenizer, beats=beats)
     return Upload(prompt, prompt, model)
+
+
+def read_apart(
+    data: bytes,
+    name: str,
+    last_bar: int | None = None,
+    *,
+    tokenizer: Tokenizer,
+    beats: BeatSource,
+    first_bar: int | None = None,
+    heard: Collection[int] | None = None,
+    played: Collection[int] | None = None,
+) -> Prompt:
+    """As `read_prompt`, in a process apart; raises MidiError also where that takes too much."""
+    with _within_limits(name):
+        return READER.call(
+            read_prompt,
+            data,
+            name,
+            last_bar,
+            tokenizer=tokenizer,
+            beats=beats,
+            first_bar=first_bar,
+            heard=heard,
+            played=played,
+        )
+
+
+@contextmanager
+def _within_limits(name: str) -> Iterator[None]:
+    try:
+        yield
+    except LimitError as error:
+        raise MidiError(
+            f"{name}: reading the file {error}, expected less; use a part of it or thin it out"
+        ) from error

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from app import continuation, replay
+from app import replay
 from app.choices import widget_values
 from app.examples import example_file, finished_example
 from app.history import AUTOMATIC, EXAMPLE_OF_TAB, UPLOADING, Session, Step
 from app.options import BeatSource, MusicOptions
 from app.player import Frame
-from app.upload import Upload, read_upload
+from app.upload import Upload, read_apart, read_upload
 from app.upload_card import refused, said
 from app.view import BUSY, AlertError, View, alerting, session_of, track_numbers, whole_number
 
@@ -265,7 +265,7 @@ def _again(frame: Frame, before: Frame) -> Frame:
 
 def _for_model(upload: Upload, model: MusicModel) -> Upload:
     """The same file as another model hears it, up to its end."""
-    whole = continuation.read_prompt(
+    whole = read_apart(
         upload.whole.data,
         upload.whole.name,
         tokenizer=model.tokenizer,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from typing import TYPE_CHECKING
 
 from app.facts import OFF_GRID, counted
@@ -71,7 +72,8 @@ def _used(upload: Upload) -> str:
 def _sentence(text: str) -> str:
     """With a capital and a stop, unless it begins with a file's name."""
     text = text.strip()
-    begins = text if ".mid" in text.split(" ")[0] else text[:1].upper() + text[1:]
+    is_named = re.match(r"[^:]+\.\w+:", text)
+    begins = text if is_named else text[:1].upper() + text[1:]
     return begins if begins.endswith((".", "!", "?")) else f"{begins}."
 
 

@@ -23,6 +23,7 @@ from tokenization.beats import ON_GRID
 _log = logging.getLogger(__name__)
 
 BY_FILE = "The one that hears all of your file."
+NO_SPEED = "<p>How long it takes is known after the first piece.</p>"
 BROKEN = "This did not work; the program's log says why."
 BUSY = "Music is being written: let it end, or stop it first."
 
@@ -107,12 +108,12 @@ class View:
             return ""
         name = tab.upload.model.name
         if tab.model != AUTOMATIC:
-            return f"Continued by {name}, as chosen."
+            return f"The {name} model continues it, as chosen."
         if len(self.studio.models.names) < 2:
-            return f"Continued by {name}."
+            return f"The {name} model continues it."
         reasons = {"piano": "as only pianos play", "groove": "as drums or several instruments play"}
         reason = reasons.get(name)
-        return f"Continued by {name}, {reason}." if reason else f"Continued by {name}."
+        return f"The {name} model continues it" + (f", {reason}." if reason else ".")
 
     # tabs and what they show
 
@@ -168,7 +169,7 @@ class View:
             bars = in_bars(MusicOptions(seconds=tab.length), tab.upload.prompt).bars
         speed = self.studio.desk.bars_per_second(model, tab.variations)
         if not speed:
-            return "<p>How long it takes is known after the first piece.</p>"
+            return NO_SPEED
         return f"<p>about <b>{duration(bars / speed)}</b> to write</p>"
 
     def _model_of(self, tab: Tab) -> str:

@@ -39,12 +39,12 @@ class Writer:
         """
         job = _Job(written, stop)
         with self._lock:
-            self._coming.append(job)
-            if not self._running:
-                self._running = True
+            if not self._running:  # a thread that cannot be started leaves nobody waiting for it
                 threading.Thread(
                     target=self._run, name=f"writer of {self._model.name}", daemon=True
                 ).start()
+                self._running = True
+            self._coming.append(job)
         try:
             while not job.over.wait(SECONDS_BETWEEN_REPORTS):
                 yield job.look().progress()
@@ -121,7 +121,8 @@ class _Job:
         """What it has come to, taken between two steps; for the thread of the user."""
         with self._changed:
             self._asked = True
-            self._changed.wait_for(lambda: not self._asked)
+            # what has ended since it was waited for is shown to nobody any more
+            self._changed.wait_for(lambda: not self._asked or self.over.is_set())
             return self._seen
 
     def read_on(self, drafts: Drafts) -> None:

@@ -54,15 +54,25 @@ _Change = TypeVar("_Change", Tempo, TimeSignature)
 
 def _table(rows: object, columns: int) -> NDArray[np.int64]:
     """Read-only (n, columns) int64 table of `rows`; one that is such a table already is kept."""
-    if isinstance(rows, np.ndarray) and not rows.flags.writeable and rows.base is None:
+    if isinstance(rows, np.ndarray) and not rows.flags.writeable:
         given = cast("NDArray[np.int64]", rows)
-        if (given.dtype, given.ndim, given.shape[-1:]) == (np.int64, 2, (columns,)):
+        like = (given.dtype, given.ndim, given.shape[-1:]) == (np.int64, 2, (columns,))
+        if like and _is_fixed(given):
             return given
     table = np.array(rows, dtype=np.int64)
     if table.ndim != 2 or table.shape[1] != columns:
         table = table.reshape(-1, columns).copy()
     table.setflags(write=False)
     return table
+
+
+def _is_fixed(table: NDArray[np.int64]) -> bool:
+    """Whether nobody can write to a read-only table.
+
+    Its memory is its own, or that of bytes, as in a table that comes from another process.
+    """
+    base: object = table.base
+    return base is None or isinstance(getattr(base, "base", base), bytes)
 
 
 def once_each(

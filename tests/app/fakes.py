@@ -36,7 +36,7 @@ BAR = 48  # a bar of 4/4 in twelfths of a quarter note
 SCALE = np.array([0, 2, 4, 5, 7, 9, 11])
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class FakeModel:
     """What the page reads of a model, and how fast it writes (notes per second)."""
 
@@ -131,7 +131,7 @@ def continue_prompt(
         whole = prompt.heard.with_tracks([*prompt.heard.tracks, *new.tracks])
         midi = append_to_midi(prompt.data, new, joint)
         pieces.append(_piece(midi, new, whole, (options.seed or 0) + row, joint))
-    yield _result(pieces, joint, options)
+    yield _result(pieces, joint, options, model)
 
 
 def generate_piece(
@@ -144,7 +144,7 @@ def generate_piece(
         _piece(write_midi(new), new, new, (options.seed or 0) + row)
         for row, new in enumerate(written)
     ]
-    yield _result(pieces, 0, options)
+    yield _result(pieces, 0, options, model)
 
 
 def _write(
@@ -197,9 +197,11 @@ def _music(seed: int, start: int, bars: int) -> np.ndarray:
     return np.array(sorted(notes))
 
 
-def _result(pieces: list[Piece], joint: int, options: MusicOptions) -> Result:
+def _result(pieces: list[Piece], joint: int, options: MusicOptions, model: FakeModel) -> Result:
     end = max((piece.new.end_ticks for piece in pieces), default=joint)
-    return Result(tuple(pieces), bars=min(options.bars, max(1, -(-(end - joint) // BAR))))
+    bars = min(options.bars, max(1, -(-(end - joint) // BAR)))
+    notes = max((piece.notes for piece in pieces), default=0)
+    return Result(tuple(pieces), bars=bars, seconds=notes / model.speed)
 
 
 def _piece(midi: bytes, new: Score, whole: Score, seed: int, joint: int = 0) -> Piece:

@@ -65,7 +65,7 @@ const answer = (name) => async (request) => {{
   if (name === "file") return {{ path: `/music/${{request.kind}}_v${{request.variation}}.bin` }};
   return {{ path: `/music/sound_v${{request.variation}}_${{request.without.join("-")}}.wav` }};
 }};
-const server = {{ mix: answer("mix"), file: answer("file"), wav: async () => "/music/old.wav" }};
+const server = {{ mix: answer("mix"), file: answer("file") }};
 new Function("element", "props", "watch", "trigger", "server", {script})(
   document.getElementById("player"), harness.props,
   (name, call) => {{ harness.watcher = call; }},

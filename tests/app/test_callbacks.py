@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import gradio as gr
@@ -207,3 +209,14 @@ def test_the_time_is_told_before_the_click_once_it_was_measured(calls, midi, mon
     assert "about <b>5 s</b>" in calls.estimate("continue", 10, "bars", 1, SOMEONE)
     assert "about <b>2 s</b>" in calls.estimate("continue", 10, "seconds", 1, SOMEONE)
     assert "about <b>2 min</b>" in calls.estimate("piano", 240, "bars", 4, SOMEONE)
+
+
+def test_the_example_of_an_empty_page_is_played_when_it_is_asked_for(calls):
+    request = {"job": "example waltz", "variation": -1}
+    first = calls.mix(request)
+    assert Path(first["path"]).is_file()
+    assert calls.mix(request) == first
+    shutil.rmtree(Path(first["path"]).parent)  # it has had its time
+    assert Path(calls.mix(request)["path"]).is_file()
+    for job in ("example nothing", "example ../waltz", "example "):
+        assert "cannot be had" in calls.mix({"job": job, "variation": -1})["error"]

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app import continuation
-from app.continuation import Progress, Result
+from app.continuation import Progress, Result, Variations
 from app.desk import Desk
-from app.line import BusyError, Line
+from app.draft import Draft, Drafts, Opening
+from app.line import BusyError, Line, Turn
 from app.options import MusicOptions
 from app.prompt import read_prompt
+from app.writer import Writer, _Job
 from relpe.steps import StepsMaker
 from tests.app import fakes
 
@@ -266,6 +271,145 @@ def test_an_error_of_one_prompt_is_not_that_of_others_and_the_desk_goes_on(held,
         with pytest.raises(MemoryError):
             last(desk.generate_piece(model, options(1), threading.Event()))
     assert last(desk.generate_piece(model, options(1), threading.Event())).bars == 2
+
+
+MOMENTS = ("before", "waiting", "preparing", "reading", "writing", "done")
+
+
+@pytest.mark.parametrize("how", ["stop", "close", "drop"])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_job_can_end_at_any_moment_and_leaves_nothing(held, monkeypatch, how, moment):
+    """Stopped, closed, or forgotten by a user who never looks at it again."""
+    model, gate, _ = held
+    gate.set()
+    desk, stop = Desk(max_rows=1), threading.Event()
+    if moment == "preparing":
+        monkeypatch.setattr(type(model), "preparing", lambda _: iter([None] * 3))
+    if moment == "reading":
+        monkeypatch.setattr(Opening, "read", lambda _, state: itertools.repeat(state))
+    bars = 1 if moment == "done" else 400
+    job = desk.generate_piece(model, options(1, bars=bars), stop)
+    with ExitStack() as others:
+        if moment == "waiting":
+            first = desk.generate_piece(model, options(2, bars=4000), threading.Event())
+            next(others.enter_context(closing(first)))
+        if moment == "done":
+            last(job)
+        elif moment == "writing":
+            next(step for step in job if isinstance(step, Progress) and step.tokens)
+        elif moment != "before":
+            next(job)
+        if how == "stop":
+            stop.set()
+            assert all(isinstance(step, Progress | Result) for step in job)
+        elif how == "close":
+            job.close()
+        del job
+    monkeypatch.undo()
+    assert desk.counts == (0, 0)
+    assert desk.place(stop) == 0
+    assert not desk._turns
+    assert last(desk.generate_piece(model, options(3), threading.Event())).bars == 2
+
+
+def test_who_looks_when_the_music_has_just_ended_does_not_wait_for_ever(quick_model):
+    opening = Opening.of_nothing(quick_model, options(1))
+    job = _Job(Variations(opening), threading.Event())
+    with ThreadPoolExecutor(1) as threads:
+        job.end()  # between the user's wait for the end and the look
+        look = threads.submit(job.look)
+        try:
+            assert look.result(10) is job.written
+        finally:
+            with job._changed:
+                job._asked = False
+                job._changed.notify_all()
+
+
+def test_a_thread_that_cannot_be_started_is_an_error_of_one_job(quick_model, monkeypatch):
+    desk = Desk()
+    with monkeypatch.context() as patch:
+
+        def refuse(_):
+            raise RuntimeError("can't start new thread")
+
+        patch.setattr(threading.Thread, "start", refuse)
+        writer = Writer(quick_model)
+        opening = Opening.of_nothing(quick_model, options(1))
+        with pytest.raises(RuntimeError, match="new thread"):
+            next(writer.write(Variations(opening), threading.Event()))
+    assert last(writer.write(Variations(opening), threading.Event())).bars == 2
+    assert last(desk.generate_piece(quick_model, options(2), threading.Event())).bars == 2
+
+
+def test_when_the_model_fails_all_who_write_are_told_and_the_next_job_is_well(held, monkeypatch):
+    model, gate, widths = held
+    desk, steps = Desk(), HeldSteps.step
+
+    def fail_later(self, slots, tokens):
+        if len(widths) > 20:
+            raise ValueError("logits are not finite")
+        return steps(self, slots, tokens)
+
+    with monkeypatch.context() as patch, ThreadPoolExecutor(3) as threads:
+        patch.setattr(HeldSteps, "step", fail_later)
+        jobs = [
+            threads.submit(
+                last, desk.generate_piece(model, options(seed, bars=8), threading.Event())
+            )
+            for seed in range(3)
+        ]
+        until_line(desk, (3, 0))
+        gate.set()
+        for job in jobs:
+            with pytest.raises(ValueError, match="not finite"):
+                job.result(30)
+    assert desk.counts == (0, 0)
+    assert last(desk.generate_piece(model, options(1), threading.Event())).bars == 2
+
+
+@pytest.mark.slow
+def test_a_thousand_jobs_leave_nothing_behind(quick_model):
+    desk, kinds = Desk(max_rows=4, max_waiting=100), (_Job, Variations, Draft, Drafts, Turn)
+
+    def alive():
+        gc.collect()
+        return sum(isinstance(each, kinds) for each in gc.get_objects())
+
+    def work(seed):
+        stop = threading.Event()
+        job = desk.generate_piece(quick_model, options(seed, bars=1, variations=1 + seed % 3), stop)
+        if seed % 5 == 1:
+            next(job, None)
+            job.close()
+        elif seed % 5 == 2:
+            stop.set()
+            last(job)
+        else:
+            last(job)
+
+    def rounds(count):
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(work, range(count)))
+        for thread in threading.enumerate():
+            if thread.name.startswith("writer of"):
+                thread.join(10)
+
+    rounds(50)
+    tracemalloc.start()
+    try:
+        before, left, threads = (
+            tracemalloc.get_traced_memory()[0],
+            alive(),
+            threading.active_count(),
+        )
+        rounds(1000)
+        assert alive() <= left
+        assert threading.active_count() <= threads
+        assert tracemalloc.get_traced_memory()[0] - before < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert (desk.counts, desk._turns) == ((0, 0), {})
 
 
 def test_the_speed_is_known_after_the_first_job(quick_model):

@@ -15,7 +15,7 @@ from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
 from app import stems
-from app.endpoints import LIMITS, _file, _number, _options
+from app.call_values import LIMITS, file_of, number_of, options_of
 from app.options import NEW_PIECE_BARS, MusicOptions
 from app.soundfont import SoundError
 from app.studio import Sharing
@@ -55,7 +55,7 @@ WRONG = {
 )
 def test_a_wrong_number_is_one_sentence_with_its_name_and_limits(name, value):
     with pytest.raises(gr.Error) as caught:
-        _number(name, value)
+        number_of(name, value)
     least, most = LIMITS[name]
     assert caught.value.message.startswith(f"{name} is ")
     assert caught.value.message.endswith(f"number from {least} to {most}")
@@ -64,20 +64,20 @@ def test_a_wrong_number_is_one_sentence_with_its_name_and_limits(name, value):
 @pytest.mark.parametrize("value", [None, "song.mid", 5, [], {"path": "/etc/passwd"}])
 def test_only_an_upload_is_a_prompt(value):
     with pytest.raises(gr.Error, match="expected an uploaded MIDI file"):
-        _file("prompt", value)
+        file_of("prompt", value)
 
 
 def test_a_long_wrong_value_is_cut():
     with pytest.raises(gr.Error) as caught:
-        _number("bars", "x" * 10**6)
+        number_of("bars", "x" * 10**6)
     assert len(caught.value.message) < 150
 
 
 def test_whole_numbers_may_come_with_a_point_and_no_seed_is_a_new_one():
-    options = _options(4.0, 2, 1, 1, 7.0)
+    options = options_of(4.0, 2, 1, 1, 7.0)
     assert options == MusicOptions(bars=4, variations=2, temperature=1, top_p=1, seed=7)
     assert type(options.bars) is type(options.seed) is int
-    steered = _options(1, 1, 1.0, 1.0, 7, 5.0, 0.1, "F#m", 12, 0.5, "cadence")
+    steered = options_of(1, 1, 1.0, 1.0, 7, 5.0, 0.1, "F#m", 12, 0.5, "cadence")
     assert steered == MusicOptions(
         bars=1,
         top_p=1,
@@ -90,9 +90,9 @@ def test_whole_numbers_may_come_with_a_point_and_no_seed_is_a_new_one():
         ending="cadence",
     )
     assert type(steered.top_k) is int
-    timed = _options(1, 1, 1.0, 1.0, 7, seconds=30, prompt_bars=4.0)
+    timed = options_of(1, 1, 1.0, 1.0, 7, seconds=30, prompt_bars=4.0)
     assert (timed.seconds, timed.prompt_bars) == (30, 4)
-    drawn = {_options(1, 1, 1.0, 0.9, seed).seed for seed in (None, None, -1, -1)}
+    drawn = {options_of(1, 1, 1.0, 0.9, seed).seed for seed in (None, None, -1, -1)}
     assert len(drawn) == 4
 
 

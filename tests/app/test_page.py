@@ -12,18 +12,19 @@ import gradio as gr
 import pytest
 
 from app.about import about, model_line
+from app.call_values import LIMITS
 from app.choices import CREATIVITY, key_note, key_problem, mood_of, roll_dice, widget_values
-from app.endpoints import LIMITS
-from app.examples import EXAMPLES, example_file, finished_example
+from app.examples import EXAMPLES, example_file, finished_example, finished_file
 from app.history import EXAMPLE_OF_TAB
 from app.models import Models
 from app.options import LARGEST_SEED, MusicOptions
 from app.page import build_page
-from app.player import SCRIPT, STYLES, TEMPLATE
+from app.player import SCRIPT, STYLES, TEMPLATE, pack_tracks
 from app.serving import Serving, launch
 from app.upload import read_upload
 from relpe.checkpoint import save_model
 from tokenization.errors import MidiError
+from tokenization.midi import read_midi
 
 SCRIPTED = {name for limits in (LIMITS, ("beats", "model", "key", "ending")) for name in limits}
 """Names of what only scripts give."""
@@ -74,6 +75,12 @@ def test_examples_are_there_and_every_tab_shows_what_a_finished_piece_looks_like
         assert (frame["phase"], frame["example"]) == ("empty", True)
         assert frame["prompt"]["joint"] < frame["timeline"]["end"]
         assert all(track["notes"] for track in frame["variations"][0]["tracks"])
+        path = finished_file(frame["job"])
+        assert path is not None
+        assert path == example_file(f"{name}.continued")
+        heard = {track["name"]: track["id"] for track in pack_tracks(read_midi(path.read_bytes()))}
+        shown = (*frame["prompt"]["tracks"], *frame["variations"][0]["tracks"])
+        assert heard == {track["name"]: track["id"] for track in shown}
     with pytest.raises(FileNotFoundError, match="no example nothing"):
         example_file("nothing")
 
@@ -95,6 +102,8 @@ def test_about_says_licence_encoding_and_results_of_the_released_models():
 
 def test_about_of_a_model_that_is_nowhere_on_disk_has_its_name(model):
     text = about(Models.only(model))
+    assert "removed within a day" in text
+    assert "until its owner removes them" in about(Models.only(model), keep=True)
     assert "<h3>fake</h3>" in text
     assert "Licence" not in text
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app import player
+from app.parts import MOST_NAME
 from app.player import (
     MOST_BARS,
-    MOST_NAME,
     SCRIPT,
     UNITS_PER_BEAT,
     pack_notes,

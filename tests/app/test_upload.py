@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.apart import Apart
 from app.continuation import continue_prompt, load_music_model, read_prompt
 from app.models import Models, MusicModel
 from app.options import MusicOptions
@@ -222,6 +224,61 @@ def test_a_file_with_more_notes_than_the_page_takes_is_refused(model, tmp_path, 
         MidiError, match=r"band\.mid: found 74 notes, expected at most 10; use a part"
     ):
         read_upload(path, 100_000, Models.only(model))
+
+
+def test_what_is_read_apart_is_what_is_read_here(upload):
+    here = read_prompt(upload.whole.data, upload.whole.name, tokenizer=upload.model.tokenizer)
+    there = upload.whole
+    assert (there.score, there.heard, there.facts) == (here.score, here.heard, here.facts)
+    assert (there.joint, there.bars, there.parts) == (here.joint, here.bars, here.parts)
+    np.testing.assert_array_equal(there.ids, here.ids)
+
+
+def test_tables_that_were_read_apart_are_neither_written_nor_copied(tmp_path, model):
+    """Tracks of one channel share its controllers: a thousand copies would fill the memory."""
+    controls = np.array([[at, 1, at % 128] for at in range(1000)])
+    tracks = [replace(track, channel=3, controls=controls) for track in band().tracks[:2]]
+    path = tmp_path / "shared.mid"
+    path.write_bytes(write_midi(band().with_tracks(tracks)))
+    one, other = read_upload(path, 100_000, Models.only(model)).whole.score.tracks
+    for table in (one.notes, one.controls, one.bends):
+        assert not table.flags.writeable
+    assert one.controls is other.controls
+    assert replace(one, name="again").controls is one.controls
+
+
+def messages(*events: bytes) -> bytes:
+    """A file of one track, of events with their times."""
+    content = b"".join(events) + b"\0\xff\x2f\0"
+    header = b"MThd" + bytes([0, 0, 0, 6, 0, 0, 0, 1, 1, 224])
+    return header + b"MTrk" + len(content).to_bytes(4, "big") + content
+
+
+NOTE = b"\x18\x90\x3c\x50\x14\x80\x3c\0"
+
+
+def test_a_file_that_takes_too_long_is_refused_in_one_sentence(model, tmp_path, monkeypatch):
+    path = tmp_path / "hostile.mid"
+    path.write_bytes(messages(*(bytes([0, 0xC0, at % 128]) + NOTE for at in range(30_000))))
+    with closing(Apart(0.001)) as reader:
+        monkeypatch.setattr("app.upload.READER", reader)
+        with pytest.raises(
+            MidiError,
+            match=r"hostile\.mid: reading the file takes over 0.001 s, expected less; use",
+        ):
+            read_upload(path, 10**7, Models.only(model))
+
+
+def test_a_file_with_more_controllers_than_the_page_takes_is_refused(model, tmp_path, monkeypatch):
+    """Each track hears those of its channel: a file of a few MB can have a billion to play."""
+    path = tmp_path / "hostile.mid"
+    controls = b"\1\xb0\1\2" * 1000
+    path.write_bytes(messages(controls, *(bytes([0, 0xC0, at]) + NOTE for at in range(100))))
+    monkeypatch.setattr("app.upload.MOST_CONTROLS", 99_999)
+    with pytest.raises(MidiError, match="found 100,000 controllers and bends in all tracks"):
+        read_upload(path, 10**7, Models.only(model))
+    monkeypatch.setattr("app.upload.MOST_CONTROLS", 100_000)
+    assert read_upload(path, 10**7, Models.only(model)).bars
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def test_an_upload_shows_its_facts_and_allows_to_continue_and_to_listen(calls, m
     card = view.cards["continue"]
     for fact in ("96 bpm", "4/4", f"<dd>{upload.whole.facts.notes}</dd>", "<dt>Bars</dt>"):
         assert fact in card
-    assert "hears bars 1 to 4; new music begins in bar 5. Continued by fake." in card
+    assert "hears bars 1 to 4; new music begins in bar 5. The fake model continues it." in card
     assert "notices" not in card  # nothing that the user should know
     assert view.go["continue"].interactive
     assert not view.go["groove"].interactive
@@ -155,7 +155,7 @@ def test_a_bug_in_a_callback_is_an_alert_and_in_the_log(calls, midi, monkeypatch
     def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("app.continuation.read_prompt", broken)
+    monkeypatch.setattr("app.upload.READER.call", broken)
     view, _ = read(calls, midi)
     assert f"role='alert'>{html.escape(BROKEN)}" in view.cards["continue"]
     view = seen(calls.choose_region(event(first=1, last=2), SOMEONE))
