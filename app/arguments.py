@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from app.options import MAX_FILE_BYTES, BeatSource, MusicOptions, with_seed
 
@@ -26,7 +26,19 @@ _log = logging.getLogger(__name__)
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line."""
+    """A parser whose errors are one line, each by the command that was given the option."""
+
+    # any types: what argparse declares hangs on the namespace, which is its own here
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        args: Any = None,  # noqa: ANN401
+        namespace: Any = None,  # noqa: ANN401
+    ) -> tuple[Any, list[str]]:
+        """Refuses what is unknown, which a command would leave to the parser above it."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         """Ends the program with exit code 2."""
@@ -48,7 +60,7 @@ def add_model(parser: argparse.ArgumentParser, otherwise: str) -> None:
 
 
 def add_compute(parser: argparse.ArgumentParser) -> None:
-    """Where and how the model computes."""
+    """Where and how the model computes; defaults of the parser's own may be set afterwards."""
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),

@@ -7,6 +7,8 @@ Clip i of every prompt, from 0, has the first seed plus i.
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,6 +23,7 @@ from app.batch_clips import (
     source_of,
     unique_names,
 )
+from app.batch_files import refuse_unlisted
 from app.batch_making import OF_ONE_PROMPT, BatchProgress, Making, about
 from app.continuation import never
 from app.manifest import NAME, read_manifest
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator
     from pathlib import Path
 
-    from app.batch_clips import Clip
     from app.manifest import Row
     from app.models import Models, MusicModel
 
@@ -92,6 +94,8 @@ def make_batch(
             f"--output {options.output}: there is a batch in this folder; give --resume to finish "
             "it, or choose another folder"
         )
+    if not manifest.exists():
+        refuse_unlisted(options.output)
     return _steps(options, models, stop, prompts, read_manifest(manifest))
 
 
@@ -103,7 +107,7 @@ def _steps(
     before: dict[str, Row],
 ) -> BatchSteps:
     """As `make_batch`, with the names of all prompts, and the rows of an earlier session."""
-    failed: list[str] = []
+    failed: dict[str, str] = {}
     sources: list[Source] = []
     looked_at = 0
     if not prompts:
@@ -117,7 +121,7 @@ def _steps(
         try:
             sources.append(source_of(options, models, name, path))
         except OF_ONE_PROMPT as error:
-            failed.append(printable(path))
+            failed[name] = printable(path)
             notice = about(printable(path), error)
         yield BatchProgress(0, 0, 0, "looking at the prompts", notice)
     if not sources and not stop():
@@ -130,9 +134,14 @@ def _steps(
     }
     making = Making(options, planned, stop)
     if not stop():
-        unread = frozenset(failed)
-        making.others = [row for row in before.values() if row.prompt in unread]
-        _refuse_others(options.output / NAME, before, planned, unread)
+        wanted = {row.file: row for row in planned.values()}
+        read = frozenset(source.name for source in sources)
+        making.others = _others(options.output / NAME, before, wanted, read, failed)
+        gone = Counter(row.prompt for row in making.others if _source(row) not in failed)
+        for prompt, count in gone.items():
+            clips = "its clip stays" if count == 1 else f"its {count:,} clips stay"
+            notice = f"{prompt}: there is no such prompt any more; {clips}"
+            yield BatchProgress(0, len(planned), 0, "looking at what is there", notice)
         yield from making.keep(before)
     if not stop():
         yield from making.make(used)
@@ -140,7 +149,7 @@ def _steps(
         total=len(planned),
         made=len(making.rows) - making.kept,
         kept=making.kept,
-        failed=(*failed, *making.failed),
+        failed=(*failed.values(), *making.failed),
         stopped=stop() and (len(making.rows) < len(planned) or looked_at < len(prompts)),
         seconds=making.seconds,
         tokens=making.tokens,
@@ -149,24 +158,38 @@ def _steps(
     )
 
 
-def _refuse_others(
-    manifest: Path, before: dict[str, Row], planned: dict[Clip, Row], unread: Container[str]
-) -> None:
-    """Refuses to go on with clips that were made in another way.
+def _others(
+    manifest: Path,
+    before: dict[str, Row],
+    wanted: dict[str, Row],
+    read: Container[str],
+    unread: Container[str],
+) -> list[Row]:
+    """Clips that stay although they cannot be made now, their prompts being gone or unreadable.
 
-    Those of prompts that cannot be read any more are left as they are.
+    `read` and `unread` are the names of the prompts that are there. Refuses to go on with clips
+    that were made in another way, or are not asked for although they could be made.
     """
-    wanted = {row.file: row for row in planned.values()}
+    others: list[Row] = []
     for file, row in before.items():
-        if row.prompt in unread:
-            continue
-        if file not in wanted:
+        name = _source(row)
+        # of a name that is too long `Path.exists` is an error
+        gone = row.prompt and name not in read and not os.path.exists(row.prompt)  # noqa: PTH110
+        if name in unread or gone:
+            others.append(row)
+        elif file not in wanted:
             raise CommandError(
                 f"{manifest}: {file} is not among the clips asked for; resume with the same "
                 "prompts and models and no smaller --count, or choose another --output"
             )
-        if difference := row.difference(wanted[file]):
+        elif difference := row.difference(wanted[file]):
             raise CommandError(
                 f"{manifest}: {file} was made with {difference}; resume with the same options, or "
                 "choose another --output"
             )
+    return others
+
+
+def _source(row: Row) -> str:
+    """The name of what a clip begins with, see `Clip.name`."""
+    return row.file.removeprefix("midi/").rpartition("_v")[0]

@@ -153,6 +153,8 @@ def planned_row(options: BatchOptions, clip: Clip, model: MusicModel) -> Row:
     settings = asdict(options.music)
     del settings["seed"], settings["variations"]
     settings |= {"device": model.device.type, "versions": versions()}
+    if options.music.seconds is not None:
+        del settings["bars"]
     if source.path is None:
         del settings["prompt_bars"]
     else:

@@ -8,7 +8,7 @@ import signal
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from app.arguments import CommandError
 from app.files import appearing, check_folder, remove_parts
-from app.manifest import Row, sha256_of
+from app.manifest import NAME, Row, sha256_of
 from app.soundfont import SoundError
 
 if TYPE_CHECKING:
@@ -49,9 +49,22 @@ def make_folders(output: Path, *, audio: bool) -> None:
         ) from error
 
 
+def refuse_unlisted(output: Path) -> None:
+    """Raises CommandError where the folders of a batch without manifest hold files."""
+    for name in FOLDERS:
+        if found := sorted((output / name).glob("[!.]*")):
+            raise CommandError(
+                f"--output {output}: {name} holds {found[0].name}, which no {NAME} lists; "
+                "choose another folder, or move what is there away"
+            )
+
+
 @contextmanager
 def alone_in(output: Path) -> Iterator[None]:
-    """Keeps other batches out of a folder. Raises CommandError where there is one at work."""
+    """Keeps other batches out of a folder. Raises CommandError where there is one at work.
+
+    The lock file stays: of two who try while it is removed, each could hold a file of its own.
+    """
     lock = FileLock(output / ".lock", timeout=0)
     try:
         lock.acquire()
@@ -63,8 +76,6 @@ def alone_in(output: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # Windows does not remove what is open
-            (output / ".lock").unlink()
         lock.release()
 
 

@@ -13,6 +13,7 @@ from app.batch_clips import BatchOptions, Clip, Source, opening_of
 from app.batch_files import Savers, alone_in, make_folders
 from app.batch_writing import Writing
 from app.manifest import NAME, Row, write_manifest
+from app.models import PREPARING_TOLD
 from app.soundfont import SoundError
 from tokenization.errors import MidiError, TokenizerError
 
@@ -59,7 +60,7 @@ class Making:
         self.rows: dict[str, Row] = {}
         """Of the clips that are there, by their file."""
         self.others: list[Row] = []
-        """Of clips whose prompts cannot be read any more; they stay."""
+        """Of clips whose prompts are gone or cannot be read any more; they stay."""
         self.kept = self.tokens = 0
         self.seconds = self.music_seconds = 0.0
         self.failed: list[str] = []
@@ -94,9 +95,7 @@ class Making:
                 if not (clips := self._missing(model)):
                     continue
                 for _ in model.preparing():
-                    yield from self._report(
-                        "compiling for this processor, half a minute, the first time"
-                    )
+                    yield from self._report(PREPARING_TOLD)
                     if self.stop():
                         return
                 yield from self._make_with(model, clips)

@@ -32,7 +32,7 @@ from app.arguments import (
     whole,
 )
 from app.cli_batch import add_batch
-from app.cli_music import again, generate, proceed
+from app.cli_music import AS_BEFORE, again, generate, proceed
 from app.files import check_folder
 from app.options import MAX_WAITING, NEW_PIECE_BARS
 
@@ -159,15 +159,18 @@ def _parser() -> argparse.ArgumentParser:
     same.add_argument(
         "settings",
         type=Path,
-        metavar="FILE.json",
-        help="its settings, from the page or from --json",
+        metavar="SETTINGS",
+        help="its settings, from the page or from --json; or the manifest of a batch",
+    )
+    same.add_argument(
+        "--clip", metavar="NAME", help="the clip of a manifest that is made again, as ballad_v01"
     )
     same.add_argument(
         "--prompt", type=Path, metavar="PROMPT.mid", help="MIDI file that it continues, if one"
     )
     add_targets(same, "that of the settings")
     add_file_size(same)
-    same.set_defaults(run=again)
+    same.set_defaults(run=again, device=AS_BEFORE, backend=AS_BEFORE, precision=AS_BEFORE)
 
     many = commands.add_parser("batch", help="make clips for listening tests", allow_abbrev=False)
     add_batch(many)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import signal
 import sys
 import threading
@@ -26,7 +27,7 @@ from app.options import LARGEST_SEED, NEW_PIECE_BARS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from app.batch import BatchResult, BatchSteps
+    from app.batch import BatchProgress, BatchResult, BatchSteps
 
 _MOST_CLIPS, _MOST_WIDTH = 100_000, 1024
 
@@ -176,20 +177,27 @@ def _show(steps: BatchSteps) -> BatchResult:
 
     from app.batch import BatchResult
 
-    shape = "{l_bar}{bar}| {n:.0f}/{total} clips [{elapsed}<{remaining}{postfix}]"
     pause = seconds_between_bars()
-    with tqdm(
-        total=0, bar_format=shape, smoothing=0, delay=1, leave=False, mininterval=pause
-    ) as bar:
+    with tqdm(total=0, smoothing=0, delay=1, leave=False, mininterval=pause, miniters=0) as bar:
         for step in steps:
             if isinstance(step, BatchResult):
                 return step
-            bar.total, bar.initial = step.total, step.kept
             if step.notice:
-                tqdm.write(f"relpe: {' '.join(step.notice.split())}", file=sys.stderr)
+                bar.clear()  # it is drawn again when it is due, in its new state
+                print(f"relpe: {' '.join(step.notice.split())}", file=sys.stderr)
+            bar.total, bar.initial, bar.n = step.total, step.kept, step.done
+            bar.bar_format = _shape(step)
             bar.set_postfix_str(step.doing, refresh=False)
-            bar.update(step.done - bar.n)
+            bar.update(0)
     raise AssertionError("the steps end with a result")
+
+
+def _shape(step: BatchProgress) -> str:
+    """The bar: only clips that are finished count, though parts of others move it on."""
+    if not step.total:
+        return "{elapsed}{postfix}"
+    clips = f"{math.floor(step.done)}/{step.total} clips"
+    return "{l_bar}{bar}| " + clips + " [{elapsed}<{remaining}{postfix}]"
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The commands `relpe continue` and `relpe generate`."""
+"""The commands `relpe continue`, `relpe generate` and `relpe replay`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from app.continuation import MusicModel, MusicOptions, Prompt, PromptFacts, Result, Steps
+    from app.replay import Replay
+
+AS_BEFORE = "as in the settings"
+"""Where and how a piece is computed that is made again, if nothing else is asked for."""
 
 
 def proceed(options: argparse.Namespace) -> None:
@@ -57,28 +61,21 @@ def generate(options: argparse.Namespace) -> None:
 
 
 def again(options: argparse.Namespace) -> None:
-    """Makes a piece again from what --json or the page has said of it."""
+    """Makes a piece again from what --json, the page or a manifest has said of it."""
     from app.continuation import continue_prompt, generate_piece, read_prompt
 
-    told = replay.read(read_file(options.settings, replay.MOST_BYTES))
+    told = _told(options)
     music = told.options
     if (options.prompt is None) != (told.prompt_sha256 is None):
         found = "no --prompt" if options.prompt is None else "--prompt"
         expected = "the file that was continued" if options.prompt is None else "none, of new music"
         raise CommandError(f"{options.settings}: found {found}, expected {expected}")
     targets = _targets(options, music)
-    models = chosen_models(options, options.model or told.model)
-    model = models.to_generate()
-    if told.model_sha256 and told.model_sha256 != model.sha256:
+    model = _model_of(options, told)
+    if differences := told.differences(model):
         print(
-            f"{options.settings}: made by other weights than those of {model.name}: the music will "
-            "be another one",
-            file=sys.stderr,
-        )
-    elif told.backend and told.backend != model.backend:
-        print(
-            f"{options.settings}: made on {told.backend}, this is {model.backend}: the music may "
-            "be another one",
+            f"{options.settings}: made with {', with '.join(differences)}: the music may be "
+            "another one",
             file=sys.stderr,
         )
     if options.prompt is None:
@@ -98,6 +95,35 @@ def again(options: argparse.Namespace) -> None:
         played=told.played,
     )
     _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
+
+
+def _told(options: argparse.Namespace) -> Replay:
+    """The settings that were given, as JSON or in a manifest."""
+    if options.clip is not None:
+        return replay.of_clip(options.settings, options.clip)
+    if options.settings.suffix.lower() == ".csv":
+        raise CommandError(f"{options.settings}: a manifest has many clips; name one with --clip")
+    return replay.read(read_file(options.settings, replay.MOST_BYTES))
+
+
+def _model_of(options: argparse.Namespace, told: Replay) -> MusicModel:
+    """The model of a piece, on what computed it before where nothing else was asked for."""
+    from relpe.checkpoint import CheckpointError, find_checkpoint
+
+    for name, before in told.compute.items():
+        if getattr(options, name) == AS_BEFORE:
+            setattr(options, name, before)
+    try:
+        if options.model is None:
+            find_checkpoint(told.model)
+    except CheckpointError as error:
+        raise CommandError(
+            f"{options.settings}: {error}; name the folder where it is with --model DIR"
+        ) from error
+    try:
+        return chosen_models(options, options.model or told.model).to_generate()
+    except CheckpointError as error:
+        raise CommandError(f"{options.settings}: {error}") from error
 
 
 def _targets(options: argparse.Namespace, music: MusicOptions) -> Targets:
@@ -187,6 +213,7 @@ def _show(steps: Steps, music: MusicOptions) -> Result:
     from tqdm import tqdm
 
     from app.continuation import Result
+    from app.models import PREPARING_TOLD
 
     bars = music.bars if music.seconds is None else None  # its tempo, the model chooses
     pause = seconds_between_bars()
@@ -196,11 +223,7 @@ def _show(steps: Steps, music: MusicOptions) -> Result:
         for step in steps:
             if isinstance(step, Result):
                 return step
-            reading = (
-                "compiling for this processor, half a minute, the first time"
-                if step.preparing
-                else "reading the prompt"
-            )
+            reading = PREPARING_TOLD if step.preparing else "reading the prompt"
             bar.set_postfix_str(f"{step.notes} notes" if step.tokens else reading, refresh=False)
             bar.update(min(step.bars_done, bars or step.bars_done) - bar.n)
     raise AssertionError("the steps end with a result")

@@ -22,7 +22,8 @@ SCALES: dict[str, tuple[int, ...]] = {
     "whole tone": (0, 2, 4, 6, 8, 10),
 }
 """Semitones above the first note."""
-_WORDS = {"M": "major", "maj": "major", "m": "minor", "min": "minor"}
+_LETTERS = {"M": "major", "m": "minor"}
+_WORDS = {"maj": "major", "ionian": "major", "min": "minor", "aeolian": "minor", "natural": ""}
 _KEY = re.compile(r"([A-Ga-g])([#♯b♭]?)([A-Za-z\s]*)")
 _MOST_LETTERS = 40
 
@@ -32,10 +33,12 @@ def pitch_classes(key: str) -> frozenset[int]:
 
     Capitals do not matter, but for M and m. Raises ValueError for what is no key.
     """
-    plain = key.strip().replace("-", " ").replace(" sharp", "#").replace(" flat", "b")
+    plain = re.sub(r"\s*sharp", "#", key.strip().replace("-", " "), flags=re.IGNORECASE)
+    plain = re.sub(r"\s*flat", "b", plain, flags=re.IGNORECASE)
     match = _KEY.fullmatch(plain) if len(key) <= _MOST_LETTERS else None
     words = match[3].split() if match else []
-    name = " ".join(_WORDS.get(word, word.lower()) for word in words) or "major"
+    plainer = (_LETTERS.get(word) or _WORDS.get(word.lower(), word.lower()) for word in words)
+    name = " ".join(filter(None, plainer)) or "major"
     if match is None or name not in SCALES:
         raise ValueError(
             f"key is {key[:_MOST_LETTERS]!r}, expected a note from A to G, with # or b where it "

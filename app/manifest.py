@@ -45,7 +45,7 @@ class Row:
     def difference(self, now: Row) -> str | None:
         """What would be another now, as `NAME X, now Y`; None where all is as it was.
 
-        What has come of the clip is not looked at.
+        What has come of the clip is not looked at, nor the prompt's path: its content decides.
         """
         before, after = self._made_of(), now._made_of()
         for name in before | after:
@@ -56,7 +56,8 @@ class Row:
 
     def _made_of(self) -> dict[str, object]:
         named = asdict(self)
-        for name in ("bars", "notes", "seconds", "midi_sha256", "audio_sha256", "settings"):
+        results = ("bars", "notes", "seconds", "midi_sha256", "audio_sha256")
+        for name in (*results, "settings", "prompt"):  # its hash tells whether it is the same
             del named[name]
         return named | json.loads(self.settings)
 

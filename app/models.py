@@ -36,8 +36,10 @@ _PIANOS = range(8)
 AskedFor: TypeAlias = str | Path | Sequence[str | Path] | None
 """A model by name or folder, several of them, or the released ones."""
 LOADING_SECONDS = 1.5
-"""What was compiled before is there by then, and nobody has to be told."""
+"""What was compiled before is mostly there by then, and nobody has to be told."""
 PREPARING_SECONDS = 0.2
+PREPARING_TOLD = "getting the compiled code ready, which takes half a minute the first time"
+"""What a command says meanwhile: true where it is only read as well."""
 _PREPARING = threading.Lock()
 _PREPARED: WeakKeyDictionary[Decoder, Future[None]] = WeakKeyDictionary()
 
@@ -106,7 +108,7 @@ def _prepare(model: MusicModel, work: Future[None]) -> None:
         work.set_result(None)
 
 
-def _threads() -> int:
+def threads() -> int:
     """Cores that this process may use, unless OMP_NUM_THREADS says otherwise."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdecimal() and int(asked) > 0:
@@ -135,7 +137,7 @@ def load_music_model(
         device = "cuda" if torch.cuda.is_available() and not compiled else "cpu"
     decoder = decoder.to(device)
     try:
-        steps = choose_steps(decoder, compute.backend, compute.precision, threads=_threads())
+        steps = choose_steps(decoder, compute.backend, compute.precision, threads=threads())
     except ValueError as error:
         raise CheckpointError(f"{folder.name} with --backend compiled: {error}") from error
     if steps.fell_back is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
-from app.manifest import versions
+from app.manifest import read_manifest, versions
 from app.options import BeatSource, MusicOptions
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Replay:
     options: MusicOptions
     model_sha256: str = ""
     backend: str = ""
+    device: str = ""
+    versions: str = ""
     prompt_sha256: str | None = None
     """Of the whole file; None for a piece from nothing."""
     beats: BeatSource = "file"
@@ -45,6 +48,34 @@ class Replay:
         """Whether a file is the prompt that was continued."""
         return hashlib.sha256(data).hexdigest() == self.prompt_sha256
 
+    @property
+    def compute(self) -> dict[str, str]:
+        """Device, backend and precision as the commands name them; auto where nothing is said."""
+        words = self.backend.split()
+        named = {
+            "device": (self.device, ("cpu", "cuda"), "auto"),
+            "backend": ("".join(words[:1]), ("compiled", "torch"), "auto"),
+            "precision": ("".join(words[1:2]), ("int8", "float32"), "int8"),
+        }
+        return {
+            option: was if was in known else default
+            for option, (was, known, default) in named.items()
+        }
+
+    def differences(self, model: MusicModel) -> list[str]:
+        """What is not as it was, as far as the settings say: `WHAT (here WHAT)`."""
+        found: list[str] = []
+        if self.model_sha256 and self.model_sha256 != model.sha256:
+            found.append(f"other weights than those of {model.name}")
+        for was, here in ((self.backend, model.backend), (self.device, model.device.type)):
+            if was and was != here:
+                found.append(f"{was} (here {here})")
+        was, here = self.versions.split(", "), versions().split(", ")
+        if self.versions and was != here:
+            gone, new = (", ".join(sorted(set(a) - set(b))) for a, b in ((was, here), (here, was)))
+            found.append(f"{gone or 'fewer packages'} (here {new or 'fewer packages'})")
+        return found
+
 
 def settings(
     options: MusicOptions,
@@ -56,6 +87,8 @@ def settings(
 
     `data` is the whole file where the prompt ends before its end.
     """
+    from app.models import threads  # of the engine
+
     chosen = asdict(options)
     del chosen["seed"]
     if options.seconds is not None:
@@ -66,6 +99,7 @@ def settings(
         "backend": model.backend,
         "device": model.device.type,
         "versions": versions(),
+        "threads": threads(),  # changes nothing
         "seed": options.seed,
         "options": chosen,
     }
@@ -103,6 +137,33 @@ def read(text: str | bytes) -> Replay:
         told = told["replay"]
     if not isinstance(told, dict) or not isinstance(told.get("options"), dict):
         raise ReplayError(f"found JSON without the options of a piece, expected them; {_EXPORT}")
+    return _replay(told)
+
+
+def of_clip(manifest: Path, name: str) -> Replay:
+    """The settings of a clip, named by its file or as `ballad_v01`.
+
+    Raises:
+        ReplayError: there is no such clip, or its row holds no settings.
+        CommandError: the file is no manifest.
+    """
+    if not manifest.is_file():
+        raise ReplayError(f"{manifest}: there is no such file")
+    clips = {Path(row.file).stem: row for row in read_manifest(manifest).values()}
+    row = clips.get(Path(name).stem)
+    if row is None:
+        some = f"expected one such as {next(iter(clips))}" if clips else "it lists none"
+        raise ReplayError(f"{manifest}: found no clip {_short(name)}, {some}")
+    chosen: dict[str, Any] = json.loads(row.settings)
+    parts = ("device", "versions", "prompt_sha256")
+    told: dict[str, Any] = {part: chosen.pop(part) for part in parts if part in chosen}
+    told |= {"model": row.model, "model_sha256": row.model_sha256, "backend": row.backend}
+    seed = int(row.seed) if row.seed.isdecimal() else row.seed
+    return _replay(told | {"seed": seed, "options": chosen})
+
+
+def _replay(told: dict[str, Any]) -> Replay:
+    """The settings, each of its own kind."""
     chosen: dict[str, Any] = dict(told["options"])
     beats = chosen.pop("beats", "file")
     if beats not in _BEATS:
@@ -113,6 +174,8 @@ def read(text: str | bytes) -> Replay:
         options=_options(chosen | {"seed": _one(told, "seed", int)}),
         model_sha256=_one(told, "model_sha256", str, ""),
         backend=_one(told, "backend", str, ""),
+        device=_one(told, "device", str, ""),
+        versions=_one(told, "versions", str, ""),
         prompt_sha256=sha,
         beats=beats,
         first_bar=_one(told, "first_bar", int, None),
@@ -133,11 +196,13 @@ _REQUIRED: Any = object()
 
 
 def _one(told: dict[str, Any], name: str, kind: type, default: Any = _REQUIRED) -> Any:  # noqa: ANN401
-    """A value of the settings."""
-    value = told.get(name, default)
-    if value is _REQUIRED:
-        raise ReplayError(f"the settings have no {name}, expected one; {_EXPORT}")
-    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+    """A value of the settings; one that is null is none."""
+    value = told.get(name)
+    if value is None:
+        if default is _REQUIRED:
+            raise ReplayError(f"the settings have no {name}, expected one; {_EXPORT}")
+        return default
+    if not isinstance(value, kind) or isinstance(value, bool):
         raise ReplayError(f"{name} is {_short(value)}, expected {_said(kind)}; {_EXPORT}")
     return value
 

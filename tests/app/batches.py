@@ -41,8 +41,8 @@ def after(steps: int) -> Callable[[], bool]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files of a folder, by the way to them."""
-    files = (path for path in folder.rglob("*") if path.is_file())
+    """All files of a folder, by the way to them, without the lock."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 

@@ -12,7 +12,7 @@ import pytest
 from app.arguments import CommandError
 from app.batch import BatchProgress, BatchResult, make_batch
 from app.continuation import MusicOptions, Result, continue_prompt, generate_piece, read_prompt
-from app.draft import Draft, Piece
+from app.draft import Draft, Drafts, Opening, Piece
 from app.models import Models
 from relpe.steps import choose_steps
 from tests.app.batches import MUSIC, contents, listed, options, run
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from relpe.steps import Backend
 
 
-@pytest.mark.parametrize(
-    "backend", [pytest.param("torch", marks=pytest.mark.slow), "compiled"]
-)
+@pytest.mark.parametrize("backend", [pytest.param("torch", marks=pytest.mark.slow), "compiled"])
 def test_the_same_bytes_at_any_width(
     small_model: MusicModel, tmp_path: Path, prompts: Path, backend: Backend
 ) -> None:
@@ -114,7 +112,7 @@ def test_the_manifest_says_what_is_there(
         assert float(row["seconds"]) == pytest.approx(2 * 3 * 60 / 96, abs=0.01)
     assert result.tokens > 0
     assert result.music_seconds == pytest.approx(sum(float(row["seconds"]) for row in rows), 0.01)
-    assert not list((tmp_path / "out").rglob(".*"))
+    assert [path.name for path in (tmp_path / "out").rglob(".*")] == [".lock"]
 
 
 def test_a_prompt_that_cannot_be_used_is_said_and_the_others_go_on(
@@ -172,6 +170,43 @@ def test_a_full_disk_ends_the_work_and_keeps_what_is_there(
         "manifest.csv",
         *(row["file"] for row in listed(tmp_path / "out")),
     }
+
+
+def test_seconds_are_in_the_manifest_in_place_of_bars(
+    quick_model: MusicModel, tmp_path: Path
+) -> None:
+    run(quick_model, options(tmp_path / "out", music=replace(MUSIC, seconds=3.0), count=1))
+    (row,) = listed(tmp_path / "out")
+    settings = json.loads(row["settings"])
+    assert settings["seconds"] == 3.0
+    assert "bars" not in settings
+
+
+def test_files_that_no_manifest_lists_are_not_written_over(
+    quick_model: MusicModel, tmp_path: Path
+) -> None:
+    run(quick_model, options(tmp_path / "out", count=2))
+    (tmp_path / "out" / "manifest.csv").unlink()
+    before = contents(tmp_path / "out")
+    for resume in (False, True):
+        with pytest.raises(CommandError, match=r"midi holds small_v01\.mid, which no manifest"):
+            run(quick_model, options(tmp_path / "out", count=1, resume=resume))
+    assert contents(tmp_path / "out") == before
+
+
+def test_seconds_move_the_bar_on_before_the_first_clip_is_there(quick_model: MusicModel) -> None:
+    music = replace(MUSIC, seconds=60.0)
+    opening = Opening.of_nothing(quick_model, music)
+    drafts = Drafts(quick_model)
+    (draft,) = drafts.enter(opening, opening.unread(), [1])
+    seen = [draft.part_done]
+    while len(drafts):
+        drafts.step()
+        seen.append(draft.part_done)
+    assert seen[0] == 0
+    assert 0 < seen[len(seen) // 2] < 1
+    assert seen == sorted(seen)
+    assert seen[-1] > 0.5
 
 
 def test_seeds_have_to_be_there_for_all(tmp_path: Path) -> None:

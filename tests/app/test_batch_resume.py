@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,6 +122,48 @@ def test_clips_of_a_prompt_that_cannot_be_read_any_more_stay(
     del before["manifest.csv"], after_it["manifest.csv"]
     assert after_it == before
     assert {row["file"] for row in listed(tmp_path / "out")} == before.keys()
+
+
+def test_clips_of_a_prompt_that_is_gone_stay_with_a_notice(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path
+) -> None:
+    run(quick_model, options(tmp_path / "out", prompts))
+    before = contents(tmp_path / "out")
+    gone = prompts / "first song.mid"
+    gone.rename(tmp_path / "elsewhere.mid")
+    (tmp_path / "out" / "midi" / "waltz_v03.mid").unlink()
+    told, result = run(quick_model, options(tmp_path / "out", prompts, resume=True))
+    assert told[0] == f"{gone.as_posix()}: there is no such prompt any more; its 3 clips stay"
+    assert (result.kept, result.made, result.failed) == (2, 1, ())
+    after_it = contents(tmp_path / "out")
+    assert {row["file"] for row in listed(tmp_path / "out")} == before.keys() - {"manifest.csv"}
+    del before["manifest.csv"], after_it["manifest.csv"]
+    assert after_it == before
+    # one that is there, but was not given, may have been forgotten
+    (tmp_path / "elsewhere.mid").rename(gone)
+    with pytest.raises(CommandError, match=r"first-song_v01\.mid is not among the clips asked for"):
+        run(quick_model, options(tmp_path / "out", prompts / "waltz.MIDI", resume=True))
+
+
+def test_the_way_to_a_prompt_may_be_another(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(quick_model, options(tmp_path / "out", prompts))
+    monkeypatch.chdir(tmp_path / "out")
+    told, result = run(quick_model, options(tmp_path / "out", Path("../prompts"), resume=True))
+    assert told == []
+    assert (result.kept, result.made) == (6, 0)
+    prompts.rename(tmp_path / "moved")
+    _, result = run(quick_model, options(tmp_path / "out", tmp_path / "moved", resume=True))
+    assert (result.kept, result.made) == (6, 0)
+
+
+def test_a_lock_is_the_same_file_for_all_who_try(tmp_path: Path) -> None:
+    with alone_in(tmp_path):
+        held = (tmp_path / ".lock").stat().st_ino
+        waiting = (tmp_path / ".lock").open()
+    with waiting, alone_in(tmp_path):
+        assert (tmp_path / ".lock").stat().st_ino == held == os.fstat(waiting.fileno()).st_ino
 
 
 def test_two_batches_do_not_write_in_one_folder(quick_model: MusicModel, tmp_path: Path) -> None:

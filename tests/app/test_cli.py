@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
@@ -91,11 +91,18 @@ def test_options_of_the_music_are_those_of_the_dataclass() -> None:
         assert value in choices or type(value) in (hints[name], *choices)
 
 
+def free_port() -> str:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return str(free.getsockname()[1])
+
+
 def test_a_folder_that_cannot_be_made_is_one_sentence(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     inside_a_file = str(folder / "prompt.mid" / "music")
-    assert main(["ui", "--model", str(folder / "small"), "--output-dir", inside_a_file]) == 2
+    command = ["ui", "--port", free_port(), "--model", str(folder / "small")]
+    assert main([*command, "--output-dir", inside_a_file]) == 2
     message = capsys.readouterr().err
     assert message.startswith("relpe: --output-dir ")
     assert message.count("\n") == 1
@@ -202,8 +209,7 @@ def test_an_address_that_cannot_be_had_is_one_sentence(
 def test_sigterm_ends_the_page_and_leaves_nothing(folder: Path, tmp_path: Path) -> None:
     rest = tmp_path / "temporary"
     rest.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = free_port()
     command = [sys.executable, "-m", "app.cli", "ui", "--port", port]
     command += ["--model", str(folder / "small")]
     environment = os.environ | {"TMPDIR": str(rest)}
@@ -244,6 +250,17 @@ def test_options_that_cannot_be_read_exit_with_2(
         relpe(folder, "continue", *extra)
     assert stop.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_what_a_command_does_not_know_it_says_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, who in ((["generate", "--output", "out.mid"], "relpe generate"), ([], "relpe")):
+        with pytest.raises(SystemExit) as stop:
+            main([*words, "--prompt-bars", "3", *([] if words else ["ui"])])
+        assert stop.value.code == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"{who}: ")
+        assert "--prompt-bars" in said or not words
+        assert said.endswith(f"; see {who} --help\n")
 
 
 def test_a_prompt_that_is_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -290,7 +307,7 @@ def serving_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *extra: str) -> An
     """What `relpe ui` would serve with some options."""
     served = []
     monkeypatch.setattr("app.serving.launch", lambda _, serving, announce: served.append(serving))
-    model = ["--model", str(folder / "small"), "--backend", "torch", "--port", "7999"]
+    model = ["--model", str(folder / "small"), "--backend", "torch", "--port", free_port()]
     assert main(["ui", *model, *extra]) == 0
     return served[0]
 
@@ -313,7 +330,7 @@ def test_what_is_said_of_the_page_reaches_it(
     assert (serving.sharing.max_waiting, serving.sharing.max_seconds) == (3, 60)
     assert (serving.keep_days, serving.keep_bytes) == (7.5, 1_000_000_000)
     assert "chmod" not in caplog.text
-    assert serving_of(monkeypatch, folder) == Serving(port=7999)
+    assert replace(serving_of(monkeypatch, folder), port=7860) == Serving()
     if os.name == "posix":
         accounts.chmod(0o644)
         serving_of(monkeypatch, folder, "--auth-file", str(accounts))
@@ -347,7 +364,7 @@ def test_what_cannot_be_served_is_refused_in_one_line(
     for name, text in (("wrong", "a:b\nsecret"), ("twice", "a:b\na:secret"), ("empty", "")):
         (folder / name).write_text(text)
     try:
-        code = main(["ui", "--port", "7999", "--model", str(folder / "small"), *extra])
+        code = main(["ui", "--port", free_port(), "--model", str(folder / "small"), *extra])
     except SystemExit as ended:
         code = ended.code
     assert code == 2

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +17,8 @@ import pyloudnorm
 import pytest
 import soundfile
 
+from app import cli_batch
+from app.batch import BatchProgress, BatchResult
 from app.batch_making import Making
 from app.cli import main
 from app.loudness import true_peak
@@ -225,6 +229,31 @@ def test_a_process_that_ends_in_the_middle_can_be_resumed(
         assert set(contents(folder / "out")) == files
     assert batch(folder, *asked, "--resume") == 0
     assert contents(folder / "out") == whole
+
+
+def test_the_bar_says_what_is_true(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = itertools.count(0, 2)
+    monkeypatch.setattr("tqdm.std.time", lambda: float(next(clock)))
+    monkeypatch.setattr(cli_batch, "seconds_between_bars", lambda: 0.0)
+    result = BatchResult(8, 1, 7, (), False, 1.0, 9, 9.0, ())
+    steps = [
+        *([BatchProgress(0, 0, 0, "looking at the prompts", "bad.mid: not MIDI")] * 2),
+        BatchProgress(7, 8, 7, "looking at what is there", "a.mid is damaged"),
+        BatchProgress(7.5, 8, 7, "writing"),
+        BatchProgress(7.97, 8, 7, "writing"),
+    ]
+    assert cli_batch._show(iter([*steps, result])) is result
+    lines = [line.strip() for line in re.split(r"[\r\n]", capsys.readouterr().err)]
+    assert lines.count("relpe: bad.mid: not MIDI") == 2
+    assert lines.count("relpe: a.mid is damaged") == 1
+    bars = [line for line in lines if line and not line.startswith("relpe: ")]
+    assert "looking at the prompts" in bars[0]
+    assert all("clips" not in bar for bar in bars if "the prompts" in bar)
+    assert any("| 7/8 clips" in bar and "what is there" in bar for bar in bars)
+    assert any(re.search(r"\| 7/8 clips \[.*<\d\d:\d\d, writing\]", bar) for bar in bars)
+    assert not [bar for bar in bars if re.search(r"0/0|8/8|<-", bar)]
 
 
 def test_help_says_what_is_chosen_and_loads_no_engine() -> None:

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from app.arguments import CommandError
+from app.cli import main
 from app.options import MusicOptions
 from tests.app.test_cli import folder, relpe  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -89,3 +93,106 @@ def test_what_json_says_is_made_again_by_replay(
     settings.write_text("{}")
     assert relpe(folder, "replay", str(settings), *again, *prompt) == 2
     assert "without the options" in capsys.readouterr().err
+
+
+TOLD = {
+    "model": "small",
+    "backend": "compiled float32 for a processor",
+    "device": "cpu",
+    "seed": 1,
+    "options": {"bars": 1},
+}
+
+
+def again(place: Path, told: Mapping[str, object], *extra: str) -> int:
+    """Makes a piece again that some settings tell of."""
+    (place / "told.json").write_text(json.dumps(told))
+    return main(["replay", str(place / "told.json"), "--output", str(place / "b.mid"), *extra])
+
+
+def test_a_piece_is_made_again_on_the_backend_that_made_it(
+    folder: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert relpe(folder, "generate", "--bars", "1", "--seed", "1", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    small = ["--model", str(folder / "small")]
+    assert again(folder, told, *small, "--json") == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["backend"] == "torch float32"
+    assert "another one" not in said.err
+    assert (folder / "b.mid").read_bytes() == (folder / "out.mid").read_bytes()
+    told["replay"] |= {"versions": "relpe 0.0.1", "device": "cuda"}
+    assert again(folder, told, *small, "--device", "cpu") == 0
+    said = capsys.readouterr().err
+    assert said.count("the music may be another one") == 1
+    assert "made with cuda (here cpu), with relpe 0.0.1 (here " in said
+
+
+@pytest.mark.parametrize(
+    ("extra", "chosen"),
+    [
+        ([], ("cpu", "compiled", "float32")),
+        (["--backend", "torch"], ("cpu", "torch", "float32")),
+        (["--precision", "int8", "--device", "auto"], ("auto", "compiled", "int8")),
+    ],
+)
+def test_options_given_by_hand_come_before_those_of_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: list[str], chosen: tuple[str, ...]
+) -> None:
+    seen: list[tuple[str, ...]] = []
+
+    def models(given: argparse.Namespace, _: object) -> None:
+        seen.append((given.device, given.backend, given.precision))
+        raise CommandError("enough")
+
+    monkeypatch.setattr("app.cli_music.chosen_models", models)
+    assert again(tmp_path, TOLD, "--model", "small", *extra) == 2
+    assert seen == [chosen]
+
+
+def test_what_cannot_compute_it_again_is_one_sentence(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("relpe.steps.why_not_compiled", lambda _: "no compiler here")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    model = ["--model", str(folder / "small")]
+    for told, extra, words in (
+        (TOLD, model, "found no compiler here"),
+        (TOLD | {"backend": "torch float32", "device": "cuda"}, model, "found no CUDA device"),
+        (TOLD | {"model": "mymodel"}, [], "name the folder where it is with --model DIR"),
+        (TOLD | {"seed": None}, model, "no seed"),
+    ):
+        assert again(folder, told, *extra) == 2
+        said = capsys.readouterr().err
+        assert words in said
+        assert said.count("\n") == 1
+        assert not (folder / "b.mid").exists()
+
+
+def test_a_clip_of_a_batch_is_made_again(
+    folder: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    prompt, model = str(folder / "prompt.mid"), str(folder / "small")
+    made = ["--models", model, "--backend", "torch", "--output", str(folder / "out")]
+    assert (
+        main(["batch", "--prompts", prompt, "--count", "1", "--bars", "1", "--seed", "7", *made])
+        == 0
+    )
+    manifest = str(folder / "out" / "manifest.csv")
+    replay = ["replay", manifest, "--model", model, "--output", str(folder / "b.mid")]
+    capsys.readouterr()
+    assert main([*replay, "--clip", "prompt_v01", "--prompt", prompt]) == 0
+    assert "another one" not in capsys.readouterr().err
+    clip = folder / "out" / "midi" / "prompt_v01.mid"
+    assert (folder / "b.mid").read_bytes() == clip.read_bytes()
+    for extra, words in (
+        ([], "name one with --clip"),
+        (["--clip", "x"], "found no clip 'x', expected one such as prompt_v01"),
+        (["--clip", "prompt_v01"], "found no --prompt, expected the file that was continued"),
+    ):
+        assert main([*replay, *extra]) == 2
+        assert words in capsys.readouterr().err

@@ -36,6 +36,15 @@ def test_a_key_has_its_notes(key: str, notes: set[int]) -> None:
         ("C sharp", "C#"),
         ("A minor", "C"),
         ("Cb", "B"),
+        ("C Maj", "C"),
+        ("A Min", "Am"),
+        ("F Sharp minor", "F#m"),
+        ("Bflat MAJOR", "Bb"),
+        ("e-Flat MIN", "Ebm"),
+        ("A aeolian", "Am"),
+        ("C Ionian", "C"),
+        ("A natural minor", "Am"),
+        ("A Min Pentatonic", "A minor pentatonic"),
     ],
 )
 def test_a_key_may_be_written_in_other_ways(key: str, same: str) -> None:

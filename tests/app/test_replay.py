@@ -65,6 +65,46 @@ def test_settings_of_an_earlier_release_hear_all_bars():
 
 
 @pytest.mark.parametrize(
+    ("told", "device", "backend", "precision"),
+    [
+        ({}, "auto", "auto", "int8"),
+        ({"backend": "compiled float32 for znver3", "device": "cpu"}, "cpu", "compiled", "float32"),
+        ({"backend": "compiled int8 for znver3"}, "auto", "compiled", "int8"),
+        (
+            {"backend": "torch float32 in tiles of 16 on cuda", "device": "cuda"},
+            *("cuda", "torch", "float32"),
+        ),
+        ({"backend": "magic", "device": "abacus"}, "auto", "auto", "int8"),
+        ({"backend": None}, "auto", "auto", "int8"),
+    ],
+)
+def test_what_computed_a_piece_is_known_as_the_commands_name_it(told, device, backend, precision):
+    wanted = {"device": device, "backend": backend, "precision": precision}
+    assert replay.read(json.dumps(TOLD | told)).compute == wanted
+
+
+def test_what_is_another_is_named(quick_model, monkeypatch):
+    told = replay.settings(MusicOptions(seed=1), quick_model)
+    assert told["threads"] > 0
+    assert replay.read(json.dumps(told)).differences(quick_model) == []
+    assert replay.read(json.dumps(TOLD)).differences(quick_model) == []
+    other = {"device": "cuda", "backend": "torch float32", "model_sha256": "ef", "threads": 99}
+    found = replay.read(json.dumps(told | other)).differences(quick_model)
+    assert found == [
+        "other weights than those of small",
+        "torch float32 (here quick)",
+        "cuda (here cpu)",
+    ]
+    monkeypatch.setattr(replay, "versions", lambda: "relpe 1, torch 2, numba 3")
+    for was, said in (
+        ("relpe 1, torch 1, numba 3", "torch 1 (here torch 2)"),
+        ("relpe 1, torch 2", "fewer packages (here numba 3)"),
+    ):
+        told = TOLD | {"versions": was}
+        assert replay.read(json.dumps(told)).differences(quick_model) == [said]
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("", "not JSON"),
@@ -74,6 +114,9 @@ def test_settings_of_an_earlier_release_hear_all_bars():
         ({"options": 3}, "without the options"),
         ({"options": {}}, "no model"),
         ({"options": {}, "model": "piano"}, "no seed"),
+        (TOLD | {"seed": None}, "no seed"),
+        (TOLD | {"model": None}, "no model"),
+        (TOLD | {"versions": 3}, "versions is 3, expected a text"),
         (TOLD | {"seed": True}, "seed is True"),
         (TOLD | {"seed": -1}, "seed is -1, expected 0"),
         (TOLD | {"seed": 1.5}, "seed is 1.5, expected a whole number"),
