@@ -20,7 +20,11 @@ _ENCODINGS = {
     "siren": "SIREN offset encoding",
     "rope": "rotary positional encoding",
 }
-_MEANT_FOR = {"piano": "solo piano", "groove": "bands with drums"}
+_MEANT_FOR = {
+    "piano": "solo piano",
+    "piano-spe": "solo piano, with a state of constant size",
+    "groove": "bands with drums",
+}
 
 _HOW = """
 <section><h2>How it works</h2>

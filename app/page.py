@@ -181,7 +181,9 @@ def _on(
 
 def _masthead(models: Models) -> str:
     sizes = [f"{name}: {models.load(name).parameters / 1e6:.1f} M weights" for name in models.names]
-    text = html.escape(f"Ready · {' and '.join(models.names)} model{'s'[: len(sizes) > 1]}")
+    *before, last = models.names
+    names = f"{', '.join(before)} and {last}" if before else last
+    text = html.escape(f"Ready · {names} model{'s' if before else ''}")
     told = html.escape("What can be asked for now: " + ", ".join(sizes))
     return (
         "<header><div class='mark' aria-hidden='true'><i></i><i></i><i></i></div>"

@@ -183,6 +183,7 @@ class SelfAttention(nn.Module):
         num_heads: int,
         normalize: bool,
         convolution_taps: int,
+        delayed: bool = False,
     ) -> None:
         super().__init__()
         self.layer, self.num_heads = layer, num_heads
@@ -191,9 +192,11 @@ class SelfAttention(nn.Module):
         self.project_out = nn.Linear(width, width, bias=False)
         self.log_temperature = nn.Parameter(torch.zeros(2, num_heads, 1)) if normalize else None
         if convolution_taps > 0:
-            # starts as the identity: the last tap is the present
+            # the last tap is the present
             taps = torch.zeros(width, convolution_taps)
             taps[:, -1] = 1.0
+            if delayed:
+                taps[1::2] = taps[1::2].roll(-1, 1)
             self.convolution = nn.Parameter(taps)
         else:
             self.convolution = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,9 @@ class DecoderConfig:
     convolution_taps: int = 4
     """Positions that the short convolution before each attention sees, the present included; 0:
     none."""
+    convolution_start: Literal["present", "delayed"] = "present"
+    """How that begins: each feature as it is, or every other one a position late. Then a head can
+    match what stood before a token with what stands here, and copying is learnt far sooner."""
     noise_seed: int = 0
     """Seed of noise and random features in evaluation and generation: all users of a model share
     its codes."""
@@ -60,6 +63,15 @@ class DecoderConfig:
             raise ValueError(f"width {self.width} does not divide among {self.num_heads} heads")
         if self.convolution_taps < 0:
             raise ValueError(f"convolution_taps is {self.convolution_taps}, expected 0 or more")
+        if self.convolution_start not in ("present", "delayed"):
+            raise ValueError(
+                f"convolution_start is {self.convolution_start!r}, expected present or delayed"
+            )
+        if self.convolution_start == "delayed" and self.convolution_taps < 2:
+            raise ValueError(
+                f"convolution_start is delayed with convolution_taps of {self.convolution_taps}, "
+                "expected at least 2"
+            )
 
     def build(self) -> Decoder:
         """A decoder with new weights."""
@@ -118,6 +130,7 @@ class Decoder(nn.Module):
                     num_heads=config.num_heads,
                     normalize=config.normalize_queries_keys,
                     convolution_taps=config.convolution_taps,
+                    delayed=config.convolution_start == "delayed",
                 ),
                 width=config.width,
                 hidden=config.hidden,

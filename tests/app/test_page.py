@@ -97,7 +97,7 @@ def test_about_says_licence_encoding_and_results_of_the_released_models():
     for fact in ("MIT, Copyright", "GPL-2-or-later", "sine stochastic", "1,024 tokens", "1.8376"):
         assert fact in text
     assert "prepared corpus" not in text
-    assert model_line(Models(), "piano").startswith("Solo piano · sine stochastic")
+    assert model_line(Models(), "piano").startswith("Solo piano · algebraic")
 
 
 def test_about_of_a_model_that_is_nowhere_on_disk_has_its_name(model):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from relpe.attention import LinearAttentionConfig
+from relpe.attention import LinearAttentionConfig, causal_convolution
 from relpe.checkpoint import from_plain
 from relpe.decoder import Decoder, DecoderConfig
 from relpe.encodings import (
@@ -264,11 +264,26 @@ def test_float64_is_float64_throughout(name: str) -> None:
         ({"width": -16}, "width is -16"),
         ({"width": 18, "num_heads": 4}, "width 18 does not divide among 4 heads"),
         ({"convolution_taps": -1}, "convolution_taps is -1"),
+        ({"convolution_start": "delayed", "convolution_taps": 1}, "expected at least 2"),
+        ({"convolution_start": "late"}, "late"),
     ],
 )
-def test_impossible_sizes_are_refused(change: dict[str, int], message: str) -> None:
+def test_impossible_sizes_are_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_plain(DecoderConfig, change)
+
+
+def test_a_short_convolution_begins_with_the_present_or_half_of_it_a_position_late() -> None:
+    x = torch.randn(2, 9, 16)
+    late = torch.cat([torch.zeros(2, 1, 16), x[:, :-1]], 1)
+    for start, odd in (("present", x), ("delayed", late)):
+        config = from_plain(
+            DecoderConfig, {"width": 16, "num_heads": 2, "convolution_start": start}
+        )
+        taps = config.build().blocks[1].attention.convolution
+        out, _ = causal_convolution(x, taps, torch.zeros(2, 3, 16))
+        assert torch.equal(out[..., ::2], x[..., ::2])
+        assert torch.equal(out[..., 1::2], odd[..., 1::2])
 
 
 @pytest.mark.parametrize("name", CONFIGS)
