@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the compiler warns of much in itself
 
-QUICK = ("algebraic favor",)
+MACHINE_CODE = ("algebraic favor",)
 BREAKS = ("conv", "siren spe", "windowed", "decay")
 """Noise is drawn, spans are read and boxes are attended to between graphs, not in them."""
 
@@ -50,15 +50,14 @@ def compare(name: str, backend: str) -> None:
         torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=() if x == QUICK[0] else pytest.mark.slow) for x in CONFIGS]
-)
+@pytest.mark.slow  # the first one takes ten seconds
+@pytest.mark.parametrize("name", CONFIGS)
 def test_traced_and_differentiated_by_the_compiler(name: str) -> None:
     compare(name, "aot_eager")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", MACHINE_CODE)
 def test_compiled_to_machine_code(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # its cache would take what an earlier version of an operation said of its outputs
     monkeypatch.setattr("torch._inductor.config.force_disable_caches", True)
