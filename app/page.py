@@ -23,6 +23,7 @@ from app.tabs import TabWidgets, new_tab, upload_tab
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import ExitStack
     from pathlib import Path
 
     from gradio.components import Component
@@ -42,14 +43,18 @@ def build_page(
     max_upload_bytes: int = MAX_FILE_BYTES,
     sharing: Sharing | None = None,
     soundfont: Path | None = None,
+    closing: ExitStack | None = None,
 ) -> gr.Blocks:
     """The page as Gradio blocks; music goes to a folder per session below `output_folder`.
 
     All of that folder is served, and old files in it are removed unless they are to `keep`. Open
-    the page with `app.serving`, since Gradio 6 takes theme, styles and allowed folders there.
+    the page with `app.serving`, since Gradio 6 takes theme, styles and allowed folders there. When
+    `closing` ends, so do all jobs: the program would wait for their threads.
     """
     studio = Studio(models, output_folder, keep=keep, sharing=sharing, soundfont=soundfont)
     calls = Callbacks(studio, max_upload_bytes)
+    if closing is not None:
+        closing.callback(studio.stop_all)
 
     def file(request: object) -> dict[str, str]:
         return calls.file(request)

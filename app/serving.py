@@ -85,6 +85,7 @@ def launch(
             max_upload_bytes=serving.max_upload_bytes,
             sharing=serving.sharing,
             soundfont=serving.soundfont,
+            closing=stack,
         )
         address = open_page(page, served, serving)
         with suppress(KeyboardInterrupt):

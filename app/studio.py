@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 FRAME_SECONDS = 0.2
 """Least time between two frames while music is written."""
+LAST_SECONDS = 1.5
+"""What jobs that are stopped at the end have for their files."""
 SOUNDS_AT_ONCE = 1
 """Each keeps a core busy, and takes up to 423 MB."""
 MOST_JOBS_KEPT = 400
@@ -95,6 +97,17 @@ class Studio:
         job = threading.Event()
         self._sessions[job] = session
         return job
+
+    def stop_all(self) -> None:
+        """Stops all jobs, as their owners could, and gives them a moment to write what is there.
+
+        They are not waited for: whoever asked for them may be gone, and nobody goes on with them.
+        """
+        jobs = list(self._sessions)
+        for job in jobs:
+            job.set()
+        if jobs:
+            time.sleep(LAST_SECONDS)
 
     def end(self, job: threading.Event) -> bool:
         """The job will not run any more. False: that was known."""

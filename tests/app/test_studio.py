@@ -135,6 +135,15 @@ def test_closing_the_tab_ends_a_job_that_waits_and_none_of_others(studio, model,
     assert not list(tmp_path.rglob("*.mid"))
 
 
+def test_at_the_end_all_jobs_of_all_are_stopped(studio):
+    jobs = [studio.begin(session) for session in ("one", "other", "other")]
+    over = studio.begin("one")
+    studio.end(over)
+    studio.stop_all()
+    assert all(job.is_set() for job in jobs)
+    assert not over.is_set()
+
+
 @pytest.mark.parametrize("end", ["stop", "leave"])
 def test_sound_that_is_not_made_yet_is_left_out_after_stop(studio, end):
     job = studio.begin(ME)
