@@ -171,7 +171,8 @@ class SelfAttention(nn.Module):
     Queries and keys are brought to unit mean square per head and scaled by a learned temperature,
     before the encoding: stochastic codes make the squared norms heavy-tailed, and exponential
     features of large norms overflow. A depthwise convolution over the last few positions lets a
-    head find what stands just before, which averages over a noisy kernel do badly.
+    head find what stands just before, which averages over a noisy kernel do badly. `delayed`: every
+    other feature begins a position late, so that keys of what stood before meet queries of now.
     """
 
     def __init__(
