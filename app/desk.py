@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from app.line import Turn
 
 MAX_ROWS = 16
-"""Pieces that a model writes at once; each has a state, of 8.4 MB in the groove model."""
+"""Pieces that a model writes at once; each has a state, 8.4 MB of a window of 1,024 tokens."""
 SECONDS_BETWEEN_LOOKS = 0.25
 NEWEST_COUNTS = 0.3
 """Share of the newest job in the running mean of the speed."""
