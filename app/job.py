@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from app import replay, stems
 from app.facts import counted
 from app.files import appearing, safe_name
+from app.labels import file_stem, how_made
 from app.new_bars import NewBars
 from app.options import MusicOptions
 from app.player import (
@@ -45,7 +45,6 @@ SOUND_KINDS = ("flac", "wav", "ogg", "stems")
 """Kinds of files that are sound; `stems` is an archive of all tracks apart."""
 SECONDS_BETWEEN_PARTS = 0.25
 """Least time between two frames while sound is made."""
-_BEATS = {"estimate": "beats estimated", "grid": "beats of a clock"}
 
 
 class _GivenUpError(Exception):
@@ -134,7 +133,7 @@ class Job:
         if step.preparing:
             return self.frame(
                 "composing",
-                line="Compiling for this processor: half a minute, the first time only …",
+                line="Getting the compiled code ready: half a minute the first time …",
             )
         if not step.tokens:
             return self.starting()
@@ -174,14 +173,14 @@ class Job:
         self.folder, self.pieces = folder, pieces
         self.variations = []
         for index, piece in enumerate(pieces):
-            midi = folder / f"{self.stem(index, piece)}.mid"
-            alone = folder / f"{self.stem(index, piece)}_new_part.mid"
+            stem = self._stem(index)
+            midi, alone = folder / f"{stem}.mid", folder / f"{stem}_new_part.mid"
             _write(midi, piece.midi)
             frame = VariationFrame(
                 tracks=self._tracks(piece.new),
                 timeline=self._timeline(piece.score),
                 midi=midi.as_posix(),
-                settings=self.settings(piece),
+                settings=how_made(piece, self.model, self.upload, self.options),
                 sound="making",
                 files=["midi", "replay"],
                 facts=f"{counted(piece.new.num_notes, 'note')} · {_clock(self._seconds(piece))}",
@@ -322,7 +321,11 @@ class Job:
             return safe_name(self.title)
         if not 0 <= variation < len(self.pieces):
             raise LookupError(f"there is no variation {variation + 1}")
-        return self.stem(variation, self.pieces[variation])
+        return self._stem(variation)
+
+    def _stem(self, variation: int) -> str:
+        piece = self.pieces[variation]
+        return file_stem(piece, variation, self.model, self.upload, self.options)
 
     def _seconds(self, piece: Piece) -> float:
         """Length of the new music."""
@@ -339,86 +342,6 @@ class Job:
         data = self.upload.whole.data if self.upload else None
         told = replay.settings(alone, self.model, prompt, data)
         return (json.dumps(told, indent=2) + "\n").encode()
-
-    def stem(self, index: int, piece: Piece) -> str:
-        """File name without suffix: what it is, and all that is needed to make it again."""
-        before: list[str] = []
-        if self.upload is not None:
-            beats = self.upload.prompt.facts.beats
-            before = [safe_name(self.title), f"a{self.upload.bars}"]
-            before += [beats] if beats != "file" else []
-            before += [part for part, _ in self._heard()]
-        parts = [
-            *before,
-            safe_name(self.model.name),
-            f"b{self.options.bars}",
-            f"s{piece.seed}",
-            f"T{_exact(self.options.temperature)}",
-            f"p{_exact(self.options.top_p)}",
-            *(part for part, _ in _steering(self.options)),
-            *([f"v{index + 1}"] if self.options.variations > 1 else []),
-        ]
-        return "_".join(parts)
-
-    def settings(self, piece: Piece) -> str:
-        """One line: how it was made, and what came of it."""
-        what, beats = f"asked for {counted(self.options.bars, 'bar')}", None
-        if self.upload is not None:
-            what += f" after bar {self.upload.bars}"
-            beats = _BEATS.get(self.upload.prompt.facts.beats)
-        parts = [
-            f"seed {piece.seed}",
-            what,
-            *([beats] if beats else []),
-            f"T {_exact(self.options.temperature)}",
-            f"top-p {_exact(self.options.top_p)}",
-            *(said for _, said in self._heard()),
-            *(said for _, said in _steering(self.options)),
-            counted(piece.new.num_notes, "new note"),
-            f"{piece.tokens_per_second:.0f} tokens/s",
-            f"{self.model.name} on {self.model.device}",
-        ]
-        return " · ".join(parts)
-
-    def _heard(self) -> list[tuple[str, str]]:
-        """What was chosen of the prompt: in a file name, and in words."""
-        if self.upload is None:
-            return []
-        prompt, bars = self.upload.prompt, self.options.prompt_bars
-        chosen: list[tuple[str, str]] = []
-        if prompt.first_bar is not None:
-            chosen.append((f"h{prompt.first_bar}", f"heard from bar {prompt.first_bar}"))
-        elif bars != MusicOptions.prompt_bars:
-            chosen.append((f"l{bars}", _last(bars)))
-        for letter, numbers, what in (
-            ("t", prompt.parts.heard, "heard tracks"),
-            ("i", prompt.parts.played, "playing tracks"),
-        ):
-            if numbers is not None:
-                told = ", ".join(str(number + 1) for number in sorted(numbers)[:8])
-                more = ", …" if len(numbers) > 8 else ""
-                chosen.append((f"{letter}{len(numbers)}", f"{what} {told}{more}"))
-        return chosen
-
-
-def _last(bars: int) -> str:
-    return f"heard the last {counted(bars, 'bar')}" if bars else "heard all bars"
-
-
-def _steering(options: MusicOptions) -> list[tuple[str, str]]:
-    """What else was chosen, of which most is left to the model: in a file name, and in words."""
-    chosen: list[tuple[str, str]] = []
-    if options.top_k:
-        chosen.append((f"k{options.top_k}", f"top-k {options.top_k}"))
-    for letter, name in (("m", "min_p"), ("d", "density"), ("r", "repetition")):
-        if value := getattr(options, name):
-            chosen.append((f"{letter}{_exact(value)}", f"{name.replace('_', '-')} {_exact(value)}"))
-    if options.key is not None:
-        sharp = re.sub("[#♯]", "-sharp-", options.key).replace("♭", "b")
-        chosen.append((f"in-{safe_name(sharp)}", f"in {options.key}"))
-    if options.ending != "bar":
-        chosen.append((options.ending, options.ending))
-    return chosen
 
 
 def _ids_as_heard(piece: Piece, whole: Score | None) -> list[int]:
@@ -450,12 +373,6 @@ def _place(track: Track) -> tuple[int | None, int, int]:
 
 def _clock(seconds: float) -> str:
     return f"{round(seconds) // 60}:{round(seconds) % 60:02d}"
-
-
-def _exact(number: float) -> str:
-    """With two decimals, or as many more as it has."""
-    text = f"{number:.2f}"
-    return text if float(text) == number else str(number)
 
 
 def _duration(seconds: float) -> str:

@@ -103,7 +103,7 @@ def test_files_are_made_when_they_are_asked_for_and_kept(job, tmp_path):
             before = set(tmp_path.iterdir())
             path = job.file(variation, kind)
             assert (path in before, path.suffix) == (False, suffix)
-            assert path.name.startswith(job.stem(variation, job.pieces[variation]))
+            assert path.name.startswith(Path(job.variations[variation]["midi"]).stem)
             assert job.file(variation, kind) == path
         assert job.file(variation, "midi").read_bytes() == job.pieces[variation].midi
         assert job.file(variation, "new_midi").read_bytes() == job.pieces[variation].new_midi
