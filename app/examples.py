@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +31,8 @@ EXAMPLES = (
 )
 OF_BANDS = EXAMPLES[3:]
 """Those with several instruments."""
+PIECE = "piece"
+"""What a model has made of nothing: no prompt, and no continuation of one."""
 _JOB = "example "
 
 
@@ -48,37 +49,51 @@ def example_file(name: str) -> Path:
 
 @cache
 def finished_example(name: str) -> Frame:
-    """What a model has made of an example, as the player shows it on an empty page.
+    """What a model has made of an example, or of nothing, as the player shows it on an empty page.
 
     The frame is shared: who changes it takes a copy.
     """
     empty = Frame(job="", phase="empty", variations=[])
     try:
-        prompt = read_midi(example_file(name).read_bytes(), name=name)
-        whole = read_midi(example_file(f"{name}.continued").read_bytes(), name=name)
+        whole = read_midi(_finished(name).read_bytes(), name=name)
+        prompt = None if name == PIECE else read_midi(example_file(name).read_bytes(), name=name)
     except FileNotFoundError:
         return empty  # the page is as useful without it
-    factor = whole.ticks_per_beat // prompt.ticks_per_beat
-    bars = timeline(prompt)
-    joint = bars["end"]
-    start = int(joint * prompt.ticks_per_beat * factor)
-    new = [replace(track, notes=track.notes[track.notes[:, 0] >= start]) for track in whole.tracks]
+    bars, new, joint = timeline(whole), whole, 0.0
+    title, subtitle = "An example: a piece from nothing", f"{_bars(bars)} new bars"
+    if prompt is not None:
+        before = timeline(prompt)
+        joint = before["end"]
+        start = int(joint * whole.ticks_per_beat)
+        tracks = [
+            track.with_tables(notes=track.notes[track.notes[:, 0] >= start])
+            for track in whole.tracks
+        ]
+        new = whole.with_tracks(tracks)
+        title = f"An example: {name}"
+        subtitle = f"{_bars(bars) - _bars(before)} new bars after bar {_bars(before)}"
     return empty | Frame(
         job=_JOB + name,
         example=True,
-        title=f"An example: {name}",
-        subtitle=f"{_bars(timeline(whole)) - _bars(bars)} new bars after bar {_bars(bars)}",
-        timeline=timeline(whole),
-        prompt=PromptFrame(tracks=pack_tracks(prompt), joint=joint, sound="ready"),
-        variations=[VariationFrame(tracks=pack_tracks(whole.with_tracks(new), prompt))],
+        title=title,
+        subtitle=subtitle,
+        timeline=bars,
+        prompt=PromptFrame(
+            tracks=pack_tracks(prompt) if prompt else [], joint=joint, sound="ready"
+        ),
+        variations=[VariationFrame(tracks=pack_tracks(new, prompt))],
     )
 
 
 def finished_file(job: str) -> Path | None:
     """What an empty page plays by the job of its frame; None where that is no example's."""
     name = job.removeprefix(_JOB)
-    known = job.startswith(_JOB) and any(example.name == name for example in EXAMPLES)
-    return example_file(f"{name}.continued") if known else None
+    known = job.startswith(_JOB) and name in (PIECE, *(example.name for example in EXAMPLES))
+    return _finished(name) if known else None
+
+
+def _finished(name: str) -> Path:
+    return example_file(name if name == PIECE else f"{name}.continued")
 
 
 def _bars(frame: TimelineFrame) -> int:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from app.examples import finished_example
+from app.examples import PIECE, finished_example
 from app.files import LEFT_SECONDS
 from app.options import NEW_PIECE_BARS, MusicOptions
 from app.player import Frame
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from app.replay import Replay
     from app.upload import Upload
 
-EXAMPLE_OF_TAB = {"continue": "ballad", "groove": "groove", "piano": "waltz"}
+EXAMPLE_OF_TAB = {"continue": "ballad", "groove": "groove", "piano": PIECE}
 """What each tab shows as long as nothing was done in it."""
 AUTOMATIC = "auto"
 """The choice of a model by the file."""

@@ -212,7 +212,7 @@ def as_csv(row: Row) -> str:
         wall, error = (x.get(method, float("nan")) for x in (row.wall_ms, row.errors))
         lines.append(
             f'"{row.case.name}",{row.case.mode},{method},{row.shape.length},{row.shape.span},'
-            f"{row.turns},{row.cpu_ms[method]:.1f},{wall:.1f},{row.peak_mb[method]:.0f},"
+            f"{row.turns},{row.cpu_ms[method]:.3f},{wall:.3f},{row.peak_mb[method]:.0f},"
             f"{against[0]:.2f},{against[1]:.2f},{against[2]:.1f},{against[3]:.1e},{error:.1e}"
         )
     return "\n".join(lines)

@@ -10,6 +10,7 @@ import gradio as gr
 import pytest
 
 from app.callbacks import NOT_TAKEN
+from app.history import EXAMPLE_OF_TAB
 from app.options import LARGEST_SEED
 from app.view import BROKEN, BUSY
 from tests.app.seen import SOMEONE, begin, event, make, read, seen
@@ -212,9 +213,10 @@ def test_the_time_is_told_before_the_click_once_it_was_measured(calls, midi, mon
 
 
 def test_the_example_of_an_empty_page_is_played_when_it_is_asked_for(calls):
-    request = {"job": "example waltz", "variation": -1}
-    first = calls.mix(request)
-    assert Path(first["path"]).is_file()
+    for name in EXAMPLE_OF_TAB.values():
+        request = {"job": f"example {name}", "variation": -1}
+        first = calls.mix(request)
+        assert Path(first["path"]).is_file()
     assert calls.mix(request) == first
     shutil.rmtree(Path(first["path"]).parent)  # it has had its time
     assert Path(calls.mix(request)["path"]).is_file()

@@ -14,7 +14,7 @@ import pytest
 from app.about import about, model_line
 from app.call_values import LIMITS
 from app.choices import CREATIVITY, key_note, key_problem, mood_of, roll_dice, widget_values
-from app.examples import EXAMPLES, example_file, finished_example, finished_file
+from app.examples import EXAMPLES, PIECE, example_file, finished_example, finished_file
 from app.history import EXAMPLE_OF_TAB
 from app.models import Models
 from app.options import LARGEST_SEED, MusicOptions
@@ -74,10 +74,11 @@ def test_examples_are_there_and_every_tab_shows_what_a_finished_piece_looks_like
         frame = finished_example(name)
         assert (frame["phase"], frame["example"]) == ("empty", True)
         assert frame["prompt"]["joint"] < frame["timeline"]["end"]
+        assert bool(frame["prompt"]["tracks"]) == (frame["prompt"]["joint"] > 0) == (name != PIECE)
         assert all(track["notes"] for track in frame["variations"][0]["tracks"])
         path = finished_file(frame["job"])
         assert path is not None
-        assert path == example_file(f"{name}.continued")
+        assert path == example_file(name if name == PIECE else f"{name}.continued")
         heard = {track["name"]: track["id"] for track in pack_tracks(read_midi(path.read_bytes()))}
         shown = (*frame["prompt"]["tracks"], *frame["variations"][0]["tracks"])
         assert heard == {track["name"]: track["id"] for track in shown}
