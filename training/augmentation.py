@@ -113,7 +113,7 @@ class Augmentation:
             if lengths:
                 length = lengths[int(draw.integers(len(lengths)))] * bar
                 times = -(-3 * score.end_ticks // (2 * length))  # loops may have fewer tokens
-                tracks = [_looped(track, length, times) for track in tracks]
+                tracks = [looped(track, length, times) for track in tracks]
         return tracks
 
     def _changed(self, track: Track, draw: np.random.Generator) -> Track:
@@ -161,7 +161,7 @@ def _shifted(track: Track, shift: int, bar: int) -> Track:
     return replace(track, notes=notes)
 
 
-def _looped(track: Track, length: int, times: int) -> Track:
+def looped(track: Track, length: int, times: int) -> Track:
     """The first `length` ticks, so many times."""
     first = track.notes[track.notes[:, 0] < length]
     notes = np.tile(first, (times, 1))

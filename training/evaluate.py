@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from relpe.checkpoint import find_checkpoint
@@ -24,7 +23,9 @@ from training.errors import TrainingError, check_range
 from training.experiment import is_run, read_experiment
 from training.files import read_json, replacing
 from training.generated import GenerationOptions, measure_music, plain
+from training.likelihood import streaming_nats, window_nats
 from training.machine import choose_device
+from training.metrics.loops import loop_nats, loops
 from training.metrics.ngram import greatest_order, ngram_nats
 from training.metrics.nll_by_position import beyond_training, nll_by_position, plot, write_csv
 from training.metrics.relative import relativity
@@ -36,14 +37,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
-    from torch import Tensor
 
-    from relpe.decoder import Decoder, DecoderState
+    from relpe.decoder import Decoder
     from tokenization.tokenizer import Tokenizer
+    from training.likelihood import Advance, Nats
     from training.weights import Origin
-
-    Nats = list[NDArray[np.float64]]
-    Advance = Callable[[int], object]
 
 logger = logging.getLogger(__name__)
 
@@ -267,7 +265,19 @@ def _measure_likelihood(
     if bins:
         write_csv(bins, folder / "nll_by_position.csv")
         plot({subject.name: bins}, folder / "nll_by_position.png", subject.trained_length)
+    results["loops"] = _loops(subject, show)
     results["relativity"] = _relativity(options, decoder, seeds, show)
+
+
+def _loops(subject: _Subject, show: bool) -> dict[str, Any]:
+    """What is expected of a bar that comes again and again; nothing where no bar can be looped."""
+    made = loops(subject.pieces, subject.tokenizer)
+    ids = [loop.ids for loop in made]
+    total = sum(len(one) - 1 for one in ids)
+    with tqdm(total=total, desc="loops", unit="token", unit_scale=True, disable=not show) as bar:
+        nats = streaming_nats(subject.decoder, ids, 1024, 8, advance=bar.update)
+    found = loop_nats(nats, made)
+    return {"pieces": len(made), "nats_per_token": {str(time): found[time] for time in found}}
 
 
 def _relativity(
@@ -304,75 +314,3 @@ def summary(draws: Sequence[Nats], units: Mapping[str, int]) -> dict[str, float]
 def _line(values: dict[str, float]) -> str:
     token, note = figure(values, "nats_per_token", 4), figure(values, "nats_per_note", 3)
     return f"{token} nats per token, {note} per note"
-
-
-@torch.inference_mode()
-def window_nats(
-    decoder: Decoder,
-    pieces: Sequence[NDArray[np.int64]],
-    length: int,
-    batch_size: int,
-    seed: int | None = None,
-    advance: Advance = lambda _: None,
-) -> Nats:
-    """Nats of each token but the first of each piece, read in windows without overlap.
-
-    A window's first token is the last one's target: every token but a piece's first is a target
-    once, and nothing is remembered from one window to the next. `seed` is that of the noise, the
-    model's where None; `advance` is called with the number of tokens done.
-    """
-    nats = [np.zeros(len(piece) - 1) for piece in pieces]
-    places = [(i, s) for i, piece in enumerate(pieces) for s in range(0, len(piece) - 1, length)]
-    # Windows of like length together, so that little is padding.
-    places.sort(key=lambda place: min(length, len(pieces[place[0]]) - 1 - place[1]), reverse=True)
-    for first in range(0, len(places), batch_size):
-        rows = places[first : first + batch_size]
-        parts = [pieces[index][start : start + length + 1] for index, start in rows]
-        values, _ = _nats(decoder, parts, 0, decoder.init_state(len(parts), seed))
-        for (index, start), part, row in zip(rows, parts, values, strict=True):
-            nats[index][start : start + len(part) - 1] = row[: len(part) - 1]
-        advance(sum(len(part) - 1 for part in parts))
-    return nats
-
-
-@torch.inference_mode()
-def streaming_nats(
-    decoder: Decoder,
-    pieces: Sequence[NDArray[np.int64]],
-    chunk: int,
-    batch_size: int,
-    seed: int | None = None,
-    advance: Advance = lambda _: None,
-) -> Nats:
-    """Nats of each token but the first of each piece, read whole: the state is carried on.
-
-    `seed` and `advance` are as for windows.
-    """
-    nats = [np.zeros(len(piece) - 1) for piece in pieces]
-    order = sorted(range(len(pieces)), key=lambda index: -len(pieces[index]))
-    for first in range(0, len(order), batch_size):
-        rows = order[first : first + batch_size]
-        state = decoder.init_state(len(rows), seed)
-        for start in range(0, len(pieces[rows[0]]) - 1, chunk):
-            parts = [pieces[index][start : start + chunk + 1] for index in rows]
-            values, state = _nats(decoder, parts, start, state)
-            for index, part, row in zip(rows, parts, values, strict=True):
-                count = max(0, len(part) - 1)
-                nats[index][start : start + count] = row[:count]
-                advance(count)
-    return nats
-
-
-def _nats(
-    decoder: Decoder, parts: Sequence[NDArray[np.int64]], start: int, state: DecoderState
-) -> tuple[NDArray[np.float64], DecoderState]:
-    """Nats of all tokens but the first of each part, filled up to the longest: (b, l)."""
-    tokens = np.zeros((len(parts), max(map(len, parts))), np.int64)
-    for row, part in zip(tokens, parts, strict=True):
-        row[: len(part)] = part
-    device = next(decoder.parameters()).device
-    batch: Tensor = torch.from_numpy(tokens).to(device)
-    positions = torch.arange(start, start + tokens.shape[1] - 1, device=device)[None, :, None]
-    logits, state = decoder(batch[:, :-1], positions, state)
-    values = cross_entropy(logits.float().transpose(1, 2), batch[:, 1:], reduction="none")
-    return values.double().cpu().numpy(), state

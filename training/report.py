@@ -131,6 +131,10 @@ def rows_of(results: Results) -> Iterator[Row]:
             ("difference", "beyond minus within (± over pieces)"),
         ):
             yield Row(label, figure(beyond, name, 3))
+    if looped := results.get("loops", {}).get("nats_per_token"):
+        times = ", ".join(looped)
+        values = " ".join(f"{nats:.2f}" for nats in looped.values())
+        yield Row(f"nats per token, bar that is looped, times {times}", values)
     relativity = results.get("relativity", {})
     for name in ("translation_invariance", "monotonicity_violation"):
         if name in relativity:

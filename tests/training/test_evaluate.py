@@ -18,13 +18,12 @@ from training.errors import TrainingError
 from training.evaluate import (
     EvaluateOptions,
     evaluate,
-    streaming_nats,
     summary,
-    window_nats,
 )
 from training.experiment import build_experiment
 from training.export import export
 from training.generated import GenerationOptions
+from training.likelihood import streaming_nats, window_nats
 from training.prepare import prepare
 from training.run import fit
 from training.weights import load_decoder
