@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from tokenization.grammar_tables import FIXED_MASKS, After, players
+from tokenization.presence import Presence
 from tokenization.reading import Tokens, read_bars, read_notes
 from tokenization.vocabulary import (
     BAR,
@@ -74,6 +75,8 @@ class _State(NamedTuple):
     """(rank, id of the Pitch, step where it ends) of notes that may still sound."""
     sounds_until: int = 0
     """Where the last note ends."""
+    presence: Presence | None = None
+    """Calls tracks back that rest for too long; None: nobody does."""
 
 
 class RemiGrammar(_State):
@@ -182,11 +185,22 @@ class RemiGrammar(_State):
         num_pitches = self.families.num_pitches
         return {rank: min(of.values()) for rank, of in ends.items() if len(of) == num_pitches}
 
+    @property
+    def bias(self) -> NDArray[np.float64] | None:
+        """What is added to the logits (v,) of the next token; None where nothing is."""
+        return None if self.presence is None else self.presence.bias(self)
+
     def advance(self, token: int) -> RemiGrammar:
         """State after one more token. Raises ValueError for a token that is not allowed."""
-        families = self.families
-        if not (0 <= token < families.size and self.allowed[token]):
+        if not (0 <= token < self.families.size and self.allowed[token]):
             raise ValueError(self._refusal(token))
+        after = self._after(token)
+        if self.presence is None:
+            return after
+        return after._replace(presence=self.presence.advance(token, self))
+
+    def _after(self, token: int) -> RemiGrammar:
+        families = self.families
         if token >= families.duration:
             now = self.bar_start + self.position
             end = now + _DURATION_STEPS[token - families.duration]
@@ -249,6 +263,15 @@ class RemiGrammar(_State):
         return self._replace(
             sounding=(*self.sounding, *held), sounds_until=max(self.sounds_until, until)
         )
+
+    def call_back(
+        self, ids: Sequence[int] | NDArray[np.integer], strength: float = 1.0
+    ) -> RemiGrammar:
+        """The same with a `bias` towards tracks of a prompt that rest longer than they did there.
+
+        `ids` are what it was resumed with. A strength of 0 calls nobody.
+        """
+        return self._replace(presence=Presence.after(ids, self, strength) if strength else None)
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> RemiGrammar:
         """State after a prompt, whatever the rules: they hold for what follows.

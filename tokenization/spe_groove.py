@@ -421,6 +421,11 @@ class GrooveGrammar(NamedTuple):
             if is_next and onset < self.time and index >= self.num_before:
                 mask[NOTE_OFF + key] = True
 
+    @property
+    def bias(self) -> None:
+        """None: no token is made likelier."""
+        return None
+
     def advance(self, token: int) -> GrooveGrammar:
         """State after one more token. Raises ValueError for a token that is not allowed."""
         if not (0 <= token <= PAD and self.allowed[token]):
@@ -448,6 +453,13 @@ class GrooveGrammar(NamedTuple):
 
     def hold(self, notes: Iterable[tuple[int, int, int]]) -> GrooveGrammar:
         """The same: a pitch may be struck while it sounds."""
+        return self
+
+    def call_back(
+        self, ids: Sequence[int] | NDArray[np.integer], strength: float = 1.0
+    ) -> GrooveGrammar:
+        """The same: nobody is called back."""
+        del ids, strength
         return self
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> GrooveGrammar:

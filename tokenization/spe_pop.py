@@ -408,6 +408,11 @@ class PopGrammar(NamedTuple):
         mask.setflags(write=False)
         return mask
 
+    @property
+    def bias(self) -> None:
+        """None: no token is made likelier."""
+        return None
+
     def advance(self, token: int) -> PopGrammar:
         """State after one more token. Raises ValueError for a token that is not allowed."""
         if not (0 <= token <= PAD and self.allowed[token]):
@@ -428,6 +433,13 @@ class PopGrammar(NamedTuple):
 
     def hold(self, notes: Iterable[tuple[int, int, int]]) -> PopGrammar:
         """The same: a pitch may be struck while it sounds, as it may in the data set."""
+        return self
+
+    def call_back(
+        self, ids: Sequence[int] | NDArray[np.integer], strength: float = 1.0
+    ) -> PopGrammar:
+        """The same: nobody is called back."""
+        del ids, strength
         return self
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> PopGrammar:

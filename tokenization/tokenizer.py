@@ -72,6 +72,11 @@ class Grammar(Protocol):
         """Length of the bar in twelfths of a quarter; 0 before it is known."""
         ...
 
+    @property
+    def bias(self) -> NDArray[np.float64] | None:
+        """What is added to the logits (v,) of the next token; None where nothing is."""
+        ...
+
     def advance(self, token: int) -> Grammar:
         """State after one more token. Raises ValueError for a token that is not allowed."""
         ...
@@ -80,6 +85,13 @@ class Grammar(Protocol):
         """The same with more notes sounding: rank of the track, MIDI pitch, step where it ends.
 
         Pitches outside the vocabulary's range are passed over.
+        """
+        ...
+
+    def call_back(self, ids: Sequence[int] | NDArray[np.integer], strength: float = 1.0) -> Grammar:
+        """The same with a `bias` towards tracks of a prompt that rest longer than they did there.
+
+        `ids` are what it was resumed with. A strength of 0 calls nobody.
         """
         ...
 

@@ -132,6 +132,12 @@ def _parser() -> argparse.ArgumentParser:
     music.add_argument("--temperature", type=float, help="as relpe continue has it if not given")
     music.add_argument("--top-p", type=float, help="as relpe continue has it if not given")
     music.add_argument(
+        "--presence",
+        type=float,
+        help="how strongly instruments that rest for too long are called back, 0 to 1; as relpe "
+        "continue has it if not given",
+    )
+    music.add_argument(
         "--samples-output", type=Path, help="folder for the continuations as MIDI and pictures"
     )
     music.add_argument(
@@ -245,7 +251,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     if options.continuations:
         sampling = {
             name: getattr(options, name)
-            for name in ("temperature", "top_p")
+            for name in ("temperature", "top_p", "presence")
             if getattr(options, name) is not None
         }
         music = GenerationOptions(

@@ -62,6 +62,8 @@ class GenerationOptions:
     temperature: float = SamplingOptions.temperature
     """As the application takes them where not given, like `top_p`."""
     top_p: float = SamplingOptions.top_p
+    presence: float = 1.0
+    """How strongly instruments that rest for too long are called back, 0 to 1; 0: not at all."""
     samples_output: Path | None = None
     """Folder for each continuation as MIDI and as a piano roll; None: they are not kept."""
 
@@ -71,6 +73,7 @@ class GenerationOptions:
         check_range("--seed", self.seed, 0)
         check_range("--temperature", self.temperature, 0)
         check_range("--top-p", self.top_p, 0, 1)
+        check_range("--presence", self.presence, 0, 1)
 
 
 class Material(NamedTuple):
@@ -160,6 +163,7 @@ def measure_music(
             seeds=seeds,
             temperature=options.temperature,
             top_p=options.top_p,
+            presence=options.presence,
             advance=bar.update,
         )
     origins = [(index, seed) for index in chosen for seed in seeds]

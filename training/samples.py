@@ -48,6 +48,11 @@ class NewBars(NamedTuple):
     finished: bool = False
 
     @property
+    def bias(self) -> NDArray[np.float64] | None:
+        """What is added to the logits (v,), or None."""
+        return self.grammar.bias
+
+    @property
     def allowed(self) -> NDArray[np.bool_]:
         """Mask (v,) of the tokens that may come next; all False where the row has ended."""
         allowed = self.grammar.allowed
@@ -76,6 +81,7 @@ def continuations(
     seeds: Sequence[int] = (0,),
     temperature: float = SamplingOptions.temperature,
     top_p: float = SamplingOptions.top_p,
+    presence: float = 1.0,
     precision: Precision = "int8",
     advance: Callable[[int], object] = lambda _: None,
 ) -> list[Ids]:
@@ -83,7 +89,8 @@ def continuations(
 
     Prompts are canonical ids of whole bars; what they hold behind an EOS does not count. New music
     is in the metre and tempo that hold at the prompt's end, for the prompt's instruments, and ends
-    with the last new bar, without EOS. What a prompt becomes hangs on seed and sampling, not on the
+    with the last new bar, without EOS. `presence` is how strongly those are called back that rest
+    for too long. What a prompt becomes hangs on seed and sampling, not on the
     prompts beside it, as long as the same steps compute: on a CPU compiled ones, which the
     application takes too, where the decoder has them. `advance` is called with the number of bars
     done.
@@ -109,6 +116,7 @@ def continuations(
             state = prefill(
                 decoder, decoder.init_state(1), torch.from_numpy(heard[None, :-1]).to(device)
             )
+            grammar = grammar.call_back(heard, presence)
             rule = NewBars(grammar, grammar.bar + bars - 1)
             rows = batch.enter(state, len(heard) - 1, int(heard[-1]), rule, sampling, some)
             written |= {row: [] for row in rows}
