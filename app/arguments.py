@@ -114,13 +114,13 @@ def add_beats(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_music(parser: argparse.ArgumentParser, model: str, without: str = "") -> None:
+def add_music(parser: argparse.ArgumentParser, model: str, without: Collection[str] = ()) -> None:
     """What is made and written, with `model` where none is named.
 
-    `without` names a field of MusicOptions that is left out.
+    `without` names fields of MusicOptions that are left out.
     """
     add_targets(parser, model)
-    add_music_options(parser, (without,))
+    add_music_options(parser, without)
 
 
 def add_targets(parser: argparse.ArgumentParser, model: str) -> None:

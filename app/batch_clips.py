@@ -15,7 +15,7 @@ from app.draft import Opening
 from app.files import safe_name
 from app.inputs import find_midi, read_file
 from app.manifest import Row, versions
-from app.options import LARGEST_SEED, MAX_FILE_BYTES, BeatSource, MusicOptions
+from app.options import LARGEST_SEED, MAX_FILE_BYTES, OF_PROMPT, BeatSource, MusicOptions
 from app.prompt import read_prompt
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
@@ -156,7 +156,8 @@ def planned_row(options: BatchOptions, clip: Clip, model: MusicModel) -> Row:
     if options.music.seconds is not None:
         del settings["bars"]
     if source.path is None:
-        del settings["prompt_bars"]
+        for name in OF_PROMPT:
+            del settings[name]
     else:
         settings |= {"beats": options.beats, "prompt_sha256": source.sha256}
     return Row(

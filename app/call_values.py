@@ -13,7 +13,7 @@ from app.options import ENDINGS, LARGEST_SEED, MusicOptions, Range, limits, new_
 
 _NUMBERS = (
     *("bars", "variations", "temperature", "top_p"),
-    *("top_k", "min_p", "density", "repetition"),
+    *("top_k", "min_p", "density", "repetition", "presence"),
 )
 LIMITS: dict[str, Range] = {
     **{name: limits(name).scripts for name in _NUMBERS},
@@ -39,6 +39,7 @@ def options_of(
     ending: object = MusicOptions.ending,
     seconds: object = 0,
     prompt_bars: object = MusicOptions.prompt_bars,
+    presence: object = MusicOptions.presence,
 ) -> MusicOptions:
     """The settings of a job; raises gr.Error, as all of these, for a value that cannot be."""
     chosen = -1 if seed is None else int(number_of("seed", seed))
@@ -54,6 +55,7 @@ def options_of(
         key=key_of(key),
         density=number_of("density", density),
         repetition=number_of("repetition", repetition),
+        presence=number_of("presence", presence),
         ending=choice_of("ending", ending, ENDINGS),
         variations=int(number_of("variations", variations)),
     )

@@ -21,12 +21,12 @@ from app.examples import finished_file
 from app.history import UPLOADING, Asked, Result, Session
 from app.new_bars import in_bars
 from app.options import LARGEST_SEED, MAX_FILE_BYTES, MusicOptions, new_seed
-from app.player import Frame
+from app.player import Frame, VariationFrame
 from app.soundfont import SoundError
 from app.studio import EMPTY, Studio, waiting
 from app.upload import read_upload
 from app.upload_calls import UploadCalls
-from app.view import BROKEN, BUSY, AlertError, alerting, session_of
+from app.view import BROKEN, BUSY, READING, AlertError, alerting, session_of
 
 __all__ = ["Callbacks", "session_of"]
 
@@ -61,6 +61,7 @@ class Callbacks(UploadCalls):
         key: str,
         density: float,
         repetition: float,
+        presence: float,
         ending: Literal["bar", "cadence"],
         request: gr.Request,
     ) -> tuple[object, ...]:
@@ -77,6 +78,8 @@ class Callbacks(UploadCalls):
             with session.lock, alerting():
                 if session.asked is not None:
                     raise AlertError(BUSY)
+                if session.reading:
+                    raise AlertError(READING)
                 tab = session.tabs[name]
                 if name in UPLOADING and tab.upload is None:
                     raise AlertError("There is nothing to continue: bring a MIDI file first.")
@@ -93,6 +96,7 @@ class Callbacks(UploadCalls):
                     key=(key or "").strip() or None,
                     density=density,
                     repetition=repetition,
+                    presence=presence,
                     ending=ending,
                     variations=int(variations),
                 )
@@ -104,8 +108,8 @@ class Callbacks(UploadCalls):
                 model = None if upload else self._model_of(tab)
                 job = self.studio.begin(session_of(request))
                 session.asked = Asked(name, upload, options, model, job, tab.step)
-                session.dropped = False
-                tab.go(tab.upload, waiting(upload, options.bars), tab.heard, tab.played)
+                session.dropped, session.lost_in = False, None
+                tab.go(tab.step._replace(frame=waiting(upload, options.bars)))
                 return int(seed), *self.view(session)
         except AlertError as alert:
             session.alert = str(alert)
@@ -114,7 +118,8 @@ class Callbacks(UploadCalls):
     def refuse(self, request: gr.Request) -> tuple[object, ...]:
         """`begin` has failed: the view as it is, with the reason."""
         session = self.session(request)
-        return self.view(session, alert=session.alert or BROKEN)
+        alert, session.alert = session.alert, ""  # the next may fail before it gets to `begin`
+        return self.view(session, alert=alert or BROKEN)
 
     def compose(self, request: gr.Request) -> Iterator[object]:
         """Writes the music that was asked for: the player, again and again."""
@@ -144,23 +149,31 @@ class Callbacks(UploadCalls):
         """The job is over, however it ended."""
         session = self.session(request)
         with session.lock:
-            asked, session.asked = session.asked, None
-            if asked is None:
+            if (asked := session.asked) is None:
                 return self.view(session)
-            tab = session.tabs[asked.tab]
             never_taken = self.studio.end(asked.job)
-            frame = tab.frame
-            made = frame.get("phase") in ("rendering", "done") and bool(frame.get("variations"))
-            if made and not session.dropped and not never_taken:
-                tab.frame = frame | Frame(phase="done")
-                session.options[frame.get("job", "")] = asked.options
-                session.keep(Result(asked.tab, tab.step, time.time()))
+            alert = session.tabs[asked.tab].frame.get("alert", "")
+            if self._kept(session, asked, taken=not never_taken) or session.dropped:
                 return self.view(session)
-            alert = NOT_TAKEN if never_taken else frame.get("alert", "")
-            tab.set(asked.before)
-            if tab.past and tab.past[-1] == asked.before:
-                tab.past.pop()
-            return self.view(session, alert="" if session.dropped else alert)
+            return self.view(session, alert=NOT_TAKEN if never_taken else alert)
+
+    def _kept(self, session: Session, asked: Asked, *, taken: bool) -> bool:
+        """The job of a session is over; whether something of it is kept as a result."""
+        session.asked, tab = None, session.tabs[asked.tab]
+        frame = tab.frame
+        made = frame.get("phase") in ("rendering", "done") and bool(frame.get("variations"))
+        if not made or session.dropped or not taken:
+            session.give_back(asked)
+            return False
+        variations = [
+            # made when it is asked for, where the connection was lost before
+            row | VariationFrame(sound="ready") if row.get("sound") == "making" else row
+            for row in frame.get("variations", [])
+        ]
+        tab.frame = frame | Frame(phase="done", variations=variations)
+        session.options[frame.get("job", "")] = asked.options
+        session.keep(Result(asked.tab, tab.step, time.time()))
+        return True
 
     def stop_job(self, request: gr.Request) -> None:
         """Ends the job of this session; what is written stays."""
@@ -181,9 +194,33 @@ class Callbacks(UploadCalls):
             return self.view(session)
 
     def leave(self, request: gr.Request) -> None:
-        """The tab of the browser was closed."""
-        self.studio.leave(session_of(request))
-        self.sessions.leave(session_of(request))
+        """The tab of the browser was closed, or the connection was lost."""
+        self._leave(session_of(request))
+
+    def _leave(self, name: str) -> None:
+        for known in self.sessions.leave(name):
+            self.studio.leave(known)
+
+    def adopt(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
+        """A page was opened, with the `token` of its tab of the browser.
+
+        It goes on with what was shown `before` in that tab, if that page is no more: the server has
+        noticed, or it said itself that it `is_gone`. Gradio opens a page anew where the connection
+        was lost for a moment.
+        """
+        told: dict[str, object] = event._data if isinstance(event._data, dict) else {}
+        before, token = (str(told.get(name, "")) for name in ("before", "token"))
+        if told.get("is_gone") is True and (gone := self.sessions.known_by(before)):
+            self._leave(gone)
+        session = self.sessions.adopt(session_of(request), before, token)
+        if session is None:
+            return (gr.skip(),) * len(self.view(self.session(request)))
+        with session.lock:
+            session.opened_anew()
+            asked = session.asked
+            if asked is not None and not self._kept(session, asked, taken=True):
+                session.lost_in = None if session.dropped else session.tabs[asked.tab].frame
+            return self.view(session, moved=True)
 
     def file(self, request: object) -> dict[str, str]:
         """Path of a file of a job, `{job, variation, kind}`; or the error, as a sentence."""

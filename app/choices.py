@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from dataclasses import fields
 
 import gradio as gr
 
@@ -34,7 +35,7 @@ def of_unit(unit: str) -> gr.Slider:
 def _slider_of(options: MusicOptions) -> gr.Slider:
     if options.seconds is not None:
         least, most, _ = SECONDS
-        most = max(most, options.seconds)
+        least, most = min(least, options.seconds), max(most, options.seconds)
         return gr.Slider(minimum=least, maximum=most, value=options.seconds, step=1)
     least, most = limits("bars").page
     most = max(most or 0, options.bars)
@@ -56,8 +57,32 @@ def widget_values(options: MusicOptions) -> tuple[object, ...]:
         options.key or "",
         options.density,
         options.repetition,
+        options.presence,
         options.ending,
         mood_of(options.temperature, options.top_p),
+    )
+
+
+def not_of_page(options: MusicOptions) -> str:
+    """Which settings the page does not take, in one sentence; empty where it takes all.
+
+    The commands go further. Lengths are taken as far as scripts may go.
+    """
+    wrong: list[str] = []
+    for option in fields(options):
+        value, within = getattr(options, option.name), option.metadata["limits"]
+        if value is None or within is None:
+            continue
+        least, most = within.scripts if option.name in ("bars", "seconds") else within.page
+        if value < least or (most is not None and value > most):
+            name = option.name.replace(
+                "_", "-" if option.name in ("top_p", "top_k", "min_p") else " "
+            )
+            wrong.append(f"{name} is {value:g}, expected {least:g} to {most:g}")
+    if not wrong:
+        return ""
+    return (
+        f"The page does not take these settings: {'; '.join(wrong)}. The command relpe replay does."
     )
 
 

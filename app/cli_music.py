@@ -218,7 +218,12 @@ def _show(steps: Steps, music: MusicOptions) -> Result:
     bars = music.bars if music.seconds is None else None  # its tempo, the model chooses
     pause = seconds_between_bars()
     with tqdm(
-        total=bars, unit="bar", desc=f"seed {music.seed}", leave=False, mininterval=pause
+        total=bars,
+        unit="bar",
+        desc=f"seed {music.seed}",
+        leave=False,
+        mininterval=pause,
+        disable=None,  # on terminals alone
     ) as bar:
         for step in steps:
             if isinstance(step, Result):

@@ -39,6 +39,8 @@ class Progress:
     notes: int
     seconds: float
     scores: tuple[Score, ...]
+    part_done: float = 0.0
+    """Of the bars, or of the seconds that were asked for, 0 to 1."""
     preparing: bool = False
     """Whether the machine is made ready, which takes a while at the very first time."""
     place: int = 0
@@ -192,6 +194,7 @@ class Variations:
             notes=sum(score.num_notes for score in scores),
             seconds=self.seconds,
             scores=scores,
+            part_done=self.part_done,
             preparing=preparing,
             place=place,
             seconds_left=seconds_left,
@@ -207,6 +210,18 @@ class Variations:
     def bars_done(self) -> int:
         """Bars that all have finished, as they are written."""
         return min(draft.bars_done for draft in self.drafts)
+
+    @property
+    def part_done(self) -> float:
+        """Of the bars, or of the seconds that were asked for, that all have finished; 0 to 1."""
+        return min(draft.part_done for draft in self.drafts)
+
+    @property
+    def bars_left(self) -> float:
+        """Until all have ended; where seconds were asked for, at two beats a second."""
+        seconds = self.options.seconds
+        bars = self.options.bars if seconds is None else seconds / 2
+        return bars * (1 - self.part_done)
 
     @property
     def tokens(self) -> int:

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from app.continuation import Opening, Result, Variations, with_seed
-from app.line import Line
+from app.line import SECONDS_BETWEEN_LOOKS, Line
 from app.options import MAX_WAITING
 from app.writer import Writer
 
@@ -14,27 +14,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from app.continuation import MusicModel, MusicOptions, Prompt, Steps
-    from app.line import Turn
 
 MAX_ROWS = 16
 """Pieces that a model writes at once; each has a state, 8.4 MB of a window of 1,024 tokens."""
-SECONDS_BETWEEN_LOOKS = 0.25
 NEWEST_COUNTS = 0.3
 """Share of the newest job in the running mean of the speed."""
 
 
 class Desk:
-    """Lets jobs write side by side as far as there are rows; others wait their turn, first come.
-
-    A job is known by the event that stops it.
-    """
+    """Lets jobs write side by side as far as there are rows; others wait their turn, first come."""
 
     def __init__(self, max_rows: int = MAX_ROWS, max_waiting: int = MAX_WAITING) -> None:
         self.max_rows, self.max_waiting = max_rows, max_waiting
         self._lock = threading.Lock()
         self._lines: dict[str, Line[Variations]] = {}
         self._writers: dict[str, Writer] = {}
-        self._turns: dict[threading.Event, tuple[Line[Variations], Turn[Variations]]] = {}
         self._speeds: dict[str, dict[int, float]] = {}  # bars a second of one row, by rows of a job
 
     def continue_prompt(
@@ -68,30 +62,21 @@ class Desk:
         line, writer = self._of(model)
         rows = len(written.seeds)
         with line.enter(written, rows) as turn:
-            self._turns[stop] = line, turn
-            try:
-                while not (turn.at_work or stop.is_set()):
-                    left = self._seconds_to(model.name, line.before(turn))
-                    yield written.progress(place=line.place(turn), seconds_left=left)
-                    line.wait(turn, SECONDS_BETWEEN_LOOKS)
-                for _ in () if stop.is_set() else model.preparing():
-                    yield written.progress(preparing=True)
-                    if stop.is_set():
-                        break
+            while not (turn.at_work or stop.is_set()):
+                left = self._seconds_to(model.name, line.before(turn))
+                yield written.progress(place=line.place(turn), seconds_left=left)
+                line.wait(turn, SECONDS_BETWEEN_LOOKS)
+            for _ in () if stop.is_set() else model.preparing():
+                yield written.progress(preparing=True)
                 if stop.is_set():
-                    yield written.result()
-                    return
-                for step in writer.write(written, stop):
-                    if isinstance(step, Result):
-                        self._learn(model.name, rows, step)
-                    yield step
-            finally:
-                self._turns.pop(stop, None)
-
-    def place(self, job: threading.Event) -> int:
-        """Of a job in its line: 1 is the next, 0 at work or not there."""
-        line, turn = self._turns.get(job, (None, None))
-        return line.place(turn) if line and turn else 0
+                    break
+            if stop.is_set():
+                yield written.result()
+                return
+            for step in writer.write(written, stop):
+                if isinstance(step, Result):
+                    self._learn(model.name, rows, step)
+                yield step
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -131,5 +116,5 @@ class Desk:
         speeds = dict(self._speeds.get(model_name, {}))
         if not speeds:
             return None
-        bars = (len(w.seeds) * max(w.options.bars - w.bars_done, 0) for w in before)
+        bars = (len(written.seeds) * written.bars_left for written in before)
         return sum(bars) / max(rows * speed for rows, speed in speeds.items())

@@ -79,6 +79,7 @@ class Opening:
         grammar = tokenizer.grammar(tempo="never", end=False, tracks=tracks, silent=silent)
         grammar = grammar.resume(heard)
         grammar = grammar.hold(bars.still_sounding(tokenizer, grammar.bar_start))
+        grammar = grammar.call_back(heard, options.presence)
         last_bar = grammar.bar + len(bars.vocabulary) - 1
         rule = BarRule(grammar, grammar.bar, last_bar, bars.vocabulary)
         rule = steered(rule, options, tokenizer, heard)
@@ -130,6 +131,8 @@ class Draft:
     def part_done(self) -> float:
         """Of all bars, or of the seconds that were asked for, 0 to 1."""
         options, rule = self.opening.options, self.rule
+        if rule.finished:
+            return 1.0
         if options.seconds is None:
             return min(self.bars_done / options.bars, 1.0)
         assert isinstance(rule, Steered)  # what counts the seconds

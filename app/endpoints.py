@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -28,7 +29,8 @@ HEALTH = "health"
 """Name of the call behind /healthz."""
 Answer = tuple[list[str], dict[str, object]]
 """Paths of the files of all variations (MIDI, new part, sound), and the seed with other facts: the
-settings of each, and as `alert` why there is no sound where there is none."""
+settings of each in a line, as `replay` all that makes it again, and as `alert` why there is no
+sound where there is none."""
 
 
 def add(studio: Studio, max_upload_bytes: int) -> None:
@@ -77,7 +79,13 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         files = ((row.get("midi"), row.get("new_midi"), row.get("audio")) for row in variations)
         paths = [path for row in files for path in row if path]
         settings = [row.get("settings") for row in variations]
-        facts: dict[str, object] = {"seed": options.seed, "settings": settings}
+        made = frame.get("job", "")
+        again = [studio.file(made, number, "replay") for number in range(len(variations))]
+        facts: dict[str, object] = {
+            "seed": options.seed,
+            "settings": settings,
+            "replay": [json.loads(path.read_text()) for path in again],
+        }
         return paths, facts | ({"alert": alert} if alert else {})
 
     def continue_piece(
@@ -98,6 +106,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         seconds: object,
         prompt_bars: object,
         model: object,
+        presence: object,
         request: gr.Request,
     ) -> Answer:
         """Continues a MIDI file.
@@ -110,7 +119,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         with job_of(request) as job:
             drawing = (bars, variations, temperature, top_p, seed)
             steering = (top_k, min_p, key, density, repetition, ending)
-            options = options_of(*drawing, *steering, seconds, prompt_bars)
+            options = options_of(*drawing, *steering, seconds, prompt_bars, presence)
             last = int(number_of("last_bar", last_bar))
             how = choice_of("beats", beats, get_args(BeatSource))
             upload = read_upload(
@@ -196,6 +205,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             gr.Number(defaults.repetition, label="repetition"),
             gr.Textbox(defaults.ending, label="ending"),
         ]
+        presence = gr.Number(defaults.presence, label="presence")
         new_bars = gr.Number(NEW_PIECE_BARS, label="bars", precision=0)
         seconds = gr.Number(0, label="seconds")
         prompt_bars = gr.Number(defaults.prompt_bars, label="prompt_bars", precision=0)
@@ -208,7 +218,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
     drawing = [variations, temperature, top_p, seed]
     asked_first = [prompt, bars, last_bar, *drawing, beats, *steering]
     for call, name, inputs in (
-        (continue_piece, "continue", [*asked_first, seconds, prompt_bars, any_model]),
+        (continue_piece, "continue", [*asked_first, seconds, prompt_bars, any_model, presence]),
         (generate, "generate", [new_bars, *drawing, model, *steering, seconds]),
     ):
         trigger.click(

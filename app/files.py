@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -25,6 +26,8 @@ KEPT_SECONDS = 24 * 3600.0
 """How long the files of a job stay while its session lasts."""
 LEFT_SECONDS = 3600.0
 """How long the files of a session stay after it: a lost connection looks like a closed tab."""
+RAW_SOUND = ".stems-"
+"""How the names of folders of raw sound begin: they are there for a while, and no music."""
 MOST_NAME_BYTES = 60
 """What a title takes of a file name at most; file systems allow 255 for all."""
 
@@ -74,16 +77,14 @@ def prune(kept: Path, days: float | None, most_bytes: int | None) -> list[Path]:
     """Removes the oldest jobs below a folder of kept music, and gives their folders.
 
     Those older than so many days, and as many as it takes for the rest to be no larger than so many
-    bytes; the newest job stays. Nothing that the page has not made is touched.
+    bytes on the disk; the newest job stays. Nothing that the page has not made is touched.
     """
     jobs: list[tuple[float, int, Path]] = []
-    for folder in kept.glob("*/*/*"):
-        if not (_OF_PAGE.fullmatch(folder.relative_to(kept).as_posix()) and folder.is_dir()):
-            continue
+    for folder in _folders_of_page(kept):
         with suppress(FileNotFoundError):  # of others, who clean as well
-            files = [path.stat() for path in folder.iterdir()]
+            files = [path.stat() for path in folder.rglob("*")]
             made = max([folder.stat().st_mtime, *(file.st_mtime for file in files)])
-            jobs.append((made, sum(file.st_size for file in files), folder))
+            jobs.append((made, sum(map(_room, files)), folder))
     size, before = 0, time.time() - 86_400 * (math.inf if days is None else days)
     removed: list[Path] = []
     for number, (made, of_job, folder) in enumerate(sorted(jobs, reverse=True)):
@@ -102,6 +103,34 @@ def prune(kept: Path, days: float | None, most_bytes: int | None) -> list[Path]:
     return removed
 
 
+def remove_raw(kept: Path, run: str = "*", untouched_seconds: float = 0.0) -> None:
+    """Removes raw sound below a folder of kept music, of a run that ends or of those killed."""
+    for folder in _folders_of_page(kept, run):
+        for raw in folder.glob(f"{RAW_SOUND}*"):
+            with suppress(FileNotFoundError):
+                if time.time() - raw.stat().st_mtime >= untouched_seconds:
+                    shutil.rmtree(raw, ignore_errors=True)
+
+
+def size_on_disk(folder: Path) -> int:
+    """Bytes that the files below a folder take: less than their lengths where they have holes."""
+    with suppress(FileNotFoundError):
+        return sum(_room(path.stat()) for path in folder.rglob("*"))
+    return 0
+
+
+def _folders_of_page(kept: Path, run: str = "*") -> Iterator[Path]:
+    for folder in kept.glob(f"{run}/*/*"):
+        if _OF_PAGE.fullmatch(folder.relative_to(kept).as_posix()) and folder.is_dir():
+            yield folder
+
+
+def _room(found: os.stat_result) -> int:
+    if not stat.S_ISREG(found.st_mode):
+        return 0
+    return 512 * found.st_blocks if hasattr(found, "st_blocks") else found.st_size  # not on Windows
+
+
 _OF_PAGE = re.compile(r"\d{4}-\d\d-\d\d-\w+/[0-9a-f]{16}/\d{3,}")
 """Folder of a job below that of all runs: day, session, number."""
 
@@ -109,13 +138,15 @@ _OF_PAGE = re.compile(r"\d{4}-\d\d-\d\d-\w+/[0-9a-f]{16}/\d{3,}")
 class SessionFolders:
     """A folder for each job in one for its session, whose name nobody else can guess.
 
-    Unless they are to `keep`, files go a day after they were made, or an hour after their session.
+    Unless they are to `keep`, files go a day after they were made, or an hour after their session,
+    if it has not come back.
     """
 
     def __init__(self, root: Path, *, keep: bool) -> None:
         self.root = root.resolve()
         self.keep = keep
-        self._ends: dict[Path, float] = {}  # when each folder has had its time
+        self._made: dict[Path, float] = {}  # of those that will be removed
+        self._left: dict[Path, float] = {}  # when the sessions of some of them were over
         self._lock = threading.Lock()
         self._secret = secrets.token_bytes(16)
         self._numbers = itertools.count(1)
@@ -126,15 +157,22 @@ class SessionFolders:
             self._prune()
             folder = self._of(session) / f"{next(self._numbers):03d}"
             folder.mkdir(parents=True)
-            self._ends[folder] = time.time() + KEPT_SECONDS
+            if not self.keep:
+                self._made[folder] = time.time()
+                self._left.pop(folder.parent, None)
         return folder
 
     def leave(self, session: str) -> None:
-        """The session is over."""
+        """The session is over, as far as is known."""
         with self._lock:
-            for folder, end in self._ends.items():
-                if folder.parent == self._of(session):
-                    self._ends[folder] = min(end, time.time() + LEFT_SECONDS)
+            left = self._of(session)
+            if any(folder.parent == left for folder in self._made):
+                self._left[left] = time.time()
+
+    def back(self, session: str) -> None:
+        """It goes on: its folders stay as if it had not been left."""
+        with self._lock:
+            self._left.pop(self._of(session), None)
 
     def _of(self, session: str) -> Path:
         name = hashlib.blake2b(session.encode(), key=self._secret, digest_size=8).hexdigest()
@@ -142,10 +180,13 @@ class SessionFolders:
 
     def _prune(self) -> None:
         """Removes what has had its time; only new files make that necessary."""
-        if self.keep:
-            return
-        for folder in [folder for folder, end in self._ends.items() if end < time.time()]:
-            del self._ends[folder]
-            shutil.rmtree(folder, ignore_errors=True)
-            with suppress(OSError):  # the session has newer ones
-                folder.parent.rmdir()
+        made_before, left_before = time.time() - KEPT_SECONDS, time.time() - LEFT_SECONDS
+        for folder, made in list(self._made.items()):
+            left = self._left.get(folder.parent)
+            if made < made_before or (left is not None and left < left_before):
+                del self._made[folder]
+                shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):  # the session has newer ones
+                    folder.parent.rmdir()
+        going_on = {folder.parent for folder in self._made}
+        self._left = {folder: left for folder, left in self._left.items() if folder in going_on}

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-import time
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from app import replay, stems
+from app import replay
 from app.facts import counted
 from app.files import appearing, safe_name
+from app.job_sound import SOUND_KINDS, Heard, JobSound, ids_as_heard, in_parts
 from app.labels import file_stem, how_made
-from app.new_bars import NewBars
+from app.new_bars import NewBars, in_bars
 from app.options import MusicOptions
 from app.player import (
     Frame,
@@ -28,34 +27,25 @@ from app.player import (
     timeline,
     track_ids,
 )
-from app.soundfont import SoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterator
 
     from app.continuation import MusicModel, Piece, Progress
-    from app.stems import Stems
     from app.upload import Upload
-    from tokenization.score import Score, Track
+    from tokenization.score import Score
 
 NEW_PIECE = "A new piece"
 PROMPT_ALONE = -1
 """The upload in the place of a variation."""
-SOUND_KINDS = ("flac", "wav", "ogg", "stems")
-"""Kinds of files that are sound; `stems` is an archive of all tracks apart."""
-SECONDS_BETWEEN_PARTS = 0.25
-"""Least time between two frames while sound is made."""
-
-
-class _GivenUpError(Exception):
-    """The sound is not wanted any more."""
 
 
 class Job:
     """One piece of work and the frame it has come to.
 
-    It is known by its `id`, which nobody can guess. With a `folder` the upload can be heard before
-    anything is written. The built-in player plays `soundfont`, or the General MIDI one.
+    It is known by its `id`, which nobody can guess. Where `new_folder` can give it a folder, the
+    upload can be heard before anything is written; it is asked when a file is. The built-in player
+    plays `soundfont`, or the General MIDI one.
     """
 
     def __init__(
@@ -63,20 +53,22 @@ class Job:
         model: MusicModel,
         upload: Upload | None,
         options: MusicOptions,
-        folder: Path | None = None,
+        new_folder: Callable[[], Path] | None = None,
         soundfont: Path | None = None,
     ) -> None:
         self.model, self.upload, self.options = model, upload, options
-        self.bars = options.bars
+        self._seconds_asked = options.seconds if upload is None else None
+        self.bars = in_bars(options, upload.prompt).bars if upload else options.bars
+        """Of the new music; a guess where a piece from nothing is to last so many seconds."""
         self.id = secrets.token_hex(16)
         self.title = upload.title if upload else NEW_PIECE
         self.prompt = upload.prompt_frame() if upload else None
         self.variations = [VariationFrame(tracks=[]) for _ in range(options.variations)]
         self.timeline = self._expected()
-        self.folder = folder
-        self.soundfont = soundfont
+        self.folder: Path | None = None
+        self._new_folder = new_folder
+        self.sound = JobSound(self._heard, soundfont)
         self.pieces: tuple[Piece, ...] = ()
-        self._stems: dict[int, Stems] = {}
         self._making: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
 
     def _timeline(self, score: Score) -> TimelineFrame:
@@ -90,9 +82,9 @@ class Job:
     def _expected(self) -> TimelineFrame:
         """Bars and tempos to come, if all is written."""
         if self.upload is None:
-            return blank_timeline(self.options.bars)
+            return blank_timeline(self.bars)
         prompt = self.upload.prompt
-        end = NewBars.after(prompt, self.options.bars).end_ticks
+        end = NewBars.after(prompt, self.bars).end_ticks
         return self.upload.timeline(replace(prompt.score, tracks=(), end_ticks=0), end)
 
     def frame(
@@ -105,6 +97,8 @@ class Job:
                 for row in self.variations
             ]
         what = counted(self.bars, "bar")
+        if self._seconds_asked is not None and not self.pieces:
+            what = f"{self._seconds_asked:g} s"
         after = f" after bar {self.upload.bars}" if self.upload else ""
         frame = Frame(
             job=self.id,
@@ -119,10 +113,18 @@ class Job:
         )
         if self.prompt is not None:
             frame["prompt"] = self.prompt
-            if self.folder is not None:
+            if self.folder is not None or self._new_folder is not None:
                 frame["prompt"] = self.prompt.copy()
                 frame["prompt"]["sound"] = "ready"
         return frame
+
+    def waiting(self, step: Progress) -> Frame:
+        """While others are at work: who comes before it, and how long that takes."""
+        line = f"Waiting for the {self.model.name} model: "
+        line += f"{step.place - 1:,} before you" if step.place > 1 else "yours is the next one"
+        if step.seconds_left is not None:
+            line += f", about {_duration(step.seconds_left)}"
+        return self.frame("waiting", line=line, status="Waiting for the model.")
 
     def starting(self) -> Frame:
         """Before the first token: the model reads what it is to continue."""
@@ -146,26 +148,31 @@ class Job:
             )
             for score in step.scores
         ]
-        line = f"Bar {min(step.bars_done + 1, step.bars)} of {step.bars} · {step.notes} notes"
+        asked, part = self._seconds_asked, step.part_done
+        whole = f" of {step.bars}" if asked is None else ""
+        bar = step.bars_done + (part < 1)
+        line = f"Bar {bar}{whole} · {step.notes} notes"
         if len(step.scores) > 1:
             line += f" in {len(step.scores)} variations"
         if step.seconds > 0.5:
             line += f" · {step.notes / step.seconds:.0f} notes/s"
-        if step.bars_done:
-            left = step.seconds * (step.bars - step.bars_done) / step.bars_done
-            line += f" · about {_duration(left)} left"
+        if asked is not None:
+            line += f" · {part * asked:.0f} of {asked:g} s"
+        if 0 < part < 1:
+            line += f" · about {_duration(step.seconds * (1 - part) / part)} left"
         return self.frame(
             "composing",
             line=line,
-            status=f"Bar {step.bars_done // 4 * 4 + 1} of {step.bars}",
-            progress=step.bars_done / max(step.bars, 1),
+            status=f"Bar {(bar - 1) // 4 * 4 + 1}{whole}",  # not each: it is read out
+            progress=part,
         )
 
-    def ended_empty(self) -> Frame:
-        """Nothing was written."""
+    def ended_empty(self, why: str = "") -> Frame:
+        """Nothing was written; `why` says what ended it."""
         frame = self.frame("prompt" if self.upload else "empty")
         frame["variations"] = []
-        frame["alert"] = "The work ended before the first note: there is nothing to keep."
+        ended = why or "The work ended before the first note"
+        frame["alert"] = f"{ended}: there is nothing to keep."
         return frame
 
     def write(self, pieces: tuple[Piece, ...], folder: Path) -> None:
@@ -199,8 +206,8 @@ class Job:
         """
         self.variations = list(self.variations)
         try:
-            path = self.stems(index, progress).mix()
-        except SoundError:
+            path = self.sound.render(index, progress).mix()
+        except BaseException:
             self.variations[index] = self.variations[index] | VariationFrame(sound="none")
             raise
         files = [*self.variations[index].get("files", []), *SOUND_KINDS]
@@ -210,53 +217,18 @@ class Job:
 
     def rendering(self, index: int, stop: Callable[[], bool]) -> Iterator[float]:
         """As `render`, which it ends where `stop` says so: the part that is done, now and then."""
-        news: SimpleQueue[float | BaseException | None] = SimpleQueue()
-        closed = threading.Event()
-        told = time.monotonic()
-
-        def report(done: float) -> None:
-            nonlocal told
-            if closed.is_set() or stop():
-                raise _GivenUpError
-            if time.monotonic() - told >= SECONDS_BETWEEN_PARTS:
-                told = time.monotonic()
-                news.put(done)
-
-        def work() -> None:
-            try:
-                self.render(index, report)
-                news.put(None)
-            except _GivenUpError:
-                news.put(None)
-            except BaseException as error:  # noqa: BLE001 - whoever asks for the next part gets it
-                news.put(error)
-
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        try:
-            while (part := news.get()) is not None:
-                if isinstance(part, BaseException):
-                    raise part
-                yield part
-        finally:
-            closed.set()
-            thread.join()
+        return in_parts(lambda report: self.render(index, report), stop)
 
     def file(self, variation: int, kind: str) -> Path:
         """A file of a variation, or of the upload (PROMPT_ALONE), made where it is not there yet.
 
-        Kinds are midi, new_midi (the new music alone), flac, wav, ogg, stems (an archive), and
-        replay (JSON of all that makes it again).
+        Kinds are midi, new_midi (the new music alone) and replay (JSON of all that makes it again);
+        `sound` has the others.
 
         Raises:
             LookupError: there is no such variation, or no file of this kind.
-            SoundError: it cannot be rendered or written.
         """
-        name, folder = self._name(variation), self._folder()
-        if kind in SOUND_KINDS:
-            made = self.stems(variation)
-            with self._making[variation, kind]:
-                return made.zip() if kind == "stems" else made.mix(suffix=f".{kind}")
+        name = self._name(variation)
         content: Callable[[], bytes] | None = None
         if kind == "midi" and variation == PROMPT_ALONE and self.upload is not None:
             content, suffix = lambda: self.upload.whole.data if self.upload else b"", ".mid"
@@ -270,50 +242,35 @@ class Job:
             content, suffix = lambda: self.pieces[variation].midi, ".mid"
         else:
             raise LookupError("a piece from nothing is new as a whole: ask for midi")
-        path = folder / f"{name}{suffix}"
+        path = self._own_folder() / f"{name}{suffix}"
         with self._making[variation, kind]:
             if not path.exists():
                 _write(path, content())
         return path
 
-    def mix(self, variation: int, without: Collection[int]) -> Path:
-        """The sound of a variation, or of the upload (PROMPT_ALONE), without tracks by their ids.
+    @property
+    def is_there(self) -> bool:
+        """Whether its files can be asked for: nobody has removed its folder."""
+        if self.folder is None:
+            return self._new_folder is not None
+        return self.folder.is_dir()
 
-        Raises:
-            LookupError: there is no such variation.
-            SoundError: it cannot be rendered or written.
-        """
-        made = self.stems(variation)
-        with self._making[variation, "mix"]:
-            return made.mix(without, suffix=".wav") if without else made.mix()
-
-    def stems(self, variation: int, progress: Callable[[float], None] | None = None) -> Stems:
-        """The sound of a variation, or of the upload, rendered once. Raises as `file`."""
-        name, folder = self._name(variation), self._folder()
-        with self._making[variation]:
-            if variation not in self._stems:
-                score, ids = self._score(variation)
-                self._stems[variation] = stems.render(
-                    score, folder, name, ids=ids, soundfont=self.soundfont, progress=progress
-                )
-            return self._stems[variation]
-
-    def has_sound(self, variation: int) -> bool:
-        """Whether its sound is rendered, so that a mix of it takes no time."""
-        return variation in self._stems
-
-    def _score(self, variation: int) -> tuple[Score, list[int]]:
-        """What is heard, and the ids of its tracks in the frames."""
+    def _heard(self, variation: int) -> Heard:
+        """What is heard, and where its files go."""
+        name, folder = self._name(variation), self._own_folder()
         whole = self.upload.whole.score if self.upload else None
         if variation == PROMPT_ALONE and whole is not None:
-            return whole, track_ids(whole)
+            return Heard(whole, track_ids(whole), folder, name)
         piece = self.pieces[variation]
-        return piece.score, _ids_as_heard(piece, whole)
+        return Heard(piece.score, ids_as_heard(piece, whole), folder, name)
 
-    def _folder(self) -> Path:
-        if self.folder is None:
-            raise LookupError("nothing is written yet")
-        return self.folder
+    def _own_folder(self) -> Path:
+        with self._making["folder"]:
+            if self.folder is None:
+                if self._new_folder is None:
+                    raise LookupError("nothing is written yet")
+                self.folder = self._new_folder()
+            return self.folder
 
     def _name(self, variation: int) -> str:
         """Of a variation's files, without suffix."""
@@ -342,33 +299,6 @@ class Job:
         data = self.upload.whole.data if self.upload else None
         told = replay.settings(alone, self.model, prompt, data)
         return (json.dumps(told, indent=2) + "\n").encode()
-
-
-def _ids_as_heard(piece: Piece, whole: Score | None) -> list[int]:
-    """Of each track of a finished piece its id in the frames.
-
-    Those of the file are known by their place; new ones stand in the piece in the order in which
-    they were written, one after the other of each instrument.
-    """
-    known = (
-        {} if whole is None else dict(zip(map(_place, whole.tracks), track_ids(whole), strict=True))
-    )
-    waiting: dict[tuple[int, bool], list[int]] = {}
-    for track, number in zip(piece.new.tracks, track_ids(piece.new, whole), strict=True):
-        if len(track) and _place(track) not in known:
-            waiting.setdefault((track.program, track.is_drum), []).append(number)
-    ids: list[int] = []
-    for track in piece.score.tracks:
-        number = known.get(_place(track))
-        if number is None:
-            of_instrument = waiting.get((track.program, track.is_drum)) or [-1]
-            number = of_instrument.pop(0) if len(of_instrument) > 1 else of_instrument[0]
-        ids.append(number)
-    return ids
-
-
-def _place(track: Track) -> tuple[int | None, int, int]:
-    return track.chunk, track.channel, track.program
 
 
 def _clock(seconds: float) -> str:

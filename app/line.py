@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WorkT = TypeVar("WorkT")
+SECONDS_BETWEEN_LOOKS = 0.25
+"""Of those that wait: whether they are still wanted, and how long it will take."""
 
 
 class BusyError(Exception):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gradio.themes import Base
 from gradio.themes.utils import colors, fonts, sizes
 
@@ -49,6 +51,8 @@ _COLOURS = {
     "link_text_color": "var(--accent-deep)",
 }
 
+_PAGE_CSS = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
+
 
 def theme() -> Base:
     """Quiet paper and ink in light and dark; no font comes from another host."""
@@ -61,6 +65,8 @@ def theme() -> Base:
         font_mono=("ui-monospace", "Consolas", "monospace"),
     )
     both = {**_COLOURS, **{f"{name}_dark": value for name, value in _COLOURS.items()}}
+    # colours, and the looks of the login, which has the theme alone
+    base.custom_css = _PAGE_CSS.partition("\nbody {")[0]
     return base.set(
         **both,
         color_accent="var(--accent)",

@@ -169,6 +169,11 @@ class BarRule(_Rule):
         return self.planned[bar].written if self.planned else bar
 
     @property
+    def bias(self) -> NDArray[np.float64] | None:
+        """What is added to the logits (v,), or None: it calls back who rests for too long."""
+        return self.grammar.bias
+
+    @property
     def allowed(self) -> NDArray[np.bool_]:
         """Mask of the tokens that may come next; all False where the row has ended."""
         allowed = self.grammar.allowed

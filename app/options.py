@@ -106,6 +106,12 @@ class MusicOptions:
         "heard, up to 1; 0: as the model likes",
         (0.0, 1.0),
     )
+    presence: float = _option(
+        1.0,
+        "how strongly instruments of the prompt that rest for longer than they did in it are "
+        "called back; 0: as the model likes",
+        (0.0, 1.0),
+    )
     ending: Literal["bar", "cadence"] = _option(
         "bar",
         "bar: all notes are cut at the last bar line; cadence: the last bar comes to rest, and "
@@ -136,6 +142,8 @@ class MusicOptions:
             raise ValueError(f"ending is {self.ending!r}, expected {' or '.join(ENDINGS)}")
 
 
+OF_PROMPT = ("prompt_bars", "presence")
+"""Fields that mean nothing for a piece from nothing."""
 ENDINGS: tuple[str, ...] = get_args(get_type_hints(MusicOptions)["ending"])
 
 

@@ -94,9 +94,9 @@ def build_page(
         view: list[Component] = [roll, results]
         for tab in tabs:
             if tab.upload is not None:
-                view += [tab.upload.card, tab.upload.beats, tab.model]
+                view += [tab.upload.card, tab.upload.beats]
         for tab in tabs:
-            view += tab.action
+            view += [tab.model, *tab.action]
         filled = [widget for tab in tabs for widget in (*tab.settings, tab.creativity)]
         for tab in tabs:
             read = _wire_tab(calls, tab, roll, view)
@@ -112,6 +112,7 @@ def build_page(
             (roll.undo, calls.undo),
             (roll.continue_this, calls.continue_this),
             (results.back, calls.go_back),
+            (results.opened, calls.adopt),
         ):
             _on(event, call, None, view)
         endpoints.add(studio, max_upload_bytes)

@@ -14,6 +14,7 @@ let total = 0;
 let shownJob = null;
 let shownFile = ""; // the prompt's tracks, by which a piece is known again
 let isNewPiece = true; // nothing of this piece was heard yet
+let isRecounted = false; // its bars are others now
 let isListOpen = false; // the table of tracks, where it can be opened
 let isByKeys = false; // whether the last thing done was done with the keyboard
 
@@ -23,8 +24,14 @@ const roll = new Roll(part("roll"), part("overview"), {
   onDraw: () => region.place(),
 });
 region.roll = roll;
-const tracks = new TrackList(part("tracks"), { onMix: () => render(), onChoice: (ids) => trigger("tracks", ids) });
+const tracks = new TrackList(part("tracks"), { onMix, onChoice: (ids) => trigger("tracks", ids) });
 const compare = new Variations(part("chips"), { onChoice: (index) => choose(index) });
+
+/** What is heard was changed: by the user, who may try again what has failed, or back to what sounded. */
+function onMix({ isRestored }) {
+  if (!isRestored) failed = "";
+  render();
+}
 
 /** One reader per text that grows: it keeps what it has read. */
 function reader(key, make) {
@@ -48,7 +55,7 @@ function render() {
   const timeline = variation?.timeline ?? frame.timeline;
   player.dataset.phase = frame.phase;
   player.classList.toggle("example", Boolean(frame.example));
-  part("title").textContent = frame.title || "No music yet";
+  part("title").textContent = part("title").title = frame.title || "No music yet";
   part("empty").hidden = frame.phase !== "empty" || Boolean(frame.example);
   part("like-this").hidden = !frame.example;
   renderAlert();
@@ -80,7 +87,7 @@ function renderMusic(variation, timeline) {
   const pen = frame.phase === "composing" ? Math.max(joint, ...newest) : null;
   const cut = frame.phase !== "prompt";
   const started = shownJob !== frame.job;
-  roll.show({ layers, bars, beats: timeline.beats, first, joint, end: timeline.end, cut, pen, focus: joint }, { reset: started });
+  roll.show({ layers, bars, beats: timeline.beats, first, joint, end: timeline.end, cut, pen, focus: joint }, { reset: started || isRecounted });
   const lastOnset = Math.max(0, ...sounding.map((layer) => layer.notes.at(-1).on));
   const canChange = frame.prompt?.first !== undefined && !cut && !isBusy();
   region.show({ bars, first, joint, end: lastOnset, isOpen: canChange });
@@ -113,6 +120,8 @@ function renderTracks(layers) {
   const canMix = canMuteNow();
   part("open-tracks").hidden = !canChoose || Boolean(frame.table);
   const isOpen = Boolean(frame.table) || isListOpen;
+  part("hint").hidden = !canChoose || !isOpen;
+  part("hint-mix").hidden = !canMix;
   part("open-tracks").setAttribute("aria-expanded", isOpen);
   player.classList.toggle("with-table", canChoose && isOpen);
   tracks.show(layers, { canMix, canChoose, isOpen, isBusy: isBusy(), isSolo: isSolo(layers) });
@@ -129,20 +138,14 @@ function renderProgress() {
   bar.hidden = !busy;
   part("stop").hidden = !busy;
   part("discard").hidden = !frame.can_discard;
-  part("subtitle").textContent = (busy && lineOf(frame)) || frame.subtitle || "";
+  part("subtitle").textContent = (busy && frame.line) || frame.subtitle || "";
   const percent = Math.round(100 * (frame.progress ?? 0));
-  bar.classList.toggle("unknown", frame.phase !== "composing");
+  const isKnown = frame.phase === "composing" || percent > 0;
+  bar.classList.toggle("unknown", !isKnown);
   bar.firstElementChild.style.width = `${percent}%`;
-  bar.setAttribute("aria-valuenow", percent);
+  if (isKnown) bar.setAttribute("aria-valuenow", percent);
+  else bar.removeAttribute("aria-valuenow");
   if (frame.status && part("status").textContent !== frame.status) part("status").textContent = frame.status;
-}
-
-/** The progress line, with who comes first and the time that is left where it does not say so itself. */
-function lineOf({ line, place, seconds_left: left }) {
-  const parts = [line];
-  if (place) parts.push(place === 1 ? "1 other before you" : `${place} others before you`);
-  if (left && !/ left\b/.test(line ?? "")) parts.push(left < 90 ? `about ${Math.ceil(left)} s left` : `about ${Math.round(left / 60)} min left`);
-  return parts.filter(Boolean).join(" · ");
 }
 
 /** What can be done with the music that is shown. */
@@ -162,6 +165,7 @@ function renderActions(variation) {
 function choose(index) {
   if (index >= frame.variations.length || index === chosen) return;
   chosen = index;
+  failed = ""; // what has failed may be tried again
   render();
 }
 
@@ -218,6 +222,7 @@ const PRESSED_BY_SPACE = "button, summary, a, [role=tab], [role=radio], input[ty
 function onKey(event) {
   if (["Tab", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"].includes(event.key)) isByKeys = true;
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.(TEXTS)) return;
+  if (!player.getClientRects().length) return; // another tab is before it
   if (event.key === " ") {
     if (isByKeys && event.target.closest?.(PRESSED_BY_SPACE)) return;
     event.preventDefault();
@@ -245,6 +250,7 @@ function show(next) {
     drop();
     cursor = 0;
   }
+  isRecounted = isMoved && next.timeline?.bars !== frame.timeline?.bars;
   if (isMoved) shownJob = next.job;
   else if (next.job !== shownJob) {
     readers = new Map();
@@ -252,6 +258,7 @@ function show(next) {
   }
   [frame, shownFile] = [next, file];
   render();
+  isRecounted = false;
 }
 
 function accept() {

@@ -137,9 +137,6 @@ class Frame(TypedDict, total=False):
     timeline: TimelineFrame
     prompt: PromptFrame
     variations: list[VariationFrame]
-    place: int
-    """How many others the model serves first."""
-    seconds_left: float
     can_undo: bool
     can_discard: bool
     table: bool

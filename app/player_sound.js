@@ -280,10 +280,7 @@ for (const deck of [sound, spare]) {
   const heard = (call) => (event) => event.target === sound && call();
   deck.addEventListener("play", heard(animate));
   for (const name of ["pause", "loadedmetadata", "seeked", "ended"]) deck.addEventListener(name, heard(showTime));
-  deck.addEventListener(
-    "error",
-    heard(() => isLoaded() && complain(NO_SOUND)),
-  );
+  deck.addEventListener("error", heard(() => isLoaded() && complain(NO_SOUND)));
 }
 
 volume.addEventListener("input", () => {

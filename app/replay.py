@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from app.manifest import read_manifest, versions
-from app.options import BeatSource, MusicOptions
+from app.options import OF_PROMPT, BeatSource, MusicOptions
 
 if TYPE_CHECKING:
     from app.models import MusicModel
@@ -104,7 +104,8 @@ def settings(
         "options": chosen,
     }
     if prompt is None:
-        del chosen["prompt_bars"]
+        for name in OF_PROMPT:
+            del chosen[name]
         return told
     chosen["beats"] = prompt.facts.beats
     whole = prompt.data if data is None else data
@@ -238,6 +239,8 @@ def _options(chosen: dict[str, Any]) -> MusicOptions:
             raise ReplayError(f"{name.replace('_', ' ')} is {_short(value)}; {_EXPORT}")
     if chosen.get("prompt_bars", 0) is None:  # as earlier releases wrote it
         chosen["prompt_bars"] = 0
+    if "prompt_bars" in chosen:  # of earlier releases, which called nobody back
+        chosen = {"presence": 0.0} | chosen
     try:
         return MusicOptions(**chosen)
     except ValueError as error:

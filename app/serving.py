@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app import endpoints, player
-from app.files import prune
+from app.files import KEPT_SECONDS, prune, remove_raw
 from app.guard import guarded
 from app.look import theme
 from app.options import MAX_FILE_BYTES
@@ -76,8 +76,10 @@ def launch(
         else:
             kept.mkdir(parents=True, exist_ok=True)
             stack.enter_context(_pruned(kept, serving.keep_days, serving.keep_bytes))
+            remove_raw(kept, untouched_seconds=KEPT_SECONDS)
             served = Path(tempfile.mkdtemp(prefix=f"{date.today()}-", dir=kept))
             stack.callback(_remove_if_empty, served)
+            stack.callback(remove_raw, kept, served.name)
         page = build_page(
             models,
             served,

@@ -10,6 +10,7 @@ forbidden, and what is likely enough comes all the same.
   written; it lies within -8 and 8. So who is behind stays near and who is ahead moves on. One more
   note where some stand already has g as well, between -3 and 3: less than moving on, since at one
   position the instruments come in a fixed order, and the last ones would fall silent.
+- Presence: Programs of instruments that rest for too long, see `tokenization.presence`.
 - Repetition: a token that goes on with a copy of earlier bars, see `app.repetition`, has -strength
   times half the square of how often that was heard, at most -16 times strength.
 - Cadence: in the last bar positions within its last beat have -12, and durations 2, which grows to
@@ -148,6 +149,8 @@ class Steered(NamedTuple):
         """What is added to the logits (v,)."""
         steering, allowed, length = self.steering, self.allowed, self.grammar.bar_length
         bias = steering.outside.copy()
+        if (called := self.rule.bias) is not None:
+            bias += called
         if length and allowed[BAR]:  # later positions may follow as well
             if steering.density:
                 self._keep_pace(bias, length)

@@ -6,7 +6,6 @@ is added up in a moment and no process holds them in memory.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import shutil
 import tempfile
@@ -20,11 +19,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from app.files import appearing, safe_name
+from app.files import RAW_SOUND, appearing, safe_name, size_on_disk
 from app.loudness import gain_for
 from app.mixing import BLOCK, Mixer
 from app.parts import track_names
 from app.sound import CEILING, LOUDNESS_LUFS, check_length, save_samples
+from app.sound_files import SoundFiles, in_use
 from app.soundfont import SoundError, default_soundfont, open_soundfont
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 MOST_SECONDS = 3600.0
 """Of all tracks together: of 44,100 Hz stereo they are 635 MB on disk. Longer pieces have none."""
-MOST_MIXES = 16
-"""Files of mixes without some tracks that are kept; the oldest go."""
 _AT_ONCE = threading.BoundedSemaphore(2)
 """Each takes a core, and memory for two mixes."""
 _FULL_SCALE = 32767
@@ -63,6 +61,8 @@ class Stems:
     """By the tracks' ids; empty where the piece is too long to have them apart."""
     names: Mapping[int, str]
     """What the tracks are called, in the order of the score."""
+    raw: Path | None = None
+    """The folder of the raw files."""
 
     @property
     def seconds(self) -> float:
@@ -75,15 +75,14 @@ class Stems:
         Raises:
             SoundError: the piece is too long to leave tracks out, or the file cannot be written.
         """
-        left_out = [number for number in self.names if number in set(without)]
-        path = self.folder / f"{self.name}{_said(left_out)}{suffix}"
-        if not path.exists():
+        files = self.files
+        path = files.mix(without, suffix)
+        if not in_use(path):
             samples = self.whole
-            if left_out:
+            if left_out := files.left_out(without):
                 samples = self._sum([n for n in self.names if n not in left_out])
-                self._make_room()
+                files.make_room()
             save_samples(samples, self.sample_rate, path)
-        path.touch()
         return path
 
     def zip(self) -> Path:
@@ -92,8 +91,8 @@ class Stems:
         Raises:
             SoundError: the piece is too long to have them apart, or the file cannot be written.
         """
-        path = self.folder / f"{self.name}_stems.zip"
-        if path.exists():
+        path = self.files.archive
+        if in_use(path):
             return path
         self._check_apart()
         try:
@@ -115,6 +114,21 @@ class Stems:
             raise _unwritten(self.folder, error) from error
         return path
 
+    @property
+    def files(self) -> SoundFiles:
+        """What is written of it."""
+        return SoundFiles(self.folder, self.name, self.names)
+
+    def drop(self) -> None:
+        """Removes the raw files: what goes on with them may do so, then they are gone."""
+        if self.raw is not None:
+            shutil.rmtree(self.raw, ignore_errors=True)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the raw files on the disk."""
+        return size_on_disk(self.raw) if self.raw is not None else 0
+
     def _sum(self, numbers: Sequence[int]) -> _Samples:
         """(n, 2), some of the tracks."""
         self._check_apart()
@@ -134,16 +148,14 @@ class Stems:
                 "them apart; listen to the whole"
             )
 
-    def _make_room(self) -> None:
-        """Removes the oldest mixes, of what others may have removed already."""
-        mixes: list[tuple[float, Path]] = []
-        for path in self.folder.glob("*_without-*"):
-            try:
-                mixes.append((path.stat().st_mtime, path))
-            except FileNotFoundError:
-                continue
-        for _, path in sorted(mixes)[: -MOST_MIXES + 1]:
-            path.unlink(missing_ok=True)
+
+def places_of(score: Score, ids: Sequence[int] | None = None) -> dict[int, list[int]]:
+    """The places in a score of all tracks with notes, by their ids: without these by the places."""
+    numbers: dict[int, list[int]] = {}
+    for place, (number, track) in enumerate(zip(ids or itertools.count(), score.tracks)):  # noqa: B905
+        if len(track):
+            numbers.setdefault(number, []).append(place)
+    return numbers
 
 
 def render(
@@ -169,15 +181,12 @@ def render(
     """
     check_length(float(score.seconds_at(score.end_ticks)))
     font = open_soundfont(soundfont if soundfont is not None else default_soundfont())
-    numbers: dict[int, list[int]] = {}
-    for place, (number, track) in enumerate(zip(ids or itertools.count(), score.tracks)):  # noqa: B905
-        if len(track):
-            numbers.setdefault(number, []).append(place)
+    numbers = places_of(score, ids)
     titles = track_names([score.tracks[places[0]] for places in numbers.values()])
     names = dict(zip(numbers, titles, strict=True))
     with _AT_ONCE, ExitStack() as undo:
         try:
-            raw = Path(tempfile.mkdtemp(prefix=".stems-", dir=folder))
+            raw = Path(tempfile.mkdtemp(prefix=RAW_SOUND, dir=folder))
             undo.callback(shutil.rmtree, raw, ignore_errors=True)
             whole, tracks = _tracks(Mixer(score, font, sample_rate), numbers, raw, progress)
         except OSError as error:
@@ -185,7 +194,7 @@ def render(
         if progress is not None:
             progress(1.0)
         undo.pop_all()
-    return Stems(folder, name, sample_rate, whole, tracks, names)
+    return Stems(folder, name, sample_rate, whole, tracks, names, raw)
 
 
 def _tracks(
@@ -264,16 +273,6 @@ def _part_of(
     if progress is None:
         return None
     return lambda done: progress(0.9 * start + done * (end - start))
-
-
-def _said(left_out: Collection[int]) -> str:
-    """What a file's name says of the tracks that are not in it."""
-    if not left_out:
-        return ""
-    numbers = "-".join(map(str, left_out))
-    if len(numbers) > 24:  # file systems allow 255 bytes for all
-        numbers = hashlib.blake2b(numbers.encode(), digest_size=6).hexdigest()
-    return f"_without-{numbers}"
 
 
 def _unwritten(folder: Path, error: OSError) -> SoundError:

@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
-from collections import OrderedDict
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app import continuation
-from app.desk import MAX_ROWS, SECONDS_BETWEEN_LOOKS, Desk
-from app.facts import counted
+from app.desk import MAX_ROWS, Desk
 from app.files import SessionFolders
-from app.job import NEW_PIECE, PROMPT_ALONE, SOUND_KINDS, Job
+from app.job import NEW_PIECE, PROMPT_ALONE, Job
+from app.job_sound import SOUND_KINDS
+from app.kept import KeptJobs
 from app.line import Line
 from app.options import MAX_WAITING, MusicOptions
 from app.player import Frame, blank_timeline
+from app.sound_calls import SoundCalls
 from app.soundfont import SoundError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator
 
-    from app.continuation import Models, Progress
+    from app.continuation import Models
     from app.upload import Upload
+
+_log = logging.getLogger(__name__)
 
 FRAME_SECONDS = 0.2
 """Least time between two frames while music is written."""
 LAST_SECONDS = 1.5
 """What jobs that are stopped at the end have for their files."""
-SOUNDS_AT_ONCE = 1
-"""Each keeps a core busy, and takes up to 423 MB."""
-MOST_JOBS_KEPT = 400
-"""Whose files can still be asked for; the oldest go first."""
+NO_SOUND = "The sound could not be made, and the program's log says why; the MIDI files are there."
 EMPTY = Frame(job="", phase="empty", variations=[])
 """The player before anything is there."""
 
@@ -87,10 +89,9 @@ class Studio:
         self.folders = SessionFolders(output_folder, keep=keep)
         self.sharing = sharing or Sharing()
         self.desk = Desk(self.sharing.max_rows, self.sharing.max_waiting)
-        self._sounds: Line[None] = Line("sound", SOUNDS_AT_ONCE)
+        self._kept, self._sounds = KeptJobs(), SoundCalls()
         self._jobs: Line[None] = Line("the models", self.sharing.max_jobs, 0)
         self._sessions: dict[threading.Event, str] = {}  # of all jobs that wait or run
-        self._kept: OrderedDict[str, Job] = OrderedDict()
 
     def begin(self, session: str) -> threading.Event:
         """A job is on its way: from now on it can be stopped, also while it waits for the model."""
@@ -102,12 +103,14 @@ class Studio:
         """Stops all jobs, as their owners could, and gives them a moment to write what is there.
 
         They are not waited for: whoever asked for them may be gone, and nobody goes on with them.
+        Raw sound, which is no music, goes from the disk.
         """
         jobs = list(self._sessions)
         for job in jobs:
             job.set()
         if jobs:
             time.sleep(LAST_SECONDS)
+        self._kept.close()
 
     def end(self, job: threading.Event) -> bool:
         """The job will not run any more. False: that was known."""
@@ -130,7 +133,13 @@ class Studio:
         for job, owner in list(self._sessions.items()):
             if owner == session:
                 self.end(job)
+        self._sounds.leave(session)
+        self._kept.leave(session)
         self.folders.leave(session)
+
+    def back(self, session: str) -> None:
+        """A session that was left goes on: a lost connection looks like a closed tab."""
+        self.folders.back(session)
 
     def compose(
         self,
@@ -165,79 +174,84 @@ class Studio:
                 return
             with self._jobs.enter(None):
                 yield job.starting()
-                result, alert = yield from self._write(job, stop)
+                result, ended = yield from self._write(job, stop)
                 if not any(piece.new.num_notes for piece in result.pieces):
-                    yield job.ended_empty()
+                    yield job.ended_empty(ended)
                     return
                 if stop not in self._sessions:  # it has left
                     return
                 stop.clear()  # from here on it skips the sound
                 job.write(result.pieces, self.folders.new(session))
-                self._keep(job)
-                yield from self._render(job, stop, alert)
+                self._kept.add(session, job)
+                yield from self._render(job, stop, ended and f"{ended}; what was written is kept.")
         finally:
             self.end(stop)
 
     def _write(
         self, job: Job, stop: threading.Event
-    ) -> Generator[Frame, None, tuple[continuation.Result, Frame]]:
+    ) -> Generator[Frame, None, tuple[continuation.Result, str]]:
         """Frames while the music of a job waits and is written; returns what came of it.
 
-        And an alert, where it took too long.
+        And why it ended, where it took too long. What is compiled first is not of its time.
         """
         if job.upload is None:
             steps = self.desk.generate_piece(job.model, job.options, stop)
         else:
             steps = self.desk.continue_prompt(job.model, job.upload.prompt, job.options, stop)
-        began, shown, alert, most = 0.0, 0.0, Frame(), self.sharing.max_seconds
+        began, shown, ended, most = 0.0, 0.0, "", self.sharing.max_seconds
         with closing(steps):
             for step in steps:
                 now = time.monotonic()
                 if isinstance(step, continuation.Result):
                     job.bars = step.bars
-                    return step, alert
+                    return step, ended
                 if step.place:
-                    yield _in_line(job, step)
+                    yield job.waiting(step)
                     continue
-                began = began or now
-                if most is not None and now - began > most and not stop.is_set():
+                if not step.preparing:
+                    began = began or now
+                if began and most is not None and now - began > most and not stop.is_set():
                     stop.set()
-                    alert = Frame(
-                        alert=f"The work ended after {most:g} s, the most that this page gives to "
-                        "a job; what was written is kept."
+                    ended = (
+                        f"The work ended after {most:g} s, the most that this page gives to a job"
                     )
                 if now - shown >= FRAME_SECONDS:
                     shown = now
                     yield job.progress(step)
-        return continuation.Result(()), alert
+        return continuation.Result(()), ended
 
-    def _render(self, job: Job, stop: threading.Event, alert: Frame) -> Iterator[Frame]:
+    def _render(self, job: Job, stop: threading.Event, alert: str) -> Iterator[Frame]:
         """Makes the sound of all variations, as far as it can be made and until it is stopped.
 
-        It waits for the sound of others, one piece each in turn, and no music waits for it.
+        It waits for the sound of others, one piece each in turn, and no music waits for it. What
+        goes wrong with it is said, and takes nobody's music away.
         """
         for index in range(len(job.pieces)):
             which = f" of variation {index + 1}" if len(job.pieces) > 1 else ""
             line = f"Making the sound{which} …"
-            making = job.frame("rendering", line=line, status="The music is written.") | alert
+            making = job.frame("rendering", line=line, status="The music is written.")
+            making |= _alert(alert)
             yield making
-            with self._sounds.enter(None) as turn:
-                while not (stop.is_set() or self._sounds.wait(turn, SECONDS_BETWEEN_LOOKS)):
-                    pass
-                if stop.is_set():
+            with self._sounds.turn(stop.is_set) as has_come:
+                if not has_come:
                     break
                 try:
                     for part in job.rendering(index, stop.is_set):
                         yield making | Frame(progress=part)
                 except SoundError as error:
-                    alert = Frame(alert=str(error))
-        yield job.frame("done", status="Stopped." if stop.is_set() else "Ready to play.") | alert
+                    alert = str(error)
+                except Exception:  # noqa: BLE001 - the log has it, and the music is written
+                    _log.exception("the sound of a job could not be made")
+                    alert = NO_SOUND
+            self._kept.done(job)
+        status = "Stopped." if stop.is_set() else "Ready to play."
+        yield job.frame("done", status=status) | _alert(alert)
 
     def opened(self, session: str, upload: Upload) -> Job:
         """A job that has made nothing yet, whose upload can be heard: variation PROMPT_ALONE."""
-        folder = self.folders.new(session)
-        job = Job(upload.model, upload, MusicOptions(), folder, self.soundfont)
-        self._keep(job)
+        new_folder = partial(self.folders.new, session)
+        job = Job(upload.model, upload, MusicOptions(), new_folder, self.soundfont)
+        self._kept.add(session, job)
         return job
 
     def file(self, job: str, variation: int, kind: str) -> Path:
@@ -245,53 +259,40 @@ class Studio:
 
         Raises:
             LookupError: there is no such job, or nothing of the kind.
-            SoundError: it cannot be made.
+            SoundError: it cannot be made, or too many wait for sound.
         """
-        found = self._job(job)
-        if kind not in SOUND_KINDS:
-            return found.file(variation, kind)
-        with self._turn_of_sound(found, variation):
-            return found.file(variation, kind)
+        if kind in SOUND_KINDS:
+            return self._sound(job, variation, kind)
+        return self._kept.get(job)[1].file(variation, kind)
 
     def mix(self, job: str, variation: int, without: Collection[int]) -> Path:
         """The sound of a job without some tracks, by their ids; raises as `file`."""
-        found = self._job(job)
-        with self._turn_of_sound(found, variation):
-            return found.mix(variation, without)
+        return self._sound(job, variation, "wav" if without else "flac", without)
+
+    def _sound(self, name: str, variation: int, kind: str, without: Collection[int] = ()) -> Path:
+        """What is there already is given at once, what is rendered already waits for nobody."""
+        session, job = self._kept.get(name)
+        if path := job.sound.find(variation, kind, without):
+            return path
+        with self._sounds.call(session):
+            if not job.sound.has(variation):
+                make = partial(job.sound.render, variation)
+                self._sounds.once(session, (job.id, variation), make)
+            try:
+                return job.sound.file(variation, kind, without)
+            finally:
+                self._kept.done(job)
 
     def render(self, session: str, upload: Upload) -> Path:
         """The sound of a file as it came, as FLAC. Raises SoundError where it cannot be made."""
         return self.file(self.opened(session, upload).id, PROMPT_ALONE, "flac")
 
-    @contextmanager
-    def _turn_of_sound(self, job: Job, variation: int) -> Iterator[None]:
-        """One after the other; what is rendered already takes no time, and waits for nobody."""
-        if job.has_sound(variation):
-            yield
-            return
-        with self._sounds.enter(None) as turn:
-            while not self._sounds.wait(turn, SECONDS_BETWEEN_LOOKS):
-                pass
-            yield
-
     def knows(self, job: str) -> bool:
         """Whether files of a job can be asked for."""
         with suppress(LookupError):
-            return self._job(job).folder is not None
+            self._kept.get(job)
+            return True
         return False
-
-    def _keep(self, job: Job) -> None:
-        """Its files can be asked for from now on."""
-        self._kept[job.id] = job
-        while len(self._kept) > MOST_JOBS_KEPT:
-            self._kept.popitem(last=False)
-
-    def _job(self, name: str) -> Job:
-        job = self._kept.get(name)
-        if job is None or job.folder is None or not job.folder.is_dir():
-            self._kept.pop(name, None)
-            raise LookupError("its files are not kept any more; make it again")
-        return job
 
     def health(self) -> dict[str, object]:
         """How the page is: its models, the jobs at work and those that wait."""
@@ -300,12 +301,5 @@ class Studio:
         return {"status": "ok", "models": list(self.models.names), "jobs": jobs}
 
 
-def _in_line(job: Job, step: Progress) -> Frame:
-    """The player while others are at work."""
-    place = counted(step.place - 1, "job") + " before it" if step.place > 1 else "the next one"
-    line = f"Waiting for the {job.model.name} model: {place}"
-    frame = Frame(place=step.place)
-    if step.seconds_left is not None:
-        frame["seconds_left"] = step.seconds_left
-        line += f", about {max(1, round(step.seconds_left))} s"
-    return job.frame("waiting", line=line, status="Waiting for the model.") | frame
+def _alert(text: str) -> Frame:
+    return Frame(alert=text) if text else Frame()

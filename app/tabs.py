@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from typing import TYPE_CHECKING, NamedTuple
 
 import gradio as gr
@@ -30,6 +31,28 @@ _EXPLAINED = {
     "top_p": "Draws from the likeliest notes that hold this share of probability.",
     "beats": "What bars and beats are counted by: recordings know nothing of beats.",
 }
+TITLES = {
+    "dice": "Draws another seed, which then stays for the pieces that follow.",
+    "fresh": "Draws another seed for each piece; without it the seed stays as it is.",
+    "go-continue": "Writes new music after your piece.",
+    "go-generate": "Writes a piece from nothing.",
+    "stop-keep": "Ends the work; what is written by then stays.",
+    "discard": "Ends the work and throws away what it has written.",
+    **{f"chip-{name}": f"{told[:1].upper()}{told[1:]}." for name, _, told in EXAMPLES},
+}
+"""What the widgets of these classes do that have no room for a line below them."""
+_TITLES_SCRIPT = f"""
+const told = Object.entries({json.dumps(TITLES)});
+const tab = element.closest(".tabitem");
+const tell = () => {{
+  for (const [name, text] of told) {{
+    for (const one of tab.querySelectorAll(`.${{name}}`)) one.title = text;
+  }}
+}};
+// buttons come and go
+new MutationObserver(tell).observe(tab, {{ childList: true, subtree: true }});
+tell();
+"""
 
 
 class UploadWidgets(NamedTuple):
@@ -56,6 +79,7 @@ class Settings(NamedTuple):
     key: gr.Textbox
     density: gr.Slider
     repetition: gr.Slider
+    presence: gr.Slider
     ending: gr.Radio
 
 
@@ -100,8 +124,9 @@ def upload_tab(name: str, label: str, models: Models) -> TabWidgets:
             gr.HTML("<span>Or try one of these</span>", apply_default_css=False)
             offered = OF_BANDS if bands else EXAMPLES
             examples = [
-                (example, gr.Button(example.label, size="sm", elem_classes="chip"))
+                (example, gr.Button(example.label, size="sm", elem_classes=classes))
                 for example in offered
+                for classes in [["chip", f"chip-{example.name}"]]
             ]
         card = gr.HTML(
             elem_classes="facts",
@@ -132,7 +157,12 @@ def new_tab(name: str, label: str, models: Models, bars: int) -> TabWidgets:
 
 
 def _lead(text: str) -> None:
-    gr.HTML(f"<p class='lead'>{html.escape(text)}</p>", apply_default_css=False)
+    """What a tab does; its script explains the buttons of the tab."""
+    gr.HTML(
+        f"<p class='lead'>{html.escape(text)}</p>",
+        apply_default_css=False,
+        js_on_load=_TITLES_SCRIPT,
+    )
 
 
 def _model(models: Models, before: list[tuple[str, str]]) -> gr.Radio:
@@ -193,10 +223,12 @@ def _controls(
             "temperature", "Temperature", MusicOptions.temperature, 0.01, _EXPLAINED["temperature"]
         )
         top_p = _slider("top_p", "Top-p", MusicOptions.top_p, 0.01, _EXPLAINED["top_p"])
-        steering, key_note = _steering()
+        steering, key_note = _steering(of_prompt=action == "Continue")
     with gr.Column(elem_classes="action"):
-        go = gr.Button(action, variant="primary", interactive=ready, elem_classes="go")
-        stop = gr.Button("Stop and keep", variant="stop", visible=False, elem_classes="go")
+        classes = ["go", f"go-{action.lower()}"]
+        go = gr.Button(action, variant="primary", interactive=ready, elem_classes=classes)
+        classes = ["go", "stop-keep"]
+        stop = gr.Button("Stop and keep", variant="stop", visible=False, elem_classes=classes)
         discard = gr.Button("Discard what is written", visible=False, elem_classes="discard")
         estimate = gr.HTML(NO_SPEED, elem_classes="estimate", apply_default_css=False)
     settings = Settings(length, unit, variations, temperature, top_p, seed, fresh, *steering)
@@ -211,11 +243,15 @@ class _Steering(NamedTuple):
     key: gr.Textbox
     density: gr.Slider
     repetition: gr.Slider
+    presence: gr.Slider
     ending: gr.Radio
 
 
-def _steering() -> tuple[_Steering, gr.HTML]:
-    """The widgets of steering, and what is wrong with the key."""
+def _steering(*, of_prompt: bool) -> tuple[_Steering, gr.HTML]:
+    """The widgets of steering, and what is wrong with the key.
+
+    Those that mean something after a prompt alone are seen where there is one.
+    """
 
     def slider(name: str, label: str, step: float) -> gr.Slider:
         return _slider(name, label, getattr(MusicOptions, name), step, f"{explained(name)}.")
@@ -230,6 +266,8 @@ def _steering() -> tuple[_Steering, gr.HTML]:
     key_note = gr.HTML(elem_classes="key-note", apply_default_css=False)
     density = slider("density", "Density (notes in a bar)", 1)
     repetition = slider("repetition", "Against repetition", 0.05)
+    presence = slider("presence", "Instruments go on playing", 0.05)
+    presence.visible = of_prompt
     ending = gr.Radio(
         [("Bar line", "bar"), ("Cadence", "cadence")],
         value=MusicOptions.ending,
@@ -238,4 +276,4 @@ def _steering() -> tuple[_Steering, gr.HTML]:
         elem_classes="segments",
     )
     top_k, min_p = slider("top_k", "Top-k", 1), slider("min_p", "Min-p", 0.01)
-    return _Steering(top_k, min_p, key, density, repetition, ending), key_note
+    return _Steering(top_k, min_p, key, density, repetition, presence, ending), key_note

@@ -42,7 +42,7 @@ def card(upload: Upload, why: str) -> str:
     told = (OFF_GRID_HERE if notice == OFF_GRID else notice for notice in facts.notices)
     notices = "".join(f"<li>{html.escape(_sentence(notice))}</li>" for notice in told)
     return (
-        f"<article class='card'><header><h3>{html.escape(upload.title)}</h3>"
+        f"<article class='card'><header><h2>{html.escape(upload.title)}</h2>"
         "<button type='button' data-forget aria-label='Take the file away' title='Take the file "
         "away'>×</button></header>"
         f"<dl>{numbers}</dl>{_tracks(facts)}"

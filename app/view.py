@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator  # Gradio reads the annotations of callbacks
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ import gradio as gr
 from app.about import model_line
 from app.choices import duration
 from app.errors import INPUT_ERRORS
-from app.history import AUTOMATIC, UPLOADING, Session, Sessions, Tab
+from app.history import AUTOMATIC, FIRST_TAB, UPLOADING, Session, Sessions, Tab
 from app.new_bars import in_bars
 from app.options import MusicOptions
 from app.player import Frame
@@ -26,6 +27,7 @@ BY_FILE = "The one that hears all of your file."
 NO_SPEED = "<p>How long it takes is known after the first piece.</p>"
 BROKEN = "This did not work; the program's log says why."
 BUSY = "Music is being written: let it end, or stop it first."
+READING = "A file is being read: press again when it is there."
 
 
 class AlertError(Exception):
@@ -63,44 +65,73 @@ class View:
     def __init__(self, studio: Studio, max_upload_bytes: int) -> None:
         self.studio = studio
         self.max_upload_bytes = max_upload_bytes
-        self.sessions = Sessions()
+        self.sessions = Sessions(studio.back)
+        self._serial = itertools.count()
 
     def session(self, request: gr.Request) -> Session:
         """What the caller has before it."""
         return self.sessions.of(session_of(request))
 
-    def view(self, session: Session, *, alert: str = "", moved: bool = False) -> tuple[object, ...]:
+    @contextmanager
+    def reading_file(self, session: Session) -> Iterator[None]:
+        """While a file is read, which takes its time: no job begins, and none may be under way.
+
+        Raises AlertError where one is.
+        """
+        with session.lock:
+            if session.asked is not None:
+                raise AlertError(BUSY)
+            session.reading += 1
+        try:
+            yield
+        finally:
+            with session.lock:
+                session.reading -= 1
+
+    def view(
+        self, session: Session, *, alert: str = "", moved: bool = False, reading: bool = False
+    ) -> tuple[object, ...]:
         """All that may change on the page, in the order of `build_page`'s `view`.
 
-        Player, list of results; of each tab that takes a file its card, beats and model; of all
-        tabs their buttons and what they say of the time. Where it `moved`, another tab opens.
+        Player, list of results; of each tab that takes a file its card and beats; of all tabs their
+        model, their buttons and what they say of the time. Where it `moved`, another tab opens.
+        Where a file is to be read next, nothing can be begun.
         """
         with session.lock:
             frame = session.shown() | (Frame(alert=alert) if alert else Frame())
+            # the browser is told of what is new alone: a second refusal has to reach the player too
+            numbered = {**frame, "serial": next(self._serial)}
             uploads = [part for name in UPLOADING for part in self._of_upload(session.tabs[name])]
             running = session.asked is not None
             buttons: list[object] = []
             for name, tab in session.tabs.items():
                 ready = name not in UPLOADING or tab.upload is not None
                 buttons += [
-                    gr.Button(visible=not running, interactive=ready),
+                    self._model_choice(name, tab),
+                    gr.Button(
+                        visible=not running, interactive=ready and not (reading or session.reading)
+                    ),
                     gr.Button(visible=running),
                     gr.Button(visible=running),
                     "" if running else self.estimate_of(tab),
                 ]
-            return frame, results_list(session, moved=moved), *uploads, *buttons
+            return numbered, results_list(session, moved=moved), *uploads, *buttons
+
+    def _model_choice(self, name: str, tab: Tab) -> gr.Radio:
+        """Which model was chosen, and what is said of the one that will write."""
+        value = tab.model if name in UPLOADING else self._model_of(tab)
+        model = tab.upload.model.name if tab.upload else value
+        info = BY_FILE if model == AUTOMATIC else model_line(self.studio.models, model)
+        return gr.Radio(value=value, info=info)
 
     def _of_upload(self, tab: Tab) -> tuple[object, ...]:
-        """Card, beats, model."""
-        name = tab.upload.model.name if tab.upload else tab.model
-        info = BY_FILE if name == AUTOMATIC else model_line(self.studio.models, name)
-        model = gr.Radio(value=tab.model, info=info)
+        """Card, beats."""
         if tab.upload is None:
-            return tab.note, gr.Radio(value="file", visible=False), model
+            return tab.note, gr.Radio(value="file", visible=False)
         facts = tab.upload.whole.facts
         off_grid = facts.on_grid < ON_GRID or facts.beats != "file"
         beats = gr.Radio(value=facts.beats, visible=off_grid)
-        return card(tab.upload, self._why(tab)) + tab.note, beats, model
+        return card(tab.upload, self._why(tab)) + tab.note, beats
 
     def _why(self, tab: Tab) -> str:
         """Why this model continues an upload."""
@@ -121,8 +152,9 @@ class View:
         """A tab was chosen: the player follows."""
         session = self.session(request)
         with session.lock:
-            if name in session.tabs:
+            if name in session.tabs and not (session.is_opening and name == FIRST_TAB):
                 session.tab = name
+            session.is_opening = False
             return self.view(session)
 
     def go_back(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
@@ -136,7 +168,7 @@ class View:
             tab = session.tabs[result.tab]
             session.tab = result.tab
             if tab.frame.get("job", "") != result.step.frame.get("job", ""):
-                tab.go(*result.step)
+                tab.go(result.step)
             return self.view(session, moved=True)
 
     def undo(self, request: gr.Request) -> tuple[object, ...]:

@@ -194,6 +194,9 @@ def _in_time(tables: list[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 def _channel(score: Score, controls: NDArray[np.int64], bends: NDArray[np.int64]) -> Channel:
     semitones = _bend_semitones(score, controls)
+    resets = controls[controls[:, 1] == _RESET, 0]
+    centred = np.column_stack([resets, np.zeros_like(resets)])
+    bends = _in_time([centred, bends])  # of one tick, what is set stays
     seconds = score.seconds_at(bends[:, 0])
     cents = bends[:, 1] / 8192 * semitones.at(seconds) * 100
     return Channel(

@@ -15,7 +15,7 @@ import torch
 from app import continuation, desk
 from app.continuation import Piece, Progress, Prompt, Result
 from app.options import MusicOptions
-from app.stems import Stems
+from app.stems import Stems, places_of
 from tokenization.midi import write_midi
 from tokenization.midi_append import append_to_midi
 from tokenization.remi import PianoRemi
@@ -168,6 +168,7 @@ def _write(
                 notes=count,
                 seconds=time.monotonic() - started,
                 scores=scores,
+                part_done=(rows[0][count - 1, 0] - joint) // BAR / options.bars,
             )
     finally:
         model.ended.append(count)
@@ -232,6 +233,6 @@ def silent_stems(
     if progress is not None:
         progress(1.0)
     samples = np.zeros((int(8000 * float(score.seconds_at(score.end_ticks))), 2), np.int16)
-    numbers = dict.fromkeys(ids or range(len(score.tracks)))
+    numbers = places_of(score, ids)
     names = {number: f"Track {number}" for number in numbers}
     return Stems(folder, name, 8000, samples, dict.fromkeys(numbers, samples), names)

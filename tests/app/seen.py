@@ -22,6 +22,7 @@ SETTINGS = {
     "key": "",
     "density": 0.0,
     "repetition": 0.0,
+    "presence": 0.0,
     "ending": MusicOptions.ending,
 }
 
@@ -42,17 +43,14 @@ class Seen(NamedTuple):
 def seen(view):
     """The view of a callback, taken apart."""
     frame, results, *rest = view
-    uploads = dict(zip(UPLOADING, _rows(rest[: 3 * len(UPLOADING)], 3), strict=True))
-    buttons = dict(zip(EXAMPLE_OF_TAB, _rows(rest[3 * len(UPLOADING) :], 4), strict=True))
+    uploads = dict(zip(UPLOADING, _rows(rest[: 2 * len(UPLOADING)], 2), strict=True))
+    buttons = dict(zip(EXAMPLE_OF_TAB, _rows(rest[2 * len(UPLOADING) :], 5), strict=True))
     return Seen(
         frame,
         results,
         {name: row[0] for name, row in uploads.items()},
         {name: row[1] for name, row in uploads.items()},
-        {name: row[2] for name, row in uploads.items()},
-        {name: row[0] for name, row in buttons.items()},
-        {name: row[1] for name, row in buttons.items()},
-        {name: row[3] for name, row in buttons.items()},
+        *({name: row[place] for name, row in buttons.items()} for place in (0, 1, 2, 4)),
     )
 
 

@@ -10,7 +10,7 @@ import gradio as gr
 import pytest
 
 from app.callbacks import NOT_TAKEN
-from app.history import EXAMPLE_OF_TAB
+from app.history import EXAMPLE_OF_TAB, OPENED_ANEW
 from app.options import LARGEST_SEED
 from app.view import BROKEN, BUSY
 from tests.app.seen import SOMEONE, begin, event, make, read, seen
@@ -196,6 +196,127 @@ def test_sessions_do_not_see_each_other(calls, midi):
     assert seen(calls.open_tab("continue", SOMEONE)).frame["phase"] == "prompt"  # a lost connection
 
 
+FIRST, SECOND = "0" * 32, "1" * 32
+OTHER = SimpleNamespace(session_hash="other")
+
+
+def opened(calls, *, is_gone, before=FIRST, who=OTHER):
+    """What a page gets that was opened in a tab of the browser."""
+    return calls.adopt(event(before=before, is_gone=is_gone, token=SECOND), who)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_page_that_is_opened_again_shows_all_that_was_there(calls, midi, is_gone):
+    calls.adopt(event(before="", is_gone=False, token=FIRST), SOMEONE)
+    read(calls, midi)
+    _, view = make(calls)
+    if not is_gone:  # the server has noticed
+        calls.leave(SOMEONE)
+    again = seen(opened(calls, is_gone=is_gone))
+    assert again.frame["job"] == view.frame["job"]
+    assert not again.frame.get("alert")
+    assert again.results.count("<li>") == 1
+    assert "My prompt" in again.cards["continue"]
+    assert again.go["continue"].interactive
+    assert calls.file({"job": again.frame["job"], "variation": 0, "kind": "midi"})["path"]
+    calls.leave(SOMEONE)  # the server hears late that the connection was lost
+    assert seen(calls.undo(OTHER)).frame["phase"] == "prompt"
+    assert make(calls, who=OTHER)[1].frame["phase"] == "done"
+    assert seen(calls.open_tab("continue", SOMEONE)).frame["phase"] == "empty"
+
+
+def test_files_of_a_page_that_is_opened_again_stay(calls, midi, monkeypatch):
+    calls.adopt(event(before="", is_gone=False, token=FIRST), SOMEONE)
+    read(calls, midi)
+    _, view = make(calls)
+    monkeypatch.setattr("app.files.LEFT_SECONDS", -1.0)
+    calls.leave(SOMEONE)
+    calls.open_tab("continue", SOMEONE)  # the connection is there again
+    third = SimpleNamespace(session_hash="third")
+    make(calls, "piano", who=third)  # new files are when old ones go
+    wanted = {"job": view.frame["job"], "variation": 0, "kind": "midi"}
+    assert "path" in calls.file(wanted)
+    opened(calls, is_gone=True)
+    calls.leave(SOMEONE)  # the server hears late that this page is gone
+    make(calls, "piano", who=third)
+    assert "path" in calls.file(wanted)
+
+
+@pytest.mark.parametrize("told", [None, [], {}, {"before": 5, "token": None, "is_gone": "yes"}])
+def test_a_page_that_says_nonsense_when_it_is_opened_is_a_new_one(calls, midi, told):
+    calls.adopt(SimpleNamespace(_data=told), SOMEONE)
+    read(calls, midi)
+    calls.leave(SOMEONE)
+    assert calls.adopt(SimpleNamespace(_data=told), OTHER)[0] == gr.skip()
+
+
+def test_a_page_that_is_opened_again_opens_the_tab_that_was_in_sight(calls):
+    calls.adopt(event(before="", is_gone=False, token=FIRST), SOMEONE)
+    calls.open_tab("piano", SOMEONE)
+    make(calls, "piano")
+    assert "data-open='piano'" in seen(opened(calls, is_gone=True)).results
+    for name, shown in (("continue", "done"), ("piano", "done"), ("continue", "empty")):
+        view = seen(calls.open_tab(name, OTHER))  # the first by Gradio itself
+        assert view.frame["phase"] == shown
+
+
+def test_a_page_that_is_still_open_keeps_what_it_shows(calls, midi):
+    calls.adopt(event(before="", is_gone=False, token=FIRST), SOMEONE)
+    read(calls, midi)
+    for before in (FIRST, "", SECOND):
+        assert opened(calls, is_gone=before != FIRST, before=before)[0] == gr.skip()
+    assert seen(calls.open_tab("continue", SOMEONE)).frame["phase"] == "prompt"
+
+
+def test_music_that_was_being_written_ends_with_its_page_and_that_is_said(calls, midi, model):
+    model.speed = 100.0
+    calls.adopt(event(before="", is_gone=False, token=FIRST), SOMEONE)
+    read(calls, midi)
+    begin(calls, length=60)
+    frames = calls.compose(SOMEONE)
+    for frame in frames:
+        if frame.get("variations"):
+            break
+    again = seen(opened(calls, is_gone=True))
+    assert again.frame["alert"] == OPENED_ANEW
+    assert again.frame["phase"] == "prompt"
+    assert not again.frame["can_undo"]
+    assert again.go["continue"].visible
+    assert all(late == gr.skip() for late in frames)
+    assert not calls.studio.stop(SOMEONE.session_hash)
+    assert not seen(calls.open_tab("piano", OTHER)).frame.get("alert")
+    view = seen(calls.open_tab("continue", OTHER))  # which Gradio does by itself at once
+    assert (view.frame["phase"], view.frame["alert"]) == ("prompt", OPENED_ANEW)
+    assert make(calls, who=OTHER)[1].frame["phase"] == "done"
+
+
+def test_music_without_its_sound_yet_is_kept_when_the_page_is_opened_again(calls, midi):
+    calls.adopt(event(before="", is_gone=False, token=FIRST), SOMEONE)
+    read(calls, midi)
+    begin(calls)
+    frames = calls.compose(SOMEONE)
+    assert any(frame["phase"] == "rendering" for frame in frames)
+    again = seen(opened(calls, is_gone=True))
+    assert (again.frame["phase"], again.frame.get("alert")) == ("done", None)
+    assert again.results.count("<li>") == 1
+    assert again.frame["variations"][0]["sound"] == "ready"  # made when it is asked for
+    assert "path" in calls.mix({"job": again.frame["job"], "variation": 0, "without": []})
+
+
+def test_the_same_refusal_twice_is_two_frames(calls, midi):
+    read(calls, midi)
+    refusals = [calls.choose_tracks(event(heard=[], played=[0]), SOMEONE)[0] for _ in range(2)]
+    assert refusals[0]["alert"] == refusals[1]["alert"]
+    assert refusals[0] != refusals[1]  # else the second would not come to the browser
+
+
+def test_a_refusal_is_not_said_of_what_fails_next(calls):
+    with pytest.raises(gr.Error):
+        begin(calls)
+    assert "bring a MIDI file" in said(calls)
+    assert said(calls) == BROKEN  # of a value that Gradio has refused, before `begin`
+
+
 def test_who_does_not_say_who_asks_is_refused(calls):
     nobody = SimpleNamespace(session_hash=None)
     for call in (calls.stop_job, calls.leave, calls.undo, calls.end):
@@ -213,6 +334,7 @@ def test_the_time_is_told_before_the_click_once_it_was_measured(calls, midi, mon
 
 
 def test_the_example_of_an_empty_page_is_played_when_it_is_asked_for(calls):
+    request, first = {}, {}
     for name in EXAMPLE_OF_TAB.values():
         request = {"job": f"example {name}", "variation": -1}
         first = calls.mix(request)

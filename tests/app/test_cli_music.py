@@ -12,7 +12,7 @@ import pytest
 
 from app.arguments import CommandError
 from app.cli import main
-from app.options import MusicOptions
+from app.options import OF_PROMPT, MusicOptions
 from tests.app.test_cli import folder, relpe  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_json_says_all_that_makes_the_same_bytes_again(
         assert replay["prompt_sha256"] == hashlib.sha256(prompt).hexdigest()
         expected |= {"beats"}
     else:
-        expected -= {"prompt_bars"}
+        expected -= set(OF_PROMPT)
     assert set(options) == expected
     again = [
         word

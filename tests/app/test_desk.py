@@ -153,13 +153,30 @@ def test_a_job_knows_its_place_and_when_its_turn_comes(held):
         assert isinstance(third, Progress)
         assert [second.place, third.place] == [1, 2]
         assert 0 < (second.seconds_left or 0) < (third.seconds_left or 0)
-        assert [desk.place(stop) for stop in stops] == [0, 1, 2]
         stops[1].set()
         assert last(jobs[1]).tokens == 0
-        assert desk.place(stops[2]) == 1
+        third = next(jobs[2])
+        assert isinstance(third, Progress)
+        assert third.place == 1
         gate.set()
         assert first.result(30).bars == 2
     assert last(jobs[2]).bars == 2
+
+
+def test_who_waits_for_a_piece_of_so_many_seconds_is_not_told_of_its_guess_of_bars(held):
+    model, gate, _ = held
+    desk = Desk(max_rows=1)
+    desk._speeds["small"] = {1: 2.0}
+    first = desk.generate_piece(model, options(1, bars=2, seconds=60), threading.Event())
+    second = desk.generate_piece(model, options(2), threading.Event())
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(last, first)
+        until_line(desk, (1, 0))
+        step = next(second)
+        second.close()
+        gate.set()
+    assert isinstance(step, Progress)
+    assert step.seconds_left == 15  # of 30 bars
 
 
 def test_too_many_who_wait_are_refused(held):
@@ -307,8 +324,6 @@ def test_a_job_can_end_at_any_moment_and_leaves_nothing(held, monkeypatch, how, 
         del job
     monkeypatch.undo()
     assert desk.counts == (0, 0)
-    assert desk.place(stop) == 0
-    assert not desk._turns
     assert last(desk.generate_piece(model, options(3), threading.Event())).bars == 2
 
 
@@ -409,7 +424,7 @@ def test_a_thousand_jobs_leave_nothing_behind(quick_model):
         assert tracemalloc.get_traced_memory()[0] - before < 1_000_000
     finally:
         tracemalloc.stop()
-    assert (desk.counts, desk._turns) == ((0, 0), {})
+    assert desk.counts == (0, 0)
 
 
 def test_the_speed_is_known_after_the_first_job(quick_model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ import soundfile
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
-from app import stems
+from app import replay, stems
 from app.call_values import LIMITS, file_of, number_of, options_of
 from app.options import NEW_PIECE_BARS, MusicOptions
 from app.soundfont import SoundError
@@ -127,6 +128,7 @@ def until(condition):
 def test_a_script_gets_its_files_and_the_seed(client, prompt):
     files, facts = client.predict(handle_file(prompt), bars=1, seed=5, api_name="/continue")
     assert facts["seed"] == 5
+    assert replay.read(json.dumps(facts["replay"][0])).options.seed == 5
     assert [Path(file).suffix for file in files] == [".mid", ".mid", ".flac"]
     assert Path(files[0]).read_bytes()[:4] == b"MThd"
     files, facts = client.predict(bars=1, seed=None, variations=2, api_name="/generate")
@@ -228,7 +230,7 @@ def test_defaults_are_those_of_commands_and_page(client):
 @on_a_server
 def test_a_file_that_was_not_uploaded_is_not_read(client, prompt):
     stolen = {"path": str(prompt), "meta": {"_type": "gradio.FileData"}}
-    asked = [stolen, 1, 0, 1, 1.0, 0.9, 1, "file", *NO_STEERING, 8, ""]
+    asked = [stolen, 1, 0, 1, 1.0, 0.9, 1, "file", *NO_STEERING, 8, "", 1]
     join = {"data": asked, "session_hash": client.session_hash}
     index = client.endpoints[client._infer_fn_index("/continue", None)].fn_index
     response = httpx.post(f"{client.src}gradio_api/queue/join", json=join | {"fn_index": index})

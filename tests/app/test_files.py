@@ -97,6 +97,33 @@ def test_files_go_an_hour_after_their_session(tmp_path, clock):
     assert going_on.exists()
 
 
+def test_a_session_that_comes_back_has_its_files_as_before(tmp_path, clock):
+    """A connection was lost while nothing was done."""
+    folders = SessionFolders(tmp_path, keep=False)
+    mine = folders.new("me")
+    folders.leave("me")
+    clock[0] = 0.5
+    folders.back("me")
+    clock[0] = 23
+    folders.new("other")
+    assert mine.exists()
+    clock[0] = 25
+    folders.new("other")
+    assert not mine.exists()
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_nothing_is_remembered_of_what_is_gone_or_kept(tmp_path, clock, keep):
+    folders = SessionFolders(tmp_path, keep=keep)
+    for number in range(50):
+        clock[0] += 1
+        folders.new(f"session {number}")
+        folders.leave(f"session {number}")
+        folders.leave(f"nobody {number}")
+    assert len(folders._made) <= 2
+    assert len(folders._left) <= 2
+
+
 def test_the_name_of_a_folder_tells_nothing_of_the_session(tmp_path):
     one, other = (SessionFolders(tmp_path / name, keep=False).new("x/../y") for name in "ab")
     assert one.parent.name != other.parent.name
@@ -120,13 +147,13 @@ def test_old_music_is_removed_by_age_and_by_size_and_nothing_else_is(tmp_path):
     for path in (mine / "me.jpg", mine):
         os.utime(path, (0, 0))
     old = kept_job(tmp_path, 1, 1, 1, age_days=9, size=10)
-    middle = kept_job(tmp_path, 2, 2, 1, age_days=3, size=500)
-    young = kept_job(tmp_path, 2, 3, 2, age_days=1, size=500)
-    newest = kept_job(tmp_path, 3, 4, 1, age_days=0, size=500)
+    middle = kept_job(tmp_path, 2, 2, 1, age_days=3, size=50_000)
+    young = kept_job(tmp_path, 2, 3, 2, age_days=1, size=50_000)
+    newest = kept_job(tmp_path, 3, 4, 1, age_days=0, size=50_000)
     assert prune(tmp_path, None, None) == []
     assert prune(tmp_path, 5, None) == [old]
     assert not old.parent.parent.exists()
-    assert prune(tmp_path, 5, 1200) == [middle]
+    assert prune(tmp_path, 5, 120_000) == [middle]
     assert not middle.parent.exists()
     assert young.exists()
     assert prune(tmp_path, 0.5, 1) == [young]
@@ -136,6 +163,23 @@ def test_old_music_is_removed_by_age_and_by_size_and_nothing_else_is(tmp_path):
 
 
 def test_a_folder_that_is_in_use_stays(tmp_path):
-    jobs = [kept_job(tmp_path, 1, 1, number, age_days=0, size=10) for number in (1, 2)]
-    assert len(prune(tmp_path, None, 15)) == 1
+    jobs = [kept_job(tmp_path, 1, 1, number, age_days=0, size=50_000) for number in (1, 2)]
+    assert len(prune(tmp_path, None, 75_000)) == 1
     assert jobs[0].parent.exists()
+
+
+def test_raw_sound_counts_as_what_it_takes_on_the_disk(tmp_path):
+    """It lies in a folder of its own, and has holes where it is silent."""
+    old, young = (
+        kept_job(tmp_path, 1, number, 1, age_days=3 - number, size=10) for number in (1, 2)
+    )
+    for folder in (old, young):
+        raw = folder / f"{files.RAW_SOUND}x"
+        raw.mkdir()
+        (raw / "whole").write_bytes(b"x" * 100_000)
+        with (raw / "silence").open("wb") as file:
+            file.truncate(10_000_000)
+    taken = files.size_on_disk(old) + files.size_on_disk(young)
+    assert 200_000 <= taken < 1_000_000
+    assert prune(tmp_path, None, taken) == []
+    assert len(prune(tmp_path, None, 150_000)) == 1

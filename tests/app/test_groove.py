@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from app.continuation import continue_prompt, generate_piece, read_prompt
+from app.draft import Opening
 from app.models import MusicModel, suited_to
 from app.options import MusicOptions
 from relpe.decoder import DecoderConfig
@@ -21,6 +22,7 @@ from tokenization.midi import read_midi, write_midi
 from tokenization.multitrack import MultitrackRemi
 from tokenization.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
+from tokenization.vocabulary import MULTITRACK_FAMILIES, PROGRAM_ORDER
 
 if TYPE_CHECKING:
     from app.continuation import Piece, Result
@@ -188,3 +190,22 @@ def test_what_a_band_loses_is_said() -> None:
     assert "1 track is heard as a part of another" in facts.notices
     facts = read_prompt(data, tokenizer=PianoRemi()).facts
     assert "drums are not heard" in facts.notices
+
+
+def test_who_rests_for_too_long_is_called_back_as_strongly_as_asked_for(groove_model):
+    score = band(bars=6)
+    strings = score.tracks[3]
+    resting = strings.with_tables(notes=strings.notes[:1])
+    data = write_midi(score.with_tracks([*score.tracks[:3], resting]))
+    prompt = read_prompt(data, tokenizer=groove_model.tokenizer)
+    program = MULTITRACK_FAMILIES.program + PROGRAM_ORDER.index(48)
+
+    def bias(**chosen: Any) -> np.ndarray:
+        found = Opening.after(groove_model, prompt, MusicOptions(**chosen)).rule.bias
+        return np.zeros(812) if found is None else found
+
+    assert not bias(presence=0).any()
+    whole = bias()
+    assert np.flatnonzero(whole).tolist() == [program]
+    np.testing.assert_array_equal(bias(presence=0.5), whole / 2)
+    assert bias(key="C")[program] == whole[program] == bias(repetition=1)[program]

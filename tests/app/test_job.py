@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from app import continuation, replay, stems
 from app.files import MOST_NAME_BYTES, safe_name
-from app.job import PROMPT_ALONE, Job, _ids_as_heard
+from app.job import PROMPT_ALONE, Job
+from app.job_sound import SOUND_KINDS, ids_as_heard
 from app.keys import pitch_classes
 from app.models import Models, MusicModel
 from app.options import MusicOptions
@@ -101,15 +102,16 @@ def test_files_are_made_when_they_are_asked_for_and_kept(job, tmp_path):
             "stems": ".zip",
         }.items():
             before = set(tmp_path.iterdir())
-            path = job.file(variation, kind)
+            path = job.sound.file(variation, kind)
             assert (path in before, path.suffix) == (False, suffix)
             assert path.name.startswith(Path(job.variations[variation]["midi"]).stem)
-            assert job.file(variation, kind) == path
+            assert job.sound.file(variation, kind) == path
         assert job.file(variation, "midi").read_bytes() == job.pieces[variation].midi
         assert job.file(variation, "new_midi").read_bytes() == job.pieces[variation].new_midi
     assert job.file(PROMPT_ALONE, "midi").name == "two-hands.mid"
     assert job.file(PROMPT_ALONE, "midi").read_bytes() == write_midi(two_hands())
-    assert job.mix(PROMPT_ALONE, {0}) != job.mix(PROMPT_ALONE, ())
+    heard = [job.sound.file(PROMPT_ALONE, "flac", without) for without in ({0}, ())]
+    assert heard[0] != heard[1]
     assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
 
 
@@ -126,8 +128,9 @@ def test_files_are_made_when_they_are_asked_for_and_kept(job, tmp_path):
     ],
 )
 def test_what_there_is_not_is_a_lookup_error(job, variation, kind):
+    ask = job.sound.file if kind in SOUND_KINDS else job.file
     with pytest.raises(LookupError):
-        job.file(variation, kind)
+        ask(variation, kind)
     with pytest.raises(LookupError):
         Job(job.model, job.upload, job.options).file(0, "midi")
 
@@ -154,11 +157,12 @@ def test_frames_say_which_files_there_are_and_whether_there_is_sound(job):
     assert [row.get("sound") for row in rows] == ["ready", "none"]
     assert {"flac", "wav", "ogg", "stems", "midi", "replay"} <= set(rows[0].get("files", []))
     assert re.fullmatch(r"\d+ notes · 0:0\d", rows[0].get("facts", ""))
-    assert all(job.file(0, kind).is_file() for kind in rows[0].get("files", []))
+    for kind in rows[0].get("files", []):
+        assert (job.sound.file if kind in SOUND_KINDS else job.file)(0, kind).is_file()
 
 
 def test_sound_that_is_not_wanted_any_more_is_not_made(job, monkeypatch):
-    monkeypatch.setattr("app.job.SECONDS_BETWEEN_PARTS", 0.0)
+    monkeypatch.setattr("app.job_sound.SECONDS_BETWEEN_PARTS", 0.0)
     done: list[float] = []
 
     def slow(*_, progress, **__):
@@ -174,7 +178,7 @@ def test_sound_that_is_not_wanted_any_more_is_not_made(job, monkeypatch):
     next(parts)
     parts.close()
     assert len(done) < 50
-    assert not job.has_sound(0)
+    assert not job.sound.has(0)
 
 
 def test_tracks_are_muted_by_the_ids_of_the_frames(tmp_path, quick_model):
@@ -185,13 +189,13 @@ def test_tracks_are_muted_by_the_ids_of_the_frames(tmp_path, quick_model):
     result = finished(quick_model, upload.prompt, MusicOptions(bars=2, seed=1))
     made = Job(quick_model, upload, MusicOptions(bars=2, seed=1), soundfont=None)
     made.write(result, tmp_path)
-    heard = made.stems(0)
+    heard = made.sound.render(0)
     ids = [frame.get("id") for frame in upload.prompt_frame()["tracks"]]
     assert list(heard.tracks) == ids == [0, 1]
     new = {frame.get("id") for frame in made.variations[0].get("tracks", [])}
     assert new <= set(ids)
     left = heard.tracks[1].astype(np.int64)
-    found, _ = soundfile.read(made.mix(0, {0}), dtype="int16")
+    found, _ = soundfile.read(made.sound.file(0, "wav", {0}), dtype="int16")
     np.testing.assert_array_equal(found, left)
 
 
@@ -203,11 +207,49 @@ def test_new_instruments_keep_the_ids_of_their_frames():
     new = Score(12, (late, bass, other), end_ticks=96)
     piece = continuation.Piece(b"", b"", read_midi(write_midi(new)), new, 1, 1, 3, 1.0)
     frames = pack_tracks(new)
-    ids = _ids_as_heard(piece, None)
+    ids = ids_as_heard(piece, None)
     by_id = {frame.get("id"): frame["notes"] for frame in frames}
     assert sorted(ids) == [0, 1, 2]
     for number, track in zip(ids, piece.score.tracks, strict=True):
         assert by_id[number] == pack_notes(track, 12)
+
+
+@pytest.mark.parametrize("guess", [2, 200])
+def test_of_a_piece_of_so_many_seconds_nobody_guesses_the_bars(quick_model, guess, monkeypatch):
+    """The bars of the options are a guess, which the length of the music does not follow."""
+    monkeypatch.setattr(continuation, "SECONDS_BETWEEN_REPORTS", 0.0)
+    options = MusicOptions(bars=guess, seconds=30, seed=4)
+    job = Job(quick_model, None, options)
+    parts: list[float] = []
+    lines: list[str] = []
+    made = 0
+    for step in continuation.generate_piece(quick_model, options):
+        if isinstance(step, continuation.Progress) and step.tokens:
+            frame = job.progress(step)
+            parts.append(frame.get("progress", 0.0))
+            lines.append(frame.get("line", ""))
+            made = step.bars_done
+            assert frame.get("subtitle") == "30 s, by small"
+    assert parts == sorted(parts)
+    assert 0 <= parts[0] < 1
+    assert parts[-1] == 1
+    assert len(set(parts)) > 4
+    assert not [line for line in lines if f" of {guess}" in line]
+    bars = [int(line.split()[1]) for line in lines]
+    assert bars[0] == 1
+    assert bars[-1] == bars[-2] == made
+    assert lines[-1].endswith(" notes · 30 of 30 s")
+    assert [line for line in lines if line.endswith(" of 30 s · about 1 s left")]
+
+
+def test_seconds_after_an_upload_are_its_bars(quick_model, tmp_path):
+    """Four bars of 96 bpm last ten seconds."""
+    path = tmp_path / "hands.mid"
+    path.write_bytes(write_midi(two_hands()))
+    upload = read_upload(path, 10_000, Models.only(quick_model))
+    frame = Job(quick_model, upload, MusicOptions(seconds=10)).starting()
+    assert frame.get("subtitle") == "4 bars after bar 4, by small"
+    assert frame.get("timeline", {}).get("end") == 32
 
 
 def test_while_the_prompt_is_read_the_player_says_so(calls, studio, monkeypatch):

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from types import SimpleNamespace
 from typing import get_type_hints
 
@@ -20,14 +22,17 @@ from app.models import Models
 from app.options import LARGEST_SEED, MusicOptions
 from app.page import build_page
 from app.player import SCRIPT, STYLES, TEMPLATE, pack_tracks
+from app.results import results_list
 from app.serving import Serving, launch
+from app.tabs import TITLES
 from app.upload import read_upload
 from relpe.checkpoint import save_model
+from tests.app.seen import SOMEONE, make, read
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
 
-SCRIPTED = {name for limits in (LIMITS, ("beats", "model", "key", "ending")) for name in limits}
-"""Names of what only scripts give."""
+SCRIPTED = {*LIMITS, "beats", "model", "key", "ending", "Run"}
+"""Names of what only scripts give or press."""
 
 
 @pytest.fixture
@@ -53,18 +58,56 @@ def test_the_page_builds_and_all_but_its_calls_for_scripts_is_private(page):
 
 
 def test_every_control_has_a_line_that_explains_it(page):
-    kinds = (gr.Slider, gr.Radio, gr.Number, gr.Textbox)
+    kinds = (gr.Slider, gr.Radio, gr.Number, gr.Textbox, gr.Checkbox, gr.Button)
     seen = [
         block
         for block in page.blocks.values()
         if isinstance(block, kinds)
-        and block.label
+        and name_of(block) not in SCRIPTED
+        and name_of(block)
         and getattr(block, "show_label", True)
-        and block.label not in SCRIPTED
     ]
-    assert len(seen) > 30
-    unexplained = {block.label for block in seen if not block.info}
+    assert len(seen) > 50
+    unexplained = {
+        name_of(block)
+        for block in seen
+        if not getattr(block, "info", "") and not TITLES.keys() & set(block.elem_classes)
+    }
     assert unexplained == set()
+
+
+def name_of(block):
+    """What stands on or beside a widget."""
+    return block.value if isinstance(block, gr.Button) else block.label
+
+
+def test_every_example_and_every_button_of_the_player_is_explained():
+    for example in EXAMPLES:
+        assert TITLES[f"chip-{example.name}"].lower() == f"{example.told}.".lower()
+    buttons = re.findall("<button[^>]*>", TEMPLATE)
+    assert len(buttons) > 10
+    assert [button for button in buttons if "title=" not in button] == []
+
+
+def test_lists_and_headings_are_what_a_screen_reader_expects(calls, midi):
+    read(calls, midi)
+    assert re.findall("<[uo]l[^>]* role=", TEMPLATE) == []  # its items would be nobody's
+    text = calls.view(calls.session(SOMEONE))[2]
+    assert "class='card'" in text
+    assert "<h2>My prompt</h2>" in text  # below the page's h1, before the player's h2
+    assert "<h3" not in text
+
+
+def test_the_time_of_a_result_is_told_by_the_browser_in_its_zone(calls, monkeypatch):
+    make(calls, "piano")
+    session = calls.session(SOMEONE)
+    session.results[0] = session.results[0]._replace(made=1_700_000_000.0)
+    for zone in ("Asia/Tokyo", "UTC"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        assert "<time datetime='2023-11-14T22:13:20Z'></time>" in results_list(session)
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_examples_are_there_and_every_tab_shows_what_a_finished_piece_looks_like():

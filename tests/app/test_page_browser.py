@@ -6,8 +6,11 @@ import io
 import json
 import re
 import shutil
+import socket
+import threading
 import time
 import zipfile
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -256,7 +259,9 @@ def test_settings_make_the_same_piece_again(page):
     page.locator("[data-part=more]").click()
     _, told = downloaded(page, "file-replay")
     seed = json.loads(told)["seed"]
-    page.reload()
+    page.evaluate("addEventListener('pagehide', () => sessionStorage.clear())")
+    page.reload()  # as if in a new tab
+    phase(page, "empty")
     upload(page, told, "settings.json")
     card(page, "bring its MIDI file")
     upload(page, song)
@@ -267,6 +272,142 @@ def test_settings_make_the_same_piece_again(page):
     phase(page, "done")
     _, again = downloaded(page, "file-midi")
     assert again == first
+
+
+def test_a_page_that_is_opened_anew_has_all_that_was_finished(
+    page, model, monkeypatch, address, browser
+):
+    upload(page, fakes.example_midi(bars=2))
+    card(page, "96 bpm")
+    bars(page, 2)
+    button(page, "Continue").click()
+    phase(page, "done")
+    results = page.locator("#results button")
+    playwright.expect(results).to_have_count(1, timeout=SLOWLY)
+    _, first = downloaded(page, "file-midi")
+    monkeypatch.setattr(model, "speed", 5.0)
+    tab(page, "Piano")
+    button(page, "Generate").click()
+    page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")
+    count = len(model.ended)
+
+    stored = page.evaluate("Object.entries(sessionStorage)")
+    twin = browser.new_page()  # with what it has where a tab is duplicated
+    twin.set_default_timeout(SLOWLY)
+    twin.add_init_script(
+        f"for (const [name, text] of {json.dumps(stored)})"
+        " if (!sessionStorage.getItem(name)) sessionStorage.setItem(name, text);"
+    )
+    twin.goto(address)
+    twin.wait_for_selector(".player-roll")
+    twin.wait_for_timeout(1500)
+    assert twin.locator("#results button").count() == 0
+    phase(twin, "empty")
+    twin.close()
+    assert len(model.ended) == count  # it is still written
+
+    page.reload()
+    page.wait_for_function("/music that was being written has ended/.test(document.body.innerText)")
+    playwright.expect(results).to_have_count(1, timeout=SLOWLY)
+    assert button(page, "Generate").is_enabled()  # in the tab that was before it
+    tab(page, "Continue")
+    phase(page, "done")
+    assert downloaded(page, "file-midi")[1] == first
+    card(page, "96 bpm")
+    button(page, "Undo").click()
+    phase(page, "prompt")
+    assert len(model.ended) > count
+
+
+def test_a_connection_that_was_lost_for_a_moment_loses_nothing_that_was_finished(running, browser):
+    with interrupted(urlsplit(running.address).port) as (port, cut):
+        page = browser.new_page()
+        page.set_default_timeout(SLOWLY)
+        page.goto(f"http://127.0.0.1:{port}/")
+        page.wait_for_selector(".player-roll")
+        button(page, "Waltz").click()
+        card(page, "3/4")
+        tab(page, "Piano")
+        button(page, "Generate").click()
+        page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")
+        cut(1.0)
+        page.wait_for_function(
+            "/music that was being written has ended/.test(document.body.innerText)"
+        )
+        tab(page, "Continue")
+        phase(page, "prompt")
+        assert button(page, "Continue").is_enabled()
+        page.close()
+
+
+@contextmanager
+def interrupted(target):
+    """Port of a line to another one, and what cuts it for some seconds."""
+    ends, is_down = set(), threading.Event()
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def hand_on(source, sink):
+        with suppress(OSError):
+            while part := source.recv(65536):
+                sink.sendall(part)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+            ends.discard(end)
+
+    def serve():
+        with suppress(OSError):
+            while True:
+                inside, _ = server.accept()
+                if is_down.is_set():
+                    inside.close()
+                    continue
+                outside = socket.create_connection(("127.0.0.1", target))
+                ends.update((inside, outside))
+                for way in ((inside, outside), (outside, inside)):
+                    threading.Thread(target=hand_on, args=way, daemon=True).start()
+
+    def cut(seconds):
+        is_down.set()
+        for end in list(ends):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        time.sleep(seconds)
+        is_down.clear()
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield server.getsockname()[1], cut
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+
+
+def test_every_button_says_what_it_does_and_the_time_is_that_of_the_user(address, browser):
+    page = browser.new_page(timezone_id="Asia/Kathmandu")  # hours and a half from anybody else
+    page.set_default_timeout(SLOWLY)
+    page.goto(address)
+    page.wait_for_selector(".player-roll")
+    titles = """() => [...document.querySelectorAll("#controls .tabitem button, .fresh")]
+        .filter((one) => one.checkVisibility() && !one.closest(".upload, .advanced"))
+        .map((one) => [one.textContent.trim(), one.title || one.closest("[title]")?.title || ""])"""
+    for name in ("Continue", "Groove", "Piano"):
+        tab(page, name)
+        page.wait_for_timeout(300)
+        told = page.evaluate(titles)
+        assert len(told) >= 3
+        assert [text for text, title in told if not title] == []
+    bars(page, 1)
+    button(page, "Generate").click()
+    page.wait_for_selector(".stop-keep[title]", state="attached")  # it comes later
+    phase(page, "done")
+    playwright.expect(page.locator("#results time")).to_have_count(1, timeout=SLOWLY)
+    shown = page.locator("#results time").inner_text()
+    now = page.evaluate("Date.now()") / 1000 + (5 * 60 + 45) * 60
+    known = {time.strftime("%H:%M", time.gmtime(now - 60 * late)) for late in range(3)}
+    assert shown in known
+    page.close()
 
 
 def test_the_groove_tab_has_a_table_of_tracks(page):
@@ -368,6 +509,8 @@ def test_about_has_the_whole_page_and_no_player(page):
     assert "How it works" in page.inner_text(".about")
     assert not page.locator(".player-roll").is_visible()
     assert page.locator(".about").bounding_box()["width"] > 1000
+    page.keyboard.press("Space")
+    assert not page.evaluate("[...document.querySelectorAll('audio')].some((one) => !one.paused)")
     tab(page, "Continue")
     assert page.locator(".player-roll").is_visible()
 

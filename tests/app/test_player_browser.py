@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from tests.app import harness
+from app.models import Models
+from app.options import MusicOptions
+from app.studio import Sharing, Studio
+from tests.app import fakes, harness
+
+if TYPE_CHECKING:
+    from app.models import MusicModel
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 PATIENCE = 60_000  # milliseconds: machines are shared
@@ -263,6 +270,21 @@ def test_a_mix_that_cannot_be_had_is_said_and_taken_back(page):
     page.wait_for_function("/Nobody can mix/.test(document.body.innerText)")
     assert page.locator(".mute").nth(1).get_attribute("aria-pressed") == "false"
     assert "sound_v0_.wav" in page.evaluate("document.querySelector('.player audio').src")
+    page.evaluate("harness.refuse = null")
+    page.locator(".mute").nth(1).click()  # the same once more
+    wait_for_sound(page, "sound_v0_1.wav")
+    assert page.locator(".mute").nth(1).get_attribute("aria-pressed") == "true"
+
+
+def test_a_variation_whose_sound_has_failed_can_be_tried_again(page):
+    show_done(page, variations=2)
+    page.evaluate("harness.refuse = 'Not now.'")
+    page.keyboard.press("2")
+    page.wait_for_function("/Not now/.test(document.body.innerText)")
+    page.keyboard.press("1")
+    page.evaluate("harness.refuse = null")
+    page.keyboard.press("2")
+    wait_for_sound(page, "sound_v1_")
 
 
 def test_a_muted_track_is_pale_in_the_roll(page):
@@ -443,9 +465,54 @@ def test_what_can_be_done_is_offered_where_it_can_be_done(page):
         ("continue_this", {"variation": 1}),
         ("replay", {"variation": 1}),
     ]
-    show(page, harness.done_frame() | {"phase": "waiting", "line": "Waiting", "place": 2})
-    assert part(page, "subtitle").inner_text() == "Waiting · 2 others before you"
+    show(page, harness.done_frame() | {"phase": "waiting", "line": "Waiting"})
+    assert part(page, "subtitle").inner_text() == "Waiting"
     assert not part(page, "continue-this").is_visible()
+
+
+def test_who_waits_reads_place_and_time_once(page, monkeypatch, tmp_path):
+    model = fakes.install(monkeypatch, speed=200.0)
+    sharing = Sharing(max_rows=1)
+    studio = Studio(Models.only(cast("MusicModel", model)), tmp_path, sharing=sharing)
+    options = MusicOptions(bars=2, seed=1)
+    frames: Any = studio.compose("a", None, options)
+    assert list(frames)[-1]["phase"] == "done"  # so long it takes
+    frames = studio.compose("a", None, options)
+    assert any(frame["variations"][0]["tracks"] for frame in frames)  # it writes
+    others: Any = studio.compose("b", None, options)
+    frame = next(frame for frame in others if frame["phase"] in ("waiting", "done"))
+    assert {"Waiting", "next", "about"} <= set(re.findall(r"\w+", frame["line"]))
+    show(page, frame | {"place": 1, "seconds_left": 9.0})  # adds nothing to the line
+    assert part(page, "subtitle").inner_text() == frame["line"]
+
+
+def test_the_bar_shows_the_share_that_is_known(page):
+    bar = part(page, "bar")
+    frame: Any = harness.done_frame() | {"phase": "rendering", "line": "Making the sound"}
+    for phase, progress, shown in (
+        ("composing", 0.25, "25"),
+        ("rendering", 0.0, None),  # it waits for that of others
+        ("rendering", 0.5, "50"),
+        ("waiting", 0.0, None),
+    ):
+        show(page, frame | {"phase": phase, "progress": progress})
+        assert bar.get_attribute("aria-valuenow") == shown
+        assert ("unknown" in bar.get_attribute("class")) is (shown is None)
+
+
+def test_while_another_page_is_before_the_player_the_keys_are_not_its_own(page):
+    show_done(page, variations=2)
+    page.evaluate("document.querySelector('#player').style.display = 'none'")
+    page.evaluate("document.body.style.minHeight = '5000px'")
+    page.locator("#before").focus()
+    page.keyboard.press("2")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("Space")
+    page.wait_for_function("scrollY > 100")
+    assert page.evaluate("[...document.querySelectorAll('audio')].every((one) => one.paused)")
+    page.evaluate("document.querySelector('#player').style.display = ''")
+    first = part(page, "chips").get_by_role("radio").first
+    assert first.get_attribute("aria-checked") == "true"
 
 
 def test_an_example_is_pale_and_says_so(page):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import time
 import wave
 import zipfile
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +20,6 @@ from app import stems
 from app.soundfont import SoundError
 from app.stems import Stems
 from tokenization.score import Score, Tempo, Track
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RATE = 8000
 PEDAL = np.array([[0, 64, 127], [900, 64, 0]])
@@ -130,12 +128,33 @@ def test_a_single_track_is_the_whole(tmp_path):
 
 
 def test_old_mixes_go(made, monkeypatch):
-    monkeypatch.setattr(stems, "MOST_MIXES", 2)
+    monkeypatch.setattr("app.sound_files.MOST_MIXES", 2)
     for without in ({7}, {3}, {1}, {0}):
         newest = made.mix(without)
         time.sleep(0.01)
     assert newest.exists()
     assert len(list(made.folder.glob("*_without-*"))) == 2
+
+
+def test_a_mix_that_another_has_just_removed_is_made_again(made, monkeypatch):
+    """Right after the look whether it is there: it must not become an empty file."""
+    path = made.mix({7})
+    whole = path.stat().st_size
+
+    def then_removed(look):
+        def call(path, *rest, **more):
+            found = look(path, *rest, **more)
+            if "_without" in str(path):
+                Path(path).unlink()
+            return found
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", then_removed(Path.exists))
+        patch.setattr(os, "utime", then_removed(os.utime))
+        made.mix({7})
+    assert made.mix({7}).stat().st_size == whole
 
 
 def test_progress_rises_to_one(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -223,6 +224,36 @@ def test_what_goes_wrong_is_said_in_the_player(studio, monkeypatch):
     assert Path(last["variations"][0]["midi"]).exists()
 
 
+def test_what_goes_wrong_with_the_sound_takes_no_music_away(studio, monkeypatch, caplog):
+    def broken(*_, **__):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(stems, "render", broken)
+    last = compose(studio, variations=2)[-1]
+    assert last["phase"] == "done"
+    assert last["alert"].startswith("The sound could not be made, and the program's log says why")
+    for row in last["variations"]:
+        assert row["sound"] == "none"
+        assert Path(row["midi"]).read_bytes()[:4] == b"MThd"
+        assert studio.file(last["job"], 0, "midi").is_file()
+    assert len([record for record in caplog.records if record.exc_info]) == 2
+
+
+def test_a_session_that_was_left_for_a_moment_has_its_files(studio, monkeypatch):
+    monkeypatch.setattr("app.files.LEFT_SECONDS", 0.05)
+    jobs = [compose(studio)[-1]["job"] for _ in range(2)]
+    studio.leave(ME)
+    studio.back(ME)
+    time.sleep(0.1)
+    studio.folders.new("other")  # what has had its time goes now
+    assert studio.file(jobs[0], 0, "midi").is_file()
+    studio.leave(ME)
+    time.sleep(0.1)
+    studio.folders.new("other")
+    with pytest.raises(LookupError):
+        studio.file(jobs[0], 0, "midi")
+
+
 def test_the_player_waits_with_the_prompt_in_sight(studio, midi):
     upload = read(studio, midi)
     frame = waiting(upload, 7)
@@ -248,7 +279,37 @@ def test_a_job_that_takes_too_long_is_ended_and_its_music_kept(model, tmp_path):
     assert "alert" not in compose(limited, bars=1)[-1]
 
 
-def test_who_waits_sees_the_place_in_line_and_too_many_are_refused(model, tmp_path):
+def test_what_is_compiled_first_is_not_of_the_time_of_a_job(model, tmp_path, monkeypatch):
+    def preparing():
+        for _ in range(5):
+            time.sleep(0.1)
+            yield
+
+    monkeypatch.setattr(model, "preparing", preparing, raising=False)
+    limited = Studio(Models.only(model), tmp_path, sharing=Sharing(max_seconds=0.4))
+    last = compose(limited, bars=1)[-1]
+    assert last["phase"] == "done"
+    assert "alert" not in last
+
+
+def test_a_job_that_ends_before_its_first_note_says_why(model, tmp_path):
+    """The time of the page is over while a long prompt is read."""
+    limited = Studio(Models.only(model), tmp_path, sharing=Sharing(max_seconds=0.0))
+
+    def reading(*_):
+        for _ in range(50):
+            yield continuation.Progress(0, 16, 0, 0, 0.0, ())
+            time.sleep(0.01)
+        yield continuation.Result(())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(continuation, "generate_piece", reading)
+        last = compose(limited)[-1]
+    assert last["alert"].startswith("The work ended after 0 s, the most that this page gives to a ")
+    assert last["alert"].endswith("job: there is nothing to keep.")
+
+
+def test_who_waits_sees_the_place_in_line_and_too_many_are_refused(model, tmp_path, monkeypatch):
     small = Studio(Models.only(model), tmp_path, sharing=Sharing(max_rows=1, max_waiting=2))
     first = composing(small, bars=400)
     while not next(first)["variations"][0]["tracks"]:
@@ -258,11 +319,14 @@ def test_who_waits_sees_the_place_in_line_and_too_many_are_refused(model, tmp_pa
     for place, frames in enumerate(waits, 1):
         assert next(frames)["phase"] == "composing"
         frame = next(frames)
-        assert (frame["phase"], frame["place"]) == ("waiting", place)
-    assert "1 job before it" in frame["line"]
+        said = "yours is the next one" if place == 1 else f"{place - 1} before you"
+        assert (frame["phase"], frame["line"]) == ("waiting", f"Waiting for the fake model: {said}")
     with pytest.raises(BusyError, match="Too many jobs want"):
         compose(small, bars=1)
     assert small.health()["jobs"] == {"running": 1, "waiting": 2}
+    monkeypatch.setattr(small.desk, "_seconds_to", lambda *_: 130.0)
+    (told,) = {next(waits[1])["line"]}
+    assert told == "Waiting for the fake model: 1 before you, about 2 min"
     first.close()
     for frames in waits:
         assert list(frames)[-1]["phase"] == "done"
@@ -307,7 +371,7 @@ def test_files_are_asked_for_by_job_variation_and_kind(studio, midi):
 
 
 def test_files_that_are_gone_are_said_to_be(studio, monkeypatch):
-    monkeypatch.setattr("app.studio.MOST_JOBS_KEPT", 2)
+    monkeypatch.setattr("app.kept.MOST_JOBS", 2)
     jobs = [compose(studio)[-1]["job"] for _ in range(3)]
     with pytest.raises(LookupError, match="not kept any more"):
         studio.file(jobs[0], 0, "midi")

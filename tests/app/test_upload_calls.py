@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import html
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import gradio as gr
 import pytest
 
 from app.examples import EXAMPLES
-from app.view import BROKEN, BUSY
+from app.models import Models
+from app.upload import Upload
+from app.upload_calls import GONE, REGION_ANEW, TRACKS_ANEW
+from app.view import BROKEN, BUSY, READING
 from tests.app import fakes
 from tests.app.seen import SETTINGS, SOMEONE, begin, event, make, read, seen
 from tests.app.test_timing import performance
+from tokenization.errors import MidiError
 from tokenization.midi import write_midi
 from tokenization.score import Score, Track
 
@@ -188,6 +195,146 @@ def test_uploads_wait_while_music_is_written(calls, midi):
     assert calls.session(SOMEONE).current.upload is before
 
 
+def test_no_job_begins_while_a_file_is_read(calls, midi, band, monkeypatch):
+    read(calls, midi)
+    make(calls)
+    from app import upload_calls
+
+    really = upload_calls.read_upload
+
+    def slowly(*arguments):
+        with pytest.raises(gr.Error):
+            begin(calls)
+        assert seen(calls.refuse(SOMEONE)).frame["alert"] == READING
+        view = seen(calls.open_tab("continue", SOMEONE))
+        assert not view.go["continue"].interactive
+        assert not view.go["piano"].interactive
+        return really(*arguments)
+
+    monkeypatch.setattr(upload_calls, "read_upload", slowly)
+    assert not seen(calls.reading("continue", str(band), SOMEONE)).go["continue"].interactive
+    view, upload = read(calls, band)
+    assert (view.frame["title"], upload.title) == ("band", "band")
+    assert view.go["continue"].interactive
+    done = seen(calls.undo(SOMEONE)).frame
+    assert (done["phase"], done["title"]) == ("done", "My prompt")
+    view = seen(calls.continue_this(event(variation=0), SOMEONE))
+    assert view.frame["phase"] == "prompt"
+    monkeypatch.setattr(upload_calls, "read_upload", really)
+    (midi.parent / "bad.mid").write_bytes(b"no")
+    assert read(calls, midi.parent / "bad.mid")[0].go["continue"].interactive
+    assert make(calls)[1].frame["phase"] == "done"
+
+
+@pytest.fixture
+def second(calls):
+    """Another model that can be chosen."""
+    models, fake = calls.studio.models, calls.studio.models.load("fake")
+    models.names = ("fake", "second")
+    models._loaded["second"] = replace(fake, name="second")
+    return "second"
+
+
+def test_another_model_is_chosen_only_where_that_can_be(calls, midi, second):
+    read(calls, midi)
+    calls.choose_model("continue", "fake", SOMEONE)
+    begin(calls)
+    view = seen(calls.choose_model("continue", second, SOMEONE))
+    assert view.frame["alert"] == BUSY
+    assert view.models["continue"].value == "fake"
+    list(calls.compose(SOMEONE))
+    calls.end(SOMEONE)
+    view = seen(calls.choose_model("continue", second, SOMEONE))
+    assert view.models["continue"].value == second
+    view = seen(calls.undo(SOMEONE))
+    assert (view.frame["phase"], view.models["continue"].value) == ("done", "fake")
+    assert seen(calls.choose_model("piano", second, SOMEONE)).models["piano"].value == second
+    assert seen(calls.choose_model("piano", "nobody", SOMEONE)).models["piano"].value == second
+
+
+def test_a_model_that_cannot_be_used_is_not_chosen(calls, midi, second, monkeypatch):
+    read(calls, midi)
+
+    def broken(*_):
+        raise MidiError("The second model cannot be had.")
+
+    monkeypatch.setattr(Models, "load", broken)
+    monkeypatch.setattr("app.view.model_line", lambda *_: "")
+    view = seen(calls.choose_model("continue", second, SOMEONE))
+    assert "cannot be had" in view.frame["alert"]
+    assert view.models["continue"].value == "auto"
+
+
+def test_region_and_tracks_stay_with_another_model(calls, band, second):
+    read(calls, band)
+    calls.choose_region(event(first=2, last=3), SOMEONE)
+    calls.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
+    before = calls.session(SOMEONE).current.upload
+    view = seen(calls.choose_model("continue", second, SOMEONE))
+    after = calls.session(SOMEONE).current.upload
+    assert after.model.name == second
+    assert (after.first_bar, after.bars) == (2, 3)
+    assert after.prompt.parts == before.prompt.parts
+    assert "class='said'" not in view.cards["continue"]
+
+
+def test_tracks_stay_with_other_beats_and_a_lost_region_is_said(calls, band):
+    read(calls, band)
+    calls.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
+    before = calls.session(SOMEONE).current.upload
+    view = seen(calls.count_anew("continue", "grid", SOMEONE))
+    upload = calls.session(SOMEONE).current.upload
+    assert upload.prompt.facts.beats == "grid"
+    assert upload.prompt.parts == before.prompt.parts
+    assert "class='said'" not in view.cards["continue"]
+    calls.choose_region(event(first=1, last=2), SOMEONE)
+    view = seen(calls.count_anew("continue", "file", SOMEONE))
+    assert html.escape(REGION_ANEW) in view.cards["continue"]
+    assert calls.session(SOMEONE).current.upload.prompt.parts == before.prompt.parts
+    view = seen(calls.choose_region(event(first=1, last=2), SOMEONE))
+    assert REGION_ANEW not in view.cards["continue"]
+
+
+def test_tracks_that_another_model_cannot_have_are_chosen_again_with_a_word(
+    calls, band, second, monkeypatch
+):
+    read(calls, band)
+    calls.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
+    really = Upload.choose
+
+    def choose(upload, first, last, heard, played):
+        if heard is not None:
+            raise MidiError("nothing to hear")
+        return really(upload, first, last, heard, played)
+
+    monkeypatch.setattr(Upload, "choose", choose)
+    view = seen(calls.choose_model("continue", second, SOMEONE))
+    assert html.escape(TRACKS_ANEW) in view.cards["continue"]
+    tab = calls.session(SOMEONE).current
+    assert (tab.heard, tab.played, tab.upload.model.name) == (None, None, second)
+
+
+def test_a_choice_of_tracks_is_undone_as_a_whole(calls, band):
+    read(calls, band)
+    make(calls)
+    calls.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
+    tab = calls.session(SOMEONE).current
+    assert tab.heard == {0}
+    calls.undo(SOMEONE)
+    assert (tab.frame["phase"], tab.heard, tab.played) == ("done", None, None)
+    assert tab.upload.prompt.parts.heard is None
+
+
+def test_a_result_whose_files_are_gone_is_continued_by_nobody(calls, midi, caplog):
+    read(calls, midi)
+    make(calls)
+    for folder in calls.studio.folders.root.glob("*/*"):
+        shutil.rmtree(folder)
+    view = seen(calls.continue_this(event(variation=0), SOMEONE))
+    assert (view.frame["alert"], view.frame["phase"]) == (GONE, "done")
+    assert not caplog.records
+
+
 def test_a_result_becomes_the_prompt_of_what_comes_next(calls, midi):
     read(calls, midi)
     make(calls, length=6, variations=2)
@@ -242,6 +389,38 @@ def test_settings_that_cannot_be_used_are_one_sentence(calls, midi, tmp_path):
         view, upload = read(calls, path)
         assert "class='refused'" in view.cards["continue"]
         assert upload is not None
+
+
+@pytest.mark.parametrize("prompt", [False, True])
+def test_settings_that_the_page_has_no_room_for_are_refused_by_name(calls, midi, tmp_path, prompt):
+    read(calls, midi)
+    options = {"bars": 4, "temperature": 2.0, "top_k": 500, "variations": 8}
+    told = {"model": "fake", "seed": 3, "options": options}
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps(told | ({"prompt_sha256": "0" * 64} if prompt else {})))
+    view, _ = read(calls, path)
+    for wrong in (
+        "temperature is 2, expected 0.5 to 1.5",
+        "top-k is 500, expected 0 to 100",
+        "variations is 8, expected 1 to 4",
+        "relpe replay",
+    ):
+        assert wrong in view.cards["continue"]
+    assert calls.fill(SOMEONE)[0] == gr.skip()
+    assert calls.session(SOMEONE).tab == "continue"
+
+
+def test_settings_of_a_new_piece_go_to_its_tab_with_their_model(calls, tmp_path, second):
+    path = tmp_path / "settings.json"
+    options = {"seconds": 2.0, "temperature": 1.2}  # shorter than what the page begins with
+    path.write_text(json.dumps({"model": second, "seed": 3, "options": options}))
+    view = seen(calls.read("continue", str(path), SOMEONE)[1:])
+    assert "data-open='piano'" in view.results
+    assert view.models["piano"].value == second
+    row = len(SETTINGS) + 1  # its creativity
+    length, unit = calls.fill(SOMEONE)[2 * row : 2 * row + 2]
+    assert (length.minimum, length.value, unit) == (2.0, 2.0, "seconds")
+    assert make(calls, "piano", length=2.0, unit="seconds")[1].frame["phase"] == "done"
 
 
 def test_settings_of_a_result_go_into_the_form(calls, midi):

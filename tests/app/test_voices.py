@@ -156,6 +156,16 @@ def test_pan_moves_a_tone(value, pan):
     assert voices.pans == pytest.approx([pan])
 
 
+def test_a_reset_of_all_controllers_lets_a_bend_go():
+    """As FluidSynth does; a bend at the time of the reset holds: files begin with a reset."""
+    music = score(
+        track([(0, 900, 60, 90)], [(200, RESET, 0), (400, RESET, 0)], [(100, 8191), (400, 4096)])
+    )
+    (voices,) = score_voices(music, FONT)
+    cents = voices.channel.bend_cents.at(np.array([0.05, 0.15, 0.25, 0.45]))
+    np.testing.assert_allclose(cents, [0, 200 * 8191 / 8192, 0, 100])
+
+
 def test_a_bend_reaches_two_semitones_or_what_registered_parameter_0_says():
     wide = [(0, 101, 0), (0, 100, 0), (0, 6, 12)]
     other = [(0, 101, 0), (0, 100, 1), (0, 6, 12)]
