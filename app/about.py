@@ -5,24 +5,28 @@ from __future__ import annotations
 import html
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from app.models import Models
+    from app.models import Models, MusicModel
 
 _ENCODINGS = {
-    "sine_spe": "sine stochastic positional encoding",
-    "conv_spe": "convolutional stochastic positional encoding",
-    "siren_spe": "stochastic positional encoding with SIREN filters",
-    "algebraic": "algebraic positional encoding",
-    "siren": "SIREN offset encoding",
-    "rope": "rotary positional encoding",
+    "sine_spe": ("random waves", "sine stochastic positional encoding"),
+    "conv_spe": ("filtered noise", "convolutional stochastic positional encoding"),
+    "siren_spe": (
+        "noise that a small network shapes",
+        "stochastic positional encoding with SIREN filters",
+    ),
+    "algebraic": ("turns, like the hands of a clock", "algebraic positional encoding"),
+    "siren": ("a curve that it has learned", "SIREN offset encoding"),
+    "rope": ("turns of fixed speeds", "rotary positional encoding"),
 }
+"""What tells distances: in words, and by its name."""
 _MEANT_FOR = {
     "piano": "solo piano",
-    "piano-spe": "solo piano, with a state of constant size",
+    "piano-spe": "solo piano, with a memory that never grows",
     "groove": "bands with drums",
 }
 
@@ -66,7 +70,7 @@ back. Results of this session stay in the list below the player.</dd>
 lists all calls and their arguments.</p>
 <pre><code>from gradio_client import Client, handle_file
 
-client = Client("http://127.0.0.1:7860")
+client = Client(<span data-client>"http://127.0.0.1:7860"</span>)
 files, facts = client.predict(
     handle_file("song.mid"), bars=16, seed=1,
     api_name="/continue",
@@ -74,6 +78,26 @@ files, facts = client.predict(
 <p>Without a page: <code>relpe continue song.mid --output more.mid</code>, and
 <code>relpe generate</code>, <code>relpe batch</code>.</p></section>
 """
+
+ABOUT_SCRIPT = """
+// where this page is, as its reader sees it; a login is asked of scripts too
+const address = location.origin + location.pathname.replace(/\\/$/, "");
+const login = window.gradio_config?.username;
+const auth = login ? `, auth=(${JSON.stringify(login)}, "PASSWORD")` : "";
+for (const where of element.querySelectorAll("[data-client]")) {
+  where.textContent = JSON.stringify(address) + auth;
+}
+"""
+
+
+class _Told(NamedTuple):
+    """Something in words, and exactly where the words are not."""
+
+    words: str
+    exact: str = ""
+
+
+_NOTHING = _Told("")
 
 
 def about(models: Models, *, keep: bool = False) -> str:
@@ -86,13 +110,11 @@ def about(models: Models, *, keep: bool = False) -> str:
 
 
 def model_line(models: Models, name: str) -> str:
-    """What a model is, in one line: what for, encoding, size."""
-    described = _described(models.folder(name))
+    """What a model is, in one line: what for, and its size."""
     parts = [
         _MEANT_FOR.get(name, ""),
-        described.get("encoding", ""),
         f"{models.load(name).parameters / 1e6:.1f} M weights",
-        described.get("size", ""),
+        _described(models.folder(name)).get("size", _NOTHING).words,
     ]
     line = " · ".join(part for part in parts if part)
     return line[:1].upper() + line[1:]
@@ -102,21 +124,21 @@ def _card(models: Models, name: str) -> str:
     folder, model = models.folder(name), models.load(name)
     described = _described(folder)
     readme = _text(folder, "README.md")
-    device = "graphics card" if model.device.type == "cuda" else "processor"
+    size = described.get("size", _NOTHING).words
     rows = {
-        "For": _MEANT_FOR.get(name, ""),
-        "Encoding": described.get("encoding", ""),
-        "Attention": described.get("attention", ""),
-        "Size": f"{model.parameters:,} weights, {described.get('size', '')}".rstrip(", "),
-        "Runs on": f"{device}, {model.backend}",
-        "Trained on": _said(readme, "Data"),
-        "Training": _training(folder),
-        "Licence of the data": _said(readme, "Licence of the data"),
+        "For": _Told(_MEANT_FOR.get(name, "")),
+        "Tells distances by": described.get("encoding", _NOTHING),
+        "Remembers": described.get("attention", _NOTHING),
+        "Size": _Told(f"{model.parameters:,} weights, {size}".rstrip(", ")),
+        "Runs on": _runs_on(model),
+        "Trained on": _Told(_said(readme, "Data")),
+        "Training": _Told(_training(folder)),
+        "Licence of the data": _Told(_said(readme, "Licence of the data")),
     }
     cells = "".join(
-        f"<dt>{html.escape(key)}</dt><dd>{html.escape(text)}</dd>"
-        for key, text in rows.items()
-        if text
+        f"<dt>{html.escape(key)}</dt><dd>{_shown(told)}</dd>"
+        for key, told in rows.items()
+        if told.words
     )
     return (
         f"<article><h3>{html.escape(name)}</h3><dl class='terms'>{cells}</dl>"
@@ -124,12 +146,27 @@ def _card(models: Models, name: str) -> str:
     )
 
 
+def _shown(told: _Told) -> str:
+    """The words, and what they mean exactly where the mouse rests on them."""
+    if not told.exact:
+        return html.escape(told.words)
+    return f"<span title='{html.escape(told.exact)}'>{html.escape(told.words)}</span>"
+
+
+def _runs_on(model: MusicModel) -> _Told:
+    """What computes."""
+    words = "graphics card" if model.device.type == "cuda" else "processor"
+    words += ", by code made for it" if "compiled" in model.backend else ""
+    words += ", with weights of 8 bits" if "int8" in model.backend else ""
+    return _Told(words, model.backend)
+
+
 def _text(folder: Path | None, name: str) -> str:
     path = folder / name if folder else None
     return path.read_text(encoding="utf-8") if path and path.is_file() else ""
 
 
-def _described(folder: Path | None) -> dict[str, str]:
+def _described(folder: Path | None) -> dict[str, _Told]:
     """Encoding, attention and size of a model on disk, in words; nothing where it is not there."""
     text = _text(folder, "model.json")
     if not text or folder is None:
@@ -138,17 +175,24 @@ def _described(folder: Path | None) -> dict[str, str]:
     decoder = model["decoder"]
     encoding, attention = decoder["encoding"], decoder["attention"]
     kind: str = encoding["kind"]
-    words = _ENCODINGS.get(kind, kind.replace("_", " "))
+    words, exact = _ENCODINGS.get(kind, (kind.replace("_", " "), kind))
     if encoding.get("initialization") == "rope":
-        words += ", learned from rotary"
+        words, exact = f"{words}, at speeds it has learned", f"{exact}, learned from rotary"
     size = sum((folder / name).stat().st_size for name in model["weights"])
     kind = attention["kind"]
-    exact = f"exact within {attention['span']:,} tokens" if kind == "windowed" else f"{kind}"
+    attending = f"exact within {attention['span']:,} tokens" if kind == "windowed" else kind
     features = attention.get("feature_map", {}).get("kind")
+    remembers = {
+        "windowed": f"the last {attention.get('span', 0):,} tokens exactly",
+        "linear": "all that came before, in outline",
+        "softmax": "all that came before, exactly",
+    }.get(kind, kind)
     return {
-        "encoding": words,
-        "attention": f"{exact}, {features} features" if features else exact,
-        "size": f"{size / 1e6:.0f} MB",
+        "encoding": _Told(words, exact),
+        "attention": _Told(
+            remembers, f"{attending} attention" + (f", {features} features" if features else "")
+        ),
+        "size": _Told(f"{size / 1e6:.0f} MB"),
     }
 
 
@@ -168,13 +212,26 @@ def _said(readme: str, what: str) -> str:
     return text.replace("`", "")
 
 
+def _plain(cell: str) -> _Told:
+    """A cell of the table of results, in words where it is a name of the reports."""
+    if count := re.fullmatch(r"(\d+)-gram, (\w+), (untransposed|12 transpositions)", cell):
+        how = count[2].replace("_", " ").title().replace(" ", "-")
+        keys = ", in all 12 keys" if count[3] != "untransposed" else ""
+        return _Told(f"no network: counts of {count[1]} tokens in a row ({how}){keys}", cell)
+    if window := re.fullmatch(r"windows of (\d+) tokens, no overlap", cell):
+        return _Told(f"pieces cut into {int(window[1]):,} tokens each", cell)
+    if cell == "whole pieces, state carried on":
+        return _Told("whole pieces", cell)
+    return _Told(cell)
+
+
 def _results(readme: str) -> str:
     """The first table of a model's README: what was measured on its test split."""
     table = re.search(r"(?:^\|.+\n)+", readme, re.MULTILINE)
     if table is None:
         return ""
     rows = [
-        [html.escape(cell.strip()) for cell in line.strip("|").split("|")]
+        [_shown(_plain(cell.strip())) for cell in line.strip("|").split("|")]
         for line in table[0].splitlines()
     ]
     head = "".join(f"<th>{cell}</th>" for cell in rows[0])
@@ -182,6 +239,7 @@ def _results(readme: str) -> str:
         "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows[2:]
     )
     return (
-        "<p class='measured'>Measured on pieces it has never seen; fewer nats are better.</p>"
+        "<p class='measured'>How much the next token of pieces it has never seen surprises it, in "
+        "nats; fewer are better.</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )

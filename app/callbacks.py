@@ -109,6 +109,7 @@ class Callbacks(UploadCalls):
                 job = self.studio.begin(session_of(request))
                 session.asked = Asked(name, upload, options, model, job, tab.step)
                 session.dropped, session.lost_in = False, None
+                tab.replay = None  # nobody waits for its file any more
                 tab.go(tab.step._replace(frame=waiting(upload, options.bars)))
                 return int(seed), *self.view(session)
         except AlertError as alert:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import gradio as gr
 
 from app import endpoints, player
-from app.about import about
+from app.about import ABOUT_SCRIPT, about
 from app.callbacks import Callbacks
 from app.choices import CREATIVITY, key_note, mood_of, of_unit, roll_dice
 from app.examples import finished_example
@@ -77,7 +77,12 @@ def build_page(
                     new_tab("piano", "Piano", models, NEW_PIECE_BARS),
                 ]
                 with gr.Tab("About", id="about", elem_id="about-tab"):
-                    gr.HTML(about(models, keep=keep), elem_id="about", apply_default_css=False)
+                    gr.HTML(
+                        about(models, keep=keep),
+                        elem_id="about",
+                        apply_default_css=False,
+                        js_on_load=ABOUT_SCRIPT,
+                    )
             with gr.Column(elem_id="stage"):
                 roll = gr.HTML(
                     finished_example(EXAMPLE_OF_TAB["continue"]),
@@ -99,8 +104,7 @@ def build_page(
             view += [tab.model, *tab.action]
         filled = [widget for tab in tabs for widget in (*tab.settings, tab.creativity)]
         for tab in tabs:
-            read = _wire_tab(calls, tab, roll, view)
-            if read is not None:
+            for read in _wire_tab(calls, tab, roll, view):
                 _on(read.then, calls.fill, None, filled)
         used = _on(roll.replay, calls.use_settings, None, view)
         _on(used.then, calls.fill, None, filled)
@@ -122,17 +126,19 @@ def build_page(
 
 def _wire_tab(
     calls: Callbacks, tab: TabWidgets, roll: gr.HTML, view: list[Component]
-) -> Dependency | None:
-    """What the widgets of one tab call; returns the reading of a file."""
-    read = None
+) -> list[Dependency]:
+    """What the widgets of one tab call; returns the readings of files, which may bring settings."""
+    reads: list[Dependency] = []
     name, settings, action = gr.State(tab.name), tab.settings, tab.action
     _on(tab.tab.select, calls.open_tab, name, view)
     if tab.upload is not None:
         file = tab.upload.file
         seen = _on(file.upload, calls.reading, [name, file], view)
-        read = _on(seen.then, calls.read, [name, file], [file, *view])
+        reads.append(_on(seen.then, calls.read, [name, file], [file, *view]))
         for example, chip in tab.upload.examples:
-            _on(chip.click, calls.take_example, [name, gr.State(example.name)], view)
+            example_name = gr.State(example.name)
+            reads.append(_on(chip.click, calls.take_example, [name, example_name], view))
+        _on(tab.upload.card.too_large, calls.too_large, name, view)
         _on(tab.upload.card.forget, calls.forget, name, view)
         _on(tab.upload.beats.input, calls.count_anew, [name, tab.upload.beats], view)
     _on(tab.model.input, calls.choose_model, [name, tab.model], view)
@@ -156,7 +162,7 @@ def _wire_tab(
     _on(tab.dice.click, roll_dice, None, [settings.seed, settings.fresh])
     _on(settings.seed.input, lambda: False, None, settings.fresh)
     _on(settings.key.blur, key_note, settings.key, tab.key_note)
-    return read
+    return reads
 
 
 def _on(

@@ -110,8 +110,8 @@ def upload_tab(name: str, label: str, models: Models) -> TabWidgets:
     """A tab that takes a file and continues it."""
     bands = name == "groove"
     lead = (
-        "A band goes on: choose the tracks that the model hears, and those that play, in the table "
-        "below the player."
+        "A band goes on. Bring its file: below the player you then choose which tracks the model "
+        "hears, and which of them play on."
         if bands
         else "Your piece goes on from its next bar line, in its tempo, with its instruments."
     )
@@ -166,8 +166,8 @@ def _lead(text: str) -> None:
 
 
 def _model(models: Models, before: list[tuple[str, str]]) -> gr.Radio:
-    """Choice of a model; its explanation names encodings and sizes."""
-    choices = [*before, *((name.capitalize(), name) for name in models.names)]
+    """Choice of a model; its explanation says what it is for, and its size."""
+    choices = [*before, *((name, name) for name in models.names)]
     return gr.Radio(
         choices,
         value=choices[0][1],
@@ -194,6 +194,7 @@ def _controls(
         unit = gr.Radio(
             [("bars", "bars"), ("seconds", "seconds")],
             value="bars",
+            label="Unit of the length",  # heard, not seen
             show_label=False,
             container=False,
             elem_classes=["segments", "unit"],

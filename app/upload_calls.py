@@ -1,4 +1,4 @@
-"""What the page calls for uploads: reading, changing and continuing them, and bringing settings."""
+"""What the page calls for uploads: reading, changing and continuing them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from app import replay
-from app.choices import not_of_page, widget_values
 from app.examples import example_file, finished_example
 from app.history import AUTOMATIC, EXAMPLE_OF_TAB, UPLOADING, Session, Step
-from app.options import BeatSource, MusicOptions
+from app.options import BeatSource
 from app.player import Frame
-from app.upload import Upload, read_apart, read_upload
+from app.settings_calls import SettingsCalls, again
+from app.upload import Upload, read_upload
 from app.upload_card import refused, said
-from app.view import BUSY, AlertError, View, alerting, session_of, track_numbers, whole_number
+from app.view import BUSY, AlertError, alerting, session_of, track_numbers, whole_number
 from tokenization.errors import MidiError
 
 if TYPE_CHECKING:
-    from app.continuation import MusicModel
-    from app.replay import Replay
+    pass
 
+MOST_LETTERS = 200
+"""Of a file's name that is said."""
 GONE = "This music cannot be continued: its files are not kept any more; make it again."
 REGION_ANEW = "Its bars are others now: choose again which of them the model hears."
 TRACKS_ANEW = (
@@ -31,7 +31,7 @@ TRACKS_ANEW = (
 )
 
 
-class UploadCalls(View):
+class UploadCalls(SettingsCalls):
     """Callbacks that change what a tab continues; each returns the view."""
 
     def reading(self, name: str, path: str, request: gr.Request) -> tuple[object, ...]:
@@ -49,6 +49,20 @@ class UploadCalls(View):
         """Shows an example as if it had been uploaded."""
         return self._take(name, example_file(example), request)
 
+    def too_large(self, name: str, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
+        """A file was chosen that the browser does not send, as Gradio would not take it."""
+        session = self.session(request)
+        told: dict[str, object] = event._data if isinstance(event._data, dict) else {}
+        size = whole_number(event, "size", 2**53)
+        if size is not None:
+            file = str(told.get("name", ""))[:MOST_LETTERS] or "the file"
+            with session.lock:
+                session.tabs[name].note = refused(
+                    f"{file}: found {size:,} bytes, expected at most {self.max_upload_bytes:,}; "
+                    "export a shorter part"
+                )
+        return self.view(session)
+
     def _take(self, name: str, path: Path, request: gr.Request) -> tuple[object, ...]:
         session = self.session(request)
         tab = session.tabs[name]
@@ -56,11 +70,11 @@ class UploadCalls(View):
         try:
             with alerting(), self.reading_file(session):
                 if path.suffix.lower() == ".json":
-                    self._take_settings(session, name, path)
+                    self.take_settings(session, name, path)
                     moved = session.tab != name
                 else:
                     upload = read_upload(path, self.max_upload_bytes, self.studio.models)
-                    self._take_upload(session, name, self._by_choice(upload, tab.model), request)
+                    self._take_upload(session, name, self.by_choice(upload, tab.model), request)
         except AlertError as alert:
             with session.lock:
                 tab.note = refused(str(alert))
@@ -74,84 +88,13 @@ class UploadCalls(View):
             tab = session.tabs[name]
             tab.note = ""
             tab.go(Step(upload, self._heard(upload, request), model=tab.model))
-            if tab.replay is not None and tab.replay.fits(upload.whole.data):
-                self._apply(session, name, tab.replay)
+            if tab.replay is not None:
+                self.bring_to(session, name, tab.replay)
 
     def _heard(self, upload: Upload, request: gr.Request) -> Frame:
         """The player with an upload, which can be played at once."""
         job = self.studio.opened(session_of(request), upload)
-        return _again(upload.frame(), Frame(job=job.id))
-
-    def _take_settings(self, session: Session, name: str, path: Path) -> None:
-        """Settings of a piece were brought, to make it again: they go into a form."""
-        told = replay.read(path.read_bytes()[: replay.MOST_BYTES + 1])
-        if told.model not in self.studio.models.names:
-            raise AlertError(
-                f"The settings are of the model {told.model}, expected one of "
-                f"{', '.join(self.studio.models.names)}; start the page with that --model."
-            )
-        if problem := not_of_page(told.options):
-            raise AlertError(problem)
-        with session.lock:
-            tab = session.tabs[name]
-            if told.prompt_sha256 is None:
-                session.tab, tab.note = "piano", ""
-                session.tabs["piano"].model = told.model
-                session.fill["piano"] = told.options
-            elif tab.upload is not None and told.fits(tab.upload.whole.data):
-                self._apply(session, name, told)
-            else:
-                tab.replay = told
-                tab.note = said(
-                    "These are the settings of a continuation: now bring its MIDI file."
-                )
-
-    def _apply(self, session: Session, name: str, told: Replay) -> None:
-        """Sets all as it was for a piece; its file is there."""
-        tab = session.tabs[name]
-        assert tab.upload is not None
-        tab.replay = None
-        try:
-            with alerting():
-                upload = self._by_choice(tab.upload, told.model)
-                if upload.whole.facts.beats != told.beats:
-                    upload = upload.counted_by(told.beats)
-                last = told.last_bar or upload.whole.bars
-                first, usual = told.first_bar, MusicOptions.prompt_bars
-                if first is None and (heard := told.options.prompt_bars) != usual:
-                    first = max(last - heard, 0) + 1 if heard else 1
-                upload = upload.choose(first, last, told.heard, told.played)
-        except AlertError as alert:
-            tab.note = refused(str(alert))
-            return
-        frame = _again(upload.frame(), tab.frame)
-        tab.set(Step(upload, frame, told.heard, told.played, told.model))
-        tab.note = said("All is set as it was: press Continue to make the piece again.")
-        session.fill[name] = told.options
-
-    def use_settings(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """The settings of the variation in sight go into the form."""
-        session = self.session(request)
-        with session.lock:
-            frame = session.current.frame
-            index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
-            options = session.options.get(frame.get("job", ""))
-            if index is not None and options is not None and options.seed is not None:
-                seed = options.seed + index
-                session.fill[session.tab] = replace(options, seed=seed, variations=1)
-            return self.view(session)
-
-    def fill(self, request: gr.Request) -> tuple[object, ...]:
-        """What goes into the forms of all tabs: see `widget_values`."""
-        session = self.session(request)
-        with session.lock:
-            wanted, session.fill = session.fill, {}
-        none = (gr.skip(),) * len(widget_values(MusicOptions()))
-        return tuple(
-            value
-            for name in session.tabs
-            for value in (widget_values(wanted[name]) if name in wanted else none)
-        )
+        return again(upload.frame(), Frame(job=job.id))
 
     def forget(self, name: str, request: gr.Request) -> tuple[object, ...]:
         """The file is not wanted any more."""
@@ -183,7 +126,7 @@ class UploadCalls(View):
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             first, last = upload.prompt.first_bar, upload.bars
             step = step._replace(model=model)
-            return _with_tracks(step, self._by_choice(upload, model), first, last)
+            return _with_tracks(step, self.by_choice(upload, model), first, last)
 
         with session.lock:
             tab = session.tabs[name]
@@ -245,20 +188,12 @@ class UploadCalls(View):
                     tab.note = said(note) if note else ""
                 if tab.frame.get("phase") == "prompt":
                     # small changes of it are no steps of their own
-                    tab.set(step._replace(frame=_again(step.upload.frame(), tab.frame)))
+                    tab.set(step._replace(frame=again(step.upload.frame(), tab.frame)))
                 else:
                     tab.go(step._replace(frame=self._heard(step.upload, request)))
                 return self.view(session)
         except AlertError as alert:
             return self.view(session, alert=str(alert))
-
-    def _by_choice(self, upload: Upload, model: str) -> Upload:
-        """The same file for the model that was chosen, or that suits it."""
-        if model == AUTOMATIC:
-            wanted = self.studio.models.to_continue(upload.whole.score)
-        else:
-            wanted = self.studio.models.load(model)
-        return upload if wanted is upload.model else _for_model(upload, wanted)
 
     def continue_this(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """A variation becomes the prompt of what comes next."""
@@ -277,7 +212,7 @@ class UploadCalls(View):
                 upload = read_upload(path, 10 * self.max_upload_bytes, self.studio.models, beats)
                 upload = _called(upload, f"{frame.get('title', 'music')}.mid")
                 wanted = before.model.name if before else session.tabs[goes_to].model
-                upload = self._by_choice(upload, wanted)
+                upload = self.by_choice(upload, wanted)
                 with session.lock:
                     session.tab, tab = goes_to, session.tabs[goes_to]
                     tab.note = ""
@@ -307,27 +242,6 @@ def _with_tracks(step: Step, upload: Upload, first: int | None, last: int) -> tu
             raise
     chosen = upload.choose(first, last, None, None)
     return step._replace(upload=chosen, heard=None, played=None), TRACKS_ANEW
-
-
-def _again(frame: Frame, before: Frame) -> Frame:
-    """An upload as it is now, with the job that plays it."""
-    job = Frame(job=before.get("job", ""))
-    if "prompt" not in frame:
-        return frame | job
-    prompt = frame["prompt"].copy()
-    prompt["sound"] = "ready"
-    return frame | job | Frame(prompt=prompt)
-
-
-def _for_model(upload: Upload, model: MusicModel) -> Upload:
-    """The same file as another model hears it, up to its end."""
-    whole = read_apart(
-        upload.whole.data,
-        upload.whole.name,
-        tokenizer=model.tokenizer,
-        beats=upload.whole.facts.beats,
-    )
-    return replace(upload, whole=whole, prompt=whole, model=model)
 
 
 def _called(upload: Upload, name: str) -> Upload:

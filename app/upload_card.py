@@ -9,18 +9,35 @@ from typing import TYPE_CHECKING
 from app.facts import OFF_GRID, counted
 
 if TYPE_CHECKING:
-    from app.facts import PromptFacts, TrackFacts
+    from app.facts import TrackFacts
     from app.upload import Upload
 
 CARD_SCRIPT = """
 element.addEventListener("click", (event) => {
   if (event.target.closest("[data-forget]")) trigger("forget");
 });
+// what is too large is not sent: Gradio would say so in a corner, and not what to do
+const tab = element.closest(".tabitem");
+function check(event, [file]) {
+  if (!file || !event.target.closest(".upload")) return;
+  for (const before of element.querySelectorAll(".refused")) before.classList.add("past");
+  const most = window.gradio_config?.max_file_size;
+  if (!most || file.size <= most) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  if (event.type === "change") event.target.value = "";
+  else event.target.dispatchEvent(new DragEvent("dragleave", { bubbles: true }));
+  trigger("too_large", { name: file.name, size: file.size });
+}
+const early = { capture: true };
+tab.addEventListener("change", (event) => check(event, event.target.files ?? []), early);
+tab.addEventListener("drop", (event) => check(event, event.dataTransfer?.files ?? []), early);
 """
 OFF_GRID_HERE = (
     "It was played freely: its notes do not lie on the file's beats, and its bars mean nothing to "
     "the model. Let the beats be estimated below."
 )
+RESTS = "does not play on"
 _MOST_ROWS = 40
 
 
@@ -45,7 +62,7 @@ def card(upload: Upload, why: str) -> str:
         f"<article class='card'><header><h2>{html.escape(upload.title)}</h2>"
         "<button type='button' data-forget aria-label='Take the file away' title='Take the file "
         "away'>×</button></header>"
-        f"<dl>{numbers}</dl>{_tracks(facts)}"
+        f"<dl>{numbers}</dl>{_tracks(upload)}"
         f"<p class='used'>{html.escape(_used(upload))} {html.escape(why)}</p>"
         + (f"<ul class='notices'>{notices}</ul>" if notices else "")
         + "</article>"
@@ -77,26 +94,29 @@ def _sentence(text: str) -> str:
     return begins if begins.endswith((".", "!", "?")) else f"{begins}."
 
 
-def _tracks(facts: PromptFacts) -> str:
-    """One row for each track: name, what plays it, notes, and why it is not heard."""
-    rows = facts.rows
+def _tracks(upload: Upload) -> str:
+    """One row for each track: name, what plays it, notes, why it is not heard, who plays on."""
+    rows, parts = upload.prompt.facts.rows, upload.prompt.parts
     if not rows:
         return ""
-    used = sum(row.heard for row in rows)
+    played = [parts.may_play(track) for track in upload.whole.score.tracks]
+    used, going_on = sum(row.heard for row in rows), sum(played)
     summary = f"{counted(len(rows), 'track')}, " + (
         "heard" if used == len(rows) == 1 else f"{'all' if used == len(rows) else used} heard"
     )
-    items = "".join(map(_track, rows[:_MOST_ROWS]))
+    summary += f", {going_on} {'plays' if going_on == 1 else 'play'} on" * (going_on < len(rows))
+    items = "".join(map(_track, rows[:_MOST_ROWS], played))
     more = len(rows) - _MOST_ROWS
     items += f"<li class='more'>and {more} more</li>" if more > 0 else ""
     opened = " open" if len(rows) <= 4 else ""
     return f"<details class='tracks'{opened}><summary>{summary}</summary><ul>{items}</ul></details>"
 
 
-def _track(row: TrackFacts) -> str:
+def _track(row: TrackFacts, plays_on: bool) -> str:
     instrument = "drums" if row.drums else row.instrument
     plays = "" if instrument.lower() in row.name.lower() else f" <em>{html.escape(instrument)}</em>"
-    why = f"<small>{html.escape(row.why)}</small>" if row.why else ""
+    told = "; ".join(part for part in (row.why, "" if plays_on else RESTS) if part)
+    why = f"<small>{html.escape(told)}</small>" if told else ""
     return (
         f"<li class='{'heard' if row.heard else 'unheard'}'><b>{html.escape(row.name)}</b>{plays}"
         f"<span>{row.notes:,}</span>{why}</li>"

@@ -18,6 +18,7 @@ from app.call_values import LIMITS
 from app.choices import CREATIVITY, key_note, key_problem, mood_of, roll_dice, widget_values
 from app.examples import EXAMPLES, PIECE, example_file, finished_example, finished_file
 from app.history import EXAMPLE_OF_TAB
+from app.look import theme
 from app.models import Models
 from app.options import LARGEST_SEED, MusicOptions
 from app.page import build_page
@@ -141,7 +142,43 @@ def test_about_says_licence_encoding_and_results_of_the_released_models():
     for fact in ("MIT, Copyright", "GPL-2-or-later", "sine stochastic", "1,024 tokens", "1.8376"):
         assert fact in text
     assert "prepared corpus" not in text
-    assert model_line(Models(), "piano").startswith("Solo piano · algebraic")
+    assert model_line(Models(), "piano").startswith("Solo piano · ")
+
+
+def test_about_speaks_to_musicians_and_keeps_the_exact_words_behind():
+    text = about(Models())
+    seen = re.sub(r"<[^>]*>", "", text)
+    for raw in ("kneser_ney", "untransposed", "int8", "znver", "encoding, learned", "algebraic"):
+        assert raw not in seen
+    for exact in (
+        "5-gram, kneser_ney, untransposed",
+        "algebraic positional encoding, learned from",
+    ):
+        assert f"title='{exact}" in text
+    for name in Models().names:
+        assert f"<h3>{name}</h3>" in text
+
+
+def test_the_login_has_the_colours_of_the_page():
+    css = theme()._get_theme_css()
+    used = set(re.findall(r"var\((--[a-z-]+)\)", css))
+    own = {name for name in used if re.search(rf"{name}:", STYLES[1].read_text("utf-8"))}
+    assert len(own) > 8
+    assert [name for name in sorted(own) if not re.search(rf"{name}: *[#u0r]", css)] == []
+    assert 'input[type="password"]' in css
+    assert "#desk" not in css
+
+
+def test_what_is_read_on_a_button_is_in_its_name():
+    for attributes, text in re.findall(r"<button([^>]*)>([^<&]*[A-Za-z][^<]*)</button>", TEMPLATE):
+        name = re.search(r'aria-label="([^"]*)"', attributes)
+        assert name is None or text.strip().lower() in name[1].lower()
+
+
+def test_no_group_of_choices_is_called_by_its_kind(page):
+    groups = [one for one in page.blocks.values() if isinstance(one, gr.Radio)]
+    assert len(groups) > 9
+    assert all(one.label for one in groups)
 
 
 def test_about_of_a_model_that_is_nowhere_on_disk_has_its_name(model):

@@ -473,9 +473,24 @@ def test_a_refused_upload_says_why_and_the_box_takes_the_next(page):
     page.wait_for_function("/notes.txt:/.test(document.querySelector('.refused')?.innerText)")
     upload(page, bytes(30_000), "large.mid")
     page.wait_for_function("/large.mid: found 30,000 bytes/.test(document.body.innerText)")
+    upload(page, bytes(60_000), "huge.mid")  # which is not sent
+    page.wait_for_function("/huge.mid: found 60,000 bytes/.test(document.body.innerText)")
+    assert "large.mid" not in page.inner_text("#controls")
+    assert page.locator(".toast-body").count() == 0
     upload(page, fakes.example_midi(bars=2))
     card(page, "96 bpm")
     assert page.locator(".facts .refused").count() == 0
+    drop = """size => {
+        const data = new DataTransfer();
+        data.items.add(new File([new Uint8Array(size)], "dropped.mid"));
+        const box = document.querySelector("#continue-upload .upload-container");
+        box.dispatchEvent(new DragEvent("drop", {
+            dataTransfer: data, bubbles: true, cancelable: true
+        }));
+    }"""
+    page.wait_for_selector("#continue-upload .upload-container")
+    page.evaluate(drop, 60_000)
+    card(page, "dropped.mid: found 60,000 bytes, expected at most 20,000")
 
 
 def test_what_is_wrong_with_seed_and_key_is_said_where_it_is(page):
@@ -507,12 +522,41 @@ def test_about_has_the_whole_page_and_no_player(page):
     tab(page, "About")
     page.wait_for_selector(".about")
     assert "How it works" in page.inner_text(".about")
+    own = page.evaluate("location.origin")
+    assert f'client = Client("{own}")' in page.inner_text(".about pre")
     assert not page.locator(".player-roll").is_visible()
     assert page.locator(".about").bounding_box()["width"] > 1000
     page.keyboard.press("Space")
     assert not page.evaluate("[...document.querySelectorAll('audio')].some((one) => !one.paused)")
     tab(page, "Continue")
     assert page.locator(".player-roll").is_visible()
+
+
+def test_the_login_is_seen_and_scripts_are_told_of_it(browser, tmp_path):
+    with served(tmp_path, speed=40.0, accounts=(("ana", "secret"),)) as guarded:
+        page = browser.new_page()
+        page.set_default_timeout(SLOWLY)
+        page.goto(guarded.address)
+        page.wait_for_selector("input[type=password]")
+        page.wait_for_timeout(500)
+        look = """selector => {
+            const look = getComputedStyle(document.querySelector(selector));
+            return [look.borderTopWidth, look.backgroundColor];
+        }"""
+        for box in ("input[type=text]", "input[type=password]"):
+            width, ground = page.evaluate(look, box)
+            assert width == "1px"
+            assert ground != "rgba(0, 0, 0, 0)"
+        assert page.evaluate(look, ".wrap button.lg")[1] == "rgb(180, 73, 42)"
+        page.fill("input[type=text]", "ana")
+        page.fill("input[type=password]", "secret")
+        page.locator(".wrap button.lg").click()
+        page.wait_for_selector(".player-roll")
+        tab(page, "About")
+        told = f'Client("{page.evaluate("location.origin")}", auth=("ana", "PASSWORD"))'
+        page.wait_for_selector(".about")
+        assert told in page.inner_text(".about pre")
+        page.close()
 
 
 def test_lost_files_are_said(page, running):

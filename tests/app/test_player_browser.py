@@ -193,6 +193,23 @@ def test_another_region_of_the_same_file_leaves_the_view_alone(page):
     assert centre(page.locator(".player-handle.to")) == pytest.approx(before, abs=1)
 
 
+def test_bars_that_are_counted_anew_bring_the_region_into_sight(page):
+    frame: Any = harness.prompt_frame(bars=40, first=32)
+    show(page, frame)
+    part(page, "zoom-in").click()
+    page.mouse.move(*centre(part(page, "roll")))
+    page.mouse.wheel(-4000, 0)
+    page.wait_for_timeout(800)
+    assert not page.locator(".player-handle.to").is_visible()
+    bars = "".join(f"{3 * 96 * bar};" for bar in range(54))
+    anew = {"timeline": frame["timeline"] | {"bars": bars}}
+    prompt = {"prompt": frame["prompt"] | {"first": 129.0, "joint": 153.0}}
+    show(page, frame | anew | prompt)
+    page.wait_for_timeout(800)
+    for side in ("from", "to"):
+        assert page.locator(f".player-handle.{side}").is_visible()
+
+
 def test_while_something_is_made_the_region_stays(page):
     show(page, harness.prompt_frame() | {"busy": True})
     assert not page.locator(".player-handle.from").is_visible()
@@ -321,8 +338,36 @@ def test_boxes_choose_what_is_heard_and_what_may_play(page):
         ("tracks", {"heard": [0, 2], "played": [0, 1, 2]}),
         ("tracks", {"heard": [0, 2], "played": [1, 2]}),
     ]
+    assert "May play" in part(page, "hint").inner_text()
     show(page, frame | {"table": True, "busy": True})
     assert page.locator("input.heard").first.is_disabled()
+    show_done(page)
+    assert not part(page, "hint").is_visible()
+
+
+def test_on_a_phone_names_wrap_and_a_long_table_leaves_what_follows_near(phone):
+    frame: Any = harness.prompt_frame(tracks=20)
+    for track in frame["prompt"]["tracks"]:
+        track |= {"heard": True, "played": True, "instrument": "Acoustic Guitar (nylon)"}
+        track["name"] = "A part with a long name of its own"
+    title = "A title of several words that is longer than the line of a phone"
+    show(phone, frame | {"table": True, "title": title})
+    shown = "([...all]) => all.every((one) => one.scrollWidth <= one.clientWidth)"
+    assert phone.eval_on_selector_all(".track .name, [data-part=title]", shown)
+    assert phone.locator(".track small").first.is_visible()
+    box = part(phone, "tracks").bounding_box()
+    assert box is not None
+    assert box["height"] < 400
+
+
+def test_on_a_phone_the_chip_of_a_single_track_has_room_around_its_name(phone):
+    frame: Any = harness.prompt_frame(tracks=2)
+    show(phone, frame | {"prompt": frame["prompt"] | {"tracks": frame["prompt"]["tracks"][:1]}})
+    chip = phone.locator(".track").bounding_box()
+    name = phone.locator(".track .name").bounding_box()
+    assert chip is not None
+    assert name is not None
+    assert chip["x"] + chip["width"] - name["x"] - name["width"] > 6
 
 
 # sound

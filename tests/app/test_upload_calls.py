@@ -83,6 +83,23 @@ def test_a_refused_upload_leaves_the_one_before(calls, midi, tmp_path):
     assert "class='refused'" in view.cards["continue"]
 
 
+def test_a_file_that_the_browser_does_not_send_is_refused_in_its_card_alone(calls, midi):
+    view, upload = read(calls, midi)
+    chosen = event(name="<b>song</b>.mid", size=200_000)
+    view = seen(calls.too_large("continue", chosen, SOMEONE))
+    assert html.escape("<b>song</b>.mid: found 200,000 bytes") in view.cards["continue"]
+    assert "expected at most 100,000; export a shorter part." in view.cards["continue"]
+    assert "refused" not in view.cards["groove"]
+    assert calls.session(SOMEONE).tabs["continue"].upload is upload
+
+
+@pytest.mark.parametrize("data", [{}, None, {"name": "a.mid"}, {"name": "a.mid", "size": "big"}])
+def test_a_size_that_is_none_refuses_nothing(calls, midi, data):
+    read(calls, midi)
+    view = seen(calls.too_large("continue", type(event())(_data=data), SOMEONE))
+    assert "refused" not in view.cards["continue"]
+
+
 def test_while_a_file_is_read_its_card_says_so(calls, midi):
     view = seen(calls.reading("groove", str(midi), SOMEONE))
     assert "Reading My prompt.mid" in view.cards["groove"]
@@ -142,7 +159,8 @@ def test_a_region_that_cannot_be_changes_nothing(calls, midi, bars):
 
 
 def test_tracks_can_be_left_out_of_the_prompt(calls, band):
-    read(calls, band, "groove")
+    view, _ = read(calls, band, "groove")
+    assert "play on" not in view.cards["groove"]
     calls.open_tab("groove", SOMEONE)
     view = seen(calls.choose_tracks(event(heard=[0], played=[0, 1]), SOMEONE))
     assert [track["heard"] for track in view.frame["prompt"]["tracks"]][:2] == [True, False]
@@ -151,6 +169,10 @@ def test_tracks_can_be_left_out_of_the_prompt(calls, band):
     calls.choose_region(event(first=1, last=2), SOMEONE)
     moved = calls.session(SOMEONE).current.upload
     assert moved.prompt.parts == upload.prompt.parts  # the choice stays
+    view = seen(calls.choose_tracks(event(heard=[0], played=[1]), SOMEONE))
+    moved = calls.session(SOMEONE).current.upload
+    assert "1 plays on" in view.cards["groove"]
+    assert view.cards["groove"].count("does not play on") == 2
     view = seen(calls.choose_tracks(event(heard=[], played=[0]), SOMEONE))
     assert view.frame["alert"]
     assert calls.session(SOMEONE).current.upload is moved
@@ -379,6 +401,37 @@ def test_settings_and_their_file_make_the_same_piece_again(calls, midi, tmp_path
     again = calls.file({"job": view.frame["job"], "variation": 0, "kind": "midi"})["path"]
     assert again != first
     assert Path(again).read_bytes() == Path(first).read_bytes()
+
+
+def test_settings_whose_file_is_another_are_in_the_form_all_the_same(calls, midi, band, tmp_path):
+    read(calls, midi)
+    _, view = make(calls, length=2, seed=11, temperature=1.1)
+    told = calls.file({"job": view.frame["job"], "variation": 0, "kind": "replay"})["path"]
+    other = type(SOMEONE)(session_hash="other")
+    read(calls, told, who=other)
+    view, upload = read(calls, band, who=other)
+    assert upload.title == "band"
+    assert "not the file that the settings were made with" in view.cards["continue"]
+    assert "the music will be another" in view.cards["continue"]
+    filled = dict(zip(SETTINGS, calls.fill(other), strict=False))
+    assert (filled["seed"], filled["temperature"]) == (11, 1.1)
+    view, _ = read(calls, midi, who=other)  # they have waited for it
+    assert "All is set as it was" in view.cards["continue"]
+
+
+def test_who_makes_music_of_another_file_is_not_reminded_of_the_settings_again(
+    calls, midi, band, tmp_path
+):
+    path = tmp_path / "settings.json"
+    told = {"model": "fake", "seed": 3, "options": {"bars": 4}, "prompt_sha256": "0" * 64}
+    path.write_text(json.dumps(told))
+    read(calls, path)
+    read(calls, midi)
+    make(calls)
+    view, _ = read(calls, band)
+    assert "settings" not in view.cards["continue"]
+    calls.fill(SOMEONE)
+    assert calls.fill(SOMEONE)[0] == gr.skip()
 
 
 def test_settings_that_cannot_be_used_are_one_sentence(calls, midi, tmp_path):
