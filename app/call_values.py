@@ -13,7 +13,7 @@ from app.options import ENDINGS, LARGEST_SEED, MusicOptions, Range, limits, new_
 
 _NUMBERS = (
     *("bars", "variations", "temperature", "top_p"),
-    *("top_k", "min_p", "density", "repetition", "presence"),
+    *("top_k", "min_p", "density", "repetition", "presence", "recall"),
 )
 LIMITS: dict[str, Range] = {
     **{name: limits(name).scripts for name in _NUMBERS},
@@ -40,6 +40,7 @@ def options_of(
     seconds: object = 0,
     prompt_bars: object = MusicOptions.prompt_bars,
     presence: object = MusicOptions.presence,
+    recall: object = MusicOptions.recall,
 ) -> MusicOptions:
     """The settings of a job; raises gr.Error, as all of these, for a value that cannot be."""
     chosen = -1 if seed is None else int(number_of("seed", seed))
@@ -56,6 +57,7 @@ def options_of(
         density=number_of("density", density),
         repetition=number_of("repetition", repetition),
         presence=number_of("presence", presence),
+        recall=number_of("recall", recall),
         ending=choice_of("ending", ending, ENDINGS),
         variations=int(number_of("variations", variations)),
     )

@@ -62,6 +62,7 @@ class Callbacks(UploadCalls):
         density: float,
         repetition: float,
         presence: float,
+        recall: float,
         ending: Literal["bar", "cadence"],
         request: gr.Request,
     ) -> tuple[object, ...]:
@@ -97,6 +98,7 @@ class Callbacks(UploadCalls):
                     density=density,
                     repetition=repetition,
                     presence=presence,
+                    recall=recall,
                     ending=ending,
                     variations=int(variations),
                 )

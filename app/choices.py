@@ -58,6 +58,7 @@ def widget_values(options: MusicOptions) -> tuple[object, ...]:
         options.density,
         options.repetition,
         options.presence,
+        options.recall,
         options.ending,
         mood_of(options.temperature, options.top_p),
     )

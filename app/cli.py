@@ -34,7 +34,7 @@ from app.arguments import (
 from app.cli_batch import add_batch
 from app.cli_music import AS_BEFORE, again, generate, proceed
 from app.files import check_folder
-from app.options import MAX_WAITING, NEW_PIECE_BARS, OF_PROMPT, MusicOptions
+from app.options import MAX_WAITING, NEW_PIECE_BARS, OF_PROMPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -153,9 +153,7 @@ def _parser() -> argparse.ArgumentParser:
 
     new = commands.add_parser("generate", help="make a piece from nothing", allow_abbrev=False)
     add_music(new, "piano", without=OF_PROMPT)
-    new.set_defaults(
-        run=generate, bars=NEW_PIECE_BARS, prompt_bars=0, presence=MusicOptions.presence
-    )
+    new.set_defaults(run=generate, bars=NEW_PIECE_BARS, prompt_bars=0, presence=0.0, recall=0.0)
 
     same = commands.add_parser("replay", help="make a piece again", allow_abbrev=False)
     same.add_argument(

@@ -79,7 +79,7 @@ class Opening:
         grammar = tokenizer.grammar(tempo="never", end=False, tracks=tracks, silent=silent)
         grammar = grammar.resume(heard)
         grammar = grammar.hold(bars.still_sounding(tokenizer, grammar.bar_start))
-        grammar = grammar.call_back(heard, options.presence)
+        grammar = grammar.remember(heard, presence=options.presence, recall=options.recall)
         last_bar = grammar.bar + len(bars.vocabulary) - 1
         rule = BarRule(grammar, grammar.bar, last_bar, bars.vocabulary)
         rule = steered(rule, options, tokenizer, heard)

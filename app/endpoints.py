@@ -107,6 +107,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         prompt_bars: object,
         model: object,
         presence: object,
+        recall: object,
         request: gr.Request,
     ) -> Answer:
         """Continues a MIDI file.
@@ -119,7 +120,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         with job_of(request) as job:
             drawing = (bars, variations, temperature, top_p, seed)
             steering = (top_k, min_p, key, density, repetition, ending)
-            options = options_of(*drawing, *steering, seconds, prompt_bars, presence)
+            options = options_of(*drawing, *steering, seconds, prompt_bars, presence, recall)
             last = int(number_of("last_bar", last_bar))
             how = choice_of("beats", beats, get_args(BeatSource))
             upload = read_upload(
@@ -206,6 +207,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             gr.Textbox(defaults.ending, label="ending"),
         ]
         presence = gr.Number(defaults.presence, label="presence")
+        recall = gr.Number(defaults.recall, label="recall")
         new_bars = gr.Number(NEW_PIECE_BARS, label="bars", precision=0)
         seconds = gr.Number(0, label="seconds")
         prompt_bars = gr.Number(defaults.prompt_bars, label="prompt_bars", precision=0)
@@ -217,8 +219,13 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         trigger = gr.Button()
     drawing = [variations, temperature, top_p, seed]
     asked_first = [prompt, bars, last_bar, *drawing, beats, *steering]
+    asked_last = [seconds, prompt_bars, any_model, presence, recall]
     for call, name, inputs in (
-        (continue_piece, "continue", [*asked_first, seconds, prompt_bars, any_model, presence]),
+        (
+            continue_piece,
+            "continue",
+            [*asked_first, *asked_last],
+        ),
         (generate, "generate", [new_bars, *drawing, model, *steering, seconds]),
     ):
         trigger.click(

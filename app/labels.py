@@ -93,9 +93,9 @@ def _steering(options: MusicOptions) -> list[tuple[str, str]]:
     for letter, name in (("m", "min_p"), ("d", "density"), ("r", "repetition")):
         if value := getattr(options, name):
             chosen.append((f"{letter}{_exact(value)}", f"{name.replace('_', '-')} {_exact(value)}"))
-    if options.presence != MusicOptions.presence:
-        told = _exact(options.presence)
-        chosen.append((f"c{told}", f"presence {told}"))
+    for letter, name in (("c", "presence"), ("l", "recall")):
+        if (value := getattr(options, name)) != getattr(MusicOptions, name):
+            chosen.append((f"{letter}{_exact(value)}", f"{name} {_exact(value)}"))
     if options.key is not None:
         sharp = re.sub("[#♯]", "-sharp-", options.key).replace("♭", "b")
         chosen.append((f"in-{safe_name(sharp)}", f"in {options.key}"))

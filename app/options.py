@@ -108,8 +108,14 @@ class MusicOptions:
     )
     presence: float = _option(
         1.0,
-        "how strongly instruments of the prompt that rest for longer than they did in it are "
-        "called back; 0: as the model likes",
+        "how strongly instruments that have rested longer than they ever did in the prompt are "
+        "brought back in; 0: as the model likes",
+        (0.0, 1.0),
+    )
+    recall: float = _option(
+        1.0,
+        "how strongly new music of several instruments takes up what they play in the prompt; "
+        "0: as the model likes",
         (0.0, 1.0),
     )
     ending: Literal["bar", "cadence"] = _option(
@@ -142,7 +148,7 @@ class MusicOptions:
             raise ValueError(f"ending is {self.ending!r}, expected {' or '.join(ENDINGS)}")
 
 
-OF_PROMPT = ("prompt_bars", "presence")
+OF_PROMPT = ("prompt_bars", "presence", "recall")
 """Fields that mean nothing for a piece from nothing."""
 ENDINGS: tuple[str, ...] = get_args(get_type_hints(MusicOptions)["ending"])
 

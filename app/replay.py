@@ -239,8 +239,8 @@ def _options(chosen: dict[str, Any]) -> MusicOptions:
             raise ReplayError(f"{name.replace('_', ' ')} is {_short(value)}; {_EXPORT}")
     if chosen.get("prompt_bars", 0) is None:  # as earlier releases wrote it
         chosen["prompt_bars"] = 0
-    if "prompt_bars" in chosen:  # of earlier releases, which called nobody back
-        chosen = {"presence": 0.0} | chosen
+    if "prompt_bars" in chosen:  # of earlier releases, which had neither
+        chosen = {"presence": 0.0, "recall": 0.0} | chosen
     try:
         return MusicOptions(**chosen)
     except ValueError as error:

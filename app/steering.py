@@ -10,7 +10,7 @@ forbidden, and what is likely enough comes all the same.
   written; it lies within -8 and 8. So who is behind stays near and who is ahead moves on. One more
   note where some stand already has g as well, between -3 and 3: less than moving on, since at one
   position the instruments come in a fixed order, and the last ones would fall silent.
-- Presence: Programs of instruments that rest for too long, see `tokenization.presence`.
+- Presence, recall: who rests for too long, what the prompt played: see `tokenization`.
 - Repetition: a token that goes on with a copy of earlier bars, see `app.repetition`, has -strength
   times half the square of how often that was heard, at most -16 times strength.
 - Cadence: in the last bar positions within its last beat have -12, and durations 2, which grows to

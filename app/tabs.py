@@ -80,6 +80,7 @@ class Settings(NamedTuple):
     density: gr.Slider
     repetition: gr.Slider
     presence: gr.Slider
+    recall: gr.Slider
     ending: gr.Radio
 
 
@@ -245,6 +246,7 @@ class _Steering(NamedTuple):
     density: gr.Slider
     repetition: gr.Slider
     presence: gr.Slider
+    recall: gr.Slider
     ending: gr.Radio
 
 
@@ -268,7 +270,8 @@ def _steering(*, of_prompt: bool) -> tuple[_Steering, gr.HTML]:
     density = slider("density", "Density (notes in a bar)", 1)
     repetition = slider("repetition", "Against repetition", 0.05)
     presence = slider("presence", "Instruments go on playing", 0.05)
-    presence.visible = of_prompt
+    recall = slider("recall", "Like the prompt", 0.05)
+    presence.visible = recall.visible = of_prompt
     ending = gr.Radio(
         [("Bar line", "bar"), ("Cadence", "cadence")],
         value=MusicOptions.ending,
@@ -277,4 +280,4 @@ def _steering(*, of_prompt: bool) -> tuple[_Steering, gr.HTML]:
         elem_classes="segments",
     )
     top_k, min_p = slider("top_k", "Top-k", 1), slider("min_p", "Min-p", 0.01)
-    return _Steering(top_k, min_p, key, density, repetition, presence, ending), key_note
+    return _Steering(top_k, min_p, key, density, repetition, presence, recall, ending), key_note

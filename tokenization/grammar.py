@@ -10,6 +10,7 @@ import numpy as np
 from tokenization.grammar_tables import FIXED_MASKS, After, players
 from tokenization.presence import Presence
 from tokenization.reading import Tokens, read_bars, read_notes
+from tokenization.recall import Recall
 from tokenization.vocabulary import (
     BAR,
     BAR_UNIT,
@@ -77,6 +78,8 @@ class _State(NamedTuple):
     """Where the last note ends."""
     presence: Presence | None = None
     """Calls tracks back that rest for too long; None: nobody does."""
+    recall: Recall | None = None
+    """Makes likelier what a prompt played; None: nothing does."""
 
 
 class RemiGrammar(_State):
@@ -188,16 +191,22 @@ class RemiGrammar(_State):
     @property
     def bias(self) -> NDArray[np.float64] | None:
         """What is added to the logits (v,) of the next token; None where nothing is."""
-        return None if self.presence is None else self.presence.bias(self)
+        called = None if self.presence is None else self.presence.bias(self)
+        recalled = None if self.recall is None else self.recall.bias
+        if called is None or recalled is None:
+            return recalled if called is None else called
+        return called + recalled
 
     def advance(self, token: int) -> RemiGrammar:
         """State after one more token. Raises ValueError for a token that is not allowed."""
         if not (0 <= token < self.families.size and self.allowed[token]):
             raise ValueError(self._refusal(token))
         after = self._after(token)
-        if self.presence is None:
-            return after
-        return after._replace(presence=self.presence.advance(token, self))
+        if self.presence is not None:
+            after = after._replace(presence=self.presence.advance(token, self))
+        if self.recall is not None:
+            after = after._replace(recall=self.recall.advance(token))
+        return after
 
     def _after(self, token: int) -> RemiGrammar:
         families = self.families
@@ -264,14 +273,24 @@ class RemiGrammar(_State):
             sounding=(*self.sounding, *held), sounds_until=max(self.sounds_until, until)
         )
 
-    def call_back(
-        self, ids: Sequence[int] | NDArray[np.integer], strength: float = 1.0
+    def remember(
+        self,
+        ids: Sequence[int] | NDArray[np.integer],
+        *,
+        presence: float = 1.0,
+        recall: float = 1.0,
     ) -> RemiGrammar:
-        """The same with a `bias` towards tracks of a prompt that rest longer than they did there.
+        """The same with a `bias` towards what a prompt played, and who rests longer than there.
 
-        `ids` are what it was resumed with. A strength of 0 calls nobody.
+        `ids` are what it was resumed with. Music of a single track is left alone, and 0 leaves out
+        either.
         """
-        return self._replace(presence=Presence.after(ids, self, strength) if strength else None)
+        if self.families.only_track >= 0:
+            return self
+        return self._replace(
+            presence=Presence.after(ids, self, presence) if presence else None,
+            recall=Recall.after(self.families, ids, recall) if recall else None,
+        )
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> RemiGrammar:
         """State after a prompt, whatever the rules: they hold for what follows.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LONGEST_REST = 3
 """Bars: who has rested so long is called back, however long the prompt let him rest."""
-GAIN, MOST = 2.0, 8.0
+GAIN, MOST = 4.0, 16.0
 """Bias of the first bar in which one is called back and growth with each further one; the most."""
 
 
@@ -50,7 +50,7 @@ class Presence(NamedTuple):
     ) -> Presence:
         """That of a prompt at whose end the grammar stands, in the first bar to be written.
 
-        Called back are its tracks that may play by the grammar's rules; in piano music none.
+        Called back are its tracks that may play by the grammar's rules; all where it has none.
         """
         families, ranks = grammar.families, grammar.rules.tracks
         tokens = Tokens.of(ids, families)
@@ -63,8 +63,6 @@ class Presence(NamedTuple):
         rests: dict[int, int] = {}
         played: set[int] = set()
         now = len(starts) - 1
-        if families.only_track >= 0:
-            return cls(families, longest, rests)
         for rank in np.unique(notes.keys >> 7).tolist():
             if ranks is not None and rank not in ranks:
                 continue

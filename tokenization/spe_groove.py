@@ -455,11 +455,15 @@ class GrooveGrammar(NamedTuple):
         """The same: a pitch may be struck while it sounds."""
         return self
 
-    def call_back(
-        self, ids: Sequence[int] | NDArray[np.integer], strength: float = 1.0
+    def remember(
+        self,
+        ids: Sequence[int] | NDArray[np.integer],
+        *,
+        presence: float = 1.0,
+        recall: float = 1.0,
     ) -> GrooveGrammar:
-        """The same: nobody is called back."""
-        del ids, strength
+        """The same."""
+        del ids, presence, recall
         return self
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> GrooveGrammar:

@@ -435,11 +435,15 @@ class PopGrammar(NamedTuple):
         """The same: a pitch may be struck while it sounds, as it may in the data set."""
         return self
 
-    def call_back(
-        self, ids: Sequence[int] | NDArray[np.integer], strength: float = 1.0
+    def remember(
+        self,
+        ids: Sequence[int] | NDArray[np.integer],
+        *,
+        presence: float = 1.0,
+        recall: float = 1.0,
     ) -> PopGrammar:
-        """The same: nobody is called back."""
-        del ids, strength
+        """The same."""
+        del ids, presence, recall
         return self
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> PopGrammar:

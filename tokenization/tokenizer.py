@@ -88,10 +88,17 @@ class Grammar(Protocol):
         """
         ...
 
-    def call_back(self, ids: Sequence[int] | NDArray[np.integer], strength: float = 1.0) -> Grammar:
-        """The same with a `bias` towards tracks of a prompt that rest longer than they did there.
+    def remember(
+        self,
+        ids: Sequence[int] | NDArray[np.integer],
+        *,
+        presence: float = 1.0,
+        recall: float = 1.0,
+    ) -> Grammar:
+        """The same with a `bias` towards what a prompt played, and who rests longer than there.
 
-        `ids` are what it was resumed with. A strength of 0 calls nobody.
+        `ids` are what it was resumed with. Music of a single track is left alone, and 0 leaves out
+        either.
         """
         ...
 

@@ -138,6 +138,12 @@ def _parser() -> argparse.ArgumentParser:
         "continue has it if not given",
     )
     music.add_argument(
+        "--recall",
+        type=float,
+        help="how strongly new music of several instruments takes up what the prompt played, "
+        "0 to 1; as relpe continue has it if not given",
+    )
+    music.add_argument(
         "--samples-output", type=Path, help="folder for the continuations as MIDI and pictures"
     )
     music.add_argument(
@@ -251,7 +257,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     if options.continuations:
         sampling = {
             name: getattr(options, name)
-            for name in ("temperature", "top_p", "presence")
+            for name in ("temperature", "top_p", "presence", "recall")
             if getattr(options, name) is not None
         }
         music = GenerationOptions(

@@ -64,6 +64,8 @@ class GenerationOptions:
     top_p: float = SamplingOptions.top_p
     presence: float = 1.0
     """How strongly instruments that rest for too long are called back, 0 to 1; 0: not at all."""
+    recall: float = 1.0
+    """How strongly new music takes up what the prompt played, 0 to 1; 0: not at all."""
     samples_output: Path | None = None
     """Folder for each continuation as MIDI and as a piano roll; None: they are not kept."""
 
@@ -74,6 +76,7 @@ class GenerationOptions:
         check_range("--temperature", self.temperature, 0)
         check_range("--top-p", self.top_p, 0, 1)
         check_range("--presence", self.presence, 0, 1)
+        check_range("--recall", self.recall, 0, 1)
 
 
 class Material(NamedTuple):
@@ -164,6 +167,7 @@ def measure_music(
             temperature=options.temperature,
             top_p=options.top_p,
             presence=options.presence,
+            recall=options.recall,
             advance=bar.update,
         )
     origins = [(index, seed) for index in chosen for seed in seeds]

@@ -82,6 +82,7 @@ def continuations(
     temperature: float = SamplingOptions.temperature,
     top_p: float = SamplingOptions.top_p,
     presence: float = 1.0,
+    recall: float = 1.0,
     precision: Precision = "int8",
     advance: Callable[[int], object] = lambda _: None,
 ) -> list[Ids]:
@@ -89,11 +90,10 @@ def continuations(
 
     Prompts are canonical ids of whole bars; what they hold behind an EOS does not count. New music
     is in the metre and tempo that hold at the prompt's end, for the prompt's instruments, and ends
-    with the last new bar, without EOS. `presence` is how strongly those are called back that rest
-    for too long. What a prompt becomes hangs on seed and sampling, not on the
-    prompts beside it, as long as the same steps compute: on a CPU compiled ones, which the
-    application takes too, where the decoder has them. `advance` is called with the number of bars
-    done.
+    with the last new bar, without EOS. `presence` and `recall` are as in `Grammar.remember`. What a
+    prompt becomes hangs on seed and sampling, not on the prompts beside it, as long as the same
+    steps compute: on a CPU compiled ones, which the application takes too, where the decoder has
+    them. `advance` is called with the number of bars done.
     """
     device = decoder.embedding.weight.device
     maker = choose_steps(decoder, "auto", precision, threads=torch.get_num_threads())
@@ -116,7 +116,7 @@ def continuations(
             state = prefill(
                 decoder, decoder.init_state(1), torch.from_numpy(heard[None, :-1]).to(device)
             )
-            grammar = grammar.call_back(heard, presence)
+            grammar = grammar.remember(heard, presence=presence, recall=recall)
             rule = NewBars(grammar, grammar.bar + bars - 1)
             rows = batch.enter(state, len(heard) - 1, int(heard[-1]), rule, sampling, some)
             written |= {row: [] for row in rows}

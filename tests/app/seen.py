@@ -23,6 +23,7 @@ SETTINGS = {
     "density": 0.0,
     "repetition": 0.0,
     "presence": 0.0,
+    "recall": 0.0,
     "ending": MusicOptions.ending,
 }
 

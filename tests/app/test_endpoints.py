@@ -230,7 +230,7 @@ def test_defaults_are_those_of_commands_and_page(client):
 @on_a_server
 def test_a_file_that_was_not_uploaded_is_not_read(client, prompt):
     stolen = {"path": str(prompt), "meta": {"_type": "gradio.FileData"}}
-    asked = [stolen, 1, 0, 1, 1.0, 0.9, 1, "file", *NO_STEERING, 8, "", 1]
+    asked = [stolen, 1, 0, 1, 1.0, 0.9, 1, "file", *NO_STEERING, 8, "", 1, 1]
     join = {"data": asked, "session_hash": client.session_hash}
     index = client.endpoints[client._infer_fn_index("/continue", None)].fn_index
     response = httpx.post(f"{client.src}gradio_api/queue/join", json=join | {"fn_index": index})

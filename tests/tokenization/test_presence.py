@@ -35,7 +35,7 @@ def band(bass, strings=(), drums=(), length=240):
 def heard(ids, num_bars):
     """Grammar and presence in the bar behind so many."""
     prompt = np.append(ids[: np.flatnonzero(ids == BAR)[num_bars]], BAR)
-    grammar = REMI.grammar(end=False).resume(prompt).call_back(prompt)
+    grammar = REMI.grammar(end=False).resume(prompt).remember(prompt, recall=0)
     assert grammar.presence is not None
     return grammar, grammar.presence
 
@@ -132,6 +132,5 @@ def test_tracks_that_may_not_play_and_a_piano_alone_are_not_called():
     notes = Track.of([(0, 240, 60, 80), (6 * 1920, 240, 60, 80)], 0)
     score = Score(480, (notes,), (Tempo(0, 90.0),), (TimeSignature(0, 4, 4),))
     ids = piano.encode(score).ids
-    grammar = piano.grammar(end=False).resume(ids[: np.flatnonzero(ids == BAR)[5] + 1])
-    presence = Presence.after(ids[: np.flatnonzero(ids == BAR)[5] + 1], grammar)
-    assert presence.bias(grammar) is None
+    prompt = ids[: np.flatnonzero(ids == BAR)[5] + 1]
+    assert piano.grammar(end=False).resume(prompt).remember(prompt).bias is None

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import strategies
+from tokenization.multitrack import MultitrackRemi
+from tokenization.recall import GAIN, Recall
+from tokenization.remi import PianoRemi
+from tokenization.score import Score, Tempo, TimeSignature, Track
+from tokenization.vocabulary import BAR
+
+REMI = MultitrackRemi()
+FAMILIES = REMI.families
+
+
+def loop(bars):
+    """A bar of bass and drums, again and again."""
+    bass = [
+        (1920 * bar + at, 240, pitch, 80)
+        for bar in range(bars)
+        for at, pitch in ((0, 40), (720, 43))
+    ]
+    drums = [
+        (1920 * bar + 480 * beat, 60, 36 + beat, 90) for bar in range(bars) for beat in range(4)
+    ]
+    tracks = (Track.of(drums, is_drum=True), Track.of(bass, 33))
+    return REMI.encode(Score(480, tracks, (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))).ids
+
+
+def test_a_loop_is_recalled_token_by_token():
+    ids = loop(9)
+    bars = np.flatnonzero(ids == BAR)
+    grammar = REMI.grammar(end=False).resume(ids[: bars[8] + 1])
+    grammar = grammar.remember(ids[: bars[8] + 1], presence=0)
+    for token in ids[bars[8] + 1 : -1].tolist():
+        bias = grammar.bias
+        assert bias is not None
+        assert bias.argmax() == token
+        assert bias[token] > GAIN / 2
+        assert np.count_nonzero(bias) <= 2  # the first bar has a metre besides
+        grammar = grammar.advance(token)
+
+
+def test_more_often_is_surer_and_the_strength_is_a_factor():
+    least = []
+    for bars in (1, 2, 4, 8):
+        ids = loop(bars + 1)
+        heard = ids[: np.flatnonzero(ids == BAR)[bars] + 1]
+        at = ids[: len(heard) + 2]  # behind a Position and a Program
+        whole, half = Recall.after(FAMILIES, at), Recall.after(FAMILIES, at, 0.5)
+        assert whole.bias is not None
+        assert half.bias is not None
+        np.testing.assert_allclose(half.bias, whole.bias / 2)
+        least.append(whole.bias.max())
+    assert least == sorted(least)
+    assert 0 < least[0] < least[-1] < GAIN
+
+
+@settings(max_examples=50, deadline=None)
+@given(score=strategies.scores(programs=(0, 33, 48)), at=st.integers(1, 200))
+def test_the_place_is_that_of_all_tokens_at_once_and_the_bias_finite(score, at):
+    ids = REMI.encode(score).ids
+    at = min(at, len(ids) - 1)
+    recall = Recall.after(FAMILIES, ids[:at])
+    for token in ids[at:].tolist():
+        bias = recall.bias
+        if bias is not None:
+            assert (bias >= 0).all()
+            assert bias.sum() <= GAIN
+            assert not bias.flags.writeable
+        recall = recall.advance(token)
+    assert recall.place == Recall.after(FAMILIES, ids).place
+
+
+def test_what_never_stood_like_it_is_left_to_the_model():
+    ids = loop(2)
+    recall = Recall.after(FAMILIES, ids[:-1])
+    for token in (BAR, 21 + 5):  # a position without notes so far
+        recall = recall.advance(token)
+    assert recall.bias is None
+
+
+def test_a_piano_alone_and_a_strength_of_nothing_remember_nothing():
+    piano = PianoRemi()
+    notes = Track.of([(480 * at, 240, 60, 80) for at in range(16)], 0)
+    ids = piano.encode(Score(480, (notes,), (Tempo(0, 90.0),), (TimeSignature(0, 4, 4),))).ids
+    grammar = piano.grammar(end=False).resume(ids[:-1])
+    assert grammar.remember(ids[:-1]).bias is None
+    ids = loop(3)
+    grammar = REMI.grammar(end=False).resume(ids[:-1])
+    assert grammar.remember(ids[:-1], presence=0, recall=0) == grammar
