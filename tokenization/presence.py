@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from tokenization.grammar import RemiGrammar
 
-LONGEST_REST = 3
+LONGEST_REST = 2
 """Bars: who has rested so long is called back, however long the prompt let him rest."""
-GAIN, MOST = 4.0, 16.0
+GAIN, MOST = 5.0, 20.0
 """Bias of the first bar in which one is called back and growth with each further one; the most."""
 
 

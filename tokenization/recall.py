@@ -1,10 +1,11 @@
 """What a prompt played: a cache of it, so that a groove goes on.
 
-A small model knows many styles and forgets which one it plays. A cache of what was heard (Kuhn & De
-Mori, 1990; Grave, Joulin & Usunier, 2017) makes likelier what followed in the prompt where the same
-stood: at the same place of a bar, after the same notes there, else after the same note of the same
-instrument, else in the same instrument. New bars are not heard: music that listened to itself would
-settle on one of them.
+A small model knows many styles and forgets which one it plays. A cache of what was heard (Kuhn &
+De Mori, 1990; Grave, Joulin & Usunier, 2017) makes likelier what followed in the prompt where the
+same stood: at the same place of a bar, after the same notes there and those at the position
+before, which may lie in the bar before, so that chords follow each other as they did; else after
+the same notes there; else after the same note of the instrument; else in the instrument. New bars
+are not heard: music that listened to itself would settle on one of them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 GAIN = 5.0
 """Bias of a token that always followed, and very often."""
-SHARES = (1.0, 0.8, 0.4)
+SHARES = (1.5, 1.0, 0.8, 0.4)
 """Of the bias, by how much of what stands before is the same, from most to least."""
 _BAR, _POSITION, _PROGRAM, _PITCH, _VELOCITY, _DURATION, _OTHER = range(7)
 
@@ -41,13 +42,15 @@ class _Place(NamedTuple):
     """Of the token right before."""
     notes: tuple[int, ...] = ()
     """Ids of all Programs, Parts, Pitches and Drums at the position."""
+    before: tuple[int, ...] = ()
+    """Position and notes of the position before, in whatever bar."""
 
     def after(self, token: int, families: Families) -> _Place:
         """The place behind a token."""
         if token == BAR:
-            return _Place(kind=_BAR)
+            return _Place(kind=_BAR, before=self._left)
         if POSITION <= token < TEMPO:
-            return _Place(token, kind=_POSITION)
+            return _Place(token, kind=_POSITION, before=self._left)
         if families.program <= token < families.pitch:
             notes = (*self.notes, token)
             return self._replace(program=token, pitch=-1, kind=_PROGRAM, notes=notes)
@@ -58,12 +61,18 @@ class _Place(NamedTuple):
         return self._replace(kind=_VELOCITY if token < families.duration else _DURATION)
 
     @property
+    def _left(self) -> tuple[int, ...]:
+        """What is `before` at the next position."""
+        return (self.position, *self.notes) if self.notes else self.before
+
+    @property
     def contexts(self) -> tuple[tuple[int, ...], ...]:
         """From most to least of it, one for each of `SHARES`."""
         return (
-            (0, self.position, self.kind, *self.notes),
-            (1, self.position, self.kind, self.program, self.pitch),
-            (2, self.position, self.kind, self.program),
+            (0, self.position, self.kind, *self.notes, -1, *self.before),
+            (1, self.position, self.kind, *self.notes),
+            (2, self.position, self.kind, self.program, self.pitch),
+            (3, self.position, self.kind, self.program),
         )
 
 

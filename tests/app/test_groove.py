@@ -210,3 +210,6 @@ def test_who_rests_for_too_long_is_called_back_as_strongly_as_asked_for(groove_m
     assert np.flatnonzero(whole).tolist() == [program]
     np.testing.assert_array_equal(bias(presence=0.5), whole / 2)
     assert bias(key="C")[program] == whole[program] == bias(repetition=1)[program]
+    listening = Opening.after(groove_model, prompt, MusicOptions(presence=0)).rule.bias
+    assert listening is not None  # what the prompt began its bars with
+    assert not listening[program]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests import strategies
 from tokenization.multitrack import MultitrackRemi
-from tokenization.recall import GAIN, Recall
+from tokenization.recall import GAIN, SHARES, Recall
 from tokenization.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.vocabulary import BAR
@@ -55,7 +55,7 @@ def test_more_often_is_surer_and_the_strength_is_a_factor():
         np.testing.assert_allclose(half.bias, whole.bias / 2)
         least.append(whole.bias.max())
     assert least == sorted(least)
-    assert 0 < least[0] < least[-1] < GAIN
+    assert 0 < least[0] < least[-1] < GAIN * max(SHARES)
 
 
 @settings(max_examples=50, deadline=None)
@@ -68,7 +68,7 @@ def test_the_place_is_that_of_all_tokens_at_once_and_the_bias_finite(score, at):
         bias = recall.bias
         if bias is not None:
             assert (bias >= 0).all()
-            assert bias.sum() <= GAIN
+            assert bias.sum() <= GAIN * max(SHARES)
             assert not bias.flags.writeable
         recall = recall.advance(token)
     assert recall.place == Recall.after(FAMILIES, ids).place
