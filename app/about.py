@@ -51,8 +51,8 @@ which you want to listen to.</dd>
 <dt>Seed</dt><dd>The same seed with the same settings makes the same music. Every download says its
 seed in the name. Its file <em>Settings</em> holds all of them: drop that where MIDI files go to
 make the piece again.</dd>
-<dt>Creativity</dt><dd>Safe takes likely notes, Wild dares more. Key, density and repetition lead
-the music and do not force it.</dd>
+<dt>Creativity</dt><dd>Safe takes likely notes, Wild dares more. Key, density and the other
+advanced settings lead the music and do not force it.</dd>
 <dt>Beats</dt><dd>A recording of someone who plays often knows nothing of beats. Then they can be
 estimated from the notes, or taken from a clock.</dd>
 <dt>Stop, Discard, Undo</dt><dd>Stop keeps what is written, Discard drops it, Undo goes one step

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from relpe.checkpoint import save_model
 from tokenization.tokenizer import load_tokenizer
 from training.errors import TrainingError
-from training.evaluate import figure
 from training.experiment import is_run
 from training.files import read_json, replacing
 from training.history import NAME, history, total_tokens, write_history
+from training.report import figure, goals, table
 from training.sessions import read_run
 from training.weights import load_decoder
 
@@ -142,7 +142,14 @@ def _results(measured: dict[str, Any]) -> list[str]:
         "|---|---|---|",
         *table,
         *(_against_place(by_position) if by_position["pieces"] else []),
+        *(_music(measured) if "music" in measured else []),
     ]
+
+
+def _music(measured: dict[str, Any]) -> list[str]:
+    """All figures beside those of real music, and the goals, as Markdown."""
+    found = [f"- {goal.line()}" for goal in goals(measured)]
+    return ["", "## Its music beside real music", "", *table({"model": measured}), "", *found]
 
 
 def _against_place(by_position: dict[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from training.cli import main
 from training.errors import TrainingError
+from training.export import _music
 from training.report import draw_results, goals, report, table
 
 HISTOGRAM = {
@@ -122,6 +123,13 @@ def test_each_goal_is_missed_alone(path, value, said):
     (line,) = missed
     assert line.startswith("MISSED: ")
     assert said in line
+
+
+def test_a_model_card_has_all_figures_beside_real_music_and_the_goals():
+    found = results()
+    card = "\n".join(_music(found))
+    assert all(line.replace("| a |", "| model |") in card for line in table({"a": found}))
+    assert all(f"- {goal.line()}" in card for goal in goals(found))
 
 
 def test_nothing_is_said_of_what_was_not_measured():
