@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LONGEST_REST = 2
 """Bars: who has rested so long is called back, however long the prompt let him rest."""
-GAIN, MOST = 5.0, 20.0
+GAIN, MOST = 8.0, 20.0
 """Bias of the first bar in which one is called back and growth with each further one; the most."""
 
 

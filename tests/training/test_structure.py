@@ -259,7 +259,13 @@ def test_instruments_that_fell_silent_are_named():
     expected = {TrackKey(0, 0): False, TrackKey(10, 0): True}
     assert playing_at_end(notes, 1) == expected
     assert playing_at_end(notes, 1, last_bars=8) == dict.fromkeys(expected, True)
+    # held chords are played, up to the line where they end
+    pads = notes_of(
+        [(0, 6, 60, 80), (96, 193, 60, 80)], [(0, 6, 60, 80), (96, 192, 60, 80)], bars=10
+    )
+    assert playing_at_end(pads, 1) == {TrackKey(0, 0): True, TrackKey(10, 0): False}
     # never the prompt itself
+    assert playing_at_end(notes_of([(0, 480, 60, 80)], bars=10), 1) == {TrackKey(0, 0): False}
     assert playing_at_end(notes_of(bass[:1], bars=2), 1) == {TrackKey(0, 0): False}
 
 

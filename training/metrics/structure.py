@@ -273,10 +273,11 @@ def stuck_notes(notes: BarNotes, first_bar: int, bars: float = 2) -> StuckNotes:
 def playing_at_end(notes: BarNotes, first_bar: int, last_bars: int = 4) -> dict[TrackKey, bool]:
     """Of each track that plays in the prompt: does it in the last bars of the new music?
 
-    It plays where one of its notes begins. Looked at are the last `last_bars` bars, or all from
-    `first_bar` on where these are fewer.
+    It plays where one of its new notes sounds: a pad holds a chord for some bars. Looked at are the
+    last `last_bars` bars, or all from `first_bar` on where these are fewer.
     """
-    late = notes.bars >= max(first_bar, notes.num_bars - last_bars)
+    last = min(max(first_bar, notes.num_bars - last_bars), notes.num_bars)
+    late = (notes.bars >= first_bar) & (notes.onsets + notes.durations > notes.lines[last])
     at_end = set(notes.tracks[late].tolist())
     prompt = np.unique(notes.tracks[notes.bars < first_bar]).tolist()
     return {notes.keys[track]: track in at_end for track in prompt}
