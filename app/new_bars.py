@@ -170,7 +170,7 @@ class BarRule(_Rule):
 
     @property
     def bias(self) -> NDArray[np.float64] | None:
-        """What is added to the logits (v,), or None: it calls back who rests for too long."""
+        """What is added to the logits (v,), or None: see `RemiGrammar.remember`."""
         return self.grammar.bias
 
     @property

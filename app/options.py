@@ -108,8 +108,8 @@ class MusicOptions:
     )
     presence: float = _option(
         1.0,
-        "how strongly instruments that have rested longer than they ever did in the prompt are "
-        "brought back in; 0: as the model likes",
+        "how strongly instruments that have rested longer than in the prompt, or than two bars, "
+        "are brought back in; 0: as the model likes",
         (0.0, 1.0),
     )
     recall: float = _option(

@@ -1,8 +1,9 @@
 """The same decoder, compiled for one-token steps of many rows, each at a position of its own.
 
 A prompt is read by the decoder itself, in pieces; its state is then taken over into a slot. Weights
-are int8 with a scale for each output, activations whole numbers of 14 bits or so, sums of their
-products exact; all else, states too, is float32. See `fast_kernels.py`, which needs Numba.
+are int8 with a scale for each output, keys and values of a window int8 with a step for each place,
+activations whole numbers of 14 bits or so, sums of their products exact; all else is float32. See
+`fast_kernels.py`, which needs Numba.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numba import config as numba_config
 from relpe.attention import LinearAttentionConfig
 from relpe.decoder import DecoderConfig
 from relpe.fast_kernels import Memory, arguments, step_float32, step_int8
-from relpe.fast_weights import packed_attention, packed_weights
+from relpe.fast_weights import packed_attention, packed_rings, packed_weights
 from relpe.position_codes import PositionCodes, array_of
 from relpe.steps import Precision
 from relpe.windowed_attention import WindowedAttentionConfig
@@ -61,7 +62,8 @@ class CompiledDecoder:
         reason = refusal(decoder.config)
         if reason is not None:
             raise ValueError(f"{reason}: no compiled steps; use PlainSteps")
-        self.decoder, self.precision = decoder, precision
+        self.decoder: Decoder = decoder
+        self.precision: Precision = precision
         state = decoder.init_state(1)
         self.weights = packed_weights(decoder, state, precision)
         self.attention = packed_attention(decoder, state)
@@ -151,9 +153,10 @@ class CompiledSteps:
                 keys, values = (
                     array_of(x)[0, past - count :] for x in (operation.keys, operation.values)
                 )
-                ring = memory.keys[slot, layer].reshape(self._heads, keys.shape[-1], -1)
-                ring[..., :count] = keys.transpose(1, 2, 0)
-                memory.kv[slot, layer, :, :count] = values.transpose(1, 0, 2)
+                places = memory.ring_steps.shape[-1]
+                rings = packed_rings(keys, values, places, self._compiled.precision)
+                for array, ring in zip(memory[-3:], rings, strict=True):
+                    array[slot, layer] = ring
         memory.count[slot] = count
         for layer, convolved in enumerate(state.layers):
             recent = array_of(convolved.recent)[0]
@@ -233,20 +236,23 @@ class CompiledSteps:
         size = config.width // heads
         attention = config.attention
         shape = (slots, self._layers, heads)
+        features = places = 0
         if isinstance(attention, WindowedAttentionConfig):
-            kv = (*shape, attention.span, size)
-            keys = (*shape, coded * attention.span)
+            places = attention.span + -attention.span % 16
         else:
             assert isinstance(attention, LinearAttentionConfig)  # `refusal` said so
             features = attention.feature_map.build().num_features(coded)
-            kv, keys = (*shape, features, size), (*shape, features)
+        whole = np.int8 if self._compiled.precision == "int8" else np.float32
         taps = max(config.convolution_taps - 1, 0)
         return Memory(
             np.zeros((slots, self._layers, taps, config.width), np.float32),
-            np.zeros(kv, np.float32),
-            np.zeros(keys, np.float32),
+            np.zeros((*shape, features, size), np.float32),
+            np.zeros((*shape, features), np.float32),
             np.full(shape, -np.inf),
             np.zeros(slots, np.int64),
+            np.zeros((*shape, (coded + coded % 2) * places), whole),
+            np.zeros((*shape, (size + -size % 16) * places), whole),
+            np.zeros((*shape, 2, places), np.float32),
         )
 
 

@@ -66,16 +66,23 @@ class Attention(NamedTuple):
     rates: Any  # (h,) float64: what keys fade by
     through: Any  # (layers, h, d): the part of queries and keys that is encoded; layers = 0: all
     constant: Any  # (layers, h, d, r): codes of the rest, the same at all positions
+    span: int  # of a window; 0: none
 
 
 class Memory(NamedTuple):
     """What all slots remember, by slot and layer."""
 
     recent: Any  # (slots, layers, n - 1, m): inputs of the convolution, a ring
-    kv: Any  # (slots, layers, h, f, e); windowed: (slots, layers, h, span, e), values, a ring
-    keys: Any  # (slots, layers, h, f): sums of keys; windowed: (slots, layers, h, r * span), a ring
+    kv: Any  # (slots, layers, h, f, e): sums of keys times values; windowed: f = 0
+    keys: Any  # (slots, layers, h, f): sums of keys
     log_scale: Any  # (slots, layers, h) float64
     count: Any  # (slots,) int64: tokens that the rings have taken
+    # Rings of keys and values of a window, s the span in whole groups of 16; s = 0 where there is
+    # none. Float32: (r, s) and (s, e) of each head. Int8: as `dots` reads weights, the outputs
+    # being places of keys, the inputs of values; and the step of each place.
+    ring_keys: Any  # (slots, layers, h, r * s), r a whole number of pairs
+    ring_values: Any  # (slots, layers, h, e * s), e in whole groups of 16
+    ring_steps: Any  # (slots, layers, h, 2, s)
 
 
 @intrinsic
@@ -254,36 +261,6 @@ def attend_to_sums(q, k, v, log_key, rate, log_past, kv, key_sums, out):
     return running - rate
 
 
-@compiled
-def attend_to_window(q, k, v, count, values, keys, scores, out):
-    """Softmax attention of one head to a ring of values (s, e), keys (r, s); q, k (r,), v (e,)."""
-    span = len(values)
-    here, seen = count % span, min(count + 1, span)
-    scale = np.float32(len(q) ** -0.5)
-    for i in range(len(q)):
-        keys[i, here] = k[i]
-    values[here] = v
-    scores[:seen] = 0.0
-    for i in range(len(q)):
-        query, row = q[i] * scale, keys[i]
-        for j in range(seen):
-            scores[j] += query * row[j]
-    largest = scores[0]
-    for j in range(seen):
-        largest = max(largest, scores[j])
-    total = np.float32(0.0)
-    for j in range(seen):
-        scores[j] = exp(scores[j] - largest)
-        total += scores[j]
-    out[:] = 0.0
-    for j in range(seen):
-        weight, row = scores[j], values[j]
-        for i in range(len(out)):
-            out[i] += weight * row[i]
-    for i in range(len(out)):
-        out[i] /= total
-
-
 def _dots(rows: int):
     """Products of 16 outputs with so many rows, as vectors: loops come out half as fast or less.
 
@@ -374,6 +351,106 @@ def _pairs_multiplied(context, builder, shorts_of, sums_of):
 _one_row, _four_rows = _dots(1), _dots(4)
 
 
+def _attend_to_window(q, k, v, count, span, keys, values, steps, scores, room, out):
+    """Softmax attention of one head to its rings; q, k (r,), v (e,), scores (s,), room int16.
+
+    Whole numbers: of keys and values 8 bits with a step for each place, of a query and of the
+    weights of 256 places 15 bits, sums of their products exact.
+    """
+    raise NotImplementedError
+
+
+@overload(_attend_to_window, inline="never", jit_options={"nogil": True, "fastmath": MATH})
+def _attend_by_type(q, k, v, count, span, keys, values, steps, scores, room, out):
+    del q, k, v, count, span, values, steps, scores, room, out
+
+    def whole(q, k, v, count, span, keys, values, steps, scores, room, out):
+        here, seen = count % span, min(count + 1, span)
+        pairs, half = (len(q) + 1) // 2, len(scores) // 2
+        sums = np.empty(16, np.int32)
+        words = room.view(np.int32)
+        steps[0, here], steps[1, here] = held_step(k), held_step(v)
+        for i in range(len(k)):
+            place = ((here // 16) * pairs + i // 2) * 32 + here % 16 * 2 + i % 2
+            keys[place] = held(k[i], steps[0, here])
+        for i in range(len(v)):
+            place = ((i // 16) * half + here // 2) * 32 + i % 16 * 2 + here % 2
+            values[place] = held(v[i], steps[1, here])
+        scale = narrowed(q, room) * np.float32(len(q) ** -0.5)
+        room[len(q) : 2 * pairs] = 0
+        for start in range(0, seen, 16):
+            _one_row(keys, start * pairs * 2, words, pairs, sums)  # pyright: ignore[reportCallIssue]
+            for i in range(16):
+                scores[start + i] = np.float32(sums[i]) * scale * steps[0, start + i]
+        total = to_weights(scores, seen)
+        for j in range(seen):
+            scores[j] *= steps[1, j]
+        out[:] = 0.0
+        for start in range(0, seen, 256):
+            some = scores[start : min(start + 256, seen)]
+            scale = narrowed(some, room) / total
+            room[len(some) : len(some) + len(some) % 2] = 0
+            for first in range(0, len(out), 16):
+                place = (first // 16 * half + start // 2) * 32
+                _one_row(values, place, words, (len(some) + 1) // 2, sums)  # pyright: ignore[reportCallIssue]
+                for i in range(min(16, len(out) - first)):
+                    out[first + i] += np.float32(sums[i]) * scale
+
+    def real(q, k, v, count, span, keys, values, steps, scores, room, out):
+        here, seen = count % span, min(count + 1, span)
+        scale = np.float32(len(q) ** -0.5)
+        by_place = values.reshape((len(scores), -1))
+        for i in range(len(q)):
+            keys[i * len(scores) + here] = k[i]
+        by_place[here, : len(v)] = v
+        scores[:seen] = 0.0
+        for i in range(len(q)):
+            query, row = q[i] * scale, keys[i * len(scores) : i * len(scores) + seen]
+            for j in range(seen):
+                scores[j] += query * row[j]
+        total = to_weights(scores, seen)
+        out[:] = 0.0
+        for j in range(seen):
+            weight, row = scores[j], by_place[j]
+            for i in range(len(out)):
+                out[i] += weight * row[i]
+        for i in range(len(out)):
+            out[i] /= total
+
+    return whole if keys.dtype == types.int8 else real
+
+
+@compiled
+def held_step(x):
+    """Step of x (n,) in whole numbers of 8 bits; what is no number stays none."""
+    largest = np.float32(0.0)
+    for i in range(len(x)):
+        largest = max(largest, abs(x[i]))
+    for i in range(len(x)):
+        if x[i] != x[i]:
+            largest = x[i]
+    return largest / np.float32(LARGEST_WEIGHT)
+
+
+@compiled
+def held(number, step):
+    """The whole number of 8 bits that stands for a number, in steps."""
+    return np.int8(np.rint(number / step)) if 0 < step < np.inf else np.int8(0)
+
+
+@compiled
+def to_weights(scores, seen):
+    """The first scores become their exponentials, the largest 1; gives their sum."""
+    largest = scores[0]
+    for j in range(seen):
+        largest = max(largest, scores[j])
+    total = np.float32(0.0)
+    for j in range(seen):
+        scores[j] = exp(scores[j] - largest)
+        total += scores[j]
+    return total
+
+
 def _project(matrices, layer, x, narrow, out):
     """Out (b, n) = x (b, m) times the matrix of a layer; `narrow` (b, m) int16 is room to work."""
     raise NotImplementedError
@@ -435,8 +512,10 @@ def _step(weights, attention, memory, codes, added, slots, places, tokens, logit
     narrow = np.zeros((rows, width + width % 2), np.int16)  # whole pairs
     wide = np.zeros((rows, hidden + hidden % 2), np.int16)
     q, k = np.empty(coded, np.float32), np.empty(coded, np.float32)
-    query = np.empty(memory.keys.shape[3], np.float32)  # features, or scores
+    query = np.empty(memory.keys.shape[3], np.float32)
     key = np.empty(memory.keys.shape[3], np.float32)
+    scores = np.empty(memory.ring_steps.shape[4], np.float32)
+    room = np.empty(max(256, coded + coded % 2), np.int16)
     into = np.empty((rows, width), np.float32)
     for b in range(rows):
         x[b] = weights.embedding[tokens[b]]
@@ -470,12 +549,17 @@ def _step(weights, attention, memory, codes, added, slots, places, tokens, logit
                     encode(own_k, own[1, head], through, constant, layer, head, k)
                 else:
                     q[:], k[:] = own_q, own_k
-                kv, keys = memory.kv[slot, layer, head], memory.keys[slot, layer, head]
                 out = normed[b, start : start + size]
                 if attention.kind == WINDOWED:
-                    ring = keys.reshape((coded, len(kv)))
-                    attend_to_window(q, k, own_v, memory.count[slot], kv, ring, query, out)
+                    ring_keys = memory.ring_keys[slot, layer, head]
+                    ring_values = memory.ring_values[slot, layer, head]
+                    steps = memory.ring_steps[slot, layer, head]
+                    count, span = memory.count[slot], attention.span
+                    _attend_to_window(
+                        q, k, own_v, count, span, ring_keys, ring_values, steps, scores, room, out
+                    )
                 else:
+                    kv, keys = memory.kv[slot, layer, head], memory.keys[slot, layer, head]
                     features(q, attention, layer, query)
                     log_key = np.float64(features(k, attention, layer, key))
                     past, rate = memory.log_scale[slot, layer, head], attention.rates[head]
@@ -512,9 +596,13 @@ def _unpacked_step(*given):
         Matrices(given[11], given[12]),
         Matrices(given[13], given[14]),
     )
-    attention = Attention(given[15], given[16], given[17], given[18], given[19], given[20])
-    memory = Memory(given[21], given[22], given[23], given[24], given[25])
-    _step(weights, attention, memory, *given[26:])
+    attention = Attention(
+        given[15], given[16], given[17], given[18], given[19], given[20], given[21]
+    )
+    memory = Memory(
+        given[22], given[23], given[24], given[25], given[26], given[27], given[28], given[29]
+    )
+    _step(weights, attention, memory, *given[30:])
 
 
 @kept

@@ -85,6 +85,32 @@ def _grouped(whole: NDArray[np.int8]) -> NDArray[np.int8]:
     return np.ascontiguousarray(groups.swapaxes(2, 3)).reshape(layers, *groups.shape[1:4:2], 32)
 
 
+def packed_rings(
+    keys: NDArray[np.float32], values: NDArray[np.float32], places: int, precision: Precision
+) -> tuple[NDArray[np.generic], NDArray[np.generic], NDArray[np.float32]]:
+    """Rings, and their steps, that hold keys (l, h, r) and values (l, h, e): see `Memory`.
+
+    Rounded as steps round what they add. `places` is a whole number of groups of 16.
+    """
+    length, heads = keys.shape[:2]
+    steps = np.zeros((heads, 2, places), np.float32)
+    sides: list[NDArray[np.generic]] = []
+    for side, (x, group) in enumerate(((keys, 2), (values, 16))):
+        if precision == "int8":
+            largest = np.abs(x).max(-1) / np.float32(LARGEST_WEIGHT)
+            steps[:, side, :length] = largest.T
+            with np.errstate(divide="ignore", invalid="ignore"):
+                x = np.nan_to_num(np.rint(x / largest[..., None])).astype(np.int8)
+        room = ((0, places - length), (0, 0), (0, -x.shape[-1] % group))
+        sides.append(np.pad(x, room))
+    if precision == "int8":  # groups of 16 outputs, each of pairs of inputs
+        by_place = sides[0].reshape(places // 16, 16, heads, -1, 2).transpose(2, 0, 3, 1, 4)
+        by_number = sides[1].reshape(places // 2, 2, heads, -1, 16).transpose(2, 3, 0, 4, 1)
+    else:
+        by_place, by_number = sides[0].transpose(1, 2, 0), sides[1].transpose(1, 0, 2)
+    return by_place.reshape(heads, -1), by_number.reshape(heads, -1), steps
+
+
 def _scaled_embedding(decoder: Decoder, state: DecoderState) -> NDArray[np.float32]:
     """Embeddings (v, m) in the scale that absolute encodings give them."""
     encoding = decoder.encoding
@@ -113,4 +139,5 @@ def packed_attention(decoder: Decoder, state: DecoderState) -> Attention:
         gates = mixtures(encoding.gates, state.encoding.gates)
         through, constant = (array_of(x) for x in gates)
     kind = _KINDS[config.attention.name]
-    return Attention(kind, offset, np.stack(projections), rates, through, constant)
+    span = getattr(config.attention, "span", 0)
+    return Attention(kind, offset, np.stack(projections), rates, through, constant, span)

@@ -25,6 +25,8 @@ LONGEST_REST = 2
 """Bars: who has rested so long is called back, however long the prompt let him rest."""
 GAIN, MOST = 8.0, 20.0
 """Bias of the first bar in which one is called back and growth with each further one; the most."""
+AGAINST_EMPTY = 0.25
+"""Of the bias, against ending a bar in which nothing has begun where somebody is called."""
 
 
 class Presence(NamedTuple):
@@ -89,6 +91,8 @@ class Presence(NamedTuple):
         if not late:
             return None
         families, bias = self.families, np.zeros(self.families.size)
+        if grammar.position < 0:  # only times may follow, and whoever is called needs one
+            bias[BAR] = -AGAINST_EMPTY * max(late.values())
         for rank, strength in late.items():
             program, part = divmod(rank, NUM_PARTS)
             if grammar.after is not After.PROGRAM:

@@ -10,7 +10,6 @@ settle on one of them.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,8 +27,12 @@ ANYWHERE = (1.0, 0.8, 0.6, 0.3)
 """Of the bias, by how much of what stands before is the same as somewhere in the prompt."""
 IN_PHRASE = (1.3, 0.9, 0.5)
 """Of the bias, by how much of it is the same as in the same bar of the phrase."""
+HEARD = 32
+"""Bars at the end of a prompt that count: of longer ones the cache would grow and say no more."""
 LONGEST_PHRASE = 16
 """Bars."""
+FEWEST_REPEATS, SAME = 4, 0.9
+"""Bars that tell how like a phrase comes again, and how like they are if that is plain."""
 _BAR, _POSITION, _PROGRAM, _PITCH, _VELOCITY, _DURATION = range(6)
 
 _Context: TypeAlias = tuple[int, ...]
@@ -43,8 +46,8 @@ class _Place(NamedTuple):
     """Number of the bar in the prompt and what follows it, from 0."""
     position: int = -1
     """Id of the last Position in the bar; -1 before any."""
-    program: int = -1
-    """Id of the last Program or Part there."""
+    track: tuple[int, ...] = ()
+    """Id of the last Program there, and of the Part that follows it."""
     pitch: int = -1
     """Id of the last Pitch or Drum of that."""
     kind: int = -1
@@ -61,8 +64,9 @@ class _Place(NamedTuple):
         if POSITION <= token < TEMPO:
             return _Place(self.bar, token, kind=_POSITION, before=self._left)
         if families.program <= token < families.pitch:
+            track = (token,) if token < families.part else (*self.track, token)
             notes = (*self.notes, token)
-            return self._replace(program=token, pitch=-1, kind=_PROGRAM, notes=notes)
+            return self._replace(track=track, pitch=-1, kind=_PROGRAM, notes=notes)
         if families.pitch <= token < families.velocity:
             return self._replace(pitch=token, kind=_PITCH, notes=(*self.notes, token))
         if token < families.program:  # tempo, metre, beginning, end: as if not there
@@ -85,13 +89,13 @@ class _Place(NamedTuple):
         anywhere = (
             (0, *here, *self.notes, -1, *self.before),
             (1, *here, *self.notes),
-            (2, *here, self.program, self.pitch),
-            (3, *here, self.program),
+            (2, *here, self.pitch, *self.track),
+            (3, *here, *self.track),
         )
         in_phrase = (
             (4, bar, *here, *self.notes),
-            (5, bar, *here, self.program, self.pitch),
-            (6, bar, *here, self.program),
+            (5, bar, *here, self.pitch, *self.track),
+            (6, bar, *here, *self.track),
         )
         return anywhere, in_phrase
 
@@ -100,11 +104,13 @@ class Recall(NamedTuple):
     """What followed in a prompt where the same stood; immutable. Made by `after`."""
 
     families: Families
-    followed: dict[_Context, tuple[NDArray[np.int64], NDArray[np.float64]]]
-    """Ids of what followed and the bias of each; never changed."""
+    followed: dict[_Context, dict[int, int]]
+    """How often each id followed; never changed."""
     phrase: int
     """Bars."""
     place: _Place
+    strength: float = 1.0
+    """Factor of the bias."""
 
     @classmethod
     def after(
@@ -113,38 +119,50 @@ class Recall(NamedTuple):
         ids: Sequence[int] | NDArray[np.integer],
         strength: float = 1.0,
     ) -> Recall:
-        """That of a prompt, behind its last id."""
-        tokens = np.asarray(ids, np.int64).tolist()
-        phrase = phrase_bars(tokens[:-1].count(BAR))  # a last Bar begins the new music
-        counts: defaultdict[_Context, Counter[int]] = defaultdict(Counter)
-        place = _Place()
-        for token in tokens:
+        """That of a prompt, behind its last id: a last bar without notes begins the new music."""
+        tokens = np.asarray(ids, np.int64)
+        bars = np.flatnonzero(tokens == BAR)
+        if len(bars) and not (tokens[bars[-1] :] >= families.pitch).any():
+            bars, opening = bars[:-1], int(bars[-1])
+        else:
+            opening = len(tokens)
+        first = int(bars[-HEARD]) if len(bars) > HEARD else 0
+        place = _Place(bar=max(len(bars) - HEARD, 0) - 1)
+        heard: list[tuple[_Place, int]] = []
+        notes: list[set[tuple[int, ...]]] = []
+        for at, token in enumerate(tokens[first:].tolist(), first):
             after = place.after(token, families)
-            for contexts in place.contexts(phrase) if after is not place else ():
-                for context in contexts:
-                    counts[context][token] += 1
+            if after is not place and at <= opening:
+                heard.append((place, token))
+                if token == BAR:
+                    notes.append(set())
+                elif after.kind == _PITCH and notes:
+                    notes[-1].add((after.position, *after.track, token))
             place = after
-        followed = {}
-        for context, found in counts.items():
-            # one that was there once is less sure than one that always was
-            scale = strength * GAIN * (ANYWHERE + IN_PHRASE)[context[0]] / (found.total() + 1)
-            bias = scale * np.fromiter(found.values(), float)
-            followed[context] = (np.fromiter(found, np.int64), bias)
-        return cls(families, followed, phrase, place)
+        phrase = phrase_bars(notes[: len(bars)])
+        followed: dict[_Context, dict[int, int]] = {}
+        for before, token in heard:
+            for contexts in before.contexts(phrase):
+                for context in contexts:
+                    found = followed.setdefault(context, {})
+                    found[token] = found.get(token, 0) + 1
+        return cls(families, followed, phrase, place, strength)
 
     @property
     def bias(self) -> NDArray[np.float64] | None:
         """What is added to the logits (v,); None where nothing like it stood."""
-        found = [
-            next((self.followed[one] for one in contexts if one in self.followed), None)
-            for contexts in self.place.contexts(self.phrase)
-        ]
-        if found == [None, None]:
-            return None
-        bias = np.zeros(self.families.size)
-        for one in found:
-            if one is not None:
-                bias[one[0]] += one[1]
+        bias = None
+        for contexts in self.place.contexts(self.phrase):
+            context = next((one for one in contexts if one in self.followed), None)
+            if context is None:
+                continue
+            found = self.followed[context]
+            if bias is None:
+                bias = np.zeros(self.families.size)
+            # one that was there once is less sure than one that always was
+            share = (ANYWHERE + IN_PHRASE)[context[0]] / (sum(found.values()) + 1)
+            for token, times in found.items():
+                bias[token] += self.strength * GAIN * share * times
         return bias
 
     def advance(self, token: int) -> Recall:
@@ -152,12 +170,28 @@ class Recall(NamedTuple):
         return self._replace(place=self.place.after(token, self.families))
 
 
-def phrase_bars(num_bars: int) -> int:
-    """Bars of the phrase of a prompt that has so many.
+def phrase_bars(notes: Sequence[set[tuple[int, ...]]]) -> int:
+    """Bars of the phrase of a prompt, from the notes of each of its bars; at least 1.
 
-    All of them if they are a multiple of four and at most `LONGEST_PHRASE`; else the greatest power
-    of two that is not more than either.
+    By its length alone: all bars if they are a multiple of four and at most `LONGEST_PHRASE`; else
+    the greatest power of two that is not more than either. If enough bars follow such a phrase to
+    hear whether it comes again, the phrase of four bars or more that does so most; if too few do,
+    the longest that plainly comes again, if there is one.
     """
-    if num_bars % 4 == 0 and 0 < num_bars <= LONGEST_PHRASE:
-        return num_bars
-    return 1 << (min(max(num_bars, 1), LONGEST_PHRASE).bit_length() - 1)
+    count = len(notes)
+    likeness = {
+        lag: float(np.mean([_likeness(*pair) for pair in zip(notes, notes[lag:], strict=False)]))
+        for lag in range(1, min(LONGEST_PHRASE, count - FEWEST_REPEATS) + 1)
+    }
+    length = 1 << (min(max(count, 1), LONGEST_PHRASE).bit_length() - 1)
+    if count % 4 == 0 and 0 < count <= LONGEST_PHRASE:
+        length = count
+    if length in likeness:
+        heard = [lag for lag in likeness if lag >= FEWEST_REPEATS]
+        return max(heard, key=lambda lag: (likeness[lag], lag), default=length)
+    return max((lag for lag, like in likeness.items() if like >= SAME), default=length)
+
+
+def _likeness(one: set[tuple[int, ...]], other: set[tuple[int, ...]]) -> float:
+    """Share of the notes of two bars that both have, 0 to 1 (Jaccard, 1912); 1 where none has."""
+    return len(one & other) / len(one | other) if one or other else 1.0

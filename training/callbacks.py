@@ -128,7 +128,8 @@ class Report(pl.Callback):
         step = trainer.global_step
         elapsed = pl_module.budget.elapsed()
         for log in trainer.loggers:
-            log.log_metrics({"seconds": elapsed, **pl_module.validation}, step)
+            tokens = step * self._tokens_per_step
+            log.log_metrics({"tokens": tokens, "seconds": elapsed, **pl_module.validation}, step)
         if self._show:
             value = pl_module.validation["validation/nats_per_token"]
             with tqdm.external_write_mode(file=sys.stderr):
@@ -183,7 +184,9 @@ class Checkpoints(pl.Callback):
                 break
         if self._validates and self._due == trainer.global_step:
             _validate(trainer)
-            trainer.should_stop = pl_module.budget.progress(trainer.global_step) >= 1
+            # one process may have been at its samples, and the clocks are not agreed on yet
+            spent = pl_module.budget.progress(trainer.global_step) >= 1
+            trainer.should_stop = any_of(trainer, spent)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
@@ -272,12 +275,14 @@ class Samples(pl.Callback):
         decoder.to(pl_module.device).eval()
         tokenizer = load_tokenizer(self._data)
         prompts = validation_prompts(self._data, self._count)
-        pieces: list[NDArray[np.int64]] = [ids for ids, _ in prompts]
-        started = time.monotonic()
-        for bar in range(NEW_BARS):
-            pieces = continuations(decoder, tokenizer, pieces, bars=1, seeds=(bar,))
-            if time.monotonic() - started > SAMPLE_SECONDS:
-                break
+        last = time.monotonic() + SAMPLE_SECONDS
+        pieces = continuations(
+            decoder,
+            tokenizer,
+            [ids for ids, _ in prompts],
+            bars=NEW_BARS,
+            enough=lambda: time.monotonic() > last,
+        )
         folder.mkdir(parents=True, exist_ok=True)
         for number, (ids, (_, bars)) in enumerate(zip(pieces, prompts, strict=True)):
             write_sample(ids, tokenizer, folder / str(number), bars)

@@ -121,7 +121,7 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
     results: dict[str, Any] = {
         "model": options.model,
         "weights": subject.origin._asdict(),
-        "precision": "weights rounded to bfloat16 as they are released, computed in float32",
+        "precision": "weights rounded to bfloat16 as they are released, likelihood in float32",
         "device": device,
         "draws": options.draws,
         "parameters": sum(parameter.numel() for parameter in decoder.parameters()),
@@ -134,9 +134,11 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
         "trained_length": subject.trained_length,
     }
     subject.folder.mkdir(parents=True, exist_ok=True)
-    if options.music_only:
-        results = _measured_before(subject.folder, results) | results
+    before = _measured_before(subject.folder, results)
+    if options.music_only:  # what was measured stands beside what it was measured with
+        results |= before
     else:
+        results |= {name: before[name] for name in ("music",) if name in before}
         decoder.to(device)
         _measure_likelihood(options, subject, results, show)
     if options.music is not None:
@@ -199,11 +201,16 @@ def _subject(options: EvaluateOptions, facts: dict[str, Any]) -> _Subject:
 
 
 def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
-    """What a folder's results.json holds, if it is of the same weights and data; else nothing."""
+    """What a folder's results.json holds, if it is of the same weights and data; else nothing.
+
+    But for the name that the model was called by.
+    """
     path = folder / "results.json"
     before = read_json(path, (), "evaluate again without --music-only") if path.is_file() else {}
-    same = all(before.get(name) == results[name] for name in ("weights", "data", "split"))
-    return {name: before[name] for name in before if same and name not in results}
+    same = ("weights", "data", "split", "pieces", "tokens")
+    if any(before.get(name) != results[name] for name in same):
+        return {}
+    return {name: before[name] for name in before if name != "model"}
 
 
 def _names(corpus: Corpus) -> list[str]:
@@ -213,7 +220,9 @@ def _names(corpus: Corpus) -> list[str]:
         name
         for path in paths
         if path.is_file()
-        for name in path.read_text(encoding="utf-8", errors="replace").splitlines()
+        for name in path.read_text(encoding="utf-8", errors="replace")
+        .removesuffix("\n")
+        .split("\n")
     ]
 
 

@@ -121,11 +121,11 @@ class Passage(NamedTuple):
 
     @classmethod
     def of(
-        cls, ids: NDArray[np.integer], tokenizer: Tokenizer, options: GenerationOptions
+        cls, ids: NDArray[np.integer], tokenizer: Tokenizer, prompt_bars: int, bars: int
     ) -> Passage:
         """That of a piece of ids; what follows the prompt counts, up to so many bars."""
-        first, last = options.prompt_bars, options.prompt_bars + options.bars
-        score = in_bars(tokenizer.crop(ids, 0, last), tokenizer).score
+        first = prompt_bars
+        score = in_bars(tokenizer.crop(ids, 0, first + bars), tokenizer).score
         notes = BarNotes.of(score)
         figures = {name: float(value) for name, value in structure(notes, first).items()}
         return cls(score, notes, figures, _faults(notes, first, figures))
@@ -144,9 +144,10 @@ def measure_music(
 ) -> dict[str, Any]:
     """Continues prompts from a split and measures what came, and what really comes there.
 
-    `train` is searched for copied notes. Writes `continuations.csv` into `folder`, one row for each
-    continuation, with the `names` of the split's pieces. Returns plain values, None for those that
-    there are not.
+    What stands beside real music is of as many new bars as the piece has; style by quarter and what
+    goes wrong are of all. `train` is searched for copied notes. Writes `continuations.csv` into
+    `folder`, one row for each continuation, with the `names` of the split's pieces. Returns plain
+    values, None for those that there are not.
 
     Raises:
         TrainingError: the split has no piece that is long enough.
@@ -179,11 +180,16 @@ def measure_music(
             path = options.samples_output / f"{label[index]}.{seed}"
             write_sample(ids, tokenizer, path, options.prompt_bars)
     wholes = [in_bars(piece, tokenizer).score for piece in pieces]
-    real = [Passage.of(piece, tokenizer, options) for piece in pieces]
-    new = [
-        Passage.of(ids, tokenizer, options)
-        for ids in tqdm(made, "measures", disable=not show, mininterval=2)
-    ]
+    heard = options.prompt_bars
+    real = [Passage.of(piece, tokenizer, heard, options.bars) for piece in pieces]
+    new: list[Passage] = []
+    alike: list[Passage] = []
+    """As long as the real ones: more bars have more chances to be like an earlier one."""
+    for row, ids in enumerate(tqdm(made, "measures", disable=not show, mininterval=2)):
+        bars = int(real[row // per_prompt].figures["bars"])
+        new.append(Passage.of(ids, tokenizer, heard, options.bars))
+        same = bars == new[-1].figures["bars"]
+        alike.append(new[-1] if same else Passage.of(ids, tokenizer, heard, bars))
     if folder is not None:
         with replacing(folder / "continuations.csv") as path, path.open("w", newline="") as stream:
             writer = csv.writer(stream)
@@ -192,7 +198,7 @@ def measure_music(
                 values = (*passage.faults.values(), *passage.figures.values())
                 writer.writerow([label[index], seed, *values])
     index = NoteIndex.of_corpus(train, tokenizer, show=show)
-    groups = {"generated": new, "real": real}
+    groups = {"generated": alike, "real": real}
     found = {name: _figures(group) for name, group in groups.items()}
     result: dict[str, Any] = {
         "protocol": {
@@ -220,24 +226,28 @@ def measure_music(
         },
         "faults": {
             name: {fault: sum(p.faults[fault] > 0 for p in group) for fault in new[0].faults}
-            for name, group in groups.items()
+            for name, group in {"generated": new, "real": real}.items()
         },
     }
     return plain(result)
 
 
 def _labels(chosen: Sequence[int], names: Sequence[str]) -> list[str]:
-    """Names of files for pieces: the last part of their own name, or their number."""
+    """Names of files for pieces, all different: the last part of their own, or their number."""
     from pathlib import PurePosixPath
 
-    return [PurePosixPath(names[i]).stem if i < len(names) else str(i) for i in chosen]
+    stems = [PurePosixPath(names[i]).stem if i < len(names) else str(i) for i in chosen]
+    return [
+        stem if stems.count(stem) == 1 else f"{stem}.{index}"
+        for stem, index in zip(stems, chosen, strict=True)
+    ]
 
 
 def _faults(notes: BarNotes, first_bar: int, figures: Mapping[str, float]) -> dict[str, int]:
     """How many notes are stuck, and whether other things go wrong: 0 or 1."""
     stuck = stuck_notes(notes, first_bar, STUCK_BARS)
     return {
-        "stuck_notes": min(stuck.longer_than_bars, stuck.longer_than_prompt),
+        "stuck_notes": stuck.longer_than_both,
         "longer_silences": int(figures["emptier_than_prompt"]),
         "silent_instruments": int(figures["still_playing"] < 1),
     }

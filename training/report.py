@@ -77,7 +77,7 @@ def _music_goals(music: Results) -> list[Goal]:
                 f"style similarity ({_words(profile)}) of quarter 4 at least {LEAST_KEPT:.0%} of "
                 "quarter 1",
                 f"{last:.3f} of {first:.3f}, {last / first:.0%}" if first else f"{last} of {first}",
-                last >= LEAST_KEPT * first,
+                first > 0 and last >= LEAST_KEPT * first,
             )
         )
     new, real = (music["figures"][group].get(REPEATED) for group in ("generated", "real"))
@@ -211,8 +211,8 @@ def _by_real(entries: Mapping[str, Results]) -> dict[tuple[Any, ...] | None, lis
         key = None
         if "music" in results:
             protocol = results["music"]["protocol"]
-            key = (results["data"], results["split"], protocol["prompt_bars"], protocol["bars"])
-            key += tuple(protocol["pieces"])
+            key = (results["data"], results["split"], results["pieces"], results["tokens"])
+            key += (protocol["prompt_bars"], protocol["bars"], *protocol["pieces"])
         groups.setdefault(key, []).append(name)
     return groups
 
@@ -402,12 +402,15 @@ def _evaluation_of(model: str) -> tuple[str, Path]:
 
 
 def _validations(path: Path) -> Curve:
-    """Tokens and nats per token of the validations of a run."""
-    tokens: list[float] = []
-    nats: list[float] = []
+    """Tokens and nats per token of the validations of a run.
+
+    Runs of earlier versions tell the tokens of their training steps alone, the same in each step.
+    """
     with path.open(newline="") as stream:
-        for row in csv.DictReader(stream):
-            if row.get("validation/nats_per_token"):
-                tokens.append(float(row["tokens"]))
-                nats.append(float(row["validation/nats_per_token"]))
-    return tokens, nats
+        rows = [*csv.DictReader(stream)]
+    a_step = max((float(r["tokens"]) / float(r["step"]) for r in rows if r["tokens"]), default=0.0)
+    found = [row for row in rows if row.get("validation/nats_per_token")]
+    return (
+        [float(row["step"]) * a_step for row in found],
+        [float(row["validation/nats_per_token"]) for row in found],
+    )

@@ -99,7 +99,7 @@ def fit(
 
     start, is_due = 0, False
     if earlier is not None:
-        check_same_run(config, folder, earlier, data.facts["hash"], init_from)
+        check_same_run(config, folder, earlier, data.facts, init_from)
         other = "put best.ckpt in its place, or " if (folder / "best.ckpt").exists() else ""
         checkpoint = read_checkpoint(last, f"{other}start anew with --fresh")
         # states of the optimizer are numbered by the model there, elsewhere by its groups

@@ -85,6 +85,7 @@ def continuations(
     recall: float = 1.0,
     precision: Precision = "int8",
     advance: Callable[[int], object] = lambda _: None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> list[Ids]:
     """Prompts with `bars` new bars behind them, one for each seed; all of one prompt in a row.
 
@@ -93,7 +94,8 @@ def continuations(
     with the last new bar, without EOS. `presence` and `recall` are as in `Grammar.remember`. What a
     prompt becomes hangs on seed and sampling, not on the prompts beside it, as long as the same
     steps compute: on a CPU compiled ones, which the application takes too, where the decoder has
-    them. `advance` is called with the number of bars done.
+    them. `advance` is called with the number of bars done; from the first new bar on `enough` tells
+    whether all shall end with the last bar that is whole.
     """
     device = decoder.embedding.weight.device
     maker = choose_steps(decoder, "auto", precision, threads=torch.get_num_threads())
@@ -103,15 +105,18 @@ def continuations(
     openings: list[Ids] = []
     waiting = [(prompt, seeds[i : i + MOST_ROWS]) for prompt in prompts for i in _parts(seeds)]
     waiting.reverse()
+    ended = False
     while waiting or batch.rows:
         while waiting and len(batch.rows) + len(waiting[-1][1]) <= MOST_ROWS:
             prompt, some = waiting.pop()
             heard = opening(prompt)
+            tracks = tokenizer.decode(heard).tracks
             grammar = tokenizer.grammar(
                 tempo="never",
                 time_signature=False,
                 end=False,
-                tracks=tokenizer.decode(heard).tracks,
+                tracks=tracks,
+                silent=[place for place, track in enumerate(tracks) if not len(track)],
             ).resume(heard)
             state = prefill(
                 decoder, decoder.init_state(1), torch.from_numpy(heard[None, :-1]).to(device)
@@ -126,10 +131,17 @@ def continuations(
                 written[row].append(token)
             if token == BAR:
                 advance(1)
-    return [
+                ended = enough()
+        if ended:
+            break
+    made = [
         np.concatenate([heard, np.array(ids, np.int64)])
         for heard, ids in zip(openings, written.values(), strict=True)
     ]
+    for row, piece in enumerate(written):
+        if not piece.rule.finished:  # the last Bar has opened one that is not whole
+            made[row] = made[row][: np.flatnonzero(made[row] == BAR)[-1]]
+    return made + [opening(prompt)[:-1] for prompt, some in waiting[::-1] for _ in some]
 
 
 def opening(prompt: NDArray[np.integer]) -> Ids:

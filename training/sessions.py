@@ -66,7 +66,7 @@ def check_same_run(
     config: ExperimentConfig,
     folder: Path,
     run: dict[str, Any],
-    data_hash: str,
+    facts: dict[str, Any],
     init_from: Path | None,
 ) -> None:
     """Refuse to go on with other settings, data or first weights than the run began with.
@@ -75,7 +75,7 @@ def check_same_run(
         TrainingError: names the first setting that differs.
     """
     remedy = "name a new folder with --run, or start anew with --fresh"
-    if run["data"]["hash"] != data_hash:
+    if _of_data(run["data"]) != _of_data(facts):
         raise TrainingError(f"{folder}: began with other data; {remedy}")
     held = run.get("init_from")
     began = held["path"] if isinstance(held, dict) else held or "fresh ones"
@@ -86,6 +86,12 @@ def check_same_run(
     old, new = _lasting(read_experiment(folder)), _lasting(config)
     for name, began, now in _differences(old, new):
         raise TrainingError(f"{folder}: began with another {name} ({began}, now {now}); {remedy}")
+
+
+def _of_data(facts: dict[str, Any]) -> tuple[str, dict[str, tuple[int, int]]]:
+    """What may not change of data: the hash is that of all splits, whichever a file is in."""
+    splits = facts.get("splits", {})
+    return facts["hash"], {name: (s["files"], s["tokens"]) for name, s in splits.items()}
 
 
 def _lasting(config: ExperimentConfig) -> dict[str, Any]:

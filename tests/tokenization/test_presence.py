@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from tests import strategies
 from tokenization.grammar import After
 from tokenization.multitrack import MultitrackRemi
-from tokenization.presence import GAIN, LONGEST_REST, MOST, Presence
+from tokenization.presence import AGAINST_EMPTY, GAIN, LONGEST_REST, MOST, Presence
 from tokenization.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
-from tokenization.vocabulary import BAR, NUM_PARTS, POSITION, PROGRAM_ORDER
+from tokenization.vocabulary import BAR, NUM_PARTS, POSITION, PROGRAM_ORDER, TEMPO
 
 REMI = MultitrackRemi()
 FAMILIES = REMI.families
@@ -71,6 +71,23 @@ def test_nobody_is_called_who_rests_no_longer_than_before():
     assert presence.bias(grammar) is None
 
 
+def test_a_bar_in_which_somebody_is_called_is_not_left_empty():
+    """Where only times may follow, the bias is against the next bar, until something begins."""
+    grammar, presence = heard(band(bass=range(5), drums=range(5)), 4)
+    against = []
+    for _ in range(5):
+        bias = presence.bias(grammar)
+        against.append(0 if bias is None else bias[grammar.allowed].sum())
+        presence, grammar = presence.advance(BAR, grammar), grammar.advance(BAR)
+    assert against == [-AGAINST_EMPTY * min(GAIN * times, MOST) for times in range(5)]
+    position = POSITION + int(np.flatnonzero(grammar.allowed[POSITION:TEMPO])[0])
+    presence, grammar = presence.advance(position, grammar), grammar.advance(position)
+    bias = presence.bias(grammar)
+    assert bias is not None
+    assert bias[BAR] == 0
+    assert (bias[grammar.allowed] > 0).sum() == 2
+
+
 def test_who_rests_too_long_is_called_ever_louder_until_he_plays():
     ids = band(bass=(*range(5), 12, 13), drums=range(14))
     grammar, presence = heard(ids, 5)
@@ -79,7 +96,7 @@ def test_who_rests_too_long_is_called_ever_louder_until_he_plays():
     for bar in range(5, 12):
         bias = presence.bias(grammar)
         called.append(0 if bias is None else bias.max())
-        assert bias is None or np.flatnonzero(bias).tolist() == [
+        assert bias is None or np.flatnonzero(bias > 0).tolist() == [
             FAMILIES.program + BASS // NUM_PARTS
         ]
         grammar, presence = played_on(grammar, presence, ids[bars[bar] + 1 : bars[bar + 1] + 1])

@@ -10,7 +10,7 @@ from tokenization.multitrack import MultitrackRemi
 from tokenization.recall import ANYWHERE, GAIN, IN_PHRASE, LONGEST_PHRASE, Recall, phrase_bars
 from tokenization.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
-from tokenization.vocabulary import BAR
+from tokenization.vocabulary import BAR, POSITION, TEMPO
 
 REMI = MultitrackRemi()
 FAMILIES = REMI.families
@@ -45,25 +45,67 @@ def test_a_loop_is_recalled_token_by_token():
         grammar = grammar.advance(token)
 
 
-@pytest.mark.parametrize(("num_bars", "phrase"), [(4, 4), (8, 8), (11, 8), (12, 12), (32, 16)])
-def test_bars_that_begin_alike_come_back_in_the_order_of_the_phrase(num_bars, phrase):
-    assert phrase_bars(num_bars) == phrase
-    bass = [(1920 * bar, 480, 30 + bar % phrase, 80) for bar in range(num_bars + 16)]
-    drums = [(1920 * bar, 60, 36, 90) for bar in range(num_bars + 16)]
+def form(num_bars, phrase, seed=0):
+    """Bars that begin alike and go on otherwise, the same ones again after each phrase."""
+    pitches = 30 + np.random.default_rng(seed).permutation(phrase)
+    bass = [(1920 * bar + 480, 480, int(pitches[bar % phrase]), 80) for bar in range(num_bars)]
+    drums = [(1920 * bar, 60, 36, 90) for bar in range(num_bars)]
     tracks = (Track.of(drums, is_drum=True), Track.of(bass, 33))
-    ids = REMI.encode(Score(480, tracks, (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))).ids
-    recall = Recall.after(FAMILIES, ids[: np.flatnonzero(ids == BAR)[num_bars] + 1])
-    for token in ids[np.flatnonzero(ids == BAR)[num_bars] + 1 : -1].tolist():
+    return REMI.encode(Score(480, tracks, (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))).ids
+
+
+@pytest.mark.parametrize(
+    ("num_bars", "phrase"), [(4, 4), (8, 8), (11, 8), (12, 12), (18, 6), (24, 12), (32, 16)]
+)
+def test_bars_that_begin_alike_come_back_in_the_order_of_the_phrase(num_bars, phrase):
+    ids = form(num_bars + 16, phrase)
+    bars = np.flatnonzero(ids == BAR)
+    recall = Recall.after(FAMILIES, ids[: bars[num_bars] + 1])
+    for token in ids[bars[num_bars] + 1 : -1].tolist():
         assert recall.bias is not None
         assert recall.bias.argmax() == token
         recall = recall.advance(token)
 
 
+def test_the_opening_of_the_first_new_bar_is_not_of_the_prompt():
+    for num_bars in (1, 3, 7, 8, 12, 15, 40):
+        ids = form(num_bars + 1, 12)
+        bars = np.flatnonzero(ids == BAR)
+        heard = ids[: bars[num_bars] + 1]
+        opening = [*heard, POSITION, TEMPO + 3]
+        plain, opened = Recall.after(FAMILIES, heard), Recall.after(FAMILIES, opening)
+        assert opened.phrase == plain.phrase
+        assert opened.followed == plain.followed
+        assert plain.advance(POSITION).advance(TEMPO + 3) == opened
+
+
+def test_of_two_instruments_the_second_parts_are_two():
+    players = [[(480 * at, 240, pitch, 80) for at in range(64)] for pitch in (40, 45, 70, 75)]
+    tracks = tuple(map(Track.of, players, (33, 33, 48, 48)))
+    ids = REMI.encode(Score(480, tracks, (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))).ids
+    recall = Recall.after(FAMILIES, ids[: np.flatnonzero(ids == BAR)[8] + 1])
+    ids_of = REMI.vocabulary.ids
+    for name in ("Position_0", "Program_33", "Part_1"):  # never the second alone before
+        recall = recall.advance(ids_of[name])
+    assert recall.bias is not None
+    assert np.flatnonzero(recall.bias).tolist() == [ids_of["Pitch_45"]]
+
+
+def test_a_long_prompt_is_its_last_bars():
+    ids = form(200, 16)
+    bars = np.flatnonzero(ids == BAR)
+    heard = Recall.after(FAMILIES, ids[: bars[100] + 1])
+    assert len(heard.followed) == len(Recall.after(FAMILIES, ids[: bars[199] + 1]).followed)
+    assert heard.phrase == LONGEST_PHRASE
+
+
 def test_every_number_of_bars_has_a_phrase_that_it_holds():
-    phrases = [phrase_bars(bars) for bars in range(100)]
+    different = [{(bar,)} for bar in range(100)]
+    phrases = [phrase_bars(different[:bars]) for bars in range(100)]
     assert phrases[:9] == [1, 1, 2, 2, 4, 4, 4, 4, 8]
     assert all(phrase <= max(bars, 1) for bars, phrase in enumerate(phrases))
     assert max(phrases) == LONGEST_PHRASE
+    assert phrase_bars([set()] * 8) == 4  # whatever comes again after four bars is a phrase of it
 
 
 def test_more_often_is_surer_and_the_strength_is_a_factor():

@@ -228,6 +228,8 @@ def test_speed_memory_and_time_left_are_shown_and_logged(experiment, tmp_path, m
     [line] = [m for m in caplog.messages if "tokens/s" in m]
     assert re.search(r"step 2, loss \d\.\d+, [\d,]+ tokens/s, 0:\d\d:\d\d left, \d+\.\d GiB$", line)
     found = rows(tmp_path)
-    assert all(0.05 < float(row["memory_gib"]) < 1000 for row in found if row["tokens"])
+    assert all(
+        0.05 < float(row["memory_gib"]) < 1000 for row in found if row["train/nats_per_token"]
+    )
     assert not any(row["gpu_memory_gib"] for row in found)
     assert memory_in_use(torch.device("cuda"))["gpu_memory_gib"] == 3.0

@@ -284,7 +284,7 @@ def test_music_can_be_measured_alone_beside_what_was_measured_of_the_same_weight
     options = EvaluateOptions(
         model=str(run), data=data, length=64, reach=100, batch_size=64, map_length=8
     )
-    before = evaluate(options, show=False)
+    before = evaluate(replace(options, draws=2, trained_length=16), show=False)
     monkeypatch.setattr(evaluation, "measure_music", lambda *_, **__: {"made": "music"})
     for name in ("goals", "write_table", "draw_results"):
         monkeypatch.setattr(evaluation, name, lambda *_: [])
@@ -294,6 +294,10 @@ def test_music_can_be_measured_alone_beside_what_was_measured_of_the_same_weight
     assert {n: after[n] for n in before if n != "goals"} == {
         n: before[n] for n in before if n != "goals"
     }
+    # and it is kept when the rest is measured again
+    again = evaluate(options, show=False)
+    assert again["music"] == {"made": "music"}
+    assert (again["draws"], again["trained_length"]) == (1, 32)
     # of other weights nothing is kept
     other = evaluate(replace(alone, split="validation"), show=False)
     assert "streaming" not in other

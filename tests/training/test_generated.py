@@ -83,8 +83,7 @@ def passage(notes, bars, prompt_bars=2):
     """A piece of 4/4 bars as it is measured."""
     tokenizer = PianoRemi()
     ids = tokenizer.encode(Score(12, (Track.of(notes),), end_ticks=48 * bars)).ids
-    options = GenerationOptions(prompt_bars=prompt_bars, bars=bars - prompt_bars)
-    return Passage.of(ids, tokenizer, options)
+    return Passage.of(ids, tokenizer, prompt_bars, bars - prompt_bars)
 
 
 def test_faults_are_found_and_only_where_they_are():
@@ -109,7 +108,7 @@ def test_what_follows_the_prompt_is_measured_and_no_more_bars_than_asked_for():
     notes = [(48 * bar, 12, 60, 80) for bar in range(8)]
     tokenizer = PianoRemi()
     ids = tokenizer.encode(Score(12, (Track.of(notes),))).ids
-    found = Passage.of(ids, tokenizer, GenerationOptions(prompt_bars=2, bars=3))
+    found = Passage.of(ids, tokenizer, 2, 3)
     assert (found.figures["bars"], found.figures["notes"]) == (3, 3)
     assert found.figures["bars_of_prompt"] == 1
     assert found.score.end_ticks == 5 * 48

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import csv
 import json
+import math
 from copy import deepcopy
 
 import numpy as np
@@ -8,8 +10,10 @@ import pytest
 
 from training.cli import main
 from training.errors import TrainingError
+from training.experiment import build_experiment
 from training.export import _music
-from training.report import draw_results, goals, report, table
+from training.report import _validations, draw_results, goals, report, table
+from training.run import fit
 
 HISTOGRAM = {
     "divergence": 0.1,
@@ -30,6 +34,8 @@ def results(**changes):
         "parameters": 1234,
         "data": "abcdef0123456789",
         "split": "test",
+        "pieces": 12,
+        "tokens": 3456,
         "draws": 1,
         "trained_length": 512,
         "windows_512": {"nats_per_token": 1.25, "nats_per_note": 4.5, "nats_per_bar": 70.125},
@@ -170,7 +176,7 @@ def test_several_models_are_reported_with_their_training_curves(tmp_path, monkey
     released.mkdir(parents=True)
     (run / "config.yaml").write_text("")
     (run / "metrics.csv").write_text(
-        "step,tokens,validation/nats_per_token\n1,10,\n2,20,3.5\n3,30,2.5\n"
+        "step,tokens,validation/nats_per_token\n1,10,\n2,,3.5\n3,30,2.5\n"
     )
     (run / "evaluation/results.json").write_text(json.dumps(results()))
     (released / "results.json").write_text(json.dumps(results(parameters=5)))
@@ -180,6 +186,19 @@ def test_several_models_are_reported_with_their_training_curves(tmp_path, monkey
     assert "Goals of one:" in text
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.md", "report.png"]
     assert (tmp_path / "out/report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_curve_of_a_run_has_the_tokens_of_its_validations(experiment, tmp_path):
+    fit(build_experiment(experiment), tmp_path, show=False)
+    tokens, nats = _validations(tmp_path / "metrics.csv")
+    task = build_experiment(experiment).task
+    assert tokens == [step * task.length * task.batch_size for step in (4, 6)]
+    assert all(math.isfinite(value) for value in nats)
+    with (tmp_path / "metrics.csv").open(newline="") as stream:
+        rows = [*csv.DictReader(stream)]
+    assert [row["tokens"] for row in rows if row["validation/nats_per_token"]] == [
+        str(int(count)) for count in tokens
+    ]
 
 
 def test_a_model_that_was_not_measured_is_named_with_the_command_that_does(tmp_path):

@@ -64,7 +64,7 @@ def test_what_weights_depend_on_is_refused_when_it_changes(
 ):
     other = build_experiment(changed(experiment, path, value))
     with pytest.raises(TrainingError, match=rf"began with another {path} \(.*, now .*--fresh$"):
-        check_same_run(other, tmp_path, describe(), "abc", None)
+        check_same_run(other, tmp_path, describe(), describe()["data"], None)
 
 
 def test_budgets_and_intervals_may_change_and_the_data_may_move(experiment, describe, tmp_path):
@@ -79,9 +79,11 @@ def test_budgets_and_intervals_may_change_and_the_data_may_move(experiment, desc
         "threads": 1,
         "omp_wait_policy": "passive",
     }
-    check_same_run(build_experiment(experiment), tmp_path, run, "abc", None)
+    check_same_run(build_experiment(experiment), tmp_path, run, run["data"], None)
     with pytest.raises(TrainingError, match="began with other data"):
-        check_same_run(build_experiment(experiment), tmp_path, run, "xyz", None)
+        check_same_run(
+            build_experiment(experiment), tmp_path, run, run["data"] | {"hash": "xyz"}, None
+        )
 
 
 def test_first_weights_are_those_that_the_run_began_with(experiment, describe, tmp_path):
@@ -89,16 +91,18 @@ def test_first_weights_are_those_that_the_run_began_with(experiment, describe, t
     with pytest.raises(
         TrainingError, match=r"other weights \(fresh ones\) than --init-from runs/a"
     ):
-        check_same_run(config, tmp_path, describe(), "abc", Path("runs/a"))
+        check_same_run(config, tmp_path, describe(), describe()["data"], Path("runs/a"))
     run = describe(first=FirstWeights(path="runs/a"))
-    check_same_run(config, tmp_path, run, "abc", Path("runs/a"))  # the same command again
-    check_same_run(config, tmp_path, run, "abc", None)
+    check_same_run(
+        config, tmp_path, run, describe()["data"], Path("runs/a")
+    )  # the same command again
+    check_same_run(config, tmp_path, run, run["data"], None)
     with pytest.raises(TrainingError, match=r"other weights \(runs/a\)"):
-        check_same_run(config, tmp_path, run, "abc", Path("runs/b"))
+        check_same_run(config, tmp_path, run, describe()["data"], Path("runs/b"))
     run["init_from"] = "runs/a"  # as earlier versions have written it
-    check_same_run(config, tmp_path, run, "abc", Path("runs/a"))
+    check_same_run(config, tmp_path, run, describe()["data"], Path("runs/a"))
     with pytest.raises(TrainingError, match=r"other weights \(runs/a\)"):
-        check_same_run(config, tmp_path, run, "abc", Path("runs/b"))
+        check_same_run(config, tmp_path, run, describe()["data"], Path("runs/b"))
 
 
 def test_every_session_is_kept_with_a_command_that_a_shell_understands(

@@ -245,11 +245,11 @@ def test_stuck_notes_are_those_longer_than_bars_and_than_the_prompt():
     prompt = [(0, 20, 60, 80)]
     new = [(48, 20, 62, 80), (60, 21, 63, 80), (96, 96, 64, 80), (96, 97, 65, 80)]
     notes = notes_of(prompt + new, bars=8)
-    assert stuck_notes(notes, 1) == (4, 1, 3)
-    assert stuck_notes(notes, 1, bars=0.4) == (4, 4, 3)
-    assert stuck_notes(notes, 0) == (5, 1, 5)
+    assert stuck_notes(notes, 1) == (4, 1, 3, 1)
+    assert stuck_notes(notes, 1, bars=0.4) == (4, 4, 3, 3)
+    assert stuck_notes(notes, 0) == (5, 1, 5, 1)
     drums = notes_of([(48, 400, 36, 80)], prompt, bars=8, drums=True)
-    assert stuck_notes(drums, 1) == (0, 0, 0)
+    assert stuck_notes(drums, 1) == (0, 0, 0, 0)
 
 
 def test_instruments_that_fell_silent_are_named():

@@ -251,6 +251,7 @@ class StuckNotes(NamedTuple):
     """Those that last longer than so many of the bar that they begin in."""
     longer_than_prompt: int
     """Those that last longer than any note of the prompt."""
+    longer_than_both: int
 
 
 def stuck_notes(notes: BarNotes, first_bar: int, bars: float = 2) -> StuckNotes:
@@ -267,6 +268,7 @@ def stuck_notes(notes: BarNotes, first_bar: int, bars: float = 2) -> StuckNotes:
         int(new.sum()),
         int((new & (durations > allowed)).sum()),
         int((new & (durations > longest)).sum()),
+        int((new & (durations > np.maximum(allowed, longest))).sum()),
     )
 
 

@@ -359,6 +359,7 @@ class MusicModule(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what a resumed run needs beside weights and optimizer."""
         checkpoint["elapsed_seconds"] = self.budget.elapsed()
+        checkpoint["skipped"] = self.skipped
         checkpoint["average"] = self.average.state()
         checkpoint["encoding_start"] = self.movement.state()
         checkpoint["sharded"] = self._shares
@@ -373,7 +374,8 @@ class MusicModule(pl.LightningModule):
             checkpoint["loops"]["fit_loop"][steps]["total"][number] = checkpoint["global_step"]
         self.budget.earlier = checkpoint["elapsed_seconds"]
         self.average.load(checkpoint["average"])
-        # a checkpoint of earlier versions has neither
+        # a checkpoint of earlier versions has none of these
+        self.skipped = checkpoint.get("skipped", 0)
         self.movement.load(checkpoint.get("encoding_start", {}))
         if self.window is not None and "spans" in checkpoint:
             self.window.load_span_state(checkpoint["spans"])
