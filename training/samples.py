@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     Ids = NDArray[np.int64]
 
 MOST_ROWS = 32
-"""Continuations that are written at once: one of a model with a window of 1,024 tokens remembers
-8 MB."""
+"""Continuations that are written at once: one of a model with a window of 2,048 tokens remembers
+5 MB."""
 BAR_TOKENS = 1024
 """A bar with so many tokens is ended: a model that has learnt little would never end it. Bars of
 the corpora have 65 and 150 in the mean."""

@@ -165,6 +165,28 @@ def test_a_row_does_not_know_of_the_others(precision, changes, threads):
                     assert (logits == alone[row][place]).all()
 
 
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+def test_rings_that_are_taken_over_are_those_that_steps_write(precision):
+    """In whole groups that no size of the model fills."""
+    model = big(encoding=AlgebraicConfig(), attention=WindowedAttentionConfig(span=13))
+    steps, tokens = CompiledDecoder(model, precision).steps(), torch.randint(97, (11,))
+    stepped_to = steps.admit(model.init_state(1), 0)
+    for token in tokens.tolist():
+        steps.step([stepped_to], [token])
+    read = steps.admit(prefill(model, model.init_state(1), tokens[None]), 11)
+    keys, values, scales = (array[[stepped_to, read]] for array in steps._memory[-3:])
+    assert scales.shape[-1] == 16
+    if precision == "int8":
+        np.testing.assert_allclose(scales[0], scales[1], rtol=0.03)
+        for ring in (keys, values):
+            assert np.abs(ring[0].astype(int) - ring[1]).max() <= 6
+            assert np.abs(ring).max() == LARGEST_WEIGHT
+    else:
+        for ring in (keys, values):
+            np.testing.assert_allclose(ring[0], ring[1], atol=1e-4, rtol=1e-4)
+            assert np.abs(ring).max() > 1
+
+
 def test_slots_are_forked_and_used_again():
     model = big(encoding=AlgebraicConfig(), attention=WindowedAttentionConfig(span=13))
     steps = CompiledDecoder(model).steps()

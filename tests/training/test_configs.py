@@ -101,7 +101,7 @@ def test_every_config_builds_at_its_own_size_and_is_described(path):
     assert f"| `{path.name}` |" in (Path(training.__file__).parent / "README.md").read_text()
 
 
-WHOLE = ("piano", "windowed", "groove", "delayed")
+WHOLE = ("piano", "windowed", "groove", "delayed", "long")
 """Recipes of models for use, which are compared with nothing."""
 
 
