@@ -57,6 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except CommandError as error:
         return _refused(error)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in ("app", "relpe", "tokenization"):
+            raise
+        print(f"relpe: found no {error.name}; pip install 'relpe[app]'", file=sys.stderr)
+        return 2
     except _input_errors() as error:
         return _refused(error)
     return 0

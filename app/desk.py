@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from app.continuation import MusicModel, MusicOptions, Prompt, Steps
 
 MAX_ROWS = 16
-"""Pieces that a model writes at once; each has a state, 8.4 MB of a window of 1,024 tokens."""
+"""Pieces that a model writes at once; each has a state, 4.7 MB of a window of 2,048 tokens."""
 NEWEST_COUNTS = 0.3
 """Share of the newest job in the running mean of the speed."""
 

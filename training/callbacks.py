@@ -44,6 +44,11 @@ SAMPLE_SECONDS = 30.0
 class InterruptedRunError(Exception):
     """A signal ended the run after its checkpoint was written."""
 
+    def __init__(self, step: int, number: int) -> None:
+        super().__init__(f"stopped at step {step}")
+        self.number = number
+        """Of the signal."""
+
 
 class Report(pl.Callback):
     """Loss, speed, memory and remaining time: to the logs, and to a bar or lines of text."""
@@ -208,7 +213,7 @@ class Checkpoints(pl.Callback):
             if not self._validates:
                 self._save(trainer, "best.ckpt")
         if self._signal:
-            raise InterruptedRunError(f"stopped at step {step}")
+            raise InterruptedRunError(step, self._signal)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
         """Write `best.ckpt` when the validation is the best so far, and `last.ckpt`.

@@ -16,9 +16,14 @@ from training.errors import TrainingError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_OWN = ("app", "relpe", "tokenization", "training")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code: 0, or 2 when the input cannot be used."""
+    """Run the command; returns the exit code: 0, or 2 when the input cannot be used.
+
+    128 and its number where a signal has ended it.
+    """
     options = _parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -36,6 +41,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         named = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         sys.stderr.write(f"relpe-train: {named}\n")
         return 2
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in _OWN:
+            raise
+        sys.stderr.write(f"relpe-train: found no {error.name}; pip install 'relpe[train]'\n")
+        return 2
+    except (
+        KeyboardInterrupt
+    ):  # while it reads, writes or loads; steps of training end by themselves
+        sys.stderr.write("relpe-train: stopped\n")
+        return 130
 
 
 def _is_users(error: Exception) -> bool:
@@ -245,7 +260,8 @@ def _fit(options: argparse.Namespace) -> int:
         f"{folder}: step {result.step}, {result.tokens:,} tokens, {result.minutes:.1f} minutes"
         f"{value}\n"
     )
-    return 0
+    # as a shell expects of what a signal ends, so that loops and && end as well
+    return 0 if result.stopped_by is None else 128 + result.stopped_by
 
 
 def _evaluate(options: argparse.Namespace) -> int:

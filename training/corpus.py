@@ -74,6 +74,11 @@ class Corpus:
         """Tokens of each piece: (pieces,)."""
         return np.concatenate([np.diff(shard.offsets) for shard in self.shards])
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest piece; 0 without pieces."""
+        return max((int(np.diff(s.offsets).max(initial=0)) for s in self.shards), default=0)
+
     def piece_at(self, place: int) -> int:
         """Number of the piece that the token at a place belongs to, counted over all pieces."""
         index = int(np.searchsorted(self._first_tokens, place, side="right")) - 1

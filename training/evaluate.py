@@ -297,7 +297,7 @@ def _relativity(
     try:
         found = relativity(decoder, length, token=BAR, seeds=seeds, show=show)
     except ValueError as error:  # the encoding or its numbers allow no map
-        logger.warning("no maps of positions: %s", error)
+        logger.warning("no maps of positions: %s; --map-length %d is less", error, length // 4)
         return {"length": length, "why_not": str(error)}
     return {"length": length} | {
         name: {"mean": float(values.mean()), "by_layer_and_head": values.mean(0).tolist()}

@@ -18,7 +18,7 @@ from tokenization.errors import MidiError
 from tokenization.midi import read_midi
 from training.corpus import FORMAT_VERSION, note_ids
 from training.errors import TrainingError, check_range
-from training.files import replacing
+from training.files import read_json, replacing
 from training.joining import COUNTS, card, join
 from training.source import MemberError, Source, deal
 
@@ -74,6 +74,8 @@ def prepare(
     taken = output.is_file() or (output.is_dir() and any(output.iterdir()))
     if taken and not (output / "data.json").exists():
         raise TrainingError(f"{output}: exists and is no prepared corpus; name a new folder")
+    if taken:
+        _check_same_corpus(output, tokenizer, ", ".join(names))
     batches, unassigned = plan_batches(paths, patterns, output, tokenizer, splits)
     open_batches = [batch for batch in batches if not batch.path.exists()]
     total, waiting = (sum(len(b.source.names) for b in some) for some in (batches, open_batches))
@@ -223,3 +225,17 @@ def _encode(batch: Batch) -> int:
             texts=np.array(json.dumps([names, refused, damaged])),
         )
     return len(batch.source.names)
+
+
+def _check_same_corpus(output: Path, tokenizer: Tokenizer, source: str) -> None:
+    """Raises TrainingError for a folder that holds a corpus of another source or tokenizer."""
+    held = read_json(output / "data.json", (), "remove it")
+    if held.get("vocabulary", tokenizer.vocabulary.hash) != tokenizer.vocabulary.hash:
+        raise TrainingError(
+            f"{output}: holds a corpus of another tokenizer; name a new folder, or remove it"
+        )
+    if held.get("source", source) != source:
+        raise TrainingError(
+            f"{output}: holds a corpus made from {held['source']}, not from {source}; name a new "
+            "folder, or remove it"
+        )

@@ -46,10 +46,15 @@ class Result:
     """Wall-clock minutes of all sessions."""
     validation: float | None
     """Nats per token at the end."""
-    finished: bool
-    """Whether the budget is spent; otherwise a signal ended the run."""
+    stopped_by: int | None = None
+    """The signal that ended the run; None: its budget is spent."""
     rank: int = 0
     """Which of the run's processes says so."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the budget is spent."""
+        return self.stopped_by is None
 
 
 def fit(
@@ -76,6 +81,8 @@ def fit(
         show = False
     last = folder / "last.ckpt"
     resume = last if last.exists() and not fresh else None
+    if processes.rank == 0 and not fresh:
+        _check_folder(folder)
     earlier: dict[str, Any] | None = None
     first: FirstWeights | None = None
     check_loggers(settings)
@@ -87,13 +94,13 @@ def fit(
     data = config.task.build_data(settings, processes)
     module: MusicModule = config.task.build_module(config.optimizer, settings)
 
-    def result(step: int, *, finished: bool) -> Result:
+    def result(step: int, stopped_by: int | None = None) -> Result:
         return Result(
             step=step,
             tokens=step * config.task.tokens_per_step,
             minutes=module.budget.elapsed() / 60,
             validation=module.validation.get("validation/nats_per_token"),
-            finished=finished,
+            stopped_by=stopped_by,
             rank=processes.rank,
         )
 
@@ -114,13 +121,13 @@ def fit(
         del checkpoint
         if module.budget.progress(start) >= 1 and not is_due:
             logger.info("%s: the budget of this run is spent", folder)
-            return result(start, finished=True)
+            return result(start)
         logger.info("%s: goes on from step %d", folder, start)
     elif init_from is not None:
         weights, origin = load_decoder(init_from)
         first = first_weights(init_from, origin, data.facts["vocabulary"])
         start_from(module.decoder, weights, init_from)
-    if fresh and processes.rank == 0:
+    if fresh and processes.rank == 0 and (folder / "run.json").exists():
         clear_run(folder)
     folder.mkdir(parents=True, exist_ok=True)
     parameters = sum(parameter.numel() for parameter in module.decoder.parameters())
@@ -130,6 +137,13 @@ def fit(
             "%s: the split 'validation' holds no pieces, so nothing tells which weights are best: "
             "best.ckpt will be the last ones",
             config.task.data,
+        )
+    steps = -(-settings.token_budget // config.task.tokens_per_step)
+    if steps <= config.optimizer.warmup_steps:
+        logger.warning(
+            "the budget of %d steps ends while the learning rate still warms up, over %d steps "
+            "(optimizer.warmup_steps): little will be learnt",
+            *(steps, config.optimizer.warmup_steps),
         )
     if processes.rank == 0:
         describe_session(
@@ -187,10 +201,26 @@ def fit(
             use_distributed_sampler=False,
             default_root_dir=folder,
         )
-        finished = True
+        stopped_by = None
         try:
             trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
         except InterruptedRunError as stop:
             logger.info("%s: %s; the same command goes on from there", folder, stop)
-            finished = False
-    return result(trainer.global_step, finished=finished)
+            stopped_by = stop.number
+    return result(trainer.global_step, stopped_by)
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises TrainingError for a folder whose files a new run would mix with or write over."""
+    if (folder / "last.ckpt").exists() or not folder.exists():
+        return
+    if not folder.is_dir():
+        raise TrainingError(f"{folder}: is a file, expected a folder; name another with --run")
+    if (folder / "best.ckpt").exists():
+        raise TrainingError(
+            f"{folder}: holds a run without last.ckpt; copy best.ckpt there to go on from it, or "
+            "start anew with --fresh"
+        )
+    # a run that was killed before its first checkpoint begins again
+    if not (folder / "run.json").exists() and any(folder.iterdir()):
+        raise TrainingError(f"{folder}: holds other files and no run; name a new folder with --run")

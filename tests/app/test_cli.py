@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import pytest
 
-from app import sound
+from app import cli, sound
 from app.cli import _parser, main
 from app.options import MusicOptions
 from app.serving import Serving
@@ -371,3 +371,17 @@ def test_what_cannot_be_served_is_refused_in_one_line(
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("relpe")]
     assert message in said[-1]
     assert "secret" not in said[-1]
+
+
+def test_what_is_not_installed_is_named(monkeypatch, capsys):
+    missing = ModuleNotFoundError("No module named 'soundfile'", name="soundfile")
+
+    def refused(options):
+        raise missing
+
+    monkeypatch.setattr(cli, "generate", refused)
+    assert main(["generate", "--output", "out.mid"]) == 2
+    assert capsys.readouterr().err == "relpe: found no soundfile; pip install 'relpe[app]'\n"
+    missing.name = "app.nothing"  # a bug of ours keeps its traceback
+    with pytest.raises(ModuleNotFoundError):
+        main(["generate", "--output", "out.mid"])

@@ -147,3 +147,29 @@ def test_an_error_of_the_system_without_a_file_says_what_it_is(monkeypatch, caps
 def test_options_are_not_abbreviated():
     with pytest.raises(SystemExit):
         main(["fit", "--conf", "x.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (
+            ModuleNotFoundError("No module named 'yaml'", name="yaml.nodes"),
+            2,
+            "relpe-train: found no yaml.nodes; pip install 'relpe[train]'\n",
+        ),
+        (KeyboardInterrupt(), 130, "relpe-train: stopped\n"),
+    ],
+)
+def test_what_is_not_installed_and_ctrl_c_while_loading_are_one_sentence(
+    error, code, said, monkeypatch, capsys
+):
+    def refused(options):
+        raise error
+
+    monkeypatch.setattr(cli, "_fit", refused)
+    words = ["fit", "--config", "x.yaml", "--run", "x"]
+    assert main(words) == code
+    assert capsys.readouterr().err == said
+    error = ModuleNotFoundError("No module named 'relpe.x'", name="relpe.x")
+    with pytest.raises(ModuleNotFoundError):  # a bug of ours keeps its traceback
+        main(words)

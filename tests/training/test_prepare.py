@@ -81,6 +81,18 @@ def test_a_folder_with_other_things_is_not_overwritten(midi_folder, tmp_path):
         prepare(midi_folder, tmp_path, PianoRemi(), progress=False)
 
 
+def test_a_corpus_of_another_source_or_tokenizer_is_not_overwritten(midi_folder, tmp_path):
+    output = tmp_path / "corpus"
+    prepare(midi_folder, output, PianoRemi(), progress=False)
+    prepare(midi_folder, output, PianoRemi(), progress=False)  # again: files may have changed
+    other = shutil.copytree(midi_folder, tmp_path / "other")
+    with pytest.raises(TrainingError, match=r"made from .*, not from other; name a new folder"):
+        prepare(other, output, PianoRemi(), progress=False)
+    with pytest.raises(TrainingError, match="corpus of another tokenizer; name a new folder"):
+        prepare(midi_folder, output, MultitrackRemi(), progress=False)
+    assert read_facts(output)["vocabulary"] == PianoRemi().vocabulary.hash
+
+
 def test_folders_named_after_splits_deal_the_files(midi_folder, tmp_path):
     for number, split in enumerate(("train", "train", "val", "test", "extra")):
         (tmp_path / "midi" / split).mkdir(parents=True, exist_ok=True)

@@ -7,13 +7,16 @@ import signal
 
 import pytest
 import torch
+import yaml
 
 from training import machine
-from training.corpus import Crops
+from training.cli import main
+from training.corpus import Corpus, Crops
 from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.optimization import Budget
 from training.run import fit
+from training.tasks.music import MusicModule
 
 
 def weights(folder):
@@ -91,6 +94,62 @@ def test_a_run_whose_budget_is_spent_is_left_alone(experiment, tmp_path):
     before = (tmp_path / "last.ckpt").read_bytes()
     assert fit(config, tmp_path, show=False).finished
     assert (tmp_path / "last.ckpt").read_bytes() == before
+
+
+def test_folders_that_hold_something_else_are_left_alone(experiment, tmp_path):
+    config = build_experiment(experiment)
+    run, mine = tmp_path / "run", tmp_path / "mine"
+    fit(config, run, show=False)
+    best = (run / "best.ckpt").read_bytes()
+    (run / "last.ckpt").unlink()
+    with pytest.raises(TrainingError, match=r"without last\.ckpt; copy best\.ckpt there"):
+        fit(config, run, show=False)
+    assert (run / "best.ckpt").read_bytes() == best
+    (run / "last.ckpt").write_bytes(best)
+    assert fit(config, run, show=False).step == 6
+    (mine / "samples").mkdir(parents=True)
+    with pytest.raises(TrainingError, match="holds other files and no run"):
+        fit(config, mine, show=False)
+    fit(config, mine, fresh=True, show=False)
+    assert (mine / "samples").is_dir()  # not of a run
+    for name in ("last.ckpt", "best.ckpt"):  # killed before its first checkpoint
+        (run / name).unlink()
+    assert fit(config, run, show=False).step == 6
+
+
+def test_a_signal_is_told_to_the_shell(experiment, tmp_path, stop_at, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(experiment))
+    stop_at(4)
+    assert main(["fit", "--config", "tiny.yaml", "--run", "run"]) == 128 + signal.SIGTERM
+
+
+def test_a_run_whose_loss_is_no_number_ends_in_a_sentence(experiment, tmp_path, monkeypatch):
+    def broken(self, batch, state):
+        yield torch.tensor(float("nan"))
+
+    monkeypatch.setattr(MusicModule, "losses", broken)
+    monkeypatch.setattr(MusicModule, "gradients", lambda *_: 0.0)
+    with pytest.raises(TrainingError, match="step 4: the validation is nan nats per token; lower"):
+        fit(build_experiment(experiment), tmp_path, show=False)
+
+
+def test_what_will_learn_little_is_said(experiment, data, tmp_path, caplog):
+    short = changed(experiment, optimizer={"warmup_steps": 6})
+    short["task"]["model"] = short["task"]["model"] | {"vocabulary_size": 600}
+    fit(build_experiment(short), tmp_path / "short", show=False)
+    assert "the budget of 6 steps ends while the learning rate still warms up" in caplog.text
+    assert "vocabulary_size is 600" in caplog.text
+    caplog.clear()
+    fit(build_experiment(experiment), tmp_path / "run", show=False)
+    assert "warms up" not in caplog.text
+    assert "vocabulary_size" not in caplog.text
+    longest = Corpus.load(data, "train").longest
+    assert longest == max(Corpus.load(data, "train").lengths)
+    long = changed(experiment, task={"length": 2 * longest + 1})
+    with pytest.raises(TrainingError, match=f"padding; --set task.length={longest}"):
+        fit(build_experiment(long), tmp_path / "long", show=False)
+    assert not (tmp_path / "long").exists()
 
 
 def test_a_run_goes_on_only_with_its_model_and_data(experiment, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from relpe.encodings.windows import Window
     from training.config import OptimizerConfig, TrainerConfig
     from training.scale import Processes
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +126,12 @@ class MusicData(pl.LightningDataModule):
                 f"task.model.vocabulary_size is {task.model.vocabulary_size}, the tokenizer of "
                 f"{task.data} has {len(tokenizer.vocabulary)} ids; give the model as many"
             )
+        if task.model.vocabulary_size > len(tokenizer.vocabulary) and not processes.rank:
+            logger.warning(
+                "task.model.vocabulary_size is %d, the tokenizer of %s has %d ids: the others are "
+                "never used; is it the data that the config is for?",
+                *(task.model.vocabulary_size, task.data, len(tokenizer.vocabulary)),
+            )
         rows = rows_of(processes, task.batch_size, trainer.accumulate)
         self.crops = Crops(
             corpus=Corpus.load(task.data, "train"),
@@ -135,6 +144,12 @@ class MusicData(pl.LightningDataModule):
             transposition=task.transposition,
             augmentation=task.augmentation,
         )
+        longest = self.crops.corpus.longest
+        if task.length > 2 * longest:
+            raise TrainingError(
+                f"task.length is {task.length}, the longest piece of {task.data} has {longest} "
+                f"tokens: most of every example would be padding; --set task.length={longest}"
+            )
         held_out = Corpus.load(task.data, "validation")
         self.held_out = windows(held_out, task.length, task.validation_windows)
         self._rows = len(rows) // trainer.accumulate
@@ -301,6 +316,11 @@ class MusicModule(pl.LightningModule):
         nats, count = total(self.trainer, *mine)
         self.validation = {"validation/nats_per_token": nats / count}
         self._sums.clear()
+        if not math.isfinite(nats):
+            raise TrainingError(
+                f"step {self.global_step}: the validation is {nats / count} nats per token; lower "
+                "optimizer.learning_rate and start anew with --fresh"
+            )
 
     def encoding_metrics(self) -> dict[str, float]:
         """How far the encoding is from where it began, and what its window spans."""
