@@ -19,6 +19,7 @@ from tokenization.tokenizer import load_tokenizer
 from tokenization.vocabulary import BAR
 from training.config import MOST_THREADS
 from training.corpus import Corpus, note_ids, read_facts
+from training.drawing import draw_results
 from training.errors import TrainingError, check_range
 from training.experiment import is_run, read_experiment
 from training.files import read_json, replacing
@@ -30,7 +31,7 @@ from training.metrics.ngram import greatest_order, ngram_nats
 from training.metrics.nll_by_position import beyond_training, nll_by_position, plot, write_csv
 from training.metrics.relative import relativity
 from training.repeatable import draw_seeds
-from training.report import draw_results, figure, goals, write_table
+from training.report import figure, goals, write_table
 from training.weights import load_decoder, round_as_released
 
 if TYPE_CHECKING:

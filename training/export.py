@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
 
 from relpe.checkpoint import save_model
 from tokenization.tokenizer import load_tokenizer
 from training.errors import TrainingError
 from training.experiment import is_run
 from training.files import read_json, replacing
-from training.history import NAME, history, total_tokens, write_history
-from training.report import figure, goals, table
+from training.history import history, total_tokens, write_history
+from training.report import figure, goals, memory_rows, music_rows, table
 from training.sessions import read_run
 from training.weights import load_decoder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from training.history import PastRun, PastSession
@@ -29,7 +33,7 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
     where it measured these very weights, tensor by tensor. `licence` is that of the data.
 
     Raises:
-        TrainingError: the folder is no run, or holds no such checkpoint.
+        TrainingError: the folder is no run, or holds no such checkpoint, or nothing can be written.
     """
     if not is_run(run):
         raise TrainingError(f"{run}: found no config.yaml, expected a run folder")
@@ -48,17 +52,54 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
             + why
         ]
     runs = history(run, origin)
-    output.mkdir(parents=True, exist_ok=True)
-    for name in ("README.md", NAME):  # of other weights
-        (output / name).unlink(missing_ok=True)
-    save_model(decoder, output)
-    write_history(runs, output)
-    with replacing(output / "tokenizer.json") as path:
-        shutil.copyfile(run / "tokenizer.json", path)
-    with replacing(output / "README.md") as path:
-        head = _head(output.name, description, origin, runs, licence)
-        path.write_text("\n".join([*head, *table, ""]))
+    with _whole(output) as folder:
+        save_model(decoder, folder)
+        write_history(runs, folder)
+        with replacing(folder / "tokenizer.json") as path:
+            shutil.copyfile(run / "tokenizer.json", path)
+        with replacing(folder / "README.md") as path:
+            head = _head(output.resolve().name, description, origin, runs, licence)
+            path.write_text("\n".join([*head, *table, ""]), encoding="utf-8")
     return output
+
+
+@contextmanager
+def _whole(output: Path) -> Iterator[Path]:
+    """A folder beside `output` to write a model to; its files take their places at the end.
+
+    After an error it is gone, and what was in `output` is as it was.
+
+    Raises:
+        TrainingError: they cannot be written, on a full disk say.
+    """
+    target = output.resolve()
+    partial = target.with_name(f"{target.name}.partial")
+    new = [parent for parent in target.parents if not parent.exists()]
+    try:
+        shutil.rmtree(partial, ignore_errors=True)  # of an export that was killed
+        partial.mkdir(parents=True)
+        yield partial
+        if not target.exists():
+            partial.replace(target)
+            return
+        written = {path.name for path in partial.iterdir()}
+        (target / "README.md").unlink(missing_ok=True)  # it must not speak of other weights
+        for name in sorted(written, reverse=True):  # weights, what names them, what speaks of them
+            (partial / name).replace(target / name)
+        for old in target.glob("model*.safetensors"):
+            if old.name not in written:
+                old.unlink()
+    except (OSError, SafetensorError) as error:
+        why = error.strerror if isinstance(error, OSError) else None
+        raise TrainingError(
+            f"{output}: cannot be written ({why or error}); what was there is intact: make room, "
+            "or name another folder with --output"
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        for parent in new:  # those that are empty
+            with suppress(OSError):
+                parent.rmdir()
 
 
 def _head(
@@ -142,14 +183,22 @@ def _results(measured: dict[str, Any]) -> list[str]:
         "|---|---|---|",
         *table,
         *(_against_place(by_position) if by_position["pieces"] else []),
+        *_memory(measured),
         *(_music(measured) if "music" in measured else []),
     ]
 
 
+def _memory(measured: dict[str, Any]) -> list[str]:
+    """What else was measured of its likelihood, as Markdown."""
+    rows = [f"- {row.label}: {row.value}" for row in memory_rows(measured)]
+    return ["", *rows] if rows else []
+
+
 def _music(measured: dict[str, Any]) -> list[str]:
-    """All figures beside those of real music, and the goals, as Markdown."""
+    """Figures of its music beside those of real music, and the goals, as Markdown."""
+    rows = table({"model": measured}, music_rows)
     found = [f"- {goal.line()}" for goal in goals(measured)]
-    return ["", "## Its music beside real music", "", *table({"model": measured}), "", *found]
+    return ["", "## Its music beside real music", "", *rows, "", *found]
 
 
 def _against_place(by_position: dict[str, Any]) -> list[str]:

@@ -1,28 +1,23 @@
-"""What was measured of models, side by side: a table, a picture, and the goals that they reach."""
+"""What was measured of models, side by side: a table, and the goals that they reach."""
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from relpe.checkpoint import find_checkpoint
+from relpe.checkpoint import CheckpointError, find_checkpoint
+from training.drawing import by_real_music, draw_results, read_curve, words
 from training.errors import TrainingError
 from training.experiment import is_run
 from training.files import read_json, replacing
-from training.metrics.nll_by_position import Bin, draw_curves
+from training.history import NAME, history, read_history, total_tokens
+from training.weights import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from matplotlib.axes import Axes
-
-    Results = Mapping[str, Any]
-    """What a results.json holds."""
-    Curve = tuple[list[float], list[float]]
-    """Tokens, and nats per token of a validation."""
+    from training.drawing import Curve, Results
+    from training.history import PastRun
 
 MOST_LOST = 0.05
 """Nats per token that a model may lose beyond its training length."""
@@ -30,6 +25,40 @@ LEAST_KEPT = 0.9
 """Share of the style similarity of the first quarter that the last one has to keep."""
 REPEATED = "bars_of_prompt"
 """Share of the new bars that equal one of the prompt, as `structure` names it."""
+
+_FAULTS = {
+    "stuck_notes": "with a note longer than 4 bars and than every note of the prompt",
+    "longer_silences": "with a longer run of empty bars than the prompt",
+    "silent_instruments": "with an instrument of the prompt silent in the last 4 bars",
+}
+_PROFILES = {
+    "onset_drum": "which drum where in the bar",
+    "time_pitch_diff": "intervals between near notes",
+    "onset_duration": "notes of which length where in the bar",
+}
+_FORMS = {"exact": "", "compat": ", counted as the published code did"}
+_FIGURES = {
+    "pitch_range": "pitch range, semitones",
+    "n_pitch_classes_used": "pitch classes used, of 12",
+    "pitch_class_entropy": "entropy of pitch classes, bits",
+    "scale_consistency": "notes in the scale that fits best, share (scale consistency)",
+    "polyphony": "pitches that sound at once (polyphony)",
+    "polyphony_rate": "time with 3 pitches or more at once, share (polyphony rate)",
+    "empty_beat_rate": "empty beats, share",
+    "empty_measure_rate": "empty bars, share",
+    "groove_consistency": "rhythm kept from bar to bar, share (groove consistency)",
+    REPEATED: "bars equal to a prompt bar, share",
+    "bars_of_any_earlier": "bars equal to any earlier bar, share",
+    "longest_empty_run": "longest run of empty bars",
+    "longest_empty_run_of_prompt": "longest run of empty bars in the prompt",
+    "emptier_than_prompt": "those with a longer run of empty bars than their prompt, share",
+    "stuck_share": "notes longer than 2 bars, share",
+    "longer_than_prompt_share": "notes longer than every note of the prompt, share",
+    "still_playing": "instruments of the prompt that play in the last 4 bars, share",
+    "bars": "bars that these figures are of",
+    "notes": "notes in these bars",
+} | {f"similarity_lag_{lag}": f"similarity of bars {lag} apart" for lag in (1, 2, 4, 8, 16)}
+"""What musicians understand, by the name in results.json."""
 
 
 class Goal(NamedTuple):
@@ -74,7 +103,7 @@ def _music_goals(music: Results) -> list[Goal]:
         first, *_, last = groups["generated"]["mean"]
         found.append(
             Goal(
-                f"style similarity ({_words(profile)}) of quarter 4 at least {LEAST_KEPT:.0%} of "
+                f"style similarity ({words(profile)}) of quarter 4 at least {LEAST_KEPT:.0%} of "
                 "quarter 1",
                 f"{last:.3f} of {first:.3f}, {last / first:.0%}" if first else f"{last} of {first}",
                 first > 0 and last >= LEAST_KEPT * first,
@@ -109,19 +138,58 @@ def figure(values: Mapping[str, float], name: str, digits: int) -> str:
 
 def rows_of(results: Results) -> Iterator[Row]:
     """All that a table says of one model."""
-    tokens = results["weights"]["tokens"]
     yield Row("parameters", f"{results['parameters']:,}")
-    yield Row("tokens learnt from", "" if tokens is None else f"{tokens:,}")
+    yield Row("tokens learnt from, all runs", _tokens_learnt(results))
     yield Row("measured on", f"{results['split']}, `{results['data'][:8]}`")
-    units = (("token", 4), ("note", 3), ("bar", 2))
-    for key, values in results.items():
-        if key == "streaming" or key.startswith("windows_"):
-            name = "whole pieces" if key == "streaming" else _words(key)
-            for unit, digits in units:
-                if f"nats_per_{unit}" in values:  # evaluations of earlier versions have no bars
-                    yield Row(
-                        f"nats per {unit}, {name}", figure(values, f"nats_per_{unit}", digits)
-                    )
+    readings = {
+        key: "whole pieces" if key == "streaming" else words(key)
+        for key in results
+        if key == "streaming" or key.startswith("windows_")
+    }
+    found = [(name, results[key]) for key, name in readings.items()]
+    for key, models in results.items():
+        if key.endswith("-gram"):
+            name, best = min(models.items(), key=lambda item: item[1]["nats_per_token"])
+            found.append((f"best {key} ({words(name)})", best))
+    for name, values in found:
+        for unit, digits in (("token", 4), ("note", 3), ("bar", 2)):
+            if f"nats_per_{unit}" in values:  # evaluations of earlier versions have no bars
+                yield Row(f"nats per {unit}, {name}", figure(values, f"nats_per_{unit}", digits))
+    yield from memory_rows(results)
+    yield from music_rows(results)
+
+
+def _tokens_learnt(results: Results) -> str:
+    """Tokens of all runs that made the weights; at least the last one's where the model is gone."""
+    known = results["weights"]["tokens"]
+    try:
+        runs = _runs(results)
+    except (TrainingError, CheckpointError):
+        runs = ()
+    if any(run.tokens is not None for run in runs):
+        return total_tokens(runs)
+    return "unknown" if known is None else f"at least {known:,}"
+
+
+def _runs(results: Results) -> tuple[PastRun, ...]:
+    """Runs behind weights that were measured; none where the model is another by now.
+
+    Raises:
+        TrainingError: what made them cannot be read.
+        CheckpointError: there is no such model any more.
+    """
+    weights, place = results["weights"], Path(results.get("model", ""))
+    digest = weights.get("digest", "")
+    if is_run(place):
+        origin = Origin(weights["file"], digest, weights.get("step"), weights["tokens"])
+        return history(place, origin)
+    folder = find_checkpoint(place)
+    runs = read_history(folder) if (folder / NAME).is_file() else ()
+    return runs if runs and runs[-1].weights == digest else ()
+
+
+def memory_rows(results: Results) -> Iterator[Row]:
+    """What a model makes of what it has heard: along a piece, in loops, by its positions."""
     beyond = results.get("beyond_training")
     if beyond:
         yield Row("pieces for the next three rows", str(beyond["pieces"]))
@@ -138,12 +206,14 @@ def rows_of(results: Results) -> Iterator[Row]:
     relativity = results.get("relativity", {})
     for name in ("translation_invariance", "monotonicity_violation"):
         if name in relativity:
-            yield Row(_words(name), f"{relativity[name]['mean']:.3f}")
-    if "music" in results:
-        yield from _music_rows(results["music"])
+            yield Row(words(name), f"{relativity[name]['mean']:.3f}")
 
 
-def _music_rows(music: Results) -> Iterator[Row]:
+def music_rows(results: Results) -> Iterator[Row]:
+    """What was measured of the music that a model writes; nothing where none was made."""
+    if "music" not in results:
+        return
+    music = results["music"]
     protocol = music["protocol"]
     yield Row("continuations", str(protocol["continuations"]), str(protocol["prompts"]))
     yield Row("bars of the prompt", str(protocol["prompt_bars"]))
@@ -151,7 +221,8 @@ def _music_rows(music: Results) -> Iterator[Row]:
     yield Row("temperature, top-p", f"{protocol['temperature']}, {protocol['top_p']}")
     for name, count in music["faults"]["generated"].items():
         real = music["faults"]["real"][name] / protocol["prompts"]
-        yield Row(f"with {_words(name)}", f"{count / protocol['continuations']:.1%}", f"{real:.1%}")
+        label = f"continuations {_FAULTS.get(name, f'with {words(name)}')}"
+        yield Row(label, f"{count / protocol['continuations']:.1%}", f"{real:.1%}")
     for form, profiles in music["style"].items():
         for profile, groups in profiles.items():
             texts = [
@@ -160,37 +231,41 @@ def _music_rows(music: Results) -> Iterator[Row]:
                 else ""
                 for group in ("generated", "real")
             ]
-            yield Row(f"style by quarter, {_words(profile)}, {form}", *texts)
+            label = f"style by quarter, {words(profile)} ({_PROFILES.get(profile, 'profile')})"
+            yield Row(label + _FORMS.get(form, f", {form}"), *texts)
     new, real = (music["figures"][group] for group in ("generated", "real"))
     for name in new:
-        yield Row(_words(name), *(_number(group[name]["mean"]) for group in (new, real)))
+        texts = (_number(group[name]["mean"]) for group in (new, real))
+        yield Row(_FIGURES.get(name, words(name)), *texts)
     for name, histogram in music["histograms"].items():
-        values = (histogram["divergence"], histogram["divergence_of_real_halves"])
-        yield Row(f"divergence from real music, {_words(name)}", *map(_number, values))
+        # a piece has no half to be compared with
+        halves = histogram["divergence_of_real_halves"] if protocol["prompts"] > 1 else None
+        label = f"divergence from real music, {words(name)} (real music: of its halves)"
+        yield Row(label, _number(histogram["divergence"]), _number(halves))
     new, real = (music["copies"][group] for group in ("generated", "real"))
     for size in new["shares"]:
         texts = (_number(group["shares"][size]) for group in (new, real))
-        yield Row(f"runs of {size} notes found in the train split", *texts)
+        yield Row(f"runs of {size} notes found in the train split, share", *texts)
     yield Row("longest run found there, notes", str(new["longest"]), str(real["longest"]))
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def table(entries: Mapping[str, Results]) -> list[str]:
+def table(
+    entries: Mapping[str, Results], rows_of: Callable[[Results], Iterator[Row]] = rows_of
+) -> list[str]:
     """Markdown: a row for each figure, a column for each model, beside it that of real music.
 
-    Models that were measured beside the same real music share its column.
+    Models that were measured beside the same real music share its column. `rows_of` says which
+    figures.
     """
     rows: dict[str, dict[str, str]] = {}
     columns: list[str] = []
-    for group, names in _by_real(entries).items():
-        real = "real music" if len(_by_real(entries)) == 1 else f"real music for {', '.join(names)}"
+    groups = by_real_music(entries)
+    for group, names in groups.items():
+        real = "real music" if len(groups) == 1 else f"real music for {', '.join(names)}"
         for name in names:
             columns.append(name)
             for label, value, of_real in rows_of(entries[name]):
@@ -204,19 +279,6 @@ def table(entries: Mapping[str, Results]) -> list[str]:
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
-def _by_real(entries: Mapping[str, Results]) -> dict[tuple[Any, ...] | None, list[str]]:
-    """Names of the models by the real music that they stand beside; None: by none."""
-    groups: dict[tuple[Any, ...] | None, list[str]] = {}
-    for name, results in entries.items():
-        key = None
-        if "music" in results:
-            protocol = results["music"]["protocol"]
-            key = (results["data"], results["split"], results["pieces"], results["tokens"])
-            key += (protocol["prompt_bars"], protocol["bars"], *protocol["pieces"])
-        groups.setdefault(key, []).append(name)
-    return groups
-
-
 def write_table(entries: Mapping[str, Results], path: Path) -> None:
     """Writes the table of some models and the goals that each reaches."""
     lines = [*table(entries), ""]
@@ -226,136 +288,6 @@ def write_table(entries: Mapping[str, Results], path: Path) -> None:
             lines += [f"Goals of {name}:", "", *(f"- {goal.line()}" for goal in found), ""]
     with replacing(path) as partial:
         partial.write_text("\n".join(lines), encoding="utf-8")
-
-
-def draw_results(
-    entries: Mapping[str, Results], path: Path, curves: Mapping[str, Curve] | None = None
-) -> None:
-    """Draws all that there is of some models in one PNG, real music dashed.
-
-    `curves` are validations while the models were trained.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    panels = [
-        panel
-        for panel in (
-            lambda axes: _draw_training(axes, curves or {}),
-            lambda axes: _draw_by_position(axes, entries),
-            lambda axes: _draw_style(axes, entries),
-            lambda axes: _draw_similarity(axes, entries),
-            lambda axes: _draw_histogram(axes, entries, "pitch_class"),
-            lambda axes: _draw_histogram(axes, entries, "duration"),
-        )
-        if panel(None)
-    ]
-    columns = min(max(len(panels), 1), 3)
-    rows = max(-(-len(panels) // columns), 1)
-    figure = Figure(figsize=(5.5 * columns, 4 * rows), layout="constrained")
-    FigureCanvasAgg(figure)
-    places = np.atleast_1d(figure.subplots(rows, columns)).ravel()
-    for axes in places[len(panels) :]:
-        axes.set_axis_off()
-    for axes, panel in zip(places, panels, strict=False):
-        panel(axes)
-        axes.legend(fontsize="small")
-    with replacing(path) as partial:
-        figure.savefig(partial, format="png", dpi=110, metadata={"Software": None})
-
-
-def _draw_training(axes: Axes | None, curves: Mapping[str, Curve]) -> bool:
-    """Whether there is something to draw, like all of these; draws it where there are axes."""
-    if axes is not None:
-        for name, (tokens, nats) in curves.items():
-            axes.plot(np.array(tokens) / 1e6, nats, marker="o", markersize=3, label=name)
-        axes.set_xlabel("million tokens learnt from")
-        axes.set_ylabel("validation, nats per token")
-    return bool(curves)
-
-
-def _draw_by_position(axes: Axes | None, entries: Mapping[str, Results]) -> bool:
-    measured = {
-        name: results["by_position"]["bins"]
-        for name, results in entries.items()
-        if results.get("by_position", {}).get("bins")
-    }
-    if axes is not None:
-        bins = {
-            name: [Bin(**{**b, "standard_error": b["standard_error"] or 0.0}) for b in of]
-            for name, of in measured.items()
-        }
-        lengths = {entries[name].get("trained_length") for name in bins}
-        draw_curves(axes, bins, lengths.pop() if len(lengths) == 1 else None)
-    return bool(measured)
-
-
-def _music(entries: Mapping[str, Results]) -> dict[str, Any]:
-    return {name: results["music"] for name, results in entries.items() if "music" in results}
-
-
-def _draw_style(axes: Axes | None, entries: Mapping[str, Results]) -> bool:
-    """Of one model each profile, of several the mean of all."""
-    music = _music(entries)
-    if axes is not None:
-        lines: dict[str, Any] = {}
-        for name, of in music.items():
-            profiles = of["style"]["exact"]
-            if len(music) == 1:
-                lines |= {_words(profile): groups for profile, groups in profiles.items()}
-            elif profiles:
-                lines[name] = {
-                    group: {"mean": np.mean([p[group]["mean"] for p in profiles.values()], 0)}
-                    for group in ("generated", "real")
-                }
-        for number, (name, groups) in enumerate(lines.items()):
-            for group, values in groups.items():
-                quarters = range(1, len(values["mean"]) + 1)
-                look = {"color": f"C{number}", **_look(group, name)}
-                axes.plot(quarters, values["mean"], marker="o", markersize=3, **look)
-        axes.set_xticks(range(1, 5))
-        axes.set_xlabel("quarter of the new music")
-        axes.set_ylabel("style similarity to the piece")
-        axes.set_ylim(0, 1.02)
-    return any(of["style"]["exact"] for of in music.values())
-
-
-def _draw_similarity(axes: Axes | None, entries: Mapping[str, Results]) -> bool:
-    music = _music(entries)
-    if axes is not None:
-        for number, (name, of) in enumerate(music.items()):
-            similarity = of["self_similarity"]
-            for group in ("generated", "real"):
-                values = [np.nan if v is None else v for v in similarity[group]]
-                look = {"color": f"C{number}", **_look(group, name)}
-                axes.plot(similarity["lags"], values, marker="o", markersize=3, **look)
-        lags = next(iter(music.values()))["self_similarity"]["lags"]
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(lags, [str(lag) for lag in lags])
-        axes.set_xlabel("bars apart")
-        axes.set_ylabel("similarity of bars")
-    return bool(music)
-
-
-def _draw_histogram(axes: Axes | None, entries: Mapping[str, Results], kind: str) -> bool:
-    music = {name: of for name, of in _music(entries).items() if kind in of["histograms"]}
-    if axes is not None:
-        for number, (name, of) in enumerate(music.items()):
-            for group in ("generated", "real"):
-                counts = np.array(of["histograms"][kind][group], np.float64).ravel()
-                look = {"color": f"C{number}", **_look(group, name)}
-                places = np.arange(len(counts)) + (kind == "duration")  # the first is of one step
-                shares = counts / max(counts.sum(), 1)
-                axes.plot(places, shares, drawstyle="steps-mid", **look)
-        axes.set_xlabel(_words(kind) + (", twelfths of a quarter" if kind == "duration" else ""))
-        axes.set_ylabel("share of the notes")
-    return bool(music)
-
-
-def _look(group: str, name: str) -> dict[str, Any]:
-    if group == "real":
-        return {"linestyle": "--", "alpha": 0.6, "label": f"{name}, real music"}
-    return {"label": name}
 
 
 def report(models: Sequence[str], output: Path) -> Path:
@@ -369,7 +301,7 @@ def report(models: Sequence[str], output: Path) -> Path:
     entries: dict[str, Results] = {}
     curves: dict[str, Curve] = {}
     for model in models:
-        name, folder = _evaluation_of(model)
+        name, folder, place = _evaluation_of(model)
         path = folder / "results.json"
         if not path.is_file():
             raise TrainingError(
@@ -377,40 +309,25 @@ def report(models: Sequence[str], output: Path) -> Path:
                 f"--run {model} --data DATA first"
             )
         name = model if name in entries else name
-        entries[name] = read_json(
-            path, ("weights", "parameters", "data", "split"), "evaluate again"
-        )
-        metrics = Path(model) / "metrics.csv"
-        if metrics.is_file():
-            curves[name] = _validations(metrics)
+        results = read_json(path, ("weights", "parameters", "data", "split"), "evaluate again")
+        # results call it as it was called where it was measured
+        entries[name] = results if place is None else results | {"model": str(place)}
+        if place is not None and (place / "metrics.csv").is_file():
+            curves[name] = read_curve(place / "metrics.csv")
     output.mkdir(parents=True, exist_ok=True)
-    draw_results(entries, output / "report.png", {n: c for n, c in curves.items() if c[0]})
+    draw_results(entries, output / "report.png", curves)
     write_table(entries, output / "report.md")
     return output / "report.md"
 
 
-def _evaluation_of(model: str) -> tuple[str, Path]:
-    """Name of a model, and the folder where its results stand."""
+def _evaluation_of(model: str) -> tuple[str, Path, Path | None]:
+    """Name of a model, the folder where its results stand, and its own; None: the results know."""
     place = Path(model)
     if (place / "results.json").is_file():
+        within = place.name == "evaluation" and is_run(place.parent)
         name = place.parent.name if place.name == "evaluation" else place.name
-        return name, place
+        return name, place, place.parent if within else None
     if is_run(place):
-        return place.resolve().name, place / "evaluation"
-    name = find_checkpoint(model).resolve().name
-    return name, Path("evaluation") / name
-
-
-def _validations(path: Path) -> Curve:
-    """Tokens and nats per token of the validations of a run.
-
-    Runs of earlier versions tell the tokens of their training steps alone, the same in each step.
-    """
-    with path.open(newline="") as stream:
-        rows = [*csv.DictReader(stream)]
-    a_step = max((float(r["tokens"]) / float(r["step"]) for r in rows if r["tokens"]), default=0.0)
-    found = [row for row in rows if row.get("validation/nats_per_token")]
-    return (
-        [float(row["step"]) * a_step for row in found],
-        [float(row["validation/nats_per_token"]) for row in found],
-    )
+        return place.resolve().name, place / "evaluation", place
+    folder = find_checkpoint(model)
+    return folder.resolve().name, Path("evaluation") / folder.resolve().name, folder

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import sys
 
 import pytest
 import torch
 
+from training.cli import main
 from training.errors import TrainingError
 from training.evaluate import EvaluateOptions, evaluate
 from training.experiment import build_experiment
@@ -88,22 +90,76 @@ def test_a_run_of_an_earlier_version_is_measured_and_exported(experiment, data, 
     assert fit(build_experiment(longer), run, show=False).step == 8
 
 
-def test_a_copy_that_breaks_off_leaves_the_old_tokenizer(experiment, tmp_path, monkeypatch):
+def test_a_copy_that_breaks_off_leaves_the_model_that_was_there(experiment, tmp_path, monkeypatch):
     fit(build_experiment(experiment), tmp_path / "run", show=False)
     model = export(tmp_path / "run", tmp_path / "model")
-    before = (model / "tokenizer.json").read_text()
+    (model / "README.md").write_text("of before")
+    before = contents(model)
 
     def broken(source, target):
         target.write_text("{")
         raise OSError("disk full")
 
     monkeypatch.setattr(shutil, "copyfile", broken)
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(TrainingError, match="full"):
         export(tmp_path / "run", model)
-    assert (model / "tokenizer.json").read_text() == before
-    assert not (model / "README.md").exists()  # its results might be of other weights
+    assert contents(model) == before
 
 
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(TrainingError, match="expected a run folder"):
         export(tmp_path, tmp_path / "out")
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new", "over another"])
+def test_a_full_disk_leaves_all_or_nothing_and_is_one_sentence(experiment, tmp_path, capsys, there):
+    """Files can be of so many bytes at most, as on a disk without more room."""
+    fit(build_experiment(experiment), tmp_path / "run", show=False)
+    whole = export(tmp_path / "run", tmp_path / "made/new/model")
+    expected = contents(whole)
+    if there:
+        (whole / "README.md").write_text("of before")
+    else:
+        shutil.rmtree(tmp_path / "made")
+    before = contents(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    codes = []
+    for most in (0, *sorted(map(len, expected.values()))):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+        try:
+            codes.append(main(["export", "--run", str(tmp_path / "run"), "--output", str(whole)]))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        if codes[-1]:
+            said = capsys.readouterr().err
+            assert said.count("\n") == 1
+            assert said.startswith(f"relpe-train: {whole}: cannot be written (")
+            assert contents(tmp_path) == before
+            assert (tmp_path / "made").exists() == there
+    assert codes == [2] * len(expected) + [0]
+    assert contents(whole) == expected
+    assert not (whole.parent / "model.partial").exists()
+
+
+def test_a_model_over_a_larger_one_leaves_none_of_its_weights(experiment, tmp_path):
+    fit(build_experiment(experiment), tmp_path / "run", show=False)
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in ("model-1-of-2.safetensors", "model-2-of-2.safetensors", "notes.txt"):
+        (model / name).write_text("old")
+    (tmp_path / "model.partial").mkdir()
+    (tmp_path / "model.partial" / "half").write_text("of an export that was killed")
+    export(tmp_path / "run", model)
+    assert sorted(path.name for path in model.iterdir()) == [
+        "README.md",
+        "model.json",
+        "model.safetensors",
+        "notes.txt",
+        "tokenizer.json",
+        "training.json",
+    ]
+    assert not (tmp_path / "model.partial").exists()

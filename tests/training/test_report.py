@@ -1,19 +1,29 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
+import logging
 import math
 from copy import deepcopy
 
 import numpy as np
 import pytest
 
+from relpe.checkpoint import find_checkpoint
+from tests.training.conftest import piece
 from training.cli import main
+from training.drawing import draw_results, read_curve
 from training.errors import TrainingError
 from training.experiment import build_experiment
-from training.export import _music
-from training.report import _validations, draw_results, goals, report, table
+from training.export import _music, export
+from training.generated import STUCK_BARS
+from training.history import read_history, total_tokens
+from training.metrics.bars import BarNotes
+from training.metrics.structure import playing_at_end, structure, stuck_notes
+from training.report import goals, music_rows, report, rows_of, table
 from training.run import fit
+from training.weights import load_decoder
 
 HISTOGRAM = {
     "divergence": 0.1,
@@ -131,10 +141,14 @@ def test_each_goal_is_missed_alone(path, value, said):
     assert said in line
 
 
-def test_a_model_card_has_all_figures_beside_real_music_and_the_goals():
+def test_a_model_card_has_figures_of_music_alone_beside_real_music_and_the_goals():
     found = results()
     card = "\n".join(_music(found))
-    assert all(line.replace("| a |", "| model |") in card for line in table({"a": found}))
+    of_music = table({"model": found}, music_rows)
+    assert all(line in card for line in of_music)
+    others = {row.label for row in rows_of(found)} - {row.label for row in music_rows(found)}
+    assert "nats per token, whole pieces" in others
+    assert not {cells(line)[0] for line in card.splitlines() if line.startswith("|")} & others
     assert all(f"- {goal.line()}" in card for goal in goals(found))
 
 
@@ -160,8 +174,8 @@ def test_a_table_has_a_column_for_each_model_and_one_for_their_real_music():
     assert "nats per bar, whole pieces" not in rows
     assert rows["beyond minus within (± over pieces)"][0] == "0.040 ± 0.020"
     assert rows["nats per token beyond it"][0] == "1.040"
-    assert rows["bars of prompt"] == ["0.2", "0.2", "0.2"]
-    assert rows["runs of 16 notes found in the train split"] == ["–", "–", "–"]
+    assert rows["bars equal to a prompt bar, share"] == ["0.2", "0.2", "0.2"]
+    assert rows["runs of 16 notes found in the train split, share"] == ["–", "–", "–"]
 
 
 def test_models_on_other_data_stand_beside_their_own_real_music():
@@ -188,9 +202,9 @@ def test_several_models_are_reported_with_their_training_curves(tmp_path, monkey
     assert (tmp_path / "out/report.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_curve_of_a_run_has_the_tokens_of_its_validations(experiment, tmp_path):
+def test_the_curve_of_a_run_has_the_tokens_of_itsread_curve(experiment, tmp_path):
     fit(build_experiment(experiment), tmp_path, show=False)
-    tokens, nats = _validations(tmp_path / "metrics.csv")
+    tokens, nats = read_curve(tmp_path / "metrics.csv")
     task = build_experiment(experiment).task
     assert tokens == [step * task.length * task.batch_size for step in (4, 6)]
     assert all(math.isfinite(value) for value in nats)
@@ -208,24 +222,196 @@ def test_a_model_that_was_not_measured_is_named_with_the_command_that_does(tmp_p
     assert not (tmp_path / "out").exists()
 
 
-def test_a_picture_shows_what_there_is(tmp_path, monkeypatch):
+@pytest.fixture
+def figures(monkeypatch):
+    """Pictures as they are drawn."""
     from matplotlib.figure import Figure
 
-    drawn = []
+    kept = []
     save = Figure.savefig
 
-    def kept(figure, *arguments, **options):
-        drawn.append([axes for axes in figure.axes if axes.lines])
+    def keep(figure, *arguments, **options):
+        kept.append(figure)
         save(figure, *arguments, **options)
 
-    monkeypatch.setattr(Figure, "savefig", kept)
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return kept
+
+
+def panels(figure):
+    return [axes for axes in figure.axes if axes.lines or axes.patches]
+
+
+def test_a_picture_shows_what_there_is(tmp_path, figures):
     draw_results({"a": results()}, tmp_path / "a.png", {"a": ([10, 20], [3.0, 2.0])})
     draw_results({"a": results(), "b": results()}, tmp_path / "b.png")
     without = results()
     del without["music"]
     draw_results({"a": without}, tmp_path / "c.png")
-    assert [len(panels) for panels in drawn] == [6, 5, 1]
+    drawn = [panels(figure) for figure in figures]
+    assert [len(found) for found in drawn] == [7, 6, 2]
     labels = [axes.get_xlabel() for axes in drawn[0]]
-    assert labels[0] == "million tokens learnt from"
-    style = drawn[0][2]
+    assert labels[0] == "million tokens of the run"
+    style = drawn[0][3]
     np.testing.assert_allclose(style.lines[0].get_ydata(), [0.8, 0.8, 0.8, 0.75])
+
+
+def test_likelihood_and_loops_are_drawn_where_no_piece_is_long_and_no_music_was_made(
+    tmp_path, figures
+):
+    found = results(by_position={"reach": 4096, "pieces": 0, "bins": []}, beyond_training=None)
+    found["loops"] = {"pieces": 3, "nats_per_token": {"1": 2.0, "2": 1.0, "4": 0.5}}
+    del found["music"]
+    draw_results({"a": found}, tmp_path / "a.png")
+    readings, loops = panels(figures[0])
+    assert [bar.get_height() for bar in readings.patches] == [1.25, 1.2]
+    names = [label.get_text() for label in readings.get_xticklabels()]
+    assert names == ["windows of 512", "whole pieces"]
+    np.testing.assert_array_equal(loops.lines[0].get_xydata(), [[1, 2], [2, 1], [4, 0.5]])
+
+
+def test_nothing_to_draw_is_said_and_leaves_no_picture(tmp_path, caplog):
+    found = results(by_position={"bins": []}, loops={"pieces": 0, "nats_per_token": {}})
+    for name in ("music", "windows_512", "streaming"):
+        del found[name]
+    (tmp_path / "a.png").write_bytes(b"of earlier results")
+    with caplog.at_level(logging.INFO):
+        draw_results({"a": found}, tmp_path / "a.png", {"a": ([], [])})
+    assert not any(tmp_path.iterdir())
+    (said,) = caplog.messages
+    assert "a.png: not drawn, since nothing was measured" in said
+
+
+def test_a_model_has_one_colour_and_real_music_is_drawn_once(tmp_path, figures):
+    found = {name: results(loops={"nats_per_token": {"1": 1.0, "2": 0.5}}) for name in "abc"}
+    found["c"]["data"] = "other"
+    found["b"]["by_position"]["bins"] = []  # so that c stands second there
+    # a curve of b and c alone: a was released
+    curves = {name: ([10.0, 20.0], [3.0, 2.0]) for name in ("b", "c")}
+    draw_results(found, tmp_path / "a.png", curves)
+    from matplotlib.colors import to_rgba
+
+    legend = figures[0].legends[0]
+    handles = {handle.get_label(): handle for handle in legend.get_lines()}
+    assert list(handles) == ["a", "b", "c", "real music for a, b", "real music for c"]
+    look = [(to_rgba(h.get_color()), h.get_linestyle()) for h in handles.values()]
+    assert len(set(look)) == 5
+    a, b, c, real, other = look
+    assert real[0] == other[0] not in {a[0], b[0], c[0]}
+    training, places, readings, *rest = panels(figures[0])
+
+    def looks(axes):
+        lines = [line for line in axes.lines if line.get_label() != "training length"]
+        return [(to_rgba(line.get_color()), line.get_linestyle()) for line in lines]
+
+    assert looks(training) == [b, c]
+    assert looks(places) == [a, c]
+    assert [to_rgba(area.get_facecolor()[0])[:3] for area in places.collections] == [
+        a[0][:3],
+        c[0][:3],
+    ]
+    assert [bar.get_facecolor() for bar in readings.patches] == [x[0] for x in (a, a, b, b, c, c)]
+    assert looks(rest[0]) == [a, b, c]
+    assert len(rest) == 5
+    assert all(looks(axes) == [a, b, c, real, other] for axes in rest[1:])
+
+
+def test_no_legend_lies_on_a_panel(tmp_path, figures):
+    draw_results({"a": results()}, tmp_path / "a.png", {"a": ([10, 20], [3.0, 2.0])})
+    (figure,) = figures
+    boxes = [axes.get_window_extent() for axes in panels(figure)]
+    own = [legend for axes in figure.axes if (legend := axes.get_legend())]
+    assert len(own) == 2  # training length and profiles
+    for legend in (*figure.legends, *own):
+        extent = legend.get_window_extent()
+        assert not any(extent.overlaps(box) for box in boxes)
+
+
+def test_the_best_ngram_model_stands_beside_a_model_by_name():
+    found = results()
+    found["5-gram"] = {
+        "kneser_ney, untransposed": {"nats_per_token": 3.1, "nats_per_note": 11.0},
+        "kneser_ney, 12 transpositions": {"nats_per_token": 2.9, "nats_per_note": 10.5},
+    }
+    rows = {row.label: row.value for row in rows_of(found) if "gram" in row.label}
+    assert rows == {
+        "nats per token, best 5-gram (kneser ney, 12 transpositions)": "2.9000",
+        "nats per note, best 5-gram (kneser ney, 12 transpositions)": "10.500",
+    }
+
+
+def tokens_of(found):
+    (row,) = [row for row in rows_of(found) if row.label == "tokens learnt from, all runs"]
+    return row.value
+
+
+def measured_of(model):
+    return results(model=str(model), weights=load_decoder(model)[1]._asdict())
+
+
+def test_tokens_are_those_of_all_runs(experiment, tmp_path, monkeypatch):
+    task = build_experiment(experiment)
+    fit(task, tmp_path / "one", show=False)
+    fit(task, tmp_path / "runs/two", init_from=tmp_path / "one", show=False)
+    model = export(tmp_path / "runs/two", tmp_path / "model")
+    assert tokens_of(measured_of(tmp_path / "one")) == "384"
+    for place in (tmp_path / "runs/two", model):
+        found = measured_of(place)
+        assert tokens_of(found) == "768"
+
+    # results tell less where the model is gone, or another one
+    assert tokens_of(measured_of(tmp_path / "one") | {"model": "gone"}) == "at least 384"
+    assert tokens_of(found | {"model": "gone"}) == "unknown"
+    assert tokens_of(found | {"weights": found["weights"] | {"digest": "x"}}) == "unknown"
+    (model / "training.json").write_text("{")
+    assert tokens_of(found) == "unknown"
+
+    # and a report looks where the model is by now
+    (tmp_path / "runs/two/evaluation").mkdir()
+    moved = measured_of(tmp_path / "runs/two") | {"model": "elsewhere"}
+    (tmp_path / "runs/two/evaluation/results.json").write_text(json.dumps(moved))
+    monkeypatch.chdir(tmp_path)
+    for name in ("runs/two", "runs/two/evaluation"):
+        text = report([name], tmp_path / "out").read_text()
+        assert "| tokens learnt from, all runs | 768 |" in text
+
+
+def test_a_released_model_tells_the_tokens_of_all_runs():
+    runs = read_history(find_checkpoint("groove"))
+    weights = {"file": "model.safetensors", "digest": runs[-1].weights, "tokens": None}
+    told = tokens_of(results(model="groove", weights=weights))
+    assert told == total_tokens(runs)
+
+
+def test_rows_of_music_have_names_of_their_own_without_names_of_code():
+    found = results()
+    names = structure(BarNotes.of(piece(0)), 4)
+    for group in ("generated", "real"):
+        found["music"]["figures"][group] = {n: {"mean": 0.5, "deviation": 0.1} for n in names}
+    labels = [row.label for row in music_rows(found)]
+    assert len(labels) == len(set(labels))
+    plain = [label for label in labels if label not in {name.replace("_", " ") for name in names}]
+    assert len(plain) == len(labels)
+    assert not any(word in label for label in labels for word in ("_", "lag", "compat", "exact"))
+
+
+def default(function, name):
+    return inspect.signature(function).parameters[name].default
+
+
+def test_rows_of_long_notes_say_how_long():
+    labels = [row.label for row in music_rows(results())]
+    assert any(f"a note longer than {STUCK_BARS} bars" in label for label in labels)
+    last = default(playing_at_end, "last_bars")
+    assert any(f"silent in the last {last} bars" in label for label in labels)
+    found = changed(("music", "figures", "generated"), {"stuck_share": {"mean": 0.1}})
+    found["music"]["figures"]["real"] = {"stuck_share": {"mean": 0.2}}
+    bars = default(stuck_notes, "bars")
+    assert (f"notes longer than {bars} bars, share", "0.1", "0.2") in [*music_rows(found)]
+
+
+def test_one_piece_has_no_halves_to_compare():
+    for prompts, told in ((2, "0.05"), (1, "–")):
+        found = changed(("music", "protocol", "prompts"), prompts)
+        rows = [row for row in music_rows(found) if row.label.startswith("divergence")]
+        assert [(row.value, row.real) for row in rows] == [("0.1", told)] * 2
