@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 GAIN = 5.0
 """Bias of a token that always followed, and very often."""
-ANYWHERE = (1.0, 0.8, 0.6, 0.3)
+ANYWHERE = (0.4, 0.3, 0.25, 0.15)
 """Of the bias, by how much of what stands before is the same as somewhere in the prompt."""
-IN_PHRASE = (1.3, 0.9, 0.5)
+IN_PHRASE = (1.1, 0.75, 0.4)
 """Of the bias, by how much of it is the same as in the same bar of the phrase."""
+MANNER = 2.0
+"""Factor for loudness and length, which are a manner of playing: nobody hears them as a copy."""
 HEARD = 32
 """Bars at the end of a prompt that count: of longer ones the cache would grow and say no more."""
 LONGEST_PHRASE = 16
@@ -161,6 +163,8 @@ class Recall(NamedTuple):
                 bias = np.zeros(self.families.size)
             # one that was there once is less sure than one that always was
             share = (ANYWHERE + IN_PHRASE)[context[0]] / (sum(found.values()) + 1)
+            if self.place.kind in (_PITCH, _VELOCITY):
+                share *= MANNER
             for token, times in found.items():
                 bias[token] += self.strength * GAIN * share * times
         return bias

@@ -7,14 +7,22 @@ from hypothesis import strategies as st
 
 from tests import strategies
 from tokenization.multitrack import MultitrackRemi
-from tokenization.recall import ANYWHERE, GAIN, IN_PHRASE, LONGEST_PHRASE, Recall, phrase_bars
+from tokenization.recall import (
+    ANYWHERE,
+    GAIN,
+    IN_PHRASE,
+    LONGEST_PHRASE,
+    MANNER,
+    Recall,
+    phrase_bars,
+)
 from tokenization.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.vocabulary import BAR, POSITION, TEMPO
 
 REMI = MultitrackRemi()
 FAMILIES = REMI.families
-MOST = GAIN * (ANYWHERE[0] + IN_PHRASE[0])
+MOST = GAIN * MANNER * (ANYWHERE[0] + IN_PHRASE[0])
 
 
 def loop(bars):
