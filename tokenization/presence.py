@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LONGEST_REST = 2
 """Bars: who has rested so long is called back, however long the prompt let him rest."""
-GAIN, MOST = 8.0, 20.0
+GAIN, MOST = 12.0, 24.0
 """Bias of the first bar in which one is called back and growth with each further one; the most."""
 AGAINST_EMPTY = 0.25
 """Of the bias, against ending a bar in which nothing has begun where somebody is called."""
@@ -93,13 +93,15 @@ class Presence(NamedTuple):
         families, bias = self.families, np.zeros(self.families.size)
         if grammar.position < 0:  # only times may follow, and whoever is called needs one
             bias[BAR] = -AGAINST_EMPTY * max(late.values())
-        for rank, strength in late.items():
+        for rank, strength in sorted(late.items(), reverse=True):  # a first part has its way
             program, part = divmod(rank, NUM_PARTS)
             if grammar.after is not After.PROGRAM:
                 token = families.program + program
                 bias[token] = max(bias[token], strength)
             elif part and grammar.track == rank - part:
                 bias[families.part + part - 1] = strength
+            elif not part and grammar.track == rank:  # the first part plays where no Part follows
+                bias[families.part : families.pitch] = -strength
         return bias
 
     def advance(self, token: int, grammar: RemiGrammar) -> Presence:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,6 +121,24 @@ def test_a_note_that_sounds_on_is_no_rest():
     bars = np.flatnonzero(ids == BAR)
     _, presence = played_on(grammar, presence, ids[bars[3] + 1 : bars[6] + 1])
     assert (presence.rests[STRINGS], STRINGS in presence.played) == (1, False)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_the_first_part_of_a_program_is_called_by_no_part(both):
+    """Else whoever is sure of the second part would take every call for it."""
+    bars = (range(2), range(2) if both else range(6))
+    tracks = [Track.of([(bar * 1920, 240, 40, 80) for bar in some], 33) for some in bars]
+    drums = Track.of([(bar * 1920, 60, 38, 80) for bar in range(6)], is_drum=True)
+    score = Score(480, (drums, *tracks), (Tempo(0, 90.0),), (TimeSignature(0, 4, 4),))
+    grammar, presence = heard(REMI.encode(score).ids, 5)
+    program = FAMILIES.program + BASS // NUM_PARTS
+    for token in (POSITION, program):
+        presence, grammar = presence.advance(token, grammar), grammar.advance(token)
+    bias = presence.bias(grammar)
+    assert bias is not None
+    assert (bias[FAMILIES.part : FAMILIES.pitch] == -MOST).all()
+    assert not bias[FAMILIES.pitch :].any()
+    assert grammar.allowed[FAMILIES.part]
 
 
 def test_the_second_part_of_a_program_is_called_by_its_part():
