@@ -129,19 +129,19 @@ class Recall(NamedTuple):
         else:
             opening = len(tokens)
         first = int(bars[-HEARD]) if len(bars) > HEARD else 0
-        place = _Place(bar=max(len(bars) - HEARD, 0) - 1)
+        place = _Place()
         heard: list[tuple[_Place, int]] = []
         notes: list[set[tuple[int, ...]]] = []
-        for at, token in enumerate(tokens[first:].tolist(), first):
+        for at, token in enumerate(tokens.tolist()):
             after = place.after(token, families)
-            if after is not place and at <= opening:
+            if after is not place and first <= at <= opening:
                 heard.append((place, token))
                 if token == BAR:
                     notes.append(set())
                 elif after.kind == _PITCH and notes:
                     notes[-1].add((after.position, *after.track, token))
             place = after
-        phrase = phrase_bars(notes[: len(bars)])
+        phrase = phrase_bars(notes[: min(len(bars), HEARD)])
         followed: dict[_Context, dict[int, int]] = {}
         for before, token in heard:
             for contexts in before.contexts(phrase):

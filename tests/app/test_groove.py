@@ -22,7 +22,7 @@ from tokenization.midi import read_midi, write_midi
 from tokenization.multitrack import MultitrackRemi
 from tokenization.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
-from tokenization.vocabulary import MULTITRACK_FAMILIES, PROGRAM_ORDER
+from tokenization.vocabulary import BAR, MULTITRACK_FAMILIES, PROGRAM_ORDER
 
 if TYPE_CHECKING:
     from app.continuation import Piece, Result
@@ -207,7 +207,8 @@ def test_who_rests_for_too_long_is_called_back_as_strongly_as_asked_for(groove_m
 
     assert not bias(presence=0).any()
     whole = bias()
-    assert np.flatnonzero(whole).tolist() == [program]
+    assert np.flatnonzero(whole).tolist() == [BAR, program]
+    assert whole[BAR] < 0 < whole[program]  # nor does a bar end before anybody plays
     np.testing.assert_array_equal(bias(presence=0.5), whole / 2)
     assert bias(key="C")[program] == whole[program] == bias(repetition=1)[program]
     listening = Opening.after(groove_model, prompt, MusicOptions(presence=0)).rule.bias
