@@ -138,17 +138,24 @@ def layer_norm(x, weight, bias, out):
 
 
 @compiled
-def narrowed(x, out):
-    """Whole numbers (m,) int16 of x, and the step that they count.
-
-    As fine as sums of m products with int8 weights stay within 32 bits: 14 bits for 1,024 inputs.
-    """
+def largest_of(x):
+    """The greatest absolute value; where something is no number, that."""
     largest = np.float32(0.0)
     for i in range(len(x)):
         largest = max(largest, abs(x[i]))
     for i in range(len(x)):
         if x[i] != x[i]:
             largest = x[i]
+    return largest
+
+
+@compiled
+def narrowed(x, out):
+    """Whole numbers (m,) int16 of x, and the step that they count.
+
+    As fine as sums of m products with int8 weights stay within 32 bits: 14 bits for 1,024 inputs.
+    """
+    largest = largest_of(x)
     if not 0 < largest < np.inf:  # nothing to count; what is no number stays none
         out[: len(x)] = 0
         return largest * np.float32(0.0)
@@ -422,14 +429,8 @@ def _attend_by_type(q, k, v, count, span, keys, values, steps, scores, room, out
 
 @compiled
 def held_step(x):
-    """Step of x (n,) in whole numbers of 8 bits; what is no number stays none."""
-    largest = np.float32(0.0)
-    for i in range(len(x)):
-        largest = max(largest, abs(x[i]))
-    for i in range(len(x)):
-        if x[i] != x[i]:
-            largest = x[i]
-    return largest / np.float32(LARGEST_WEIGHT)
+    """Step of x (n,) in whole numbers of 8 bits."""
+    return largest_of(x) / np.float32(LARGEST_WEIGHT)
 
 
 @compiled
