@@ -63,13 +63,17 @@ def held(small_model):
     gate.set()
 
 
-def until_line(desk, counts):
+def until(condition):
     moment = threading.Event()
     for _ in range(3000):
-        if desk.counts == counts:
+        if condition():
             return
         moment.wait(0.01)
-    raise AssertionError(f"{desk.counts} jobs at work and waiting, expected {counts}")
+    raise AssertionError("it did not come to that in 30 seconds")
+
+
+def until_line(desk, counts):
+    until(lambda: desk.counts == counts)
 
 
 def test_a_piece_is_the_same_byte_for_byte_whoever_is_beside_it(small_model, prompt_bytes):
@@ -93,11 +97,18 @@ def test_a_piece_is_the_same_byte_for_byte_whoever_is_beside_it(small_model, pro
 
 def test_two_users_are_written_side_by_side(held, monkeypatch):
     model, gate, widths = held
-    desk, joined = Desk(), threading.Semaphore(0)
+    desk, joined = Desk(), set()
 
     def job(*arguments):
-        joined.release()
-        return _Job(*arguments)
+        made = _Job(*arguments)
+        wait = made.over.wait
+
+        def waiting(*seconds):
+            joined.add(id(made))  # who waits for the end has handed it to the writer
+            return wait(*seconds)
+
+        monkeypatch.setattr(made.over, "wait", waiting)
+        return made
 
     monkeypatch.setattr("app.writer._Job", job)
     with ThreadPoolExecutor(2) as threads:
@@ -106,7 +117,7 @@ def test_two_users_are_written_side_by_side(held, monkeypatch):
             for seed in (1, 2)
         ]
         until_line(desk, (2, 0))
-        assert all(joined.acquire(timeout=30) for _ in works)  # the writer has both
+        until(lambda: len(joined) == 2)
         gate.set()
         tokens = [work.result(30).tokens for work in works]
     both = widths.count(2)
