@@ -31,8 +31,8 @@ MANNER = 2.0
 """Factor for loudness and length, which are a manner of playing: nobody hears them as a copy."""
 HEARD = 32
 """Bars at the end of a prompt that count: of longer ones the cache would grow and say no more."""
-LONGEST_PHRASE = 16
-"""Bars."""
+SHORTEST_PHRASE, LONGEST_PHRASE = 4, 16
+"""Bars, where enough of them are heard to tell."""
 FEWEST_REPEATS, SAME = 4, 0.9
 """Bars that tell how like a phrase comes again, and how like they are if that is plain."""
 _BAR, _POSITION, _PROGRAM, _PITCH, _VELOCITY, _DURATION = range(6)
@@ -191,7 +191,7 @@ def phrase_bars(notes: Sequence[set[tuple[int, ...]]]) -> int:
     if count % 4 == 0 and 0 < count <= LONGEST_PHRASE:
         length = count
     if length in likeness:
-        heard = [lag for lag in likeness if lag >= FEWEST_REPEATS]
+        heard = [lag for lag in likeness if lag >= SHORTEST_PHRASE]
         return max(heard, key=lambda lag: (likeness[lag], lag), default=length)
     return max((lag for lag, like in likeness.items() if like >= SAME), default=length)
 

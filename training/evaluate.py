@@ -298,7 +298,7 @@ def _relativity(
     try:
         found = relativity(decoder, length, token=BAR, seeds=seeds, show=show)
     except ValueError as error:  # the encoding or its numbers allow no map
-        logger.warning("no maps of positions: %s; --map-length %d is less", error, length // 4)
+        logger.warning("no maps of positions: %s; try a --map-length below %d", error, length)
         return {"length": length, "why_not": str(error)}
     return {"length": length} | {
         name: {"mean": float(values.mean()), "by_layer_and_head": values.mean(0).tolist()}

@@ -183,8 +183,8 @@ def measure_music(
     heard = options.prompt_bars
     real = [Passage.of(piece, tokenizer, heard, options.bars) for piece in pieces]
     new: list[Passage] = []
+    # as long as the real ones: more bars have more chances to be like an earlier one
     alike: list[Passage] = []
-    """As long as the real ones: more bars have more chances to be like an earlier one."""
     for row, ids in enumerate(tqdm(made, "measures", disable=not show, mininterval=2)):
         bars = int(real[row // per_prompt].figures["bars"])
         new.append(Passage.of(ids, tokenizer, heard, options.bars))

@@ -127,7 +127,11 @@ def fit(
         weights, origin = load_decoder(init_from)
         first = first_weights(init_from, origin, data.facts["vocabulary"])
         start_from(module.decoder, weights, init_from)
-    if fresh and processes.rank == 0 and (folder / "run.json").exists():
+    if (
+        fresh
+        and processes.rank == 0
+        and any((folder / name).exists() for name in ("run.json", "last.ckpt", "best.ckpt"))
+    ):  # nothing of a folder that holds no run
         clear_run(folder)
     folder.mkdir(parents=True, exist_ok=True)
     parameters = sum(parameter.numel() for parameter in module.decoder.parameters())

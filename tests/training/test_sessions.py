@@ -80,6 +80,9 @@ def test_budgets_and_intervals_may_change_and_the_data_may_move(experiment, desc
         "omp_wait_policy": "passive",
     }
     check_same_run(build_experiment(experiment), tmp_path, run, run["data"], None)
+    moved = run["data"] | {"splits": {"train": {"files": 1, "tokens": 2}}}
+    with pytest.raises(TrainingError, match="began with other data"):  # other splits of the same
+        check_same_run(build_experiment(experiment), tmp_path, run, moved, None)
     with pytest.raises(TrainingError, match="began with other data"):
         check_same_run(
             build_experiment(experiment), tmp_path, run, run["data"] | {"hash": "xyz"}, None

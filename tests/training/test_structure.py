@@ -248,6 +248,10 @@ def test_stuck_notes_are_those_longer_than_bars_and_than_the_prompt():
     assert stuck_notes(notes, 1) == (4, 1, 3, 1)
     assert stuck_notes(notes, 1, bars=0.4) == (4, 4, 3, 3)
     assert stuck_notes(notes, 0) == (5, 1, 5, 1)
+    # one is longer than its short bar allows, the other than the prompt: neither is both
+    notes = notes_of([(0, 130, 50, 80), (48, 120, 60, 80), (96, 140, 64, 80)], bars=8)
+    short = notes._replace(lines=np.array([0, 48, 72, 168, 216, 264, 312, 360, 408]))
+    assert stuck_notes(short, 1, bars=4) == (2, 1, 1, 0)
     drums = notes_of([(48, 400, 36, 80)], prompt, bars=8, drums=True)
     assert stuck_notes(drums, 1) == (0, 0, 0, 0)
 
