@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # so that the first piece does not wait for it; without it the first piece does it
-COMPILE := echo "Compiling for this processor; half a minute." && $(BIN)/python -m relpe.fast_decode || echo "It did not work: torch writes the tokens."
+COMPILE := echo "Compiling for this processor; half a minute." && $(BIN)/python -m relpe.decoding.compiled || echo "It did not work: torch writes the tokens."
 
 .PHONY: help app test test-slow lint format clean
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from app.line import BusyError
-from app.replay import ReplayError
-from app.soundfont import SoundError
-from relpe.checkpoint import CheckpointError
+from app.audio.synth.soundfont import SoundError
+from app.compose.replay import ReplayError
+from app.server.line import BusyError
+from relpe.models.checkpoint import CheckpointError
 from tokenization.errors import MidiError, TokenizerError
 
 INPUT_ERRORS = (MidiError, TokenizerError, CheckpointError, SoundError, BusyError, ReplayError)

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from relpe import reference
-from relpe.linear_attention import LinearState, causal_linear_attention
+from relpe.attention.linear import reference
+from relpe.attention.linear.attention import LinearState, causal_linear_attention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from relpe.tiling import Tiling
+    from relpe.attention.linear.tiling import Tiling
 
 HEADS, WIDTH, FEATURES = 8, 64, 128
 LONGEST_QUADRATIC = 2048

@@ -30,8 +30,8 @@ from benchmarks.attention_ways import (
     ways,
 )
 from benchmarks.bench_encodings import peak_megabytes, processor
-from relpe import reference
-from relpe.tiling import tiling
+from relpe.attention.linear import reference
+from relpe.attention.linear.tiling import tiling
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import torch
 
-from app.batch import BatchOptions, BatchResult, make_batch
-from app.models import Models
-from app.options import MusicOptions
+from app.batch.run import BatchOptions, BatchResult, make_batch
+from app.compose.models import Models
+from app.compose.options import MusicOptions
 
 
 def main() -> None:

@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.bench_fidelity import spread
-from tokenization.beats import ON_GRID, estimate_beats, on_grid
-from tokenization.midi import read_midi
+from tokenization.analysis.beats import ON_GRID, estimate_beats, on_grid
+from tokenization.midi.reader import read_midi
 from tokenization.score import Score, Tempo, Track
 
 TOLERANCE_SECONDS = 0.07

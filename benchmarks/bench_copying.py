@@ -15,9 +15,9 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch.nn import functional
 
-from relpe.decoder import DecoderConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import AlgebraicConfig
-from relpe.windowed_attention import WindowedAttentionConfig
+from relpe.models.decoder import DecoderConfig
 
 TOKENS, LENGTH, ROWS = 256, 256, 8
 Start: TypeAlias = Literal["present", "delayed"]

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from app.continuation import MusicOptions, Result, generate_piece, load_music_model
-from app.models import ComputeOptions
+from app.compose.continuation import MusicOptions, Result, generate_piece, load_music_model
+from app.compose.models import ComputeOptions
 from benchmarks.decode_peers import (
     SIZES,
     dynamic_cache,
@@ -34,8 +34,11 @@ from benchmarks.decode_peers import (
     static_cache,
     stream,
 )
-from relpe.attention import LinearAttentionConfig
-from relpe.checkpoint import load_model
+from relpe.attention.feature_maps import FavorConfig
+from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.decoding.compiled import CompiledDecoder
+from relpe.decoding.steps import PlainSteps
 from relpe.encodings import (
     AlgebraicConfig,
     ConvSPEConfig,
@@ -43,16 +46,13 @@ from relpe.encodings import (
     SineSPEConfig,
     SirenSPEConfig,
 )
-from relpe.fast_decode import CompiledDecoder
-from relpe.feature_maps import FavorConfig
-from relpe.steps import PlainSteps
-from relpe.windowed_attention import WindowedAttentionConfig
+from relpe.models.checkpoint import load_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from relpe.decoder import Decoder
-    from relpe.steps import Steps
+    from relpe.decoding.steps import Steps
+    from relpe.models.decoder import Decoder
 
 BATCHES = (1, 4, 32, 256, 1024)
 CONTEXTS = (2048, 8192)

@@ -13,7 +13,7 @@ import platform
 
 from playwright.sync_api import Page, sync_playwright
 
-from tests.app import harness
+from tests.support import harness
 
 
 def cases(page: Page, seconds: float) -> list[tuple[str, harness.Smoothness]]:

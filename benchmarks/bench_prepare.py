@@ -33,13 +33,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenization.midi import write_midi
+from tokenization.midi.reader import write_midi
 from tokenization.score import Score, Track
 from tokenization.tokenizer import PRESETS, load_tokenizer
-from training.augmentation import NOTHING, Augmentation
-from training.corpus import Corpus, Crops
-from training.joining import COUNTS, join
-from training.prepare import plan_batches, prepare
+from training.data.augmentation import NOTHING, Augmentation
+from training.data.corpus import Corpus, Crops
+from training.data.corpus_writer import COUNTS, join
+from training.data.prepare import plan_batches, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable

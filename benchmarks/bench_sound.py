@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from app import stems
-from app.sound import render, save_audio
+from app.audio import stems
+from app.audio.render import render, save_audio
 from tokenization.score import Score, Tempo, Track
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ import mido
 import symusic
 
 from benchmarks.bench_fidelity import midi_files, spread
-from tokenization.midi import read_midi
+from tokenization.midi.reader import read_midi
 from tokenization.tokenizer import PRESETS
 
 SPAWN = multiprocessing.get_context("spawn")

@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 
 import training
-from training.chunks import compute_again, negative_log_likelihoods
 from training.config import read_yaml
 from training.experiment import build_experiment
+from training.learning.chunked_loss import compute_again, negative_log_likelihoods
 
 CONFIGS = ("piano/piano", "groove/groove")
 WAYS = ("whole", "recomputed", "chunks", "truncated")

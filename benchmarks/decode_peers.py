@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relpe.decoder import DecoderConfig
 from relpe.encodings import SineSPEConfig
+from relpe.models.decoder import DecoderConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable

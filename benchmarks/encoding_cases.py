@@ -16,19 +16,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.naive_encodings import broadcast, convolved_codes, doubled_powers
-from relpe import reference, reference_algebraic
-from relpe.encodings.algebraic import AlgebraicConfig
+from relpe.attention.linear import reference
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.attention.windowed.offset_scores import softmax_with_table
+from relpe.encodings.algebraic import reference as reference_algebraic
+from relpe.encodings.algebraic.encoding import AlgebraicConfig
+from relpe.encodings.algebraic.rotations import Rotations
+from relpe.encodings.algebraic.spectra import skew_of_spectrum
 from relpe.encodings.baselines import RopeConfig
-from relpe.encodings.conv_spe import ConvSPEConfig
-from relpe.encodings.relative import AlibiConfig, TransformerXLConfig
-from relpe.encodings.rotations import Rotations
-from relpe.encodings.sine_spe import SineSPEConfig
-from relpe.encodings.siren import SirenConfig
-from relpe.encodings.siren_spe import SirenSPEConfig
-from relpe.encodings.spectra import skew_of_spectrum
-from relpe.encodings.windows import WindowConfig
-from relpe.offset_attention import softmax_with_table
-from relpe.windowed_attention import WindowedAttentionConfig
+from relpe.encodings.offset.baselines import AlibiConfig, TransformerXLConfig
+from relpe.encodings.offset.siren import SirenConfig
+from relpe.encodings.offset.windows import WindowConfig
+from relpe.encodings.stochastic.conv import ConvSPEConfig
+from relpe.encodings.stochastic.sine import SineSPEConfig
+from relpe.encodings.stochastic.siren import SirenSPEConfig
 
 if TYPE_CHECKING:
     from relpe.encodings.base import Encoding

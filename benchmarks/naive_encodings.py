@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from relpe.encodings.noise_tiles import SITES, white_noise
+from relpe.encodings.stochastic.noise.lattice import SITES, white_noise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from relpe.encodings.filtered_noise import FilteredNoise, FilteredNoiseState
+    from relpe.encodings.stochastic.filtered_noise import FilteredNoise, FilteredNoiseState
 
 
 def convolved_codes(

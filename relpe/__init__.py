@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from relpe.attention import LinearAttentionConfig
-from relpe.decoder import Decoder, DecoderConfig, DecoderState
+from relpe.attention.feature_maps import EluConfig, FavorConfig, ReluConfig
+from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.softmax import SoftmaxAttentionConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import (
     AlgebraicConfig,
     AlibiConfig,
@@ -21,9 +23,7 @@ from relpe.encodings import (
     TreeSQConfig,
 )
 from relpe.encodings.base import Encoding, OffsetTable
-from relpe.feature_maps import EluConfig, FavorConfig, ReluConfig
-from relpe.softmax_attention import SoftmaxAttentionConfig
-from relpe.windowed_attention import WindowedAttentionConfig
+from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 
 __all__ = [
     "AlgebraicConfig",

@@ -15,7 +15,12 @@ settings.load_profile("default")
 torch.set_num_threads(1)
 # shapes in signatures hold, in every call that a test makes
 install_import_hook(
-    ["relpe.linear_attention", "relpe.reference", "relpe.reference_stochastic"], "beartype.beartype"
+    [
+        "relpe.attention.linear.attention",
+        "relpe.attention.linear.reference",
+        "relpe.encodings.stochastic.reference",
+    ],
+    "beartype.beartype",
 )
 
 

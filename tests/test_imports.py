@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.support.paths import ROOT
+
 OWN = {"app", "relpe", "tokenization", "training", "tests", "benchmarks"}
 MAY_IMPORT = {
     "relpe": set(),
@@ -35,9 +36,9 @@ EXTRAS = {
 # Files that are there for other libraries' objects, or to draw, and import them where they do.
 MEETS_OTHERS = {
     "convert.py": {"mido", "miditoolkit", "muspy", "pretty_midi", "symusic"},
-    "show.py": {"matplotlib"},
-    "fast_decode.py": {"llvmlite", "numba"},
-    "fast_kernels.py": {"llvmlite", "numba"},
+    "plots.py": {"matplotlib"},
+    "compiled.py": {"llvmlite", "numba"},
+    "kernels.py": {"llvmlite", "numba"},
 }
 FILES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 

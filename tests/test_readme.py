@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 import pytest
 
-from app.cli import main
+from app.cli.main import main
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(
     r"(?:^<!-- not run: (?P<reason>\S.*?) -->\n)?^```(?P<kind>sh|console)\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,

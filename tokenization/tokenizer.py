@@ -6,12 +6,12 @@ import json
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
+from tokenization.compat.miditok_remi import MidiTokRemiConfig
+from tokenization.compat.spe_groove import SpeGrooveConfig
+from tokenization.compat.spe_pop import SpePopConfig
 from tokenization.errors import TokenizerError
-from tokenization.miditok_remi import MidiTokRemiConfig
-from tokenization.multitrack import MultitrackRemiConfig
-from tokenization.remi import FILE_NAME, FORMAT_VERSION, PianoRemiConfig
-from tokenization.spe_groove import SpeGrooveConfig
-from tokenization.spe_pop import SpePopConfig
+from tokenization.remi.multitrack import MultitrackRemiConfig
+from tokenization.remi.remi import FILE_NAME, FORMAT_VERSION, PianoRemiConfig
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tokenization.grammar import TempoRule
-    from tokenization.remi import TokenSequence
+    from tokenization.remi.grammar import TempoRule
+    from tokenization.remi.remi import TokenSequence
+    from tokenization.remi.vocabulary import Vocabulary
     from tokenization.score import Score, TimeSignature, Track
-    from tokenization.vocabulary import Vocabulary
 
 TokenizerConfig = (
     PianoRemiConfig | MultitrackRemiConfig | SpePopConfig | SpeGrooveConfig | MidiTokRemiConfig

@@ -196,8 +196,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _prepare(options: argparse.Namespace) -> int:
     from tokenization.tokenizer import PRESETS
-    from training.joining import LISTS
-    from training.prepare import prepare
+    from training.data.corpus_writer import LISTS
+    from training.data.prepare import prepare
 
     # crops begin at a Bar: the codecs of others are for reading and comparing
     known = [name for name, config in PRESETS.items() if "Bar" in config.build().vocabulary.ids]
@@ -246,7 +246,7 @@ def _fit(options: argparse.Namespace) -> int:
         os.environ.setdefault("OMP_WAIT_POLICY", str(policy))
 
     from training.experiment import build_experiment
-    from training.run import fit
+    from training.runs.fit import fit
 
     result = fit(
         build_experiment(mapping), folder, fresh=options.fresh, init_from=options.init_from
@@ -265,9 +265,9 @@ def _fit(options: argparse.Namespace) -> int:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    from training.evaluate import EvaluateOptions, evaluate
-    from training.generated import GenerationOptions
-    from training.report import table
+    from training.evaluation.evaluate import EvaluateOptions, evaluate
+    from training.evaluation.generated_music import GenerationOptions
+    from training.evaluation.report import table
 
     music = None
     if options.continuations:
@@ -311,14 +311,14 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from training.report import report
+    from training.evaluation.report import report
 
     sys.stdout.write(f"{report(options.models, options.output)}\n")
     return 0
 
 
 def _export(options: argparse.Namespace) -> int:
-    from training.export import export
+    from training.release import export
 
     sys.stdout.write(f"{export(options.run, options.output, options.weights, options.licence)}\n")
     return 0

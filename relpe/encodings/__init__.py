@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from relpe.encodings.algebraic import AlgebraicConfig
+from relpe.encodings.algebraic.encoding import AlgebraicConfig
 from relpe.encodings.baselines import NoEncodingConfig, RopeConfig
-from relpe.encodings.conv_spe import ConvSPEConfig
-from relpe.encodings.relative import (
+from relpe.encodings.offset.baselines import (
     AlibiConfig,
     LearnedPositionConfig,
     ShawConfig,
     SinusoidConfig,
     TransformerXLConfig,
 )
-from relpe.encodings.sine_spe import SineSPEConfig
-from relpe.encodings.siren import SirenConfig
-from relpe.encodings.siren_spe import SirenSPEConfig
+from relpe.encodings.offset.siren import SirenConfig
+from relpe.encodings.stochastic.conv import ConvSPEConfig
+from relpe.encodings.stochastic.sine import SineSPEConfig
+from relpe.encodings.stochastic.siren import SirenSPEConfig
 from relpe.encodings.tree_sq import TreeSQConfig
 
 EncodingConfig = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from torch import nn
 
-from relpe.encodings.windows import Window
+from relpe.encodings.offset.windows import Window
 
 if TYPE_CHECKING:
     import torch

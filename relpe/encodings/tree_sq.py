@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from relpe.encodings.algebraic.structures import TreeStructure, tree_words
 from relpe.encodings.base import Encoding
-from relpe.encodings.structures import TreeStructure, tree_words
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from app.models import Models, MusicModel
-from relpe.decoder import DecoderConfig
+from app.compose.models import Models, MusicModel
+from relpe.decoding.steps import StepsMaker, choose_steps
 from relpe.encodings import SineSPEConfig
-from relpe.steps import StepsMaker, choose_steps
-from tests.app import fakes
-from tokenization.midi import write_midi
-from tokenization.remi import PianoRemi
+from relpe.models.decoder import DecoderConfig
+from tests.support import fakes
+from tokenization.midi.reader import write_midi
+from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from app.callbacks import Callbacks
-    from app.studio import Studio
+    from app.server.studio import Studio
+    from app.web.callbacks import Callbacks
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +81,8 @@ def model(monkeypatch: pytest.MonkeyPatch) -> fakes.FakeModel:
     """A fake one that is fast, and sound that is silent."""
     import numpy as np
 
-    from app import sound, stems
+    from app.audio import render as sound
+    from app.audio import stems
 
     def silence(score: Score) -> sound.Audio:
         seconds = float(score.seconds_at(score.end_ticks))
@@ -94,14 +95,14 @@ def model(monkeypatch: pytest.MonkeyPatch) -> fakes.FakeModel:
 
 @pytest.fixture
 def studio(model: MusicModel, tmp_path: Path) -> Studio:
-    from app.studio import Studio
+    from app.server.studio import Studio
 
     return Studio(Models.only(model), tmp_path / "out")
 
 
 @pytest.fixture
 def calls(studio: Studio) -> Callbacks:
-    from app.callbacks import Callbacks  # loads Gradio
+    from app.web.callbacks import Callbacks  # loads Gradio
 
     return Callbacks(studio, 100_000)
 

@@ -6,9 +6,9 @@ import sys
 import torch
 
 from benchmarks import bench_batch
-from relpe.checkpoint import save_model
-from relpe.decoder import DecoderConfig
-from tokenization.remi import PianoRemi
+from relpe.models.checkpoint import save_model
+from relpe.models.decoder import DecoderConfig
+from tokenization.remi.remi import PianoRemi
 
 
 def test_a_row_for_each_width(tmp_path, monkeypatch, capsys):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from benchmarks.bench_decode import long_sequence, resident_megabytes
-from relpe.checkpoint import save_model
-from relpe.decoder import DecoderConfig
-from tokenization.remi import PianoRemi
+from relpe.models.checkpoint import save_model
+from relpe.models.decoder import DecoderConfig
+from tokenization.remi.remi import PianoRemi
 
 
 def test_memory_that_is_given_back_is_not_counted():

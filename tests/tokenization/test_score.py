@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import scores
-from tokenization.remi import PianoRemi
+from tests.support.strategies import scores
+from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track, once_each
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tokenization.errors import TokenizerError
-from tokenization.remi import PianoRemi
+from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Track
 from tokenization.tokenizer import load_tokenizer
 

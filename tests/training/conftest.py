@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tokenization.midi import write_midi
-from tokenization.remi import PianoRemi
+from tokenization.midi.reader import write_midi
+from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
-from training.prepare import prepare
+from training.data.prepare import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,15 +9,16 @@ import pytest
 import torch
 
 import training
-from relpe.steps import PlainSteps, StepsMaker
+from relpe.decoding.steps import PlainSteps, StepsMaker
 from tests.training.conftest import piece
-from tokenization.midi import write_midi
+from tokenization.midi.reader import write_midi
 from tokenization.tokenizer import PRESETS
-from training import callbacks, samples
 from training.config import read_yaml
+from training.data.prepare import prepare
+from training.evaluation import continuations as samples
 from training.experiment import build_experiment
-from training.prepare import prepare
-from training.run import fit
+from training.runs import callbacks
+from training.runs.fit import fit
 
 FOLDER = Path(training.__file__).parent / "configs"
 CONFIGS = sorted(FOLDER.rglob("*.yaml"))

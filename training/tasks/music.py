@@ -17,26 +17,26 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from relpe.decoder import DecoderConfig
+from relpe.models.decoder import DecoderConfig
 from tokenization.tokenizer import load_tokenizer
-from training.augmentation import NOTHING, Augmentation
-from training.chunks import compute_again, negative_log_likelihoods
-from training.corpus import Corpus, Crops, read_facts, windows
+from training.data.augmentation import NOTHING, Augmentation
+from training.data.corpus import Corpus, Crops, read_facts, windows
 from training.errors import TrainingError, check_range
-from training.muon import Muon
-from training.optimization import Average, Budget, Movement, parameter_groups
-from training.repeatable import Steps, noise_seed
-from training.scale import ALONE, leave_signals, rows_of, shard, total, whole
+from training.learning.chunked_loss import compute_again, negative_log_likelihoods
+from training.learning.distributed import ALONE, leave_signals, rows_of, shard, total, whole
+from training.learning.muon import Muon
+from training.learning.optimization import Average, Budget, Movement, parameter_groups
+from training.learning.seeding import Steps, noise_seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor
 
-    from relpe.decoder import Decoder, DecoderState
-    from relpe.encodings.windows import Window
+    from relpe.encodings.offset.windows import Window
+    from relpe.models.decoder import Decoder, DecoderState
     from training.config import OptimizerConfig, TrainerConfig
-    from training.scale import Processes
+    from training.learning.distributed import Processes
 
 logger = logging.getLogger(__name__)
 

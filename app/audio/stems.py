@@ -1,0 +1,282 @@
+"""The sound of each track by itself, on one gain: what mutes a track, and what a mixer is given.
+
+Stems lie on disk as raw numbers of 16 bits, silence as holes, so that a minute without some tracks
+is added up in a moment and no process holds them in memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+import threading
+import wave
+import zipfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from app.audio.loudness import gain_for
+from app.audio.render import CEILING, LOUDNESS_LUFS, check_length, save_samples
+from app.audio.sound_files import SoundFiles, in_use
+from app.audio.synth.mixer import BLOCK, Mixer
+from app.audio.synth.soundfont import SoundError, default_soundfont, open_soundfont
+from app.compose.tracks import track_names
+from app.files import RAW_SOUND, appearing, safe_name, size_on_disk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokenization.score import Score
+
+MOST_SECONDS = 3600.0
+"""Of all tracks together: of 44,100 Hz stereo they are 635 MB on disk. Longer pieces have none."""
+_AT_ONCE = threading.BoundedSemaphore(2)
+"""Each takes a core, and memory for two mixes."""
+_FULL_SCALE = 32767
+_CHANNELS = 2
+_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
+
+_Number = TypeVar("_Number", np.int16, np.float32)
+_Samples = np.ndarray[tuple[int, int], np.dtype[np.int16]]
+
+
+@dataclass(frozen=True, eq=False)
+class Stems:
+    """The sound of a score and of its tracks, all on the gain of the whole."""
+
+    folder: Path
+    """Where mixes and archives are written."""
+    name: str
+    """Of their files, without suffix."""
+    sample_rate: int
+    whole: _Samples
+    """(n, 2), full scale 32767; of a file on disk, as all of them."""
+    tracks: Mapping[int, _Samples]
+    """By the tracks' ids; empty where the piece is too long to have them apart."""
+    names: Mapping[int, str]
+    """What the tracks are called, in the order of the score."""
+    raw: Path | None = None
+    """The folder of the raw files."""
+
+    @property
+    def seconds(self) -> float:
+        """Length."""
+        return len(self.whole) / self.sample_rate
+
+    def mix(self, without: Collection[int] = (), suffix: str = ".flac") -> Path:
+        """A sound file of all tracks but some; ids that no track has are passed over.
+
+        Raises:
+            SoundError: the piece is too long to leave tracks out, or the file cannot be written.
+        """
+        files = self.files
+        path = files.mix(without, suffix)
+        if not in_use(path):
+            samples = self.whole
+            if left_out := files.left_out(without):
+                samples = self._sum([n for n in self.names if n not in left_out])
+                files.make_room()
+            save_samples(samples, self.sample_rate, path)
+        return path
+
+    def zip(self) -> Path:
+        """An archive of all tracks, each a WAV file; the same stems give the same bytes.
+
+        Raises:
+            SoundError: the piece is too long to have them apart, or the file cannot be written.
+        """
+        path = self.files.archive
+        if in_use(path):
+            return path
+        self._check_apart()
+        try:
+            with (
+                appearing(path) as beside,
+                zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+            ):
+                for place, (number, title) in enumerate(self.names.items(), start=1):
+                    member = f"{self.name}_stems/{place:02d}_{safe_name(title)}.wav"
+                    info = zipfile.ZipInfo(member, _ZIP_DATE)
+                    info.compress_type = zipfile.ZIP_DEFLATED
+                    info.external_attr = 0o644 << 16
+                    with archive.open(info, "w") as file, wave.open(file, "wb") as sound:
+                        shape = (_CHANNELS, 2, self.sample_rate, len(self.whole))
+                        sound.setparams((*shape, "NONE", "not compressed"))
+                        for block in _blocks(self.tracks[number]):
+                            sound.writeframesraw(block.astype("<i2").tobytes())
+        except OSError as error:
+            raise _unwritten(self.folder, error) from error
+        return path
+
+    @property
+    def files(self) -> SoundFiles:
+        """What is written of it."""
+        return SoundFiles(self.folder, self.name, self.names)
+
+    def drop(self) -> None:
+        """Removes the raw files: what goes on with them may do so, then they are gone."""
+        if self.raw is not None:
+            shutil.rmtree(self.raw, ignore_errors=True)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the raw files on the disk."""
+        return size_on_disk(self.raw) if self.raw is not None else 0
+
+    def _sum(self, numbers: Sequence[int]) -> _Samples:
+        """(n, 2), some of the tracks."""
+        self._check_apart()
+        total = np.zeros(self.whole.shape, np.int16)
+        for start in range(0, len(total), BLOCK):
+            part = np.zeros((len(total[start : start + BLOCK]), _CHANNELS), np.int32)
+            for number in numbers:
+                part += self.tracks[number][start : start + BLOCK]
+            total[start : start + BLOCK] = np.clip(part, -_FULL_SCALE, _FULL_SCALE)
+        return total
+
+    def _check_apart(self) -> None:
+        if self.names and not self.tracks:
+            raise SoundError(
+                f"the piece lasts {self.seconds / 60:.0f} minutes in {len(self.names)} tracks, "
+                f"expected at most {MOST_SECONDS / 60:.0f} minutes of all tracks together to hear "
+                "them apart; listen to the whole"
+            )
+
+
+def places_of(score: Score, ids: Sequence[int] | None = None) -> dict[int, list[int]]:
+    """The places in a score of all tracks with notes, by their ids: without these by the places."""
+    numbers: dict[int, list[int]] = {}
+    for place, (number, track) in enumerate(zip(ids or itertools.count(), score.tracks)):  # noqa: B905
+        if len(track):
+            numbers.setdefault(number, []).append(place)
+    return numbers
+
+
+def render(
+    score: Score,
+    folder: Path,
+    name: str,
+    *,
+    ids: Sequence[int] | None = None,
+    soundfont: Path | None = None,
+    sample_rate: int = 44100,
+    progress: Callable[[float], None] | None = None,
+) -> Stems:
+    """The sound of a score and of its tracks by the built-in player, as raw files in `folder`.
+
+    Its loudness is that of `sound.render`. Tracks have `ids`, or their places in the score, and
+    those of one id are one; tracks of one channel still end each other's notes, so that their sum
+    is the whole: it differs by the rounding of each alone. `progress` is called with the part that
+    is done, 0 to 1; what it raises ends the work.
+
+    Raises:
+        SoundError: the SoundFont cannot be used, the score lasts over half an hour, or the files
+            cannot be written.
+    """
+    check_length(float(score.seconds_at(score.end_ticks)))
+    font = open_soundfont(soundfont if soundfont is not None else default_soundfont())
+    numbers = places_of(score, ids)
+    titles = track_names([score.tracks[places[0]] for places in numbers.values()])
+    names = dict(zip(numbers, titles, strict=True))
+    with _AT_ONCE, ExitStack() as undo:
+        try:
+            raw = Path(tempfile.mkdtemp(prefix=RAW_SOUND, dir=folder))
+            undo.callback(shutil.rmtree, raw, ignore_errors=True)
+            whole, tracks = _tracks(Mixer(score, font, sample_rate), numbers, raw, progress)
+        except OSError as error:
+            raise _unwritten(folder, error) from error
+        if progress is not None:
+            progress(1.0)
+        undo.pop_all()
+    return Stems(folder, name, sample_rate, whole, tracks, names, raw)
+
+
+def _tracks(
+    mixer: Mixer,
+    numbers: Mapping[int, list[int]],
+    folder: Path,
+    progress: Callable[[float], None] | None,
+) -> tuple[_Samples, dict[int, _Samples]]:
+    """The whole and the tracks, on disk; no tracks where they are too long.
+
+    `numbers` are those of the score's tracks, by the ids of the tracks that are made.
+    """
+    seconds = mixer.length / mixer.sample_rate
+    if len(numbers) < 2 or seconds * len(numbers) > MOST_SECONDS:
+        whole = _on_disk(folder / "whole", mixer.mix(progress), None, mixer.sample_rate)
+        return whole, dict.fromkeys(numbers, whole) if len(numbers) == 1 else {}
+    total = np.zeros((_CHANNELS, mixer.length), np.float32)
+    shares = np.cumsum([0, *(mixer.voices_of(places) for places in numbers.values())])
+    shares = shares / max(shares[-1], 1)
+    for (number, places), done, after in zip(numbers.items(), shares, shares[1:], strict=False):
+        mixed = mixer.mix(_part_of(progress, done, after), places)
+        total += mixed
+        _write(folder / f"{number}.float", _blocks(mixed.T))
+    gain = gain_for(total, mixer.sample_rate, LOUDNESS_LUFS, CEILING)
+    whole = _on_disk(folder / "whole", total, gain, mixer.sample_rate)
+    del total
+    tracks: dict[int, _Samples] = {}
+    for number in numbers:
+        path = folder / f"{number}.float"
+        mixed = np.memmap(path, np.float32, "r", shape=(mixer.length, _CHANNELS))
+        tracks[number] = _on_disk(folder / str(number), mixed.T, gain, mixer.sample_rate)
+        path.unlink()
+    return whole, tracks
+
+
+def _on_disk(
+    path: Path, channels: NDArray[np.float32], gain: np.float32 | None, sample_rate: int
+) -> _Samples:
+    """A mix (2, n) as numbers of 16 bits in a file; on the gain of its own where None."""
+    if gain is None:
+        gain = gain_for(channels, sample_rate, LOUDNESS_LUFS, CEILING)
+    factor = np.float32(gain * _FULL_SCALE)
+    rounded = (
+        np.clip(np.rint(np.multiply(block, factor)), -_FULL_SCALE, _FULL_SCALE).astype(np.int16)
+        for block in _blocks(channels.T)
+    )
+    _write(path, rounded)
+    return np.memmap(path, np.int16, "r", shape=(channels.shape[1], _CHANNELS))
+
+
+def _blocks(samples: NDArray[_Number]) -> Iterator[NDArray[_Number]]:
+    """Parts (m, 2) of some samples (n, 2)."""
+    for start in range(0, len(samples), BLOCK):
+        yield samples[start : start + BLOCK]
+
+
+def _write(path: Path, blocks: Iterator[NDArray[_Number]]) -> None:
+    """Numbers one after the other; silence takes no room on the disk.
+
+    Not through a map of the file: where the disk is full, that would end the process.
+    """
+    end = 0
+    with path.open("wb") as file:
+        for block in blocks:
+            if block.any():
+                file.seek(end)
+                file.write(np.ascontiguousarray(block).tobytes())
+            end += block.nbytes
+        file.truncate(end)
+
+
+def _part_of(
+    progress: Callable[[float], None] | None, start: float, end: float
+) -> Callable[[float], None] | None:
+    """Progress of a part of the work, from 0 to 0.9, as that of all."""
+    if progress is None:
+        return None
+    return lambda done: progress(0.9 * start + done * (end - start))
+
+
+def _unwritten(folder: Path, error: OSError) -> SoundError:
+    return SoundError(
+        f"{folder}: the sound cannot be written ({error.strerror or error}); check that the folder "
+        "is there and not full"
+    )

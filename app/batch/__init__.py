@@ -1,0 +1,1 @@
+"""Batches of clips for listening tests."""

@@ -1,0 +1,172 @@
+"""The clips of a batch: what is made of which prompt, by which model, with which seed and name."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from app.batch.manifest import Row, versions
+from app.cli.arguments import CommandError
+from app.cli.inputs import find_midi, read_file
+from app.compose.options import LARGEST_SEED, MAX_FILE_BYTES, OF_PROMPT, BeatSource, MusicOptions
+from app.compose.piece import Opening
+from app.compose.prompt import read_prompt
+from app.files import safe_name
+from tokenization.errors import MidiError
+from tokenization.midi.reader import read_midi
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from app.compose.models import Models, MusicModel
+
+AudioFormat = Literal["flac", "wav", "ogg"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions:
+    """What is made, and where it goes.
+
+    Raises CommandError where there are no seeds for all clips.
+    """
+
+    output: Path
+    music: MusicOptions
+    """Of each clip; its seed is that of the first clip of each prompt."""
+    prompts: tuple[Path, ...] = ()
+    """Files and folders; none for pieces from nothing."""
+    models: tuple[str, ...] = ()
+    """Those asked for; where none is, any released one, and the first for pieces from nothing."""
+    count: int = 4
+    """Clips of each prompt, or by each model."""
+    beats: BeatSource = "file"
+    max_file_size: int = MAX_FILE_BYTES
+    audio: AudioFormat | None = None
+    width: int = 32
+    """Clips that are written at once; what they are does not hang on it."""
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.music.seed or 0) + self.count - 1 > LARGEST_SEED:
+            raise CommandError(
+                f"--seed {self.music.seed}: {self.count} clips count up from it beyond the largest "
+                f"seed, {LARGEST_SEED}; choose a smaller one"
+            )
+
+
+class Source(NamedTuple):
+    """What clips begin with: a prompt, or nothing."""
+
+    name: str
+    """Of its clips' files, the number left out."""
+    model: str
+    path: Path | None = None
+    sha256: str = ""
+    """Of the prompt's file."""
+
+    @property
+    def said(self) -> str:
+        """The prompt's path as it was given, in letters that can be written."""
+        return printable(self.path) if self.path else ""
+
+
+class Clip(NamedTuple):
+    """One of the clips that begin with a source."""
+
+    source: Source
+    number: int
+    """From 1."""
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Of its files, without suffix."""
+        return f"{self.source.name}_v{self.number:02d}"
+
+
+def printable(path: Path) -> str:
+    """A path as text, with marks for what is no text in it."""
+    return os.fsencode(path.as_posix()).decode("utf-8", "replace")
+
+
+def unique_names(wanted: Iterable[str]) -> list[str]:
+    """Names for files, no two alike, also where capitals do not count: `-2` for the second one."""
+    taken: set[str] = set()
+    names: list[str] = []
+    for base in map(safe_name, wanted):
+        numbered = (f"{base}-{number}" for number in itertools.count(2))
+        tries = itertools.chain([base], numbered)
+        names.append(next(name for name in tries if name.casefold() not in taken))
+        taken.add(names[-1].casefold())
+    return names
+
+
+def prompts_by_name(options: BatchOptions) -> dict[str, Path]:
+    """All prompts, with the names of their clips: the same as long as the prompts are the same."""
+    found = find_midi(options.prompts, options.output / "midi")
+    return dict(zip(unique_names(found.values()), found, strict=True))
+
+
+def source_of(options: BatchOptions, models: Models, name: str, path: Path) -> Source:
+    """A prompt, read to its end to see whether it can be continued, and left again.
+
+    Raises:
+        MidiError, TokenizerError, SoundError, CommandError: it cannot be; the message names it.
+    """
+    data = read_file(path, options.max_file_size)
+    model = models.to_continue(read_midi(data, name=printable(path)))
+    source = Source(name, model.name, path, hashlib.sha256(data).hexdigest())
+    opening_of(options, source, model)
+    return source
+
+
+def opening_of(options: BatchOptions, source: Source, model: MusicModel) -> Opening:
+    """Where the clips of a source begin. Raises as `source_of`, for a changed file as well."""
+    if source.path is None:
+        return Opening.of_nothing(model, options.music)
+    data = read_file(source.path, options.max_file_size)
+    if hashlib.sha256(data).hexdigest() != source.sha256:
+        raise MidiError(f"{source.said}: the file has changed since it was looked at")
+    prompt = read_prompt(data, source.said, tokenizer=model.tokenizer, beats=options.beats)
+    opening = Opening.after(model, prompt, options.music)
+    if options.audio and opening.bars is not None:
+        from app.audio.render import check_length  # takes two seconds, which MIDI can do without
+
+        check_length(float(prompt.score.seconds_at(opening.bars.end_ticks)))
+    return opening
+
+
+def clips_of(options: BatchOptions, source: Source) -> list[Clip]:
+    """All clips of a source: those of each have the same seeds, counting up from the first."""
+    first = options.music.seed or 0
+    return [Clip(source, number + 1, first + number) for number in range(options.count)]
+
+
+def planned_row(options: BatchOptions, clip: Clip, model: MusicModel) -> Row:
+    """What the manifest says of a clip before it is made."""
+    source = clip.source
+    settings = asdict(options.music)
+    del settings["seed"], settings["variations"]
+    settings |= {"device": model.device.type, "versions": versions()}
+    if options.music.seconds is not None:
+        del settings["bars"]
+    if source.path is None:
+        for name in OF_PROMPT:
+            del settings[name]
+    else:
+        settings |= {"beats": options.beats, "prompt_sha256": source.sha256}
+    return Row(
+        file=f"midi/{clip.name}.mid",
+        audio=f"audio/{clip.name}.{options.audio}" if options.audio else "",
+        prompt=source.said,
+        model=model.name,
+        model_sha256=model.sha256,
+        backend=model.backend,
+        seed=str(clip.seed),
+        settings=json.dumps(settings, sort_keys=True),
+    )

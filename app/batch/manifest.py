@@ -1,0 +1,126 @@
+"""The manifest of a batch: a row for each finished clip, with all that it was made of."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from app.cli.arguments import CommandError
+from app.files import appearing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+NAME = "manifest.csv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What one clip was made of, and what has come of it; the names are those of the columns."""
+
+    file: str
+    """In the folder of the manifest, as `audio`."""
+    audio: str
+    """Empty where there is none."""
+    prompt: str
+    """Its path as it was given; empty for a piece from nothing."""
+    model: str
+    model_sha256: str
+    backend: str
+    seed: str
+    settings: str
+    """JSON of the options."""
+    bars: str = ""
+    """Of the new music, as `notes` and `seconds`."""
+    notes: str = ""
+    seconds: str = ""
+    midi_sha256: str = ""
+    audio_sha256: str = ""
+
+    def difference(self, now: Row) -> str | None:
+        """What would be another now, as `NAME X, now Y`; None where all is as it was.
+
+        What has come of the clip is not looked at, nor the prompt's path: its content decides.
+        """
+        before, after = self._made_of(), now._made_of()
+        for name in before | after:
+            was, now_is = before.get(name, "none"), after.get(name, "none")
+            if was != now_is:
+                return f"{name.replace('_', ' ')} {was or 'none'}, now {now_is or 'none'}"
+        return None
+
+    def _made_of(self) -> dict[str, object]:
+        named = asdict(self)
+        results = ("bars", "notes", "seconds", "midi_sha256", "audio_sha256")
+        for name in (*results, "settings", "prompt"):  # its hash tells whether it is the same
+            del named[name]
+        return named | json.loads(self.settings)
+
+    def damage(self, folder: Path) -> str | None:
+        """Which of its files is not as the manifest says, and how; None where all are."""
+        for file, sha256 in ((self.file, self.midi_sha256), (self.audio, self.audio_sha256)):
+            try:
+                if file and sha256_of(folder / file) != sha256:
+                    return f"{file} is damaged"
+            except FileNotFoundError:
+                return f"{file} is missing"
+            except OSError as error:
+                return f"{file} cannot be read ({error.strerror or error})"
+        return None
+
+
+def versions() -> str:
+    """Of this program and of the packages that music hangs on: others may draw other tokens."""
+    found = []
+    for name in ("relpe", "torch", "numpy", "numba"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:  # Numba may be missing
+            continue
+    return ", ".join(found)
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file's content, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_manifest(path: Path) -> dict[str, Row]:
+    """The rows by their file; none where there is no manifest.
+
+    Raises CommandError where it is not one that this command has written.
+    """
+    columns = [field.name for field in fields(Row)]
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            found = list(reader)
+        if reader.fieldnames != columns:
+            raise ValueError(f"expected the columns {', '.join(columns)}")
+        rows = [Row(**row) for row in found]
+        for row in rows:
+            if not isinstance(json.loads(row.settings), dict):
+                raise ValueError(f"settings of {row.file} are no JSON object")
+    except (FileNotFoundError, NotADirectoryError):
+        return {}  # what is wrong with the folder, whoever makes it says
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror or error}") from error
+    except (ValueError, TypeError, csv.Error) as error:
+        raise CommandError(
+            f"{path}: not a manifest of this command ({error}); choose another --output"
+        ) from error
+    return {row.file: row for row in rows}
+
+
+def write_manifest(path: Path, rows: Iterable[Row]) -> None:
+    """Writes all rows at once; until then the file is as it was."""
+    with appearing(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)

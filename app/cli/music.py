@@ -1,0 +1,236 @@
+"""The commands `relpe continue`, `relpe generate` and `relpe replay`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from app.cli.arguments import CommandError, chosen_models, music_options, seconds_between_bars
+from app.cli.inputs import read_file
+from app.cli.outputs import Targets
+from app.compose import replay
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from app.compose.continuation import (
+        MusicModel,
+        MusicOptions,
+        Prompt,
+        PromptFacts,
+        Result,
+        Steps,
+    )
+    from app.compose.replay import Replay
+
+AS_BEFORE = "as in the settings"
+"""Where and how a piece is computed that is made again, if nothing else is asked for."""
+
+
+def proceed(options: argparse.Namespace) -> None:
+    """Continues a MIDI file."""
+    from app.audio.render import check_length
+    from app.compose.continuation import continue_prompt, read_prompt
+    from app.compose.new_bars import NewBars, in_bars
+    from tokenization.midi.reader import read_midi
+
+    music = music_options(options)
+    targets = _targets(options, music)
+    name, data = options.prompt.name, read_file(options.prompt, options.max_file_size)
+    score = read_midi(data, name=name)
+    model = chosen_models(options, options.model).to_continue(score)
+    prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats)
+    music = in_bars(music, prompt)
+    for notice in prompt.facts.notices:
+        print(f"{name}: {notice}", file=sys.stderr)
+    if targets.audio:
+        end = NewBars.after(prompt, music.bars).end_ticks
+        check_length(float(prompt.score.seconds_at(end)))
+    _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
+
+
+def generate(options: argparse.Namespace) -> None:
+    """Makes a piece from nothing."""
+    from app.compose.continuation import generate_piece
+
+    music = music_options(options)
+    targets = _targets(options, music)
+    model = chosen_models(options, options.model).to_generate()
+    _finish(options, music, targets, model, generate_piece(model, music))
+
+
+def again(options: argparse.Namespace) -> None:
+    """Makes a piece again from what --json, the page or a manifest has said of it."""
+    from app.compose.continuation import continue_prompt, generate_piece, read_prompt
+
+    told = _told(options)
+    music = told.options
+    if (options.prompt is None) != (told.prompt_sha256 is None):
+        found = "no --prompt" if options.prompt is None else "--prompt"
+        expected = "the file that was continued" if options.prompt is None else "none, of new music"
+        raise CommandError(f"{options.settings}: found {found}, expected {expected}")
+    targets = _targets(options, music)
+    model = _model_of(options, told)
+    if differences := told.differences(model):
+        print(
+            f"{options.settings}: made with {', with '.join(differences)}: the music may be "
+            "another one",
+            file=sys.stderr,
+        )
+    if options.prompt is None:
+        _finish(options, music, targets, model, generate_piece(model, music))
+        return
+    name, data = options.prompt.name, read_file(options.prompt, options.max_file_size)
+    if not told.fits(data):
+        print(f"{name}: not the file that was continued, its bytes differ", file=sys.stderr)
+    prompt = read_prompt(
+        data,
+        name,
+        told.last_bar,
+        tokenizer=model.tokenizer,
+        beats=told.beats,
+        first_bar=told.first_bar,
+        heard=told.heard,
+        played=told.played,
+    )
+    _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
+
+
+def _told(options: argparse.Namespace) -> Replay:
+    """The settings that were given, as JSON or in a manifest."""
+    if options.clip is not None:
+        return replay.of_clip(options.settings, options.clip)
+    if options.settings.suffix.lower() == ".csv":
+        raise CommandError(f"{options.settings}: a manifest has many clips; name one with --clip")
+    return replay.read(read_file(options.settings, replay.MOST_BYTES))
+
+
+def _model_of(options: argparse.Namespace, told: Replay) -> MusicModel:
+    """The model of a piece, on what computed it before where nothing else was asked for."""
+    from relpe.models.checkpoint import CheckpointError, find_checkpoint
+
+    for name, before in told.compute.items():
+        if getattr(options, name) == AS_BEFORE:
+            setattr(options, name, before)
+    try:
+        if options.model is None:
+            find_checkpoint(told.model)
+    except CheckpointError as error:
+        raise CommandError(
+            f"{options.settings}: {error}; name the folder where it is with --model DIR"
+        ) from error
+    try:
+        return chosen_models(options, options.model or told.model).to_generate()
+    except CheckpointError as error:
+        raise CommandError(f"{options.settings}: {error}") from error
+
+
+def _targets(options: argparse.Namespace, music: MusicOptions) -> Targets:
+    """The files to write; a SoundFont that cannot be used is refused before the work."""
+    if options.soundfont is not None and options.audio is not None:
+        from app.audio.synth.soundfont import open_soundfont
+
+        open_soundfont(options.soundfont)
+    prompt = getattr(options, "prompt", None)
+    return Targets.of(options.output, options.audio, music.variations, prompt)
+
+
+def _finish(
+    options: argparse.Namespace,
+    music: MusicOptions,
+    targets: Targets,
+    model: MusicModel,
+    steps: Steps,
+    prompt: Prompt | None = None,
+) -> None:
+    """Shows progress, writes the files, and says what was made."""
+    result = _show(steps, music)
+    _save(targets, result, options.soundfont)
+    if options.json:
+        print(
+            json.dumps(
+                {
+                    "output": [str(path) for path in targets.midi],
+                    "audio": [str(path) for path in targets.audio],
+                    "seed": music.seed,
+                    "seeds": [piece.seed for piece in result.pieces],
+                    "model": options.model or model.name,
+                    "backend": model.backend,
+                    "fell_back": model.steps.fell_back,
+                    "bars": result.bars,
+                    "notes": sum(piece.notes for piece in result.pieces),
+                    "tokens": result.tokens,
+                    "tokens_per_second": round(result.tokens_per_second, 1),
+                    "bars_per_second": round(result.bars_per_second, 2),
+                    "real_time_factor": round(result.real_time_factor, 2),
+                    "seconds": round(result.seconds, 3),
+                    "prompt_notes": result.prompt_notes,
+                    **({} if prompt is None else _prompt_facts(prompt.facts)),
+                    "replay": replay.settings(music, model, prompt),
+                }
+            )
+        )
+    else:
+        from app.compose.prompt_report import counted
+
+        names = ", ".join(map(str, [*targets.midi, *targets.audio]))
+        seeds = ", ".join(str(piece.seed) for piece in result.pieces)
+        what = f"seed{'s' if music.variations > 1 else ''} {seeds}"
+        print(f"{names}: {counted(result.bars, 'bar')}, {what}", file=sys.stderr)
+
+
+def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:
+    """Writes the files; of a piece that has become too long for sound its MIDI file alone.
+
+    How long a piece from nothing lasts, its model decides.
+    """
+    from app.audio.render import SoundError, check_length
+
+    try:
+        for piece in result.pieces if targets.audio else ():
+            check_length(float(piece.score.seconds_at(piece.score.end_ticks)))
+    except SoundError as error:
+        replace(targets, audio=()).save(result.pieces)
+        names = ", ".join(map(str, targets.midi))
+        raise CommandError(f"{names}: written without sound, {error}") from error
+    targets.save(result.pieces, soundfont)
+
+
+def _prompt_facts(facts: PromptFacts) -> dict[str, object]:
+    """What --json says of a prompt's bars and beats."""
+    return {
+        "beats": facts.beats,
+        "on_grid": round(facts.on_grid, 3),
+        "bpm": round(facts.bpm, 2),
+        "metre": facts.metre,
+        "notices": list(facts.notices),
+    }
+
+
+def _show(steps: Steps, music: MusicOptions) -> Result:
+    """Runs the steps with a bar of progress on standard error, and returns what they end in."""
+    from tqdm import tqdm
+
+    from app.compose.continuation import Result
+    from app.compose.models import PREPARING_TOLD
+
+    bars = music.bars if music.seconds is None else None  # its tempo, the model chooses
+    pause = seconds_between_bars()
+    with tqdm(
+        total=bars,
+        unit="bar",
+        desc=f"seed {music.seed}",
+        leave=False,
+        mininterval=pause,
+        disable=None,  # on terminals alone
+    ) as bar:
+        for step in steps:
+            if isinstance(step, Result):
+                return step
+            reading = PREPARING_TOLD if step.preparing else "reading the prompt"
+            bar.set_postfix_str(f"{step.notes} notes" if step.tokens else reading, refresh=False)
+            bar.update(min(step.bars_done, bars or step.bars_done) - bar.n)
+    raise AssertionError("the steps end with a result")

@@ -1,0 +1,99 @@
+"""The files that a command writes: looked at before the work, and written when all are whole."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from app.cli.arguments import CommandError
+from app.files import appearing, check_writable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from app.compose.continuation import Piece
+
+AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Names of the files of all variations."""
+
+    midi: tuple[Path, ...]
+    audio: tuple[Path, ...]
+    """As many, or none."""
+
+    @classmethod
+    def of(cls, output: Path, audio: Path | None, count: int, prompt: Path | None) -> Targets:
+        """OUT.mid, or OUT.1.mid to OUT.K.mid where there are several, and sound likewise.
+
+        Raises CommandError where one of them cannot be written, or would overwrite the prompt.
+        """
+        _check_suffix("--output", output, (".mid", ".midi"))
+        if audio is not None:
+            _check_suffix("--audio", audio, AUDIO_SUFFIXES)
+        targets = cls(_numbered(output, count), _numbered(audio, count) if audio else ())
+        for option, paths in (("--output", targets.midi), ("--audio", targets.audio)):
+            for path in paths:
+                _check(option, path, prompt)
+        return targets
+
+    def save(self, pieces: Sequence[Piece], soundfont: Path | None = None) -> None:
+        """Writes MIDI files, and sound where it was asked for: none appears before all are whole.
+
+        Of the sound, which is large, one piece is in memory at a time.
+        """
+        from app.audio.render import render, save_audio
+
+        with ExitStack() as stack:
+            for piece, path in zip(pieces, self.midi, strict=True):
+                stack.enter_context(_written(path)).write_bytes(piece.midi)
+            for piece, path in zip(pieces, self.audio, strict=False):
+                written = stack.enter_context(_written(path))
+                save_audio(render(piece.score, soundfont=soundfont), written)
+
+
+def _check_suffix(option: str, path: Path, suffixes: Sequence[str]) -> None:
+    if path.suffix.lower() not in suffixes:
+        raise CommandError(f"{option} {path}: expected a file name that ends in {_any(suffixes)}")
+
+
+def _any(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}"
+
+
+def _check(option: str, path: Path, prompt: Path | None) -> None:
+    # `resolve` fails where links go round
+    if prompt is not None and os.path.realpath(path) == os.path.realpath(prompt):
+        raise CommandError(f"{option} {path} would overwrite the prompt; choose another name")
+    try:
+        check_writable(path)
+    except OSError as error:
+        if not os.path.isdir(path.parent):  # noqa: PTH112 - of a name that is too long it is False
+            problem = f"there is no folder {path.parent}; make it first"
+        else:
+            problem = f"{error.strerror or error}; choose another name or folder"
+        raise CommandError(f"{option} {path}: {problem}") from error
+
+
+def _numbered(path: Path, count: int) -> tuple[Path, ...]:
+    if count == 1:
+        return (path,)
+    return tuple(path.with_name(f"{path.stem}.{row + 1}{path.suffix}") for row in range(count))
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[Path]:
+    """As `appearing`, with errors that name the file that was asked for."""
+    try:
+        with appearing(path) as beside:
+            yield beside
+    except OSError as error:
+        raise CommandError(
+            f"{path}: {error.strerror or error}; choose another name or folder"
+        ) from error

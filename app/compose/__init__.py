@@ -1,0 +1,1 @@
+"""From a MIDI file to its continuation: start with `continuation.py`."""

@@ -1,0 +1,1 @@
+"""The piano-roll player in the browser."""

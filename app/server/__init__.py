@@ -1,0 +1,1 @@
+"""Many users who share the models of one process; knows nothing of Gradio."""

@@ -1,0 +1,1 @@
+"""The Gradio page and its HTTP server."""

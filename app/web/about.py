@@ -1,0 +1,245 @@
+"""What the page says about itself: how it works, its models with licences and measured results."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from app.compose.models import Models, MusicModel
+
+_ENCODINGS = {
+    "sine_spe": ("random waves", "sine stochastic positional encoding"),
+    "conv_spe": ("filtered noise", "convolutional stochastic positional encoding"),
+    "siren_spe": (
+        "noise that a small network shapes",
+        "stochastic positional encoding with SIREN filters",
+    ),
+    "algebraic": ("turns, like the hands of a clock", "algebraic positional encoding"),
+    "siren": ("a curve that it has learned", "SIREN offset encoding"),
+    "rope": ("turns of fixed speeds", "rotary positional encoding"),
+}
+"""What tells distances: in words, and by its name."""
+_MEANT_FOR = {
+    "piano": "solo piano",
+    "piano-spe": "solo piano, with a memory that never grows",
+    "groove": "bands with drums",
+}
+
+_HOW = """
+<section><h2>How it works</h2>
+<p>A piece becomes a row of tokens: bar, position, pitch, length, loudness. A network that was
+trained on many pieces reads the last bars of yours and then writes one token after the other,
+each drawn from what it thinks likely; a grammar keeps every token legal. The tokens become notes
+again, and these are appended to your file, which stays as it is, event for event.</p>
+<p>The models here are small, and their attention never holds a table of all pairs of tokens. That
+is why they run on a laptop without a graphics card, for pieces of any length. What such attention
+lacks is a sense of <em>how far apart</em> two notes are; the positional encodings of this project
+give it back.</p>
+<p>Everything runs on the machine that serves this page. Nothing is sent anywhere else; your files
+@kept@.</p></section>
+<section><h2>Using it</h2>
+<dl class="terms">
+<dt>Region</dt><dd>The model hears the last 8 bars before the new music. Drag the two handles in the
+roll's ruler for others; what follows the region is cut off, what is before it stays.</dd>
+<dt>Tracks</dt><dd>Of a band you can choose which tracks the model hears, which of them play on, and
+which you want to listen to.</dd>
+<dt>Seed</dt><dd>The same seed with the same settings makes the same music. Every download says its
+seed in the name. Its file <em>Settings</em> holds all of them: drop that where MIDI files go to
+make the piece again.</dd>
+<dt>Creativity</dt><dd>Safe takes likely notes, Wild dares more. Key, density and the other
+advanced settings lead the music and do not force it.</dd>
+<dt>Beats</dt><dd>A recording of someone who plays often knows nothing of beats. Then they can be
+estimated from the notes, or taken from a clock.</dd>
+<dt>Stop, Discard, Undo</dt><dd>Stop keeps what is written, Discard drops it, Undo goes one step
+back. Results of this session stay in the list below the player.</dd>
+</dl></section>
+<section><h2>Keys</h2>
+<dl class="terms keys">
+<dt><kbd>Space</kbd></dt><dd>play and pause</dd>
+<dt><kbd>1</kbd> – <kbd>4</kbd></dt><dd>choose a variation</dd>
+<dt><kbd>←</kbd> <kbd>→</kbd></dt><dd>bar by bar, when the roll is selected</dd>
+<dt><kbd>+</kbd> <kbd>−</kbd></dt><dd>zoom, when the roll is selected</dd>
+</dl></section>
+<section><h2>From scripts</h2>
+<p>The page can be called from Python, with the defaults of the commands; <code>view_api()</code>
+lists all calls and their arguments.</p>
+<pre><code>from gradio_client import Client, handle_file
+
+client = Client(<span data-client>"http://127.0.0.1:7860"</span>)
+files, facts = client.predict(
+    handle_file("song.mid"), bars=16, seed=1,
+    api_name="/continue",
+)</code></pre>
+<p>Without a page: <code>relpe continue song.mid --output more.mid</code>, and
+<code>relpe generate</code>, <code>relpe batch</code>.</p></section>
+"""
+
+ABOUT_SCRIPT = """
+// where this page is, as its reader sees it; a login is asked of scripts too
+const address = location.origin + location.pathname.replace(/\\/$/, "");
+const login = window.gradio_config?.username;
+const auth = login ? `, auth=(${JSON.stringify(login)}, "PASSWORD")` : "";
+for (const where of element.querySelectorAll("[data-client]")) {
+  where.textContent = JSON.stringify(address) + auth;
+}
+"""
+
+
+class _Told(NamedTuple):
+    """Something in words, and exactly where the words are not."""
+
+    words: str
+    exact: str = ""
+
+
+_NOTHING = _Told("")
+
+
+def about(models: Models, *, keep: bool = False) -> str:
+    """The tab About, as HTML; `keep` says that the music is kept."""
+    cards = "".join(_card(models, name) for name in models.names)
+    kept = "stay there until its owner removes them" if keep else "are removed within a day"
+    texts = _HOW.replace("@kept@", kept)
+    models_told = f"<div><h2>Models</h2>{cards}</div>"
+    return f"<div class='about'>{models_told}<div class='texts'>{texts}</div></div>"
+
+
+def model_line(models: Models, name: str) -> str:
+    """What a model is, in one line: what for, and its size."""
+    parts = [
+        _MEANT_FOR.get(name, ""),
+        f"{models.load(name).parameters / 1e6:.1f} M weights",
+        _described(models.folder(name)).get("size", _NOTHING).words,
+    ]
+    line = " · ".join(part for part in parts if part)
+    return line[:1].upper() + line[1:]
+
+
+def _card(models: Models, name: str) -> str:
+    folder, model = models.folder(name), models.load(name)
+    described = _described(folder)
+    readme = _text(folder, "README.md")
+    size = described.get("size", _NOTHING).words
+    rows = {
+        "For": _Told(_MEANT_FOR.get(name, "")),
+        "Tells distances by": described.get("encoding", _NOTHING),
+        "Remembers": described.get("attention", _NOTHING),
+        "Size": _Told(f"{model.parameters:,} weights, {size}".rstrip(", ")),
+        "Runs on": _runs_on(model),
+        "Trained on": _Told(_said(readme, "Data")),
+        "Training": _Told(_training(folder)),
+        "Licence of the data": _Told(_said(readme, "Licence of the data")),
+    }
+    cells = "".join(
+        f"<dt>{html.escape(key)}</dt><dd>{_shown(told)}</dd>"
+        for key, told in rows.items()
+        if told.words
+    )
+    return (
+        f"<article><h3>{html.escape(name)}</h3><dl class='terms'>{cells}</dl>"
+        f"{_results(readme)}</article>"
+    )
+
+
+def _shown(told: _Told) -> str:
+    """The words, and what they mean exactly where the mouse rests on them."""
+    if not told.exact:
+        return html.escape(told.words)
+    return f"<span title='{html.escape(told.exact)}'>{html.escape(told.words)}</span>"
+
+
+def _runs_on(model: MusicModel) -> _Told:
+    """What computes."""
+    words = "graphics card" if model.device.type == "cuda" else "processor"
+    words += ", by code made for it" if "compiled" in model.backend else ""
+    words += ", with weights of 8 bits" if "int8" in model.backend else ""
+    return _Told(words, model.backend)
+
+
+def _text(folder: Path | None, name: str) -> str:
+    path = folder / name if folder else None
+    return path.read_text(encoding="utf-8") if path and path.is_file() else ""
+
+
+def _described(folder: Path | None) -> dict[str, _Told]:
+    """Encoding, attention and size of a model on disk, in words; nothing where it is not there."""
+    text = _text(folder, "model.json")
+    if not text or folder is None:
+        return {}
+    model: dict[str, Any] = json.loads(text)
+    decoder = model["decoder"]
+    encoding, attention = decoder["encoding"], decoder["attention"]
+    kind: str = encoding["kind"]
+    words, exact = _ENCODINGS.get(kind, (kind.replace("_", " "), kind))
+    if encoding.get("initialization") == "rope":
+        words, exact = f"{words}, at speeds it has learned", f"{exact}, learned from rotary"
+    size = sum((folder / name).stat().st_size for name in model["weights"])
+    kind = attention["kind"]
+    attending = f"exact within {attention['span']:,} tokens" if kind == "windowed" else kind
+    features = attention.get("feature_map", {}).get("kind")
+    remembers = {
+        "windowed": f"the last {attention.get('span', 0):,} tokens exactly",
+        "linear": "all that came before, in outline",
+        "softmax": "all that came before, exactly",
+    }.get(kind, kind)
+    return {
+        "encoding": _Told(words, exact),
+        "attention": _Told(
+            remembers, f"{attending} attention" + (f", {features} features" if features else "")
+        ),
+        "size": _Told(f"{size / 1e6:.0f} MB"),
+    }
+
+
+def _training(folder: Path | None) -> str:
+    text = _text(folder, "training.json")
+    if not text:
+        return ""
+    runs: list[dict[str, Any]] = json.loads(text)["history"]
+    tokens, steps = (sum(run.get(name) or 0 for run in runs) for name in ("tokens", "steps"))
+    return f"{tokens / 1e6:.1f} M tokens in {steps:,} steps" if tokens else ""
+
+
+def _said(readme: str, what: str) -> str:
+    """A line `- What: …` of a model's README, without its marks."""
+    match = re.search(rf"^- {re.escape(what)}: (.+)$", readme, re.MULTILINE)
+    text = re.sub(r"; prepared corpus `\w+`", "", match[1]) if match else ""
+    return text.replace("`", "")
+
+
+def _plain(cell: str) -> _Told:
+    """A cell of the table of results, in words where it is a name of the reports."""
+    if count := re.fullmatch(r"(\d+)-gram, (\w+), (untransposed|12 transpositions)", cell):
+        how = count[2].replace("_", " ").title().replace(" ", "-")
+        keys = ", in all 12 keys" if count[3] != "untransposed" else ""
+        return _Told(f"no network: counts of {count[1]} tokens in a row ({how}){keys}", cell)
+    if window := re.fullmatch(r"windows of (\d+) tokens, no overlap", cell):
+        return _Told(f"pieces cut into {int(window[1]):,} tokens each", cell)
+    if cell == "whole pieces, state carried on":
+        return _Told("whole pieces", cell)
+    return _Told(cell)
+
+
+def _results(readme: str) -> str:
+    """The first table of a model's README: what was measured on its test split."""
+    table = re.search(r"(?:^\|.+\n)+", readme, re.MULTILINE)
+    if table is None:
+        return ""
+    rows = [
+        [_shown(_plain(cell.strip())) for cell in line.strip("|").split("|")]
+        for line in table[0].splitlines()
+    ]
+    head = "".join(f"<th>{cell}</th>" for cell in rows[0])
+    body = "".join(
+        "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows[2:]
+    )
+    return (
+        "<p class='measured'>How much the next token of pieces it has never seen surprises it, in "
+        "nats; fewer are better.</p>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )

@@ -1,0 +1,108 @@
+"""Examples that the project has composed: what the page offers, and shows while it is empty."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from app.player.frames import (
+    Frame,
+    PromptFrame,
+    TimelineFrame,
+    VariationFrame,
+    pack_tracks,
+    timeline,
+)
+from tokenization.midi.reader import read_midi
+
+_PLACES = (Path(__file__).parents[1] / "_examples", Path(__file__).parents[2] / "examples")
+"""In an installed wheel; beside the package in a clone."""
+
+
+class Example(NamedTuple):
+    """A MIDI file `<name>.mid` and what to call it."""
+
+    name: str
+    label: str
+    told: str
+    """What it is, in a few words."""
+
+
+EXAMPLES = (
+    Example("ballad", "Ballad", "eight slow bars for piano in C"),
+    Example("waltz", "Waltz", "eight bars for piano in D minor, in three"),
+    Example("pop", "Pop", "eight bars for piano in A, with a pickup"),
+    Example("groove", "Funk", "drums, bass, electric piano and guitar"),
+    Example("barcarole", "Barcarole", "guitar, strings and bass, in six"),
+)
+OF_BANDS = EXAMPLES[3:]
+"""Those with several instruments."""
+PIECE = "piece"
+"""What a model has made of nothing: no prompt, and no continuation of one."""
+_JOB = "example "
+
+
+def example_file(name: str) -> Path:
+    """The MIDI file of this name, such as `ballad` or `ballad.continued`.
+
+    Raises FileNotFoundError where it was not installed.
+    """
+    for place in _PLACES:
+        if (path := place / f"{name}.mid").is_file():
+            return path
+    raise FileNotFoundError(f"found no example {name}.mid, expected it in {_PLACES[0]}")
+
+
+@cache
+def finished_example(name: str) -> Frame:
+    """What a model has made of an example, or of nothing, as the player shows it on an empty page.
+
+    The frame is shared: who changes it takes a copy.
+    """
+    empty = Frame(job="", phase="empty", variations=[])
+    try:
+        whole = read_midi(_finished(name).read_bytes(), name=name)
+        prompt = None if name == PIECE else read_midi(example_file(name).read_bytes(), name=name)
+    except FileNotFoundError:
+        return empty  # the page is as useful without it
+    bars, new, joint = timeline(whole), whole, 0.0
+    title, subtitle = "An example: a piece from nothing", f"{_bars(bars)} new bars"
+    if prompt is not None:
+        before = timeline(prompt)
+        joint = before["end"]
+        start = int(joint * whole.ticks_per_beat)
+        tracks = [
+            track.with_tables(notes=track.notes[track.notes[:, 0] >= start])
+            for track in whole.tracks
+        ]
+        new = whole.with_tracks(tracks)
+        title = f"An example: {name}"
+        subtitle = f"{_bars(bars) - _bars(before)} new bars after bar {_bars(before)}"
+    return empty | Frame(
+        job=_JOB + name,
+        example=True,
+        title=title,
+        subtitle=subtitle,
+        timeline=bars,
+        prompt=PromptFrame(
+            tracks=pack_tracks(prompt) if prompt else [], joint=joint, sound="ready"
+        ),
+        variations=[VariationFrame(tracks=pack_tracks(new, prompt))],
+    )
+
+
+def finished_file(job: str) -> Path | None:
+    """What an empty page plays by the job of its frame; None where that is no example's."""
+    name = job.removeprefix(_JOB)
+    known = job.startswith(_JOB) and name in (PIECE, *(example.name for example in EXAMPLES))
+    return _finished(name) if known else None
+
+
+def _finished(name: str) -> Path:
+    return example_file(name if name == PIECE else f"{name}.continued")
+
+
+def _bars(frame: TimelineFrame) -> int:
+    """Bars that a timeline has lines for."""
+    return frame["bars"].count(";") - 1

@@ -1,0 +1,159 @@
+"""The page on a port, for as long as the program runs."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.compose.options import MAX_FILE_BYTES
+from app.files import KEPT_SECONDS, prune, remove_raw
+from app.player import frames as player
+from app.server.studio import Sharing
+from app.server.uploads import READER
+from app.web import api as endpoints
+from app.web.guard import guarded
+from app.web.page import build_page
+from app.web.theme import PAGE_STYLE, theme
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import gradio as gr
+
+    from app.compose.continuation import Models
+
+THREADS = 40
+"""For calls that take no time; each job has one beside them."""
+SECONDS_BETWEEN_PRUNINGS = 600.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """Where and for whom a page is."""
+
+    host: str = "127.0.0.1"
+    port: int | None = 7860
+    """None: any that is free from 7860 on."""
+    root_path: str = ""
+    """Where a proxy shows the page, such as /music."""
+    accounts: tuple[tuple[str, str], ...] = ()
+    """Names and passwords; without any there is no login."""
+    output_folder: Path | None = None
+    """Where music is kept, in a new folder in it; None: in a temporary one, for a day or until the
+    program ends."""
+    keep_days: float | None = None
+    """How long music is kept in `output_folder`; None: for ever."""
+    keep_bytes: int | None = None
+    """How much is kept there, the oldest goes first; None: all."""
+    max_upload_bytes: int = MAX_FILE_BYTES
+    sharing: Sharing = field(default_factory=Sharing)
+    soundfont: Path | None = None
+    """What plays the music; None: the General MIDI one of pretty_midi."""
+    open_browser: bool = False
+
+
+def launch(
+    models: Models,
+    serving: Serving | None = None,
+    announce: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Serves the page until it is interrupted; its address is announced when it can be opened.
+
+    Whoever can reach the page can read a file of this run if they know its name, and nothing else.
+    """
+    serving = serving or Serving()
+    kept = serving.output_folder
+    with ExitStack() as stack:
+        if kept is None:
+            folder = tempfile.TemporaryDirectory(prefix="relpe-", ignore_cleanup_errors=True)
+            served = Path(stack.enter_context(folder))
+        else:
+            kept.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(_pruned(kept, serving.keep_days, serving.keep_bytes))
+            remove_raw(kept, untouched_seconds=KEPT_SECONDS)
+            served = Path(tempfile.mkdtemp(prefix=f"{date.today()}-", dir=kept))
+            stack.callback(_remove_if_empty, served)
+            stack.callback(remove_raw, kept, served.name)
+        page = build_page(
+            models,
+            served,
+            keep=kept is not None,
+            max_upload_bytes=serving.max_upload_bytes,
+            sharing=serving.sharing,
+            soundfont=serving.soundfont,
+            closing=stack,
+        )
+        address = open_page(page, served, serving)
+        with suppress(KeyboardInterrupt):
+            announce(address)
+            page.block_thread()
+
+
+def open_page(page: gr.Blocks, output_folder: Path, serving: Serving | None = None) -> str:
+    """Starts the server of a built page and returns its address.
+
+    Jobs get to the models through the queue alone: Gradio would also take them past it. It lets
+    all in that the studio takes, which lets them work in turn, and refuses the rest.
+    """
+    serving = serving or Serving()
+    READER.warm_up()
+    jobs = serving.sharing.max_jobs
+    page.queue(max_size=2 * jobs, api_open=False)
+    health = endpoints.health_of(page)
+    _, address, _ = page.launch(
+        server_name=serving.host,
+        server_port=serving.port,
+        root_path=serving.root_path or None,
+        auth=list(serving.accounts) or None,
+        inbrowser=serving.open_browser,
+        share=False,
+        ssr_mode=False,
+        prevent_thread_lock=True,
+        quiet=True,
+        run_history=False,
+        enable_monitoring=False,
+        footer_links=[],
+        allowed_paths=[str(output_folder.resolve())],
+        max_file_size=serving.max_upload_bytes,
+        max_threads=THREADS + jobs,
+        app_kwargs={"middleware": [guarded(page, health)]},
+        theme=theme(),
+        css_paths=(player.STYLE, PAGE_STYLE),
+    )
+    return address
+
+
+@contextmanager
+def _pruned(kept: Path, days: float | None, most_bytes: int | None) -> Iterator[None]:
+    """Removes old music now and every few minutes."""
+    if days is None and most_bytes is None:
+        yield
+        return
+    over = threading.Event()
+
+    def work() -> None:
+        while True:
+            try:
+                prune(kept, days, most_bytes)
+            except OSError as error:
+                _log.warning("%s: old music cannot be removed: %s", kept, error.strerror or error)
+            if over.wait(SECONDS_BETWEEN_PRUNINGS):
+                return
+
+    threading.Thread(target=work, name="pruning", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()

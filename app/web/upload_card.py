@@ -1,0 +1,123 @@
+"""The card of an upload: what the file holds, what is used of it and why, as HTML."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING
+
+from app.compose.prompt_report import OFF_GRID, counted
+
+if TYPE_CHECKING:
+    from app.compose.prompt_report import TrackFacts
+    from app.server.uploads import Upload
+
+CARD_SCRIPT = """
+element.addEventListener("click", (event) => {
+  if (event.target.closest("[data-forget]")) trigger("forget");
+});
+// what is too large is not sent: Gradio would say so in a corner, and not what to do
+const tab = element.closest(".tabitem");
+function check(event, [file]) {
+  if (!file || !event.target.closest(".upload")) return;
+  for (const before of element.querySelectorAll(".refused")) before.classList.add("past");
+  const most = window.gradio_config?.max_file_size;
+  if (!most || file.size <= most) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  if (event.type === "change") event.target.value = "";
+  else event.target.dispatchEvent(new DragEvent("dragleave", { bubbles: true }));
+  trigger("too_large", { name: file.name, size: file.size });
+}
+const early = { capture: true };
+tab.addEventListener("change", (event) => check(event, event.target.files ?? []), early);
+tab.addEventListener("drop", (event) => check(event, event.dataTransfer?.files ?? []), early);
+"""
+OFF_GRID_HERE = (
+    "It was played freely: its notes do not lie on the file's beats, and its bars mean nothing to "
+    "the model. Let the beats be estimated below."
+)
+RESTS = "does not play on"
+_MOST_ROWS = 40
+
+
+def card(upload: Upload, why: str) -> str:
+    """What an accepted file holds; `why` says why this model continues it."""
+    facts = upload.prompt.facts
+    seconds = int(upload.whole.facts.seconds)
+    cells = {
+        "Length": f"{seconds // 60}:{seconds % 60:02d}",
+        "Bars": f"{upload.whole.bars:,}",
+        "Metre": facts.metre,
+        "Tempo": f"{facts.bpm:.0f} bpm",
+        "Notes": f"{upload.whole.facts.notes:,}",
+        "Tracks": f"{facts.tracks}",
+    }
+    numbers = "".join(
+        f"<div><dt>{name}</dt><dd>{html.escape(text)}</dd></div>" for name, text in cells.items()
+    )
+    told = (OFF_GRID_HERE if notice == OFF_GRID else notice for notice in facts.notices)
+    notices = "".join(f"<li>{html.escape(_sentence(notice))}</li>" for notice in told)
+    return (
+        f"<article class='card'><header><h2>{html.escape(upload.title)}</h2>"
+        "<button type='button' data-forget aria-label='Take the file away' title='Take the file "
+        "away'>×</button></header>"
+        f"<dl>{numbers}</dl>{_tracks(upload)}"
+        f"<p class='used'>{html.escape(_used(upload))} {html.escape(why)}</p>"
+        + (f"<ul class='notices'>{notices}</ul>" if notices else "")
+        + "</article>"
+    )
+
+
+def refused(sentence: str) -> str:
+    """Why a file was not taken."""
+    return f"<p class='refused' role='alert'>{html.escape(_sentence(sentence))}</p>"
+
+
+def said(sentence: str) -> str:
+    """What is going on, or was done."""
+    return f"<p class='said' role='status'>{html.escape(sentence)}</p>"
+
+
+def _used(upload: Upload) -> str:
+    """Which bars the model hears, and where new music begins."""
+    first, last = upload.first_bar, upload.bars
+    which = f"bar {last}" if first == last else f"bars {first:,} to {last:,}"
+    return f"The model hears {which}; new music begins in bar {last + 1:,}."
+
+
+def _sentence(text: str) -> str:
+    """With a capital and a stop, unless it begins with a file's name."""
+    text = text.strip()
+    is_named = re.match(r"[^:]+\.\w+:", text)
+    begins = text if is_named else text[:1].upper() + text[1:]
+    return begins if begins.endswith((".", "!", "?")) else f"{begins}."
+
+
+def _tracks(upload: Upload) -> str:
+    """One row for each track: name, what plays it, notes, why it is not heard, who plays on."""
+    rows, parts = upload.prompt.facts.rows, upload.prompt.parts
+    if not rows:
+        return ""
+    played = [parts.may_play(track) for track in upload.whole.score.tracks]
+    used, going_on = sum(row.heard for row in rows), sum(played)
+    summary = f"{counted(len(rows), 'track')}, " + (
+        "heard" if used == len(rows) == 1 else f"{'all' if used == len(rows) else used} heard"
+    )
+    summary += f", {going_on} {'plays' if going_on == 1 else 'play'} on" * (going_on < len(rows))
+    items = "".join(map(_track, rows[:_MOST_ROWS], played))
+    more = len(rows) - _MOST_ROWS
+    items += f"<li class='more'>and {more} more</li>" if more > 0 else ""
+    opened = " open" if len(rows) <= 4 else ""
+    return f"<details class='tracks'{opened}><summary>{summary}</summary><ul>{items}</ul></details>"
+
+
+def _track(row: TrackFacts, plays_on: bool) -> str:
+    instrument = "drums" if row.drums else row.instrument
+    plays = "" if instrument.lower() in row.name.lower() else f" <em>{html.escape(instrument)}</em>"
+    told = "; ".join(part for part in (row.why, "" if plays_on else RESTS) if part)
+    why = f"<small>{html.escape(told)}</small>" if told else ""
+    return (
+        f"<li class='{'heard' if row.heard else 'unheard'}'><b>{html.escape(row.name)}</b>{plays}"
+        f"<span>{row.notes:,}</span>{why}</li>"
+    )

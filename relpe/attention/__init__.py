@@ -1,0 +1,1 @@
+"""Attention operations and layers."""

@@ -1,0 +1,137 @@
+"""Linear attention: causal with a state of constant size, or of all queries to all keys.
+
+One function serves whole sequences, pieces and single tokens.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from relpe.attention.linear.chunked import causal_sums
+from relpe.attention.linear.tiling import Tiling, tiling
+
+LEAST_WEIGHT = 1e-30
+"""A query whose keys weigh less together gets zero: the gradient of a ratio has the square."""
+
+
+class LinearState(NamedTuple):
+    """Sums over past keys: all that linear attention remembers. float32 or wider."""
+
+    kv: Float[Tensor, "b h f e"]
+    k_sum: Float[Tensor, "b h f"]
+    log_scale: Float[Tensor, "b h"]
+    """Logarithm of the factor taken out of both sums."""
+
+    @classmethod
+    def empty(
+        cls, shape: tuple[int, int, int, int], *, device: torch.device, dtype: torch.dtype
+    ) -> LinearState:
+        """State before the first key, for shape (b, h, f, e)."""
+        b, h, f, e = shape
+        return cls(
+            torch.zeros(b, h, f, e, device=device, dtype=dtype),
+            torch.zeros(b, h, f, device=device, dtype=dtype),
+            torch.full((b, h), -torch.inf, device=device, dtype=dtype),
+        )
+
+
+def causal_linear_attention(
+    q: Float[Tensor, "b l h f"],
+    k: Float[Tensor, "b l h f"],
+    v: Float[Tensor, "b l h e"],
+    state: LinearState,
+    log_scale: Float[Tensor, "b_or_1 l h"] | None = None,
+    how: Tiling | None = None,
+) -> tuple[Float[Tensor, "b l h e"], LinearState]:
+    """Weighted means of the values up to each position (Katharopoulos et al., 2020, section 3.3).
+
+    q and k are features (b, l, h, f), v values (b, l, h, e); `log_scale` (b, l, h), where given, is
+    the logarithm of a factor that belongs to each key's features; (1, l, h) if all rows share it,
+    which is faster; in float64 where it is large, and then the state's `log_scale` is. Returns
+    (b, l, h, e) and the state after the last position. Cost is linear in l. Sums are kept in the
+    state's dtype whatever the inputs, since they grow with l; products are in half precision where
+    v is and the device is fast in it. A query whose features meet no key, or only with products
+    below 1e-30, gives zero, not a division by zero. `how` overrides the way the work is cut.
+    """
+    dtype = state.kv.dtype
+    if not q.shape[1]:
+        return v, state
+    if q.shape[1] == 1 and not torch.is_grad_enabled():
+        scale = None if log_scale is None else log_scale[:, 0]
+        values, state = step(q[:, 0].to(dtype), k[:, 0].to(dtype), v[:, 0].to(dtype), state, scale)
+        return values[:, None].to(v.dtype), state
+    flat_q, flat_k, flat_v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
+    scale = None if log_scale is None else log_scale.transpose(1, 2).flatten(0, 1)
+    numerator, denominator, kv, k_sum, last = causal_sums(
+        flat_q,
+        flat_k,
+        flat_v,
+        state.kv.flatten(0, 1),
+        state.k_sum.flatten(0, 1),
+        scale,
+        state.log_scale.flatten(),
+        tiling(v.device, v.dtype, dtype) if how is None else how,
+    )
+    values = numerator / divisor(denominator)[..., None]
+    rows = (q.shape[0], -1)
+    new_state = LinearState(*(part.unflatten(0, rows) for part in (kv, k_sum, last)))
+    return values.unflatten(0, rows).transpose(1, 2).to(v.dtype), new_state
+
+
+def linear_attention(
+    q: Float[Tensor, "b l h f"],
+    k: Float[Tensor, "b s h f"],
+    v: Float[Tensor, "b s h e"],
+    key_mask: Bool[Tensor, "b_or_1 s"] | None = None,
+    log_scale: Float[Tensor, "b_or_1 s h"] | None = None,
+) -> Float[Tensor, "b l h e"]:
+    """Weighted means of all values, for each query (Katharopoulos et al., 2020, section 3.2).
+
+    As `causal_linear_attention`, but every query sees every key for which `key_mask` (b, s) is
+    True: keys and values that are padding do not count, whatever they hold. Rows do not know of one
+    another: the factor taken out is that of a row's and head's own keys. Memory beyond inputs and
+    outputs is that of copies of keys and values, and of the sums (b, h, f, e).
+    """
+    if key_mask is not None and key_mask.dtype != torch.bool:
+        raise TypeError(f"key_mask is {key_mask.dtype}, expected bool: True for keys that count")
+    dtype = torch.promote_types(torch.float32, q.dtype)
+    q, wide_v = q.to(dtype), v.to(dtype)
+    k = k.to(dtype)
+    if log_scale is not None and k.shape[1]:
+        seen = log_scale if key_mask is None else log_scale.where(key_mask[..., None], -torch.inf)
+        top = seen.amax(1, keepdim=True)
+        k = k * torch.exp(seen - top.where(top.isfinite(), 0.0)).to(dtype)[..., None]
+    if key_mask is not None:  # not by a product: padding may hold anything, infinities too
+        k, wide_v = (x.where(key_mask[..., None, None], 0.0) for x in (k, wide_v))
+    kv = torch.einsum("bshf,bshe->bhfe", k, wide_v)
+    weight = torch.einsum("blhf,bhf->blh", q, k.sum(1))
+    return (torch.einsum("blhf,bhfe->blhe", q, kv) / divisor(weight)[..., None]).to(v.dtype)
+
+
+def divisor(denominator: Tensor) -> Tensor:
+    """Denominators, and 1 for those so small that their inverse, or its square, would overflow."""
+    return torch.where(denominator < LEAST_WEIGHT, 1.0, denominator)
+
+
+def step(
+    q: Tensor, k: Tensor, v: Tensor, state: LinearState, log_scale: Tensor | None
+) -> tuple[Tensor, LinearState]:
+    """The same for one position, features (b, h, f) and values (b, h, e): the recurrence itself."""
+    kv, k_sum, past = state
+    if log_scale is None:
+        running = torch.zeros_like(past)
+    else:
+        running = torch.maximum(past, log_scale)
+        decay = torch.exp(past - running).to(kv.dtype)[..., None]
+        k = k * torch.exp(log_scale - running).to(kv.dtype)[..., None]
+        kv, k_sum = kv * decay[..., None], k_sum * decay
+    kv = torch.addcmul(kv, k[..., None], v[..., None, :])
+    k_sum = k_sum + k
+    numerator = (q[..., None, :] @ kv)[..., 0, :]
+    denominator = (q * k_sum).sum(-1, keepdim=True)
+    values = numerator / divisor(denominator)
+    return values, LinearState(kv, k_sum, running)

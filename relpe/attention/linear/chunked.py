@@ -1,0 +1,287 @@
+"""The operation of causal linear attention: chunks of positions, sums between them, own gradient.
+
+Within a chunk scores are formed as in ordinary attention; all that came before is in sums of
+constant size. Several chunks may go through one product each; only the sums wait for one another.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from relpe.attention.linear.tiling import Tiling
+
+
+class _Part(NamedTuple):
+    """Some chunks of some rows, and the causal weights of their keys and of the sums.
+
+    Weights are exp(key's scale - running maximum at the query): 1 where there are no scales. n rows
+    times heads of which s differ in scale, g chunks of c positions.
+    """
+
+    span: slice
+    chunks: int
+    within: Tensor  # (s, g, c, c): key j as query i sees it; 0 for j > i
+    before: Tensor | None  # (n, g, c): the sums as query i sees them
+    after: Tensor | None  # (n, g, c): key j in the next sums
+    decay: Tensor | None  # (n, g): the old sums in the next sums
+
+    def of(self, rows: slice) -> _Part:
+        """The same of some rows: all that scales tell apart, or any where these are not shared."""
+        within, before, after, decay = self.within, self.before, self.after, self.decay
+        if before is None or after is None or decay is None:
+            return self
+        if len(within) == len(before):
+            within = within[rows]
+        return _Part(self.span, self.chunks, within, before[rows], after[rows], decay[rows])
+
+    def tile(self, x: Tensor) -> Tensor:
+        """(n, l, f) to (n * g, c, f)."""
+        size = (self.span.stop - self.span.start) // self.chunks
+        return x[:, self.span].reshape(x.shape[0] * self.chunks, size, x.shape[2])
+
+    def put(self, values: Tensor, into: Tensor) -> None:
+        """The reverse, into the span of `into` (n, l) or (n, l, f)."""
+        into[:, self.span] = values.view_as(into[:, self.span])
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        """Scores (n * g, c, c) times the weights, in place."""
+        size = scores.shape[-1]
+        scores.view(-1, *self.within.shape[:2], size, size).mul_(self.within)
+        return scores
+
+    def scaled(self, x: Tensor, weights: Tensor | None) -> Tensor:
+        """X (n * g, c, f) times weights (n, g, c)."""
+        return x if weights is None else x * weights.reshape(*x.shape[:2], 1)
+
+
+def _row_groups(rows: int, scale: Tensor | None, most: int) -> list[slice]:
+    """Slices of at most so many rows; whole multiples of those that differ, where rows share."""
+    alike = 1 if scale is None or len(scale) == rows else len(scale)
+    size = alike * max(1, min(most, rows) // alike)
+    return [slice(first, min(first + size, rows)) for first in range(0, rows, size)]
+
+
+def _parts(
+    length: int, how: Tiling, scale: Tensor | None, start: Tensor
+) -> tuple[list[_Part], Tensor]:
+    """All chunks in order, as many at a time as `how` says, and the running maximum after them.
+
+    `scale` is (n, l), or (s, l) where rows share it, `start` (n,). The maximum never looks at later
+    keys. Rows that share scales share the maximum, which may be any common factor.
+    """
+    mask = torch.ones(how.chunk, how.chunk, dtype=how.dtype, device=start.device).tril()
+    whole = length // how.chunk
+    sizes = [(min(how.chunks, whole - done), how.chunk) for done in range(0, whole, how.chunks)]
+    rest = [(1, length % how.chunk)] if length % how.chunk else []
+    parts, first = [], 0
+    for count, chunk in sizes + rest:
+        span = slice(first, first + count * chunk)
+        first = span.stop
+        triangle = mask[:chunk, :chunk]
+        if scale is None:
+            parts.append(_Part(span, count, triangle[None, None], None, None, None))
+            continue
+        copies = len(start) // len(scale)
+        greatest = start.view(copies, -1).amax(0)
+        running = torch.maximum(scale[:, span].cummax(1).values, greatest[:, None])
+        keys, tops = (x.unflatten(1, (count, chunk)) for x in (scale[:, span], running))
+        ends = tops[..., -1]
+        begins = torch.cat([start[:, None], ends[:, :-1].repeat(copies, 1)], 1)
+        within = torch.exp((keys[..., None, :] - tops[..., None]).clamp(max=0))
+        before = torch.exp(begins[..., None] - tops.repeat(copies, 1, 1))
+        after = torch.exp(keys - ends[..., None]).repeat(copies, 1, 1)
+        decay = torch.exp(begins - ends.repeat(copies, 1))
+        start = ends[:, -1].repeat(copies)
+        parts.append(
+            _Part(
+                span,
+                count,
+                within.to(how.dtype) * triangle,
+                before.to(how.dtype),
+                after.to(how.dtype),
+                decay.to(torch.promote_types(how.dtype, torch.float32)),
+            )
+        )
+    return parts, torch.zeros_like(start) if scale is None else start
+
+
+def _sums_met(
+    part: _Part, added: Tensor, sums: Tensor, like: Tensor, *, backwards: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The sums (n * g, ., .) that each chunk meets, as `like`, and (n, ., .) after the last.
+
+    `added` (n * g, ., .) is what each chunk adds, `sums` (n, ., .) what came before; in the
+    gradient chunks come in reverse.
+    """
+    if part.chunks == 1:
+        if part.decay is not None:
+            return sums.to(like), torch.addcmul(added, sums, part.decay[..., None])
+        return sums.to(like), sums + added
+    added = added.view(-1, part.chunks, *added.shape[1:])
+    all_met = torch.empty_like(added, dtype=like.dtype)
+    for index in range(part.chunks):
+        chunk = part.chunks - 1 - index if backwards else index
+        all_met[:, chunk] = sums
+        if part.decay is None:
+            sums = sums + added[:, chunk]
+        else:
+            sums = torch.addcmul(added[:, chunk], sums, part.decay[:, chunk, None, None])
+    return all_met.flatten(0, 1), sums
+
+
+def _forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kv: Tensor,
+    k_sum: Tensor,
+    scale: Tensor | None,
+    start: Tensor,
+    chunk: int,
+    chunks: int,
+    rows: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    how = Tiling(chunk, chunks, rows, q.dtype)
+    wide = kv.dtype
+    numerator = torch.empty(v.shape, dtype=wide, device=v.device)
+    denominator = torch.empty(q.shape[:2], dtype=wide, device=q.device)
+    new_kv, new_k_sum = torch.empty_like(kv), torch.empty_like(k_sum)
+    parts, last = _parts(q.shape[1], how, scale, start)
+    for group in _row_groups(len(q), scale, rows):
+        own_kv, own_k_sum = kv[group], k_sum[group][:, None]
+        for part in (part.of(group) for part in parts):
+            queries, keys, values = (part.tile(x[group]) for x in (q, k, v))
+            scores = part.weigh(queries @ keys.mT)
+            past, keys = part.scaled(queries, part.before), part.scaled(keys, part.after)
+            met, own_kv = _sums_met(part, (keys.mT @ values).to(wide), own_kv, q)
+            added = keys.sum(1, keepdim=True, dtype=wide)
+            met_sum, own_k_sum = _sums_met(part, added, own_k_sum, q)
+            part.put(torch.baddbmm(past @ met, scores, values), numerator[group])
+            weight = scores.sum(-1, dtype=wide) + (past @ met_sum.mT)[..., 0]
+            part.put(weight, denominator[group])
+        new_kv[group], new_k_sum[group] = own_kv, own_k_sum[:, 0]
+    return numerator, denominator, new_kv, new_k_sum, last
+
+
+def _backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kv: Tensor,
+    k_sum: Tensor,
+    scale: Tensor | None,
+    start: Tensor,
+    chunk: int,
+    chunks: int,
+    rows: int,
+    grad_num: Tensor,
+    grad_den: Tensor,
+    grad_kv: Tensor,
+    grad_k_sum: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    how = Tiling(chunk, chunks, rows, q.dtype)
+    wide = kv.dtype
+    grad_num, grad_den = grad_num.to(q.dtype), grad_den.to(q.dtype)[..., None]
+    grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    grad_kv, grad_k_sum = grad_kv.clone(), grad_k_sum.clone()
+    all_parts, _ = _parts(q.shape[1], how, scale, start)
+    for group in _row_groups(len(q), scale, rows):
+        all_q, all_k, all_v, all_num, all_den = (x[group] for x in (q, k, v, grad_num, grad_den))
+        sums, k_sums = kv[group], k_sum[group][:, None]
+        parts = [part.of(group) for part in all_parts]
+        for part in parts:  # sums grow again from the first position on
+            queries, keys, values = part.tile(all_q), part.tile(all_k), part.tile(all_v)
+            num, den = part.tile(all_num), part.tile(all_den)
+            grad_scores = part.weigh((num @ values.mT).add_(den))
+            scores = part.weigh(queries @ keys.mT)
+            # of keys and values, what their own chunk gives; later chunks follow below
+            part.put(grad_scores.mT @ queries, grad_k[group])
+            part.put(scores.mT @ num, grad_v[group])
+            seen = part.scaled(keys, part.after)
+            met, sums = _sums_met(part, (seen.mT @ values).to(wide), sums, q)
+            added = seen.sum(1, keepdim=True, dtype=wide)
+            met_sum, k_sums = _sums_met(part, added, k_sums, q)
+            past = part.scaled(torch.baddbmm(den * met_sum, num, met.mT), part.before)
+            part.put(torch.baddbmm(past, grad_scores, keys), grad_q[group])
+        sums, k_sums = grad_kv[group], grad_k_sum[group][:, None]
+        for part in reversed(parts):  # and their gradients from the last position back
+            keys, values = part.tile(all_k), part.tile(all_v)
+            num, den = part.tile(all_num), part.tile(all_den)
+            past = part.scaled(part.tile(all_q), part.before)
+            met, sums = _sums_met(part, (past.mT @ num).to(wide), sums, q, backwards=True)
+            added = (past.mT @ den).mT.to(wide)
+            met_sum, k_sums = _sums_met(part, added, k_sums, q, backwards=True)
+            later_k = part.scaled(torch.baddbmm(met_sum, values, met.mT), part.after)
+            later_v = part.scaled(keys, part.after) @ met
+            grad_k[group][:, part.span] += later_k.view_as(grad_k[group][:, part.span])
+            grad_v[group][:, part.span] += later_v.view_as(grad_v[group][:, part.span])
+        grad_kv[group], grad_k_sum[group] = sums, k_sums[:, 0]
+    return grad_q, grad_k, grad_v, grad_kv, grad_k_sum
+
+
+def _forward_shapes(q: Tensor, k: Tensor, v: Tensor, kv: Tensor, *rest: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+    k_sum, scale, start = rest[:3]
+    dtype = start.dtype if scale is None else torch.promote_types(start.dtype, scale.dtype)
+    made = kv.new_empty(v.shape), kv.new_empty(q.shape[:2])
+    return *made, torch.empty_like(kv), torch.empty_like(k_sum), start.to(dtype, copy=True)
+
+
+def _backward_shapes(*inputs: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+    return tuple(map(torch.empty_like, inputs[:5]))
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401
+    *tensors, ctx.chunk, ctx.chunks, ctx.rows = inputs
+    ctx.save_for_backward(*tensors)
+
+
+@once_differentiable  # the gradient has none of its own: an error is better than a wrong number
+def _gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    how = ctx.chunk, ctx.chunks, ctx.rows
+    made = torch.ops.relpe.causal_sums_backward(*ctx.saved_tensors, *how, *grads[:4])
+    return *made, None, None, None, None, None
+
+
+# One operation to autograd and to compilers: its loop is neither recorded nor unrolled. Defined by
+# hand, since `torch.library.custom_op` imports the compiler, two seconds, at the first call.
+_LIBRARY = torch.library.Library("relpe", "DEF")
+_INPUTS = (
+    "Tensor q, Tensor k, Tensor v, Tensor kv, Tensor k_sum, Tensor? scale, Tensor start, "
+    "int chunk, int chunks, int rows"
+)
+_GRADS = "Tensor grad_num, Tensor grad_den, Tensor grad_kv, Tensor grad_k_sum"
+_FIVE = "(Tensor, Tensor, Tensor, Tensor, Tensor)"
+for _name, _schema, _function, _shapes in (
+    ("causal_sums", _INPUTS, _forward, _forward_shapes),
+    ("causal_sums_backward", f"{_INPUTS}, {_GRADS}", _backward, _backward_shapes),
+):
+    _LIBRARY.define(f"{_name}({_schema}) -> {_FIVE}")
+    _LIBRARY.impl(_name, _function, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"relpe::{_name}", _shapes, lib=_LIBRARY)
+torch.library.register_autograd("relpe::causal_sums", _gradient, setup_context=_keep, lib=_LIBRARY)
+
+
+def causal_sums(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kv: Tensor,
+    k_sum: Tensor,
+    scale: Tensor | None,
+    start: Tensor,
+    how: Tiling,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Numerator (n, l, e) and denominator (n, l) of causal linear attention, and the sums after it.
+
+    Features q, k (n, l, f) and values v (n, l, e), n rows times heads; sums kv (n, f, e) and k_sum
+    (n, f), with the logarithm `start` (n,) of their factor; `scale` (n, l), or (s, l) where row i
+    has that of i modulo s, the logarithms of keys' factors. Returned are also the new kv, k_sum and
+    logarithms. Scales are constants to the gradient: they cancel in the ratio.
+    """
+    q, k, v = (x.to(how.dtype) for x in (q, k, v))
+    tiles = how.chunk, how.chunks, how.rows
+    return torch.ops.relpe.causal_sums(q, k, v, kv, k_sum, scale, start, *tiles)

@@ -1,0 +1,140 @@
+"""Causal linear attention by the kernels of flash-linear-attention, where they are and work.
+
+The package is an optional one for NVIDIA GPUs, that does not import with every version of Triton:
+it is used where it is installed, in bfloat16 alone, and after it has given the right numbers
+once in this process. Without it the same attention is made of ordinary products.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from relpe.attention.linear import attention as linear_attention
+from relpe.attention.linear.attention import LinearState, divisor
+from relpe.attention.linear.tiling import Tiling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+PAD = 16
+"""Columns beside the values: the first sums keys, the others keep rows aligned."""
+TOLERANCE = 0.03
+"""Of the check, as a share of the norm: bfloat16 keeps 8 bits."""
+
+
+def serves(v: Tensor) -> bool:
+    """Whether values like `v` go through the package's kernels."""
+    if v.device.type != "cuda" or v.dtype != torch.bfloat16:
+        return False
+    return kernel(v.device) is not None
+
+
+@lru_cache(maxsize=8)
+def kernel(device: torch.device) -> Callable[..., Any] | None:
+    """The package's chunked operation, if it imports and agrees with ours on this device."""
+    try:
+        operation = import_module("fla.ops.simple_gla").chunk_simple_gla
+    except ImportError:
+        return None
+    except Exception as error:  # noqa: BLE001 - its decorators raise all kinds of errors at import
+        log.warning("flash-linear-attention does not import, going on without it: %s", error)
+        return None
+    try:
+        difference = _difference(operation, device)
+    except Exception as error:  # noqa: BLE001 - as do its compilers
+        log.warning("flash-linear-attention does not run, going on without it: %s", error)
+        return None
+    if difference > TOLERANCE:
+        log.warning(
+            "flash-linear-attention is off by %.3g, going on without it; expected less than %.3g",
+            difference,
+            TOLERANCE,
+        )
+        return None
+    return operation
+
+
+def causal_linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: LinearState,
+    log_scale: Tensor | None,
+    operation: Callable[..., Any] | None = None,
+) -> tuple[Tensor, LinearState]:
+    """As `linear_attention.causal_linear_attention`, by `operation`: that of the package if None.
+
+    Keys that have factors are keys that fade: with m the running maximum of their logarithms, the
+    sums fade by exp(m[i - 1] - m[i]) at position i. A column of ones among the values makes the
+    denominators, in the same pass.
+    """
+    operation = kernel(v.device) if operation is None else operation
+    assert operation is not None
+    past, fading = state.log_scale, None
+    if log_scale is not None:
+        running = torch.maximum(log_scale.cummax(1).values, past[:, None])
+        before = torch.cat([past[:, None].expand_as(running[:, :1]), running[:, :-1]], 1)
+        # before the first key there is nothing that could fade
+        fading = (before - running).where(before.isfinite(), 0.0).float()
+        k = k * torch.exp(log_scale - running).to(k)[..., None]
+        past = running[:, -1]
+    else:
+        past = torch.zeros_like(past)
+    ones = torch.ones_like(v[..., :1])
+    values = functional.pad(torch.cat([v, ones], -1), (0, PAD - 1))
+    sums = torch.cat([state.kv, state.k_sum[..., None]], -1)
+    out, sums = operation(
+        q.to(v.dtype).contiguous(),
+        k.to(v.dtype).contiguous(),
+        values,
+        g=fading,
+        scale=1.0,
+        initial_state=functional.pad(sums, (0, PAD - 1)).float(),
+        output_final_state=True,
+    )
+    size = v.shape[-1]
+    numerator, weight = out[..., :size].float(), out[..., size].float()
+    sums = sums.to(state.kv.dtype)
+    new_state = LinearState(sums[..., :size], sums[..., size], past)
+    return (numerator / divisor(weight)[..., None]).to(v.dtype), new_state
+
+
+def _difference(operation: Callable[..., Any], device: torch.device) -> float:
+    """Relative difference from ours, in norm, of outputs and gradients of a small problem."""
+    with torch.inference_mode(False), torch.enable_grad():
+        return _checked(operation, device)
+
+
+def _checked(operation: Callable[..., Any], device: torch.device) -> float:
+    ours = linear_attention.causal_linear_attention
+    generator = torch.Generator().manual_seed(0)
+    q, k = (torch.rand(2, 2, 150, 2, 64, generator=generator) / 8).to(device).unbind(0)
+    v = torch.randn(2, 150, 2, 64, generator=generator).to(device)
+    log_scale = torch.randn(2, 150, 2, generator=generator).to(device)
+    results = []
+    for exact in (True, False):
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        values = leaves[2] if exact else leaves[2].bfloat16()
+        state = LinearState.empty((2, 2, 64, 64), device=device, dtype=torch.float32)
+        if exact:
+            how = Tiling(64, 1, 8, torch.float32)
+            out, state = ours(leaves[0], leaves[1], values, state, log_scale, how)
+        else:
+            out, state = causal_linear_attention(
+                leaves[0], leaves[1], values, state, log_scale, operation
+            )
+        grads = torch.autograd.grad(out.float().square().mean(), leaves)
+        results.append([out, *state, *grads])
+    return max(
+        float((a.detach() - b.detach()).norm() / a.detach().norm().clamp(min=1e-6))
+        for a, b in zip(*results, strict=True)
+    )

@@ -1,0 +1,68 @@
+"""Causal linear attention whose numerator alone is turned: for features that rotations make signed.
+
+Rotations do not commute with relu or elu + 1, so that maps before these are not relative. After
+them, scores are relative but of both signs, and a sum of them is no denominator. So the numerator
+takes turned features, the denominator those that are not (Su et al., 2021, section 3.3). The result
+is no mean of values: its weights are signed and do not sum to one.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from relpe.attention.linear.attention import LinearState, divisor, step
+from relpe.attention.linear.chunked import causal_sums
+from relpe.attention.linear.tiling import tiling
+
+
+def numerator_only_attention(
+    q: Float[Tensor, "b l h f"],
+    k: Float[Tensor, "b l h f"],
+    turned_q: Float[Tensor, "b l h f"],
+    turned_k: Float[Tensor, "b l h f"],
+    v: Float[Tensor, "b l h e"],
+    state: LinearState,
+    log_scale: Float[Tensor, "b_or_1 l h"] | None = None,
+) -> tuple[Float[Tensor, "b l h e"], LinearState]:
+    """Sums of values up to each position, weighed by turned features, over sums of plain ones.
+
+    As `causal_linear_attention`; in the state `kv` is made of turned keys, `k_sum` of plain ones.
+    """
+    dtype = state.kv.dtype
+    if q.shape[1] == 1 and not torch.is_grad_enabled():
+        now = [x[:, 0].to(dtype) for x in (q, k, turned_q, turned_k, v)]
+        out, state = _one_position(now, state, None if log_scale is None else log_scale[:, 0])
+        return out[:, None].to(v.dtype), state
+    if not q.shape[1]:
+        return v, state
+    how = tiling(v.device, v.dtype, dtype)
+    flat = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, turned_q, turned_k, v)]
+    plain_q, plain_k, round_q, round_k, values = flat
+    scale = None if log_scale is None else log_scale.transpose(1, 2).flatten(0, 1)
+    kv, k_sum, start = (part.flatten(0, 1) for part in state)
+    numerator, _, kv, _, last = causal_sums(
+        round_q, round_k, values, kv, torch.zeros_like(k_sum), scale, start, how
+    )
+    nothing = values[..., :0]  # denominators need no values
+    _, denominator, _, k_sum, _ = causal_sums(
+        plain_q, plain_k, nothing, kv[..., :0], k_sum, scale, start, how
+    )
+    out = numerator / divisor(denominator)[..., None]
+    rows = (q.shape[0], -1)
+    new_state = LinearState(*(part.unflatten(0, rows) for part in (kv, k_sum, last)))
+    return out.unflatten(0, rows).transpose(1, 2).to(v.dtype), new_state
+
+
+def _one_position(
+    now: list[Tensor], state: LinearState, log_scale: Tensor | None
+) -> tuple[Tensor, LinearState]:
+    """The same for one position, (b, h, e) of features (b, h, f) and values (b, h, e)."""
+    q, k, turned_q, turned_k, v = now
+    _, turned = step(turned_q, turned_k, v, state, log_scale)
+    _, plain = step(q, k, v[..., :0], state._replace(kv=state.kv[..., :0]), log_scale)
+    numerator = (turned_q[..., None, :] @ turned.kv)[..., 0, :]
+    denominator = (q * plain.k_sum).sum(-1, keepdim=True)
+    out = numerator / divisor(denominator)
+    return out, turned._replace(k_sum=plain.k_sum)

@@ -1,0 +1,85 @@
+"""Softmax attention with state: exact, of quadratic cost, the baseline of the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from relpe.attention.windowed.offset_scores import softmax_with_table
+
+if TYPE_CHECKING:
+    from relpe.encodings.base import AttentionName, OffsetTable
+
+
+class SoftmaxAttentionState(NamedTuple):
+    """What one layer of softmax attention remembers: everything."""
+
+    keys: Tensor  # (b, l, h, d), encoded
+    values: Tensor  # (b, l, h, e)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxAttentionConfig:
+    """Exact attention of quadratic cost (Vaswani et al., 2017): the baseline."""
+
+    kind: Literal["softmax"] = "softmax"
+
+    @property
+    def name(self) -> AttentionName:
+        """Its kind."""
+        return self.kind
+
+    def build(self) -> SoftmaxOperation:
+        """The operation."""
+        return SoftmaxOperation()
+
+
+class SoftmaxOperation:
+    """Causal softmax attention with all keys kept."""
+
+    def init_state(
+        self,
+        shape: tuple[int, int, int],
+        generator: torch.Generator,
+        weight: Tensor,
+        in_features: int,
+    ) -> SoftmaxAttentionState:
+        """No keys yet, for shape (b, h, e) and keys of `in_features`."""
+        b, h, e = shape
+        keys, values = (weight.new_zeros(b, 0, h, size) for size in (in_features, e))
+        return SoftmaxAttentionState(keys, values)
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        state: SoftmaxAttentionState,
+        table: OffsetTable | None = None,
+    ) -> tuple[Tensor, SoftmaxAttentionState]:
+        """Values (b, l, h, e); scores are divided by the square root of the encoded features."""
+        past = state.keys.shape[1]
+        if table is None and v.dtype in {torch.bfloat16, torch.float16}:
+            q, k = q.to(v.dtype), k.to(v.dtype)  # codes are wider than half precision
+        keys = torch.cat([state.keys.to(k.dtype), k], 1)
+        values = torch.cat([state.values.to(v.dtype), v], 1)
+        if table is not None:
+            out = softmax_with_table(q, keys, values, table)
+            return out, SoftmaxAttentionState(keys, values)
+        mask = None
+        if past:
+            mask = torch.ones(q.shape[1], keys.shape[1], dtype=torch.bool, device=q.device).tril(
+                past
+            )
+        out = functional.scaled_dot_product_attention(
+            q.transpose(1, 2),
+            keys.transpose(1, 2),
+            values.transpose(1, 2),
+            attn_mask=mask,
+            is_causal=not past,
+        )
+        return out.transpose(1, 2), SoftmaxAttentionState(keys, values)

@@ -1,0 +1,1 @@
+"""Softmax attention within a learned window."""

@@ -1,0 +1,342 @@
+"""Attention to the keys within a span, of linear cost: causal with state, or both ways on grids."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from relpe.attention.windowed.offset_scores import Box, box_attention
+from relpe.encodings.base import OffsetTable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from relpe.encodings.base import AttentionName
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowedAttentionConfig:
+    """Exact softmax attention to the keys within the span of the encoding, of linear cost."""
+
+    kind: Literal["windowed"] = "windowed"
+    span: int = 256
+    """Keys that a query sees, itself included, where the encoding has no span of its own."""
+
+    @property
+    def name(self) -> AttentionName:
+        """Its kind."""
+        return self.kind
+
+    def build(self) -> WindowedOperation:
+        """The operation.
+
+        Raises:
+            ValueError: a span without keys.
+        """
+        if self.span < 1:
+            raise ValueError(f"span {self.span}: a query sees one key at least, itself")
+        return WindowedOperation(self.span)
+
+
+class WindowedAttentionState(NamedTuple):
+    """What one layer remembers: the last keys of its span, the youngest last."""
+
+    keys: Tensor  # (b, s, h, d), encoded, float32 or wider
+    values: Tensor  # (b, s, h, e)
+    seen: Tensor  # (b,) int64, how many of them there are in each row
+
+
+class WindowedOperation:
+    """Causal softmax attention within a span.
+
+    Keys are kept in order of age and shifted, not written into a ring: a state is never changed, so
+    that two continuations may go on from one, and a copy costs what reading the keys costs.
+    """
+
+    def __init__(self, span: int) -> None:
+        self.span = span
+
+    def init_state(
+        self,
+        shape: tuple[int, int, int],
+        generator: torch.Generator,
+        weight: Tensor,
+        in_features: int,
+    ) -> WindowedAttentionState:
+        """No keys yet, for shape (b, h, e) and keys of `in_features`."""
+        b, h, e = shape
+        dtype = torch.promote_types(torch.float32, weight.dtype)
+        keys, values = (
+            torch.zeros(b, 0, h, features, device=weight.device, dtype=dtype)
+            for features in (in_features, e)
+        )
+        return WindowedAttentionState(
+            keys, values, torch.zeros(b, dtype=torch.int64, device=weight.device)
+        )
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        state: WindowedAttentionState,
+        table: OffsetTable | None = None,
+    ) -> tuple[Tensor, WindowedAttentionState]:
+        """Values (b, l, h, e) for encoded q and k (b, l, h, d), and the keys for a next piece."""
+        if table is None and not state.keys.shape[1] and q.shape[1] <= self.span:
+            return self._all_seen(q, k, v, state)
+        if table is None and q.shape[1] == 1 and not torch.is_grad_enabled():
+            return self._one_query(q, k, v, state)
+        span = self.span if table is None or table.span is None else table.span
+        dtype = torch.promote_types(state.keys.dtype, torch.promote_types(torch.float32, q.dtype))
+        with torch.autocast(q.device.type, enabled=False):
+            q, k, out_dtype = q.to(dtype), k.to(dtype), v.dtype
+            history = min(state.keys.shape[1], span - 1)
+            seen = state.seen.clamp(max=history)
+            keys, values = (
+                torch.cat([past[:, past.shape[1] - history :].to(dtype), new.to(dtype)], 1)
+                for past, new in ((state.keys, k), (state.values, v))
+            )
+            if table is None:
+                out = _banded(q, keys, values, seen if history else None, span)
+            else:
+                out = _in_head_groups(q, keys, values, seen if history else None, table, span)
+        state = WindowedAttentionState(keys, values, seen + q.shape[1])
+        return out.to(out_dtype), _shifted(state, span - 1)
+
+    def _all_seen(
+        self, q: Tensor, k: Tensor, v: Tensor, state: WindowedAttentionState
+    ) -> tuple[Tensor, WindowedAttentionState]:
+        """A first piece within the span: ordinary attention, by the fastest kernel there is."""
+        heads_first = [x.transpose(1, 2) for x in (q, k, v.to(q.dtype))]
+        out = functional.scaled_dot_product_attention(
+            heads_first[0], heads_first[1], heads_first[2], is_causal=True
+        )
+        kept = WindowedAttentionState(
+            k.to(state.keys.dtype), v.to(state.values.dtype), state.seen + q.shape[1]
+        )
+        return out.transpose(1, 2).to(v.dtype), _shifted(kept, self.span - 1)
+
+    def _one_query(
+        self, q: Tensor, k: Tensor, v: Tensor, state: WindowedAttentionState
+    ) -> tuple[Tensor, WindowedAttentionState]:
+        """A single position: what is kept is all that it sees."""
+        dtype, history = state.keys.dtype, min(state.keys.shape[1], self.span - 1)
+        keys, values = (
+            torch.cat([past[:, past.shape[1] - history :], new.to(dtype)], 1)
+            for past, new in ((state.keys, k), (state.values, v))
+        )
+        ages = torch.arange(history, -1, -1, device=q.device)
+        with torch.autocast(q.device.type, enabled=False):
+            out = functional.scaled_dot_product_attention(
+                q.to(dtype).transpose(1, 2),
+                keys.transpose(1, 2),
+                values.transpose(1, 2),
+                attn_mask=(ages <= state.seen[:, None])[:, None, None],
+            )
+        seen = (state.seen.clamp(max=history) + 1).clamp(max=self.span - 1)
+        if keys.shape[1] == self.span:  # made here: what is left needs no copy
+            kept = WindowedAttentionState(keys[:, 1:], values[:, 1:], seen)
+        else:
+            kept = _shifted(WindowedAttentionState(keys, values, seen), self.span - 1)
+        return out.transpose(1, 2).to(v.dtype), kept
+
+
+def _banded(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, span: int) -> Tensor:
+    """Attention of q (b, l, h, d) to the last `span` of k, v (b, s + l, h, ·).
+
+    By blocks of queries: each goes through the fastest kernel there is, with the keys of its first
+    query's span up to its last query, and a mask. Of the first s keys `seen` (b,) exist; None: all.
+    """
+    history = k.shape[1] - q.shape[1]
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    outs: list[Tensor] = []
+    bands: dict[tuple[int, int, int], Tensor] = {}  # most blocks have the same one
+    for start in range(0, q.shape[2], _BLOCK):
+        block = q[:, :, start : start + _BLOCK]
+        place, last = start + history, start + history + block.shape[2]
+        first = max(0, place - span + 1)
+        size = (block.shape[2], last - first, place - first)
+        if size not in bands:
+            bands[size] = _band(*size, span, q)
+        mask = bands[size]
+        if seen is not None and first < history:
+            keys = torch.arange(first, last, device=q.device)
+            missing = (keys < history - seen[:, None])[:, None, None]
+            mask = mask.masked_fill(missing, -math.inf)
+        keys, values = k[:, :, first:last], v[:, :, first:last]
+        outs.append(functional.scaled_dot_product_attention(block, keys, values, attn_mask=mask))
+    return torch.cat(outs, 2).transpose(1, 2)
+
+
+def _band(queries: int, keys: int, place: int, span: int, like: Tensor) -> Tensor:
+    """What is added to scores (1, 1, l, s), where the first query is at the `place` of its key."""
+    query = torch.arange(place, place + queries, device=like.device)
+    age = query[:, None] - torch.arange(keys, device=like.device)
+    hidden = (age < 0) | (age >= span)
+    return torch.zeros_like(hidden, dtype=like.dtype).masked_fill(hidden, -math.inf)[None, None]
+
+
+_BLOCK = 256
+"""Queries of a block: more form more scores that the mask takes away, fewer are more calls."""
+
+
+def windowed_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    table: OffsetTable,
+    half_widths: Sequence[int],
+    *,
+    order: Literal["raster", "product"] | None = None,
+    key_mask: Tensor | None = None,
+) -> Tensor:
+    """Attention (b, *grid, h, e) of q, k (b, *grid, h, d), v within a box on grids; no state.
+
+    The table's rows are the box of `box_of(half_widths, order)`. `key_mask` (1 or b, *grid) is True
+    for keys that may be seen; what a query without any gets is without meaning.
+    """
+    box = box_of(half_widths, order)
+    axes = len(half_widths)
+    pads = [x for pair in zip(box.before, box.after, strict=True) for x in pair[::-1]][::-1]
+    if key_mask is None:
+        key_mask = torch.ones(1, *q.shape[1 : 1 + axes], dtype=torch.bool, device=q.device)
+    later = later_offsets(box, order, device=q.device)
+    if later is not None:
+        weight = table.log_weight
+        if weight is None:
+            weight = q.new_zeros(len(later), q.shape[-2])
+        table = table._replace(log_weight=weight.masked_fill(later[:, None], -math.inf))
+    k, v = (functional.pad(x, [0, 0, 0, 0, *pads]) for x in (k, v))
+    return box_attention(q, k, v, table, box, functional.pad(key_mask, pads))
+
+
+def box_of(half_widths: Sequence[int], order: Literal["raster", "product"] | None = None) -> Box:
+    """The smallest box of what a query sees: rows above in raster order, a quadrant in product."""
+    before = tuple(half_widths)
+    if order is None:
+        return Box(before, before)
+    if order == "product":
+        return Box(before, (0,) * len(before))
+    return Box(before, (0, *before[1:]))
+
+
+def box_offsets(box: Box, device: torch.device | None = None) -> Tensor:
+    """Offsets (o, n) of a box, int64, in the order of a table's rows."""
+    axes = [
+        torch.arange(-b, a + 1, device=device) for b, a in zip(box.before, box.after, strict=True)
+    ]
+    return torch.cartesian_prod(*axes).view(-1, len(axes))
+
+
+def later_offsets(
+    box: Box, order: Literal["raster", "product"] | None, device: torch.device | None = None
+) -> Tensor | None:
+    """Offsets of the box (o,) whose keys come after the query; None if there are none."""
+    if order != "raster" or len(box.before) == 1:
+        return None
+    offsets = box_offsets(box, device)
+    # the sign of the first axis that is not zero
+    later = torch.zeros(len(offsets), dtype=torch.bool, device=device)
+    for axis in reversed(offsets.unbind(-1)):
+        later = (axis > 0) | ((axis == 0) & later)
+    return later
+
+
+def _in_head_groups(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    seen: Tensor | None,
+    table: OffsetTable,
+    span: int,
+) -> Tensor:
+    """One call for each span that heads have."""
+    spans = table.head_spans
+    if spans is None or len(set(spans)) == 1:
+        return _causal(q, k, v, seen, table, span if spans is None else min(span, spans[0]))
+    outs: dict[int, Tensor] = {}
+    for size in sorted(set(spans)):
+        heads = [head for head, own in enumerate(spans) if own == size]
+        own_q, own_k, own_v = (_heads_of(x, heads, 2) for x in (q, k, v))
+        own_table = _table_of_heads(table, heads)
+        out = _causal(own_q, own_k, own_v, seen, own_table, min(span, size))
+        outs.update(zip(heads, out.unbind(2), strict=True))
+    return torch.stack([outs[head] for head in range(len(spans))], 2)
+
+
+def _heads_of(x: Tensor, heads: list[int], dim: int) -> Tensor:
+    """Some heads, without an index that would have to be copied to the device."""
+    every = x.unbind(dim)
+    return torch.stack([every[head] for head in heads], dim)
+
+
+def _causal(
+    q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, table: OffsetTable, span: int
+) -> Tensor:
+    """Attention of q (b, l, h, d) to k, v (b, s + l, h, ·), of whose first s `seen` (b,) exist."""
+    length = q.shape[1]
+    history = k.shape[1] - length
+    reach = min(span, k.shape[1], _places(table, span))
+    # the first query has reach - 1 keys before it: what is not in the history is not there
+    before = reach - 1
+    if before <= history:
+        k, v = (x[:, history - before :] for x in (k, v))
+    else:
+        k, v = (functional.pad(x, [0, 0, 0, 0, before - history, 0]) for x in (k, v))
+    valid = None
+    if before:
+        steps = torch.arange(k.shape[1], device=q.device)
+        first = before if seen is None else before - seen[:, None]
+        valid = (steps >= first).view(-1, k.shape[1])
+
+    def by_offset(rows: Tensor | None, dim: int = 0) -> Tensor | None:
+        return None if rows is None else rows.narrow(dim, 0, reach).flip(dim)
+
+    by_age = table.rows is None
+    table = table._replace(
+        features=by_offset(table.features) if by_age else table.features,
+        bias=by_offset(table.bias) if by_age else table.bias,
+        factor=by_offset(table.factor),
+        log_weight=by_offset(table.log_weight),
+        rows=by_offset(table.rows, 2),
+    )
+    return box_attention(q, k, v, table.to(q.dtype), Box((before,), (0,)), valid)
+
+
+def _places(table: OffsetTable, default: int) -> int:
+    """Places before a query, its own included, that the table scores."""
+    if table.rows is not None:
+        return table.rows.shape[2]
+    by_place = (table.features, table.bias, table.factor, table.log_weight)
+    return min([default] + [x.shape[0] for x in by_place if x is not None])
+
+
+def _table_of_heads(table: OffsetTable, heads: list[int]) -> OffsetTable:
+    def part(x: Tensor | None, dim: int = 1) -> Tensor | None:
+        return None if x is None else _heads_of(x, heads, dim)
+
+    return table._replace(
+        features=part(table.features),
+        bias=part(table.bias),
+        content_bias=part(table.content_bias, 0),
+        factor=part(table.factor),
+        log_weight=part(table.log_weight),
+    )
+
+
+def _shifted(state: WindowedAttentionState, slots: int) -> WindowedAttentionState:
+    """The last `slots` keys. Without gradients the size is always that, with a share of nothing."""
+    kept = min(state.keys.shape[1], slots)
+    parts = [x[:, x.shape[1] - kept :] for x in (state.keys, state.values)]
+    if not torch.is_grad_enabled():
+        parts = [functional.pad(x, [0, 0, 0, 0, slots - kept, 0]).contiguous() for x in parts]
+        if kept == slots:
+            # memory of their own, not a part of what a prompt needed
+            parts = [x.clone() for x in parts]
+    return WindowedAttentionState(parts[0], parts[1], state.seen.clamp(max=slots))

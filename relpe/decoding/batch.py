@@ -1,0 +1,101 @@
+"""Sequences that are written side by side: they enter, go on token by token, and leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import numpy as np
+
+from relpe.decoding.sampling import Rule, SamplingOptions, draw
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from relpe.decoding.steps import Steps
+    from relpe.models.decoder import DecoderState
+
+RuleT = TypeVar("RuleT", bound=Rule)
+
+
+@dataclass(eq=False)
+class Row(Generic[RuleT]):
+    """One sequence that is being written."""
+
+    slot: int
+    token: int
+    """Its last token, which is not in the state yet."""
+    rule: RuleT
+    options: SamplingOptions
+    generator: np.random.Generator
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing may follow."""
+        return not self.rule.allowed.any()
+
+    def write(self, logits: NDArray[np.float32]) -> None:
+        """Draws its next token from logits (v,)."""
+        rule = self.rule
+        bias = getattr(rule, "bias", None)
+        self.token = draw(logits, rule.allowed, self.options, self.generator, bias)
+        self.rule = rule.advance(self.token)
+
+
+class ContinuousBatch(Generic[RuleT]):
+    """Rows that are written at once, each by its own state, rule and seed alone.
+
+    One that ends leaves, and others may enter at any time (continuous batching).
+    """
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self.rows: list[Row[RuleT]] = []
+
+    def enter(
+        self,
+        state: DecoderState,
+        position: int,
+        token: int,
+        rule: RuleT,
+        options: SamplingOptions,
+        seeds: Sequence[int],
+    ) -> list[Row[RuleT]]:
+        """One row for each seed, all going on from `state` of one row, `token` at `position`."""
+        if not seeds:
+            return []
+        slot = self._steps.admit(state, position)
+        slots = [slot, *(self._steps.fork(slot) for _ in seeds[1:])]
+        entered = [
+            Row(slot, token, rule, options, np.random.Generator(np.random.PCG64(seed)))
+            for slot, seed in zip(slots, seeds, strict=True)
+        ]
+        for row in entered:
+            if row.ended:
+                self._steps.release(row.slot)
+            else:
+                self.rows.append(row)
+        return entered
+
+    def step(self) -> list[tuple[Row[RuleT], int]]:
+        """One more token of every row; those that end with it leave. Empty: there are none."""
+        rows = self.rows
+        if not rows:
+            return []
+        logits = self._steps.step([row.slot for row in rows], [row.token for row in rows])
+        going: list[Row[RuleT]] = []
+        for row, scores in zip(rows, logits, strict=True):
+            row.write(scores)
+            if row.ended:
+                self._steps.release(row.slot)
+            else:
+                going.append(row)
+        self.rows = going
+        return [(row, row.token) for row in rows]
+
+    def leave(self, row: Row[RuleT]) -> None:
+        """Ends a row before its time."""
+        self.rows.remove(row)
+        self._steps.release(row.slot)

@@ -1,0 +1,267 @@
+"""The same decoder, compiled for one-token steps of many rows, each at a position of its own.
+
+A prompt is read by the decoder itself, in pieces; its state is then taken over into a slot. Weights
+are int8 with a scale for each output, keys and values of a window int8 with a step for each place,
+activations whole numbers of 14 bits or so, sums of their products exact; all else is float32. See
+`fast_kernels.py`, which needs Numba.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+import torch
+from llvmlite.binding import get_host_cpu_name
+from numba import config as numba_config
+
+from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.decoding.kernels import Memory, arguments, step_float32, step_int8
+from relpe.decoding.packed_weights import packed_attention, packed_rings, packed_weights
+from relpe.decoding.position_codes import PositionCodes, array_of
+from relpe.decoding.steps import Precision
+from relpe.models.decoder import DecoderConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from relpe.models.decoder import Decoder, DecoderState
+
+
+ROWS_OF_A_THREAD = 4
+"""At least; to hand rows to another thread takes about as long as one of them."""
+
+
+def refusal(config: DecoderConfig) -> str | None:
+    """Why a decoder cannot be compiled; None where it can."""
+    if numba_config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
+        return "NUMBA_DISABLE_JIT, with which nothing is compiled"
+    attention, encoding = config.attention, config.encoding
+    if not isinstance(attention, LinearAttentionConfig | WindowedAttentionConfig):
+        return f"{attention.kind} attention, whose state grows"
+    if encoding.kind in {"siren", "transformer_xl", "shaw", "alibi"} or (
+        encoding.kind == "algebraic" and (encoding.decay < 1 or encoding.placement == "numerator")
+    ):
+        return f"encoding {encoding.kind}, which does more than to change queries and keys"
+    return None
+
+
+class CompiledDecoder:
+    """A decoder's weights and codes as compiled steps read them; see the module."""
+
+    def __init__(self, decoder: Decoder, precision: Precision = "int8") -> None:
+        """Copies the weights of `decoder`, on the CPU; states are those of its config's noise.
+
+        Raises:
+            ValueError: a decoder that cannot be compiled, see `refusal`.
+        """
+        reason = refusal(decoder.config)
+        if reason is not None:
+            raise ValueError(f"{reason}: no compiled steps; use PlainSteps")
+        self.decoder: Decoder = decoder
+        self.precision: Precision = precision
+        state = decoder.init_state(1)
+        self.weights = packed_weights(decoder, state, precision)
+        self.attention = packed_attention(decoder, state)
+        self.noise = state.encoding
+
+    @property
+    def name(self) -> str:
+        """As `Steps.name`, with the processor: on another, sums may round otherwise."""
+        return f"compiled {self.precision} for {get_host_cpu_name()}"
+
+    @property
+    def weight_bytes(self) -> int:
+        """Weights that a step of one row reads: all but the embeddings of other tokens."""
+        parts = (*self.weights[1:5], *(array for pair in self.weights[5:] for array in pair))
+        return sum(array.nbytes for array in parts)
+
+    @property
+    def step_bytes(self) -> int:
+        """Codes and state that a step of one row reads, the rings of windows full."""
+        steps = self.steps()
+        slot = steps.admit(self.decoder.init_state(1), 0)
+        steps.step([slot], [0])
+        return steps.state_bytes + steps.code_bytes
+
+    def steps(self, threads: int = 1) -> CompiledSteps:
+        """Slots of their own. Many rows are shared among `threads`, which changes nothing else."""
+        return CompiledSteps(self, threads)
+
+    def warm_up(self) -> None:
+        """Compiles, which takes about 20 seconds once on a machine, and then half a second.
+
+        Numba keeps what it compiled beside the package, or in the user's cache.
+        """
+        steps = self.steps()
+        slot = steps.admit(self.decoder.init_state(1), 0)
+        steps.step([slot], [0])
+
+
+class CompiledSteps:
+    """Slots of a `CompiledDecoder`: numbers; each holds what one sequence remembers."""
+
+    def __init__(self, compiled: CompiledDecoder, threads: int = 1) -> None:
+        config = compiled.decoder.config
+        self._compiled, self._threads = compiled, threads
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._codes = PositionCodes(compiled.decoder, compiled.noise)
+        self._layers, self._heads = config.num_layers, config.num_heads
+        self._step = step_int8 if compiled.precision == "int8" else step_float32
+        self._free: list[int] = []
+        self._used: set[int] = set()
+        self._positions = np.zeros(0, np.int64)
+        self._memory = self._room(0)
+        self._given = arguments(compiled.weights, compiled.attention, self._memory)
+
+    @property
+    def name(self) -> str:
+        """As `Steps.name`."""
+        return self._compiled.name
+
+    @property
+    def state_bytes(self) -> int:
+        """What one slot takes."""
+        return sum(array.nbytes for array in self._room(1))
+
+    @property
+    def code_bytes(self) -> int:
+        """What the codes of one position take."""
+        maps, attention = self._codes.maps, self._compiled.attention
+        one = maps[:1].nbytes + self._codes.added[:1].nbytes
+        return one + attention.through.nbytes + attention.constant.nbytes
+
+    def admit(self, state: DecoderState, position: int) -> int:
+        """A slot that goes on from `state`, of one row, at `position`."""
+        slot = self._new_slot()
+        self._positions[slot] = position
+        memory, count = self._memory, 0
+        for layer, convolved in enumerate(state.layers):
+            operation: Any = convolved.operation
+            if hasattr(operation, "sums"):
+                sums = operation.sums
+                memory.kv[slot, layer] = array_of(sums.kv)[0]
+                memory.keys[slot, layer] = array_of(sums.k_sum)[0]
+                memory.log_scale[slot, layer] = array_of(sums.log_scale, torch.float64)[0]
+            else:
+                count = int(operation.seen[0])
+                past = operation.keys.shape[1]
+                keys, values = (
+                    array_of(x)[0, past - count :] for x in (operation.keys, operation.values)
+                )
+                places = memory.ring_steps.shape[-1]
+                rings = packed_rings(keys, values, places, self._compiled.precision)
+                for array, ring in zip(memory[-3:], rings, strict=True):
+                    array[slot, layer] = ring
+        memory.count[slot] = count
+        for layer, convolved in enumerate(state.layers):
+            recent = array_of(convolved.recent)[0]
+            for back in range(1, len(recent) + 1):
+                memory.recent[slot, layer, (count - back) % len(recent)] = recent[-back]
+        return slot
+
+    def fork(self, slot: int) -> int:
+        """Another slot that goes on from where `slot` is."""
+        self._check([slot])
+        copy = self._new_slot()
+        self._positions[copy] = self._positions[slot]
+        for array in self._memory:
+            array[copy] = array[slot]
+        return copy
+
+    def release(self, slot: int) -> None:
+        """Gives a slot back."""
+        self._check([slot])
+        self._used.remove(slot)
+        self._free.append(slot)
+
+    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Logits (n, v) after one more token of each of some slots, all different."""
+        self._check(slots)
+        size = self._compiled.decoder.config.vocabulary_size
+        logits = np.empty((len(slots), size), np.float32)
+        rows, given = np.asarray(slots, np.int64), np.asarray(tokens, np.int64)
+        if len(given) and not 0 <= given.min() <= given.max() < size:
+            raise ValueError(
+                f"tokens from {given.min()} to {given.max()}, expected 0 to {size - 1}"
+            )
+        positions = self._positions[rows]
+        for part in self._codes.batches(positions):
+            places = self._codes.places(positions[part])
+            given_of_part = rows[part], places, given[part]
+            count = min(self._threads, len(part) // ROWS_OF_A_THREAD)
+            if self._pool is None or count < 2:
+                logits[part] = self._some(*given_of_part)
+                continue
+            shares = (np.array_split(array, count) for array in given_of_part)
+            logits[part] = np.concatenate(list(self._pool.map(self._some, *shares)))
+        self._positions[rows] += 1
+        return logits
+
+    def _some(
+        self, slots: NDArray[np.int64], places: NDArray[np.int64], tokens: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        logits = np.empty((len(slots), self._compiled.decoder.config.vocabulary_size), np.float32)
+        codes = self._codes
+        self._step(*self._given, codes.maps, codes.added, slots, places, tokens, logits)
+        return logits
+
+    def _new_slot(self) -> int:
+        if not self._free:
+            held = len(self._positions)
+            more = max(1, held)
+            room = self._room(held + more)  # takes memory where it is written to
+            for old, new in zip(self._memory, room, strict=True):
+                new[:held] = old
+            self._memory = room
+            self._given = arguments(self._compiled.weights, self._compiled.attention, self._memory)
+            self._positions = np.concatenate([self._positions, np.zeros(more, np.int64)])
+            self._free = list(range(held, held + more))[::-1]
+        slot = self._free.pop()
+        self._used.add(slot)
+        return slot
+
+    def _check(self, slots: Sequence[int]) -> None:
+        if len(set(slots)) < len(slots) or not self._used.issuperset(slots):
+            raise ValueError(f"slots {list(slots)}: expected different ones that are in use")
+
+    def _room(self, slots: int) -> Memory:
+        """Memory of so many slots that remember nothing."""
+        decoder, heads = self._compiled.decoder, self._heads
+        config, coded = decoder.config, decoder.encoding.out_features
+        size = config.width // heads
+        attention = config.attention
+        shape = (slots, self._layers, heads)
+        features = places = 0
+        if isinstance(attention, WindowedAttentionConfig):
+            places = attention.span + -attention.span % 16
+        else:
+            assert isinstance(attention, LinearAttentionConfig)  # `refusal` said so
+            features = attention.feature_map.build().num_features(coded)
+        whole = np.int8 if self._compiled.precision == "int8" else np.float32
+        taps = max(config.convolution_taps - 1, 0)
+        return Memory(
+            np.zeros((slots, self._layers, taps, config.width), np.float32),
+            np.zeros((*shape, features, size), np.float32),
+            np.zeros((*shape, features), np.float32),
+            np.full(shape, -np.inf),
+            np.zeros(slots, np.int64),
+            np.zeros((*shape, (coded + coded % 2) * places), whole),
+            np.zeros((*shape, (size + -size % 16) * places), whole),
+            np.zeros((*shape, 2, places), np.float32),
+        )
+
+
+def compile_all() -> None:
+    """Compiles for both precisions what steps need, so that no piece of music waits for it."""
+    decoder = DecoderConfig(vocabulary_size=8, width=16, num_layers=1, num_heads=2, hidden=16)
+    for precision in get_args(Precision):
+        CompiledDecoder(decoder.build(), precision).warm_up()
+
+
+if __name__ == "__main__":
+    compile_all()

@@ -1,0 +1,221 @@
+"""One-token steps of many rows at once by the decoder itself, for devices made for that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from relpe.attention.layer import LinearAttentionState
+from relpe.attention.windowed.attention import WindowedAttentionState
+from relpe.encodings.algebraic.encoding import Algebraic
+from relpe.encodings.baselines import NoEncoding, Rope
+from relpe.encodings.stochastic.sine import SineSPE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from relpe.models.decoder import Decoder, DecoderState
+
+TILE_BYTES = 256 * 2**20
+"""What the states of a tile take at most, if that is 32 rows or more."""
+
+
+def why_not_tiled(decoder: Decoder) -> str | None:
+    """Why rows of a decoder at different positions cannot go together; None where they can."""
+    encoding = decoder.encoding
+    alike = isinstance(encoding, SineSPE | Rope | NoEncoding)
+    if isinstance(encoding, Algebraic):
+        alike = encoding.config.decay == 1
+    if not alike:
+        return f"encoding {decoder.config.encoding.kind}, whose codes belong to runs of positions"
+    if decoder.config.attention.name == "softmax":
+        return "softmax attention, whose state grows"
+    return None
+
+
+class TileSteps:
+    """Rows in tiles of a fixed size, those that are not in use computed with the others.
+
+    Each in memory of its own that never moves, so that on a GPU a step is the replay of one CUDA
+    graph: a single launch in place of some hundred. Products have the same shape whatever rows are
+    in use: what a row gets does not hang on the others.
+    """
+
+    def __init__(self, decoder: Decoder, rows: int | None = None) -> None:
+        reason = why_not_tiled(decoder)
+        if reason is not None:
+            raise ValueError(f"found {reason}; use PlainSteps")
+        self._decoder = decoder
+        self._rows = _rows_of_tile(decoder) if rows is None else rows
+        self._tiles: list[_Tile] = []
+        self._used: set[int] = set()
+
+    @property
+    def name(self) -> str:
+        """As `Steps.name`."""
+        weight = self._decoder.embedding.weight
+        kind = str(weight.dtype).removeprefix("torch.")
+        return f"torch {kind} in tiles of {self._rows} on {weight.device.type}"
+
+    def admit(self, state: DecoderState, position: int) -> int:
+        """As `Steps.admit`."""
+        slot = self._free_slot()
+        tile, row = self._place(slot)
+        tile.write(row, _leaves(state), position)
+        return slot
+
+    def fork(self, slot: int) -> int:
+        """As `Steps.fork`."""
+        self._check([slot])
+        new = self._free_slot()
+        (source, row), (tile, target) = self._place(slot), self._place(new)
+        tile.write(target, source.read(row), source.position(row))
+        return new
+
+    def release(self, slot: int) -> None:
+        """As `Steps.release`."""
+        self._check([slot])
+        self._used.remove(slot)
+
+    @torch.inference_mode()
+    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
+        """As `Steps.step`."""
+        self._check(slots)
+        by_tile: dict[int, list[int]] = {}
+        for index, slot in enumerate(slots):
+            by_tile.setdefault(slot // self._rows, []).append(index)
+        for number, indices in by_tile.items():
+            rows = [slots[index] % self._rows for index in indices]
+            self._tiles[number].run(rows, [tokens[index] for index in indices])
+        # a GPU works on all tiles before the first of them is waited for
+        logits = np.empty((len(slots), self._decoder.config.vocabulary_size), np.float32)
+        for number, indices in by_tile.items():
+            rows = [slots[index] % self._rows for index in indices]
+            logits[indices] = self._tiles[number].logits.cpu().numpy()[rows]
+        return logits
+
+    def _place(self, slot: int) -> tuple[_Tile, int]:
+        return self._tiles[slot // self._rows], slot % self._rows
+
+    def _free_slot(self) -> int:
+        slot = next(slot for slot in range(len(self._used) + 1) if slot not in self._used)
+        if slot == len(self._tiles) * self._rows:
+            self._tiles.append(_Tile(self._decoder, self._rows))
+        self._used.add(slot)
+        return slot
+
+    def _check(self, slots: Sequence[int]) -> None:
+        if not self._used.issuperset(slots) or len({*slots}) < len(slots):
+            raise ValueError(f"slots {[*slots]}: expected different ones that are in use")
+
+
+class _Tile:
+    """States of n rows, and what a step of all of them reads and writes, at fixed addresses."""
+
+    @torch.inference_mode()
+    def __init__(self, decoder: Decoder, rows: int) -> None:
+        self._decoder = decoder
+        device = decoder.embedding.weight.device
+        self._tokens = torch.zeros(rows, 1, dtype=torch.int64, device=device)
+        self._positions = torch.zeros(rows, 1, 1, dtype=torch.int64, device=device)
+        self._active = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.logits = torch.zeros(rows, decoder.config.vocabulary_size, device=device)
+        # a window has its full size after the first token
+        _, blank = decoder(self._tokens, self._positions, decoder.init_state(rows))
+        self._state = _with_leaves(blank, [leaf.clone() for leaf in _leaves(blank)])
+        self._graph: torch.cuda.CUDAGraph | None = None
+        if device.type == "cuda":
+            self._capture()
+
+    def _capture(self) -> None:
+        """Records a step; nothing in it may wait for the device."""
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # libraries and caches are made ready outside of the graph
+            for _ in range(3):
+                self._compute()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._compute()
+        self._graph = graph
+
+    def _compute(self) -> None:
+        """A step of all rows; those that are not active stay as they are."""
+        logits, after = self._decoder(self._tokens, self._positions, self._state)
+        self.logits.copy_(logits[:, -1])
+        for held, new in zip(_leaves(self._state), _leaves(after), strict=True):
+            active = self._active.view(-1, *[1] * (held.ndim - 1))
+            held.copy_(torch.where(active, new.to(held.dtype), held))
+        self._positions.add_(self._active[:, None, None])
+
+    def run(self, rows: list[int], tokens: list[int]) -> None:
+        """A step of some rows; their logits are in `logits` afterwards."""
+        ids, active = np.zeros((2, len(self.logits)), np.int64)
+        ids[rows], active[rows] = tokens, 1
+        self._tokens.copy_(torch.from_numpy(ids)[:, None])
+        self._active.copy_(torch.from_numpy(active))
+        if self._graph is None:
+            self._compute()
+        else:
+            self._graph.replay()
+
+    @torch.inference_mode()
+    def write(self, row: int, leaves: Sequence[Tensor], position: int) -> None:
+        """Puts a state of one row into a row."""
+        for held, new in zip(_leaves(self._state), leaves, strict=True):
+            if new.ndim > 1 and new.shape[1] < held.shape[1]:  # a window that is not full
+                pads = [0, 0] * (new.ndim - 2) + [held.shape[1] - new.shape[1], 0]
+                new = functional.pad(new, pads)
+            held[row].copy_(new[0])
+        self._positions[row] = position
+
+    def read(self, row: int) -> list[Tensor]:
+        """The state of a row."""
+        return [leaf[row : row + 1] for leaf in _leaves(self._state)]
+
+    def position(self, row: int) -> int:
+        """Where a row is."""
+        return int(self._positions[row])
+
+
+def _rows_of_tile(decoder: Decoder) -> int:
+    """A power of two from 32 to 256, by the memory that the state of a row takes."""
+    device = decoder.embedding.weight.device
+    place = torch.zeros(1, 1, 1, dtype=torch.int64, device=device)
+    with torch.inference_mode():
+        _, state = decoder(place[0], place, decoder.init_state(1))
+    size = sum(leaf.nbytes for leaf in _leaves(state))
+    return max(32, min(256, 2 ** int(np.log2(max(1, TILE_BYTES // size)))))
+
+
+def _leaves(state: DecoderState) -> list[Tensor]:
+    """All tensors that rows have of their own."""
+    leaves: list[Tensor] = []
+    for layer in state.layers:
+        operation: Any = layer.operation
+        own = operation.sums if isinstance(operation, LinearAttentionState) else operation
+        leaves += [layer.recent, *own]
+    return leaves
+
+
+def _with_leaves(state: DecoderState, leaves: Sequence[Tensor]) -> DecoderState:
+    """The state with other tensors in place of `_leaves`."""
+    left = iter(leaves)
+    layers = []
+    for layer in state.layers:
+        operation: Any = layer.operation
+        recent = next(left)
+        if isinstance(operation, LinearAttentionState):
+            sums = type(operation.sums)(*(next(left) for _ in operation.sums))
+            operation = operation._replace(sums=sums)
+        else:
+            operation = WindowedAttentionState(*(next(left) for _ in operation))
+        layers.append(type(layer)(recent, operation))
+    return state._replace(layers=tuple(layers))

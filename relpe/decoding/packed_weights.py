@@ -1,0 +1,143 @@
+"""A decoder's weights as arrays that compiled steps read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from relpe.attention.layer import LinearAttentionConfig, fading_rates
+from relpe.decoding.kernels import (
+    ELU,
+    FAVOR,
+    LARGEST_WEIGHT,
+    RELU,
+    WINDOWED,
+    Attention,
+    Matrices,
+    Weights,
+)
+from relpe.decoding.position_codes import array_of
+from relpe.encodings.stochastic.filtered_noise import FilteredNoise
+from relpe.encodings.stochastic.gate import mixtures
+from relpe.encodings.stochastic.sine import SineSPE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from relpe.decoding.steps import Precision
+    from relpe.models.decoder import Decoder, DecoderState
+
+_KINDS = {"relu": RELU, "elu": ELU, "favor": FAVOR, "windowed": WINDOWED}
+
+
+def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) -> Weights:
+    """Copies of all weights; those of projections as `precision` says."""
+
+    def matrices(parts: Sequence[torch.Tensor]) -> Matrices:
+        values = np.stack([array_of(part) for part in parts])
+        if precision == "float32":
+            return Matrices(values, np.ones(values.shape[:2], np.float32))
+        largest = np.abs(values).max(-1, keepdims=True)
+        scales = np.where(largest > 0, largest, 1) / LARGEST_WEIGHT
+        whole = np.rint(values / scales).astype(np.int8)
+        return Matrices(_grouped(whole), scales[..., 0].astype(np.float32))
+
+    config = decoder.config
+    blocks: list[Any] = list(decoder.blocks)
+    attention: list[Any] = [block.attention for block in blocks]
+    forward: list[Any] = [block.feed_forward for block in blocks]
+    norms = [
+        array_of(torch.stack([part for norm in pair for part in (norm.weight, norm.bias)]))
+        for pair in ((block.attention_norm, block.feed_forward_norm) for block in blocks)
+    ]
+    taps = [np.zeros((0, config.width), np.float32)] * len(blocks)
+    if config.convolution_taps:
+        taps = [array_of(module.convolution.T) for module in attention]
+    temperatures = np.zeros((0, 2, config.num_heads), np.float32)
+    if config.normalize_queries_keys:
+        temperatures = np.stack([array_of(x.log_temperature.exp()[..., 0]) for x in attention])
+    return Weights(
+        embedding=_scaled_embedding(decoder, state),
+        norms=np.stack(norms),
+        taps=np.stack(taps),
+        temperatures=temperatures,
+        qkv=matrices([module.project_in.weight for module in attention]),
+        attended=matrices([module.project_out.weight for module in attention]),
+        gate_value=matrices([module.project_in.weight for module in forward]),
+        down=matrices([module.project_out.weight for module in forward]),
+        last_norm=array_of(torch.stack([decoder.norm.weight, decoder.norm.bias])),
+        logits=matrices([decoder.project_out.weight]),
+    )
+
+
+def _grouped(whole: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Weights (layers, out, in) in the order in which steps read them (layers, groups, pairs, 32).
+
+    Of 16 outputs the weights of two inputs, then of the next two; zeros fill groups and pairs.
+    """
+    layers, outputs, inputs = whole.shape
+    padded = np.pad(whole, ((0, 0), (0, -outputs % 16), (0, inputs % 2)))
+    groups = padded.reshape(layers, -1, 16, padded.shape[2] // 2, 2)
+    return np.ascontiguousarray(groups.swapaxes(2, 3)).reshape(layers, *groups.shape[1:4:2], 32)
+
+
+def packed_rings(
+    keys: NDArray[np.float32], values: NDArray[np.float32], places: int, precision: Precision
+) -> tuple[NDArray[np.generic], NDArray[np.generic], NDArray[np.float32]]:
+    """Rings, and their steps, that hold keys (l, h, r) and values (l, h, e): see `Memory`.
+
+    Rounded as steps round what they add. `places` is a whole number of groups of 16.
+    """
+    length, heads = keys.shape[:2]
+    steps = np.zeros((heads, 2, places), np.float32)
+    sides: list[NDArray[np.generic]] = []
+    for side, (x, group) in enumerate(((keys, 2), (values, 16))):
+        if precision == "int8":
+            largest = np.abs(x).max(-1) / np.float32(LARGEST_WEIGHT)
+            steps[:, side, :length] = largest.T
+            with np.errstate(divide="ignore", invalid="ignore"):
+                x = np.nan_to_num(np.rint(x / largest[..., None])).astype(np.int8)
+        room = ((0, places - length), (0, 0), (0, -x.shape[-1] % group))
+        sides.append(np.pad(x, room))
+    if precision == "int8":  # groups of 16 outputs, each of pairs of inputs
+        by_place = sides[0].reshape(places // 16, 16, heads, -1, 2).transpose(2, 0, 3, 1, 4)
+        by_number = sides[1].reshape(places // 2, 2, heads, -1, 16).transpose(2, 3, 0, 4, 1)
+    else:
+        by_place, by_number = sides[0].transpose(1, 2, 0), sides[1].transpose(1, 0, 2)
+    return by_place.reshape(heads, -1), by_number.reshape(heads, -1), steps
+
+
+def _scaled_embedding(decoder: Decoder, state: DecoderState) -> NDArray[np.float32]:
+    """Embeddings (v, m) in the scale that absolute encodings give them."""
+    encoding = decoder.encoding
+    codes, _ = encoding.prepare(torch.zeros(1, 1, 1, dtype=torch.int64), state.encoding)
+    ones = torch.ones(1, 1, decoder.config.width, dtype=torch.float64)
+    factor = encoding.embed(ones, codes) - encoding.embed(torch.zeros_like(ones), codes)
+    return array_of(decoder.embedding.weight * factor[0, 0])
+
+
+def packed_attention(decoder: Decoder, state: DecoderState) -> Attention:
+    """What attention needs beside queries, keys and values; `state` has noise and projections."""
+    config, encoding = decoder.config, decoder.encoding
+    heads, size = config.num_heads, config.width // config.num_heads
+    rates = np.zeros(heads)
+    offset, projections = 0.0, [np.zeros((0, 0), np.float32)]
+    if isinstance(config.attention, LinearAttentionConfig):
+        offset = getattr(config.attention.feature_map, "offset", 0.0)
+        if config.attention.half_lives is not None:
+            rates = fading_rates(*config.attention.half_lives, heads)
+        drawn = [layer.operation.projection for layer in state.layers]
+        if drawn[0] is not None:
+            projections = [array_of(projection) for projection in drawn]
+    through = np.zeros((0, heads, size), np.float32)
+    constant = np.zeros((0, heads, size, 0), np.float32)
+    if isinstance(encoding, SineSPE | FilteredNoise) and encoding.gates is not None:
+        gates = mixtures(encoding.gates, state.encoding.gates)
+        through, constant = (array_of(x) for x in gates)
+    kind = _KINDS[config.attention.name]
+    span = getattr(config.attention, "span", 0)
+    return Attention(kind, offset, np.stack(projections), rates, through, constant, span)

@@ -1,0 +1,1 @@
+"""Algebraic positional encodings (Kogkalidis et al., 2024)."""

@@ -1,0 +1,245 @@
+"""Algebraic positional encodings (Kogkalidis, Bernardy & Garg, 2024).
+
+A position is an element of a group, its map a rotation of queries and keys, and composition of
+positions is multiplication of maps: scores depend on relative positions alone, and norms on none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from relpe.encodings.algebraic.rotations import Initialization, RotationCodes, Rotations
+from relpe.encodings.algebraic.structures import (
+    Leaf,
+    SequenceStructure,
+    Structure,
+    TreeStructure,
+    distances,
+    leaves,
+    num_axes,
+)
+from relpe.encodings.algebraic.trees import TreeCodes, TreeMaps
+from relpe.encodings.base import Encoding, OffsetTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from jaxtyping import Float, Shaped
+
+
+class AlgebraicState(NamedTuple):
+    """Where a decay of logits stands."""
+
+    length: int
+    """Positions so far."""
+    first: Tensor | None = None
+    """The first position, (1 or b, 1)."""
+
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> AlgebraicState:
+        """The state of other rows of the batch; what all rows share stays as it is."""
+        if self.first is None or self.first.shape[0] == 1:
+            return self
+        return self._replace(first=change(self.first))
+
+
+class AlgebraicCodes(NamedTuple):
+    """Maps of a call's positions."""
+
+    parts: tuple[RotationCodes | TreeCodes, ...]  # of each part of the head
+    factor: Tensor | None  # (o, h), of logits at the offsets 0, -1, …
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgebraicConfig:
+    """Algebraic positional encoding (Kogkalidis et al., 2024): learned rotations of a structure."""
+
+    kind: Literal["algebraic"] = "algebraic"
+    structure: Structure = field(default_factory=SequenceStructure)
+    """Where positions live; a direct sum shares features and axes among several."""
+    initialization: Initialization = "rope"
+    """Angles at the start: rope, all of rotary embedding; original, every second of these twice;
+    near_identity, small random ones."""
+    base: float = 10_000.0
+    """Ratio of the longest to the shortest wave length at the start."""
+    shared_by_heads: bool = False
+    """One set of generators for all heads."""
+    shared_by_layers: bool = True
+    """One set of generators for all layers."""
+    trainable: bool = True
+    """Otherwise the generators stay as they are at the start."""
+    basis: bool = False
+    """Learned planes for lines, grids and cycles. Needed only where the projections of queries and
+    keys cannot take them in: they are frozen, or generators are imported."""
+    one_sided: bool = False
+    """Maps on queries only: scores know the absolute position."""
+    placement: Literal["before", "numerator"] = "before"
+    """before the feature map: exact with softmax and FAVOR+. numerator: after relu or elu + 1, in
+    the numerator alone; relative, but a signed mixer, whose weights do not sum to one."""
+    decay: float = 1.0
+    """Logits of softmax attention are multiplied by this to the power of the distance; at most 1,
+    which is none."""
+
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Algebraic:
+        """Module for heads of this size.
+
+        Raises:
+            ValueError: the structure does not fit the head, or a decay that is no decay.
+        """
+        if not 0 < self.decay <= 1:
+            raise ValueError(f"decay {self.decay}; expected a number above 0, at most 1")
+        return Algebraic(
+            self,
+            layers=1 if self.shared_by_layers else num_layers,
+            num_heads=num_heads,
+            head_dim=head_dim,
+        )
+
+
+class Algebraic(Encoding):
+    """`AlgebraicConfig` as a module: `parts` turn consecutive features of the head.
+
+    Neighbouring lines and cycles are one part, of rotations; each tree is one.
+    """
+
+    def __init__(
+        self, config: AlgebraicConfig, *, layers: int, num_heads: int, head_dim: int
+    ) -> None:
+        super().__init__()
+        self.config, self.placement = config, config.placement
+        self.fits = ("relu", "elu") if config.placement == "numerator" else ("softmax", "windowed")
+        if config.placement == "before" and config.decay == 1:
+            self.fits = ("softmax", "windowed", "favor")
+        self.num_axes = num_axes(config.structure)
+        self.out_features, self.num_heads = head_dim, num_heads
+        self.parts = nn.ModuleList()
+        run: list[Leaf] = []
+        heads = 1 if config.shared_by_heads else num_heads
+        law, base = config.initialization, config.base
+        for leaf in [*leaves(config.structure, head_dim), None]:
+            if leaf is not None and not isinstance(leaf.structure, TreeStructure):
+                run.append(leaf)
+                continue
+            if run:
+                self.parts.append(
+                    Rotations(
+                        run,
+                        layers=layers,
+                        heads=heads,
+                        initialization=law,
+                        base=base,
+                        basis=config.basis,
+                    )
+                )
+                run = []
+            if leaf is not None:
+                self.parts.append(
+                    TreeMaps(leaf, layers=layers, heads=heads, initialization=law, base=base)
+                )
+        self.requires_grad_(config.trainable)
+
+    def init_state(self, seed: int, device: torch.device) -> AlgebraicState:
+        """Nothing seen."""
+        return AlgebraicState(0)
+
+    def prepare(
+        self, positions: Shaped[Tensor, "b l p"], state: AlgebraicState
+    ) -> tuple[AlgebraicCodes, AlgebraicState]:
+        """Maps at `positions`, in any order and as often as wanted; axes beyond its own are left.
+
+        Raises:
+            ValueError: too few axes; or positions that no table of decaying logits can serve.
+        """
+        if positions.shape[-1] < self.num_axes:
+            raise ValueError(
+                f"positions of {positions.shape[-1]} axes; {self.config.structure} has "
+                f"{self.num_axes}: give positions (b or 1, l, {self.num_axes})"
+            )
+        factor = None
+        if self.config.decay < 1:
+            state = self._follow(positions, state)
+            offsets = torch.arange(state.length, device=positions.device)[:, None]
+            factor = self.offset_factors(offsets)
+        with torch.autocast(positions.device.type, enabled=False):
+            codes = tuple(part.prepare(positions) for part in self._parts())
+        return AlgebraicCodes(codes, factor), state
+
+    def table(self, codes: AlgebraicCodes, layer: int) -> OffsetTable | None:
+        """Factors of the logits, where they decay."""
+        return None if codes.factor is None else OffsetTable(factor=codes.factor)
+
+    def encode(
+        self, q: Tensor, k: Tensor, codes: AlgebraicCodes, layer: int
+    ) -> tuple[Tensor, Tensor]:
+        """Turned queries and keys (b, l, h, d); as they are where the numerator alone is turned."""
+        if self.placement == "numerator":
+            return q, k
+        return (
+            self.rotate_features(q, codes, layer),
+            self.rotate_features(k, codes, layer, keys=True),
+        )
+
+    def rotate_features(
+        self, x: Float[Tensor, "b l h f"], codes: AlgebraicCodes, layer: int, *, keys: bool = False
+    ) -> Float[Tensor, "b l h f"]:
+        """Features, each vector turned by the map of its position.
+
+        `keys` says whose they are: one-sided encodings leave them as they are.
+        """
+        if keys and self.config.one_sided:
+            return x
+        parts = self._parts()
+        with torch.autocast(x.device.type, enabled=False):
+            if len(parts) == 1:
+                return parts[0](x, codes.parts[0], layer)
+            blocks = x.split([part.out_features for part in parts], -1)
+            turned = [
+                part(block, code, layer)
+                for part, block, code in zip(parts, blocks, codes.parts, strict=True)
+            ]
+            return torch.cat(turned, -1)
+
+    def logit_factors(
+        self, queries: Shaped[Tensor, "*b l p"], keys: Shaped[Tensor, "*b s p"]
+    ) -> Float[Tensor, "*b l s"]:
+        """Factors of the logits of softmax attention: decay to the power of the distance.
+
+        See `structures.distances`. Linear attention has no such thing: weights decay there.
+        """
+        found = distances(self.config.structure, queries, keys)
+        return torch.pow(self.config.decay, found.double()).to(next(self.parameters()).dtype)
+
+    def offset_factors(self, offsets: Shaped[Tensor, "o p"]) -> Float[Tensor, "o h"]:
+        """`logit_factors` of offsets, key minus query, for the `factor` of an `OffsetTable`.
+
+        Raises:
+            ValueError: the structure has a tree, where a difference of positions is no path.
+        """
+        if any(isinstance(part, TreeMaps) for part in self.parts):
+            raise ValueError(
+                "offsets in a tree: the difference of two nodes' ids says nothing of the path "
+                "between them; use logit_factors, of queries and keys"
+            )
+        factors = self.logit_factors(torch.zeros_like(offsets[:1]), offsets)[0]
+        return factors[:, None].expand(-1, self.num_heads)
+
+    def _follow(self, positions: Tensor, state: AlgebraicState) -> AlgebraicState:
+        """The state after `positions`, which a table by places must fit."""
+        place = positions[..., 0]
+        first = place[:, :1] if state.first is None else state.first
+        length = state.length + place.shape[1]
+        consecutive = first + torch.arange(state.length, length, device=place.device)
+        one_line = isinstance(self.config.structure, SequenceStructure)
+        if not one_line or not bool((place == consecutive).all()):
+            raise ValueError(
+                "decay of logits by a table: its rows are the places of consecutive tokens, so "
+                "that it serves a sequence whose positions rise by one alone; use decay = 1, or "
+                "logit_factors where all scores exist"
+            )
+        return AlgebraicState(length, first)
+
+    def _parts(self) -> Sequence[Rotations | TreeMaps]:
+        return list(self.parts)  # pyright: ignore[reportReturnType]

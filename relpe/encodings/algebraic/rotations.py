@@ -1,0 +1,226 @@
+"""Lines, grids and cycles: maps that turn planes of features by multiples of the position.
+
+Every one-parameter group of rotations is p -> P R(p a) P^T, so that learned generators of abelian
+structures are rotary embedding with learned angles `a` (Kogkalidis, Bernardy & Garg, 2024): a
+position costs as much as it has features, and may be real, negative or a million.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from relpe.encodings.algebraic.spectra import (
+    Spectrum,
+    proper,
+    skew_from_triangle,
+    skew_of_spectrum,
+    spectrum_of_orthogonal,
+    triangle_from_skew,
+)
+from relpe.encodings.algebraic.structures import CycleStructure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jaxtyping import Float, Shaped
+
+    from relpe.encodings.algebraic.structures import Leaf
+
+Initialization = Literal["rope", "original", "near_identity"]
+NEAR_IDENTITY = 0.02
+"""Standard deviation of angles, in radians per step, and of entries of skew generators."""
+
+
+class RotationCodes(NamedTuple):
+    """What turns pairs of features, and bases of the blocks that have one."""
+
+    turns: Tensor  # (layers or 1, b or 1, l, h or 1, i, 2): cosine and sine
+    bases: tuple[Tensor, ...]  # (layers or 1, h or 1, d, d)
+
+
+def initial_angles(law: Initialization, features: int, base: float) -> Float[Tensor, " i"]:
+    """Angles (d/2,), float64, in radians per position.
+
+    rope: base^(-2i/d), as rotary embedding (Su et al., 2021); original: every second of these,
+    each twice, as the original implementation of algebraic encodings. near_identity: small ones.
+    """
+    pairs = torch.arange(features // 2, dtype=torch.float64)
+    if law == "near_identity":
+        return NEAR_IDENTITY * torch.randn(features // 2, dtype=torch.float64)
+    if law == "original":
+        pairs = 2 * (pairs // 2)
+    return base ** (-2 * pairs / features)
+
+
+class Rotations(nn.Module):
+    """Blocks of features, each turned by the positions of its axis.
+
+    Parameters: `angles` (layers or 1, h or 1, pairs of lines), in radians per step; cycles have
+    fixed ones. `triangles`: of the skew logarithm of each block's basis.
+    """
+
+    line_axes: Tensor
+    cycle_axes: Tensor
+    periods: Tensor
+    harmonics: Tensor
+    order: Tensor
+
+    def __init__(
+        self,
+        blocks: Sequence[Leaf],
+        *,
+        layers: int,
+        heads: int,
+        initialization: Initialization,
+        base: float,
+        basis: bool,
+    ) -> None:
+        super().__init__()
+        self.blocks = tuple(blocks)
+        self.out_features = sum(block.features for block in blocks)
+        angles: list[Tensor] = [torch.zeros(layers, heads, 0, dtype=torch.float64)]
+        axes: dict[bool, list[int]] = {False: [], True: []}
+        places: dict[bool, list[int]] = {False: [], True: []}
+        periods, harmonics = [], []
+        for block in blocks:
+            pairs, cyclic = block.features // 2, isinstance(block.structure, CycleStructure)
+            first = len(places[False]) + len(places[True])
+            axes[cyclic] += [block.first_axis] * pairs
+            places[cyclic] += range(first, first + pairs)
+            if isinstance(block.structure, CycleStructure):
+                periods += [block.structure.period] * pairs
+                harmonics += _harmonics(block.structure, pairs)
+            else:
+                own = initialization == "near_identity"
+                drawn = [
+                    initial_angles(initialization, block.features, base)
+                    for _ in range(layers * heads if own else 1)
+                ]
+                drawn = torch.stack(drawn).unflatten(0, (layers, heads) if own else (1, 1))
+                angles.append(drawn.expand(layers, heads, pairs))
+        self.angles = nn.Parameter(torch.cat(angles, -1).to(torch.get_default_dtype()))
+        for name, numbers in (
+            ("line_axes", axes[False]),
+            ("cycle_axes", axes[True]),
+            ("periods", periods),
+            ("harmonics", harmonics),
+        ):
+            self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
+        # from lines, then cycles, to the order of features
+        order = torch.tensor(places[False] + places[True]).argsort()
+        self.register_buffer("order", order, persistent=False)
+        self.triangles = nn.ParameterList(
+            nn.Parameter(torch.zeros(layers, heads, block.features * (block.features - 1) // 2))
+            for block in (blocks if basis else ())
+        )
+
+    def prepare(self, positions: Shaped[Tensor, "b l p"]) -> RotationCodes:
+        """What turns features at `positions`; whole turns are dropped in float64.
+
+        So an angle is as exact at position 10^6 as at 0, and a cycle's maps repeat bit for bit.
+        """
+        places = positions.double()
+        steps = self.angles.double()[:, :, None, None] / (2 * math.pi)  # (layers, h, 1, 1, i)
+        turns = places[..., self.line_axes] * steps
+        if len(self.periods):
+            # products of whole numbers below the period are exact, and so are their remainders
+            rest = torch.remainder(places[..., self.cycle_axes], self.periods) * self.harmonics
+            cycles = torch.remainder(rest, self.periods) / self.periods
+            turns = torch.cat([turns, cycles.expand(*turns.shape[:-1], -1)], -1)[..., self.order]
+        # at least float32, whatever the weights are in: an angle of 8 bits is no angle
+        turns = turns - turns.detach().round()
+        turns = turns.to(torch.promote_types(self.angles.dtype, torch.float32))
+        phases = (2 * math.pi * turns).permute(0, 2, 3, 1, 4)
+        bases = (
+            torch.matrix_exp(skew_from_triangle(triangle.double(), block.features)).to(phases)
+            for triangle, block in zip(self.triangles, self.blocks, strict=False)
+        )
+        return RotationCodes(torch.stack([phases.cos(), phases.sin()], -1), tuple(bases))
+
+    def forward(
+        self, x: Float[Tensor, "b l h d"], codes: RotationCodes, layer: int
+    ) -> Float[Tensor, "b l h d"]:
+        """Features x, each pair turned by its position."""
+        turns = codes.turns[layer % codes.turns.shape[0]]
+        bases = [basis[layer % basis.shape[0]] for basis in codes.bases]
+        x = x.to(turns.dtype)
+        if bases:
+            x = _change_basis(x, [basis.mT for basis in bases])
+        x = _turned(x.unflatten(-1, (-1, 2)), turns).flatten(-2)
+        return _change_basis(x, bases) if bases else x
+
+    def spectra(self) -> list[Spectrum]:
+        """Planes and angles of each block, float64: bases (layers or 1, h or 1, d, d).
+
+        With the basis absorbed in the projections of queries and keys, what is left is RoPE.
+        """
+        turning = 2 * math.pi * self.harmonics.double() / self.periods
+        turning = turning.expand(*self.angles.shape[:2], -1)
+        all_angles = torch.cat([self.angles.double(), turning], -1)[..., self.order]
+        sizes = [block.features for block in self.blocks]
+        found = []
+        for index, angles in enumerate(all_angles.split([size // 2 for size in sizes], -1)):
+            if self.triangles:
+                skew = skew_from_triangle(self.triangles[index].double(), sizes[index])
+                found.append(Spectrum(torch.matrix_exp(skew), angles))
+            else:
+                eye = torch.eye(sizes[index], dtype=torch.float64, device=angles.device)
+                found.append(Spectrum(eye.expand(*angles.shape[:2], -1, -1), angles))
+        return found
+
+    @torch.no_grad()
+    def load(self, spectra: Sequence[Spectrum]) -> None:
+        """Take over planes and angles of every block; the angles of cycles stay as they are.
+
+        Raises:
+            ValueError: planes other than pairs of neighbours, where this has no basis.
+        """
+        first = 0
+        for index, (block, spectrum) in enumerate(zip(self.blocks, spectra, strict=True)):
+            basis, angles = proper(Spectrum(spectrum.basis.double(), spectrum.angles.double()))
+            if self.triangles:
+                logarithm = skew_of_spectrum(spectrum_of_orthogonal(basis))
+                self.triangles[index].copy_(triangle_from_skew(logarithm))
+            elif not torch.equal(basis, torch.eye(block.features).to(basis).expand_as(basis)):
+                raise ValueError(
+                    "planes that are no pairs of neighbouring features: build the encoding with "
+                    "basis = true, or absorb the basis in the projections of queries and keys"
+                )
+            if not isinstance(block.structure, CycleStructure):
+                self.angles[..., first : first + block.features // 2] = angles.to(self.angles)
+                first += block.features // 2
+
+
+def _turned(pairs: Tensor, turns: Tensor) -> Tensor:
+    """Pairs (..., 2) turned by cosine and sine (..., 2)."""
+    if torch.compiler.is_compiling():  # gradients of complex numbers come out wrong (torch 2.13)
+        (a, b), (cos, sin) = pairs.unbind(-1), turns.unbind(-1)
+        return torch.stack([a * cos - b * sin, a * sin + b * cos], -1)
+    product = torch.view_as_complex(pairs.contiguous()) * torch.view_as_complex(turns)
+    return torch.view_as_real(product)
+
+
+def _harmonics(cycle: CycleStructure, pairs: int) -> list[int]:
+    """Whole turns of each pair in a period."""
+    if cycle.harmonics is not None:
+        if not cycle.harmonics:
+            raise ValueError("a cycle with no harmonics; expected at least one, or None")
+        return [cycle.harmonics[pair % len(cycle.harmonics)] for pair in range(pairs)]
+    half = cycle.period // 2
+    return [1 + pair % half if half else 0 for pair in range(pairs)]
+
+
+def _change_basis(x: Tensor, bases: list[Tensor]) -> Tensor:
+    """Blocks of x (b, l, h, d), one after the other, each times its matrix (h or 1, d, d)."""
+    blocks = x.split([basis.shape[-1] for basis in bases], -1)
+    return torch.cat(
+        [
+            torch.einsum("hde,blhe->blhd", basis.expand(x.shape[2], -1, -1), block)
+            for block, basis in zip(blocks, bases, strict=True)
+        ],
+        -1,
+    )

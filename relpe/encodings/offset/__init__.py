@@ -1,0 +1,1 @@
+"""Encodings that add scores by offset, SIREN among them."""

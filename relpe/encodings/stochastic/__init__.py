@@ -1,0 +1,1 @@
+"""Stochastic positional encodings (Liutkus et al., 2021)."""

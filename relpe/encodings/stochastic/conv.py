@@ -1,0 +1,85 @@
+"""Convolutional stochastic positional encoding (Liutkus et al., 2021, section 3.2).
+
+Two learned filters per head and feature; lags as long as a filter or longer score nothing, unless a
+gate lets them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+from relpe.encodings.stochastic.filtered_noise import FilteredNoise, Filters
+from relpe.encodings.stochastic.noise.lattice import NoiseKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvSPEConfig:
+    """Convolutional stochastic positional encoding (Liutkus et al., 2021)."""
+
+    kind: Literal["conv_spe"] = "conv_spe"
+    taps: tuple[int, ...] = (128,)
+    """Taps of a filter along each axis of positions (one, two or three): offsets of so many
+    positions or more score nothing."""
+    num_realizations: int = 64
+    """Random codes per sequence (r), the features per head after encoding; more means less variance
+    and more work."""
+    gated: bool = True
+    """Lets each feature of each layer mix its code with a constant one, that is, ignore position.
+    """
+    shared_by_layers: bool = True
+    """One set of filters for all layers, and one code; otherwise each layer has its own, made from
+    the same noise."""
+    noise: NoiseKind = "normal"
+    """What is filtered: normal noise, as published, or random signs, which are cheaper to draw. The
+    covariance is the same; the product of a feature's codes varies less with signs, its variance is
+    smaller by twice the sum over taps of query_filter[i]^2 key_filter[i + lag]^2; products of
+    different features vary as much."""
+
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> ConvSPE:
+        """Module for a model of this shape, shared by its layers; gates are per layer always.
+
+        Raises:
+            ValueError: not one, two or three axes, or an axis without taps.
+        """
+        return ConvSPE(self, num_layers=num_layers, num_heads=num_heads, head_dim=head_dim)
+
+
+class ConvSPE(FilteredNoise):
+    """`ConvSPEConfig` as a module; `query_filter` and `key_filter` (h, d, *taps), and raw gates.
+
+    Where layers have their own, filters are (layers, h, d, *taps). With z the noise, a query's code
+    at m is sum_i query_filter[i] z(m + i), a key's at n sum_j key_filter[j] z(n + j): the
+    covariance at lag m - n is sum_i query_filter[i] key_filter[i + m - n]. Initialization as in the
+    original, spe.py (2021): positive, with variances near 2/3.
+    """
+
+    def __init__(
+        self, config: ConvSPEConfig, *, num_layers: int, num_heads: int, head_dim: int
+    ) -> None:
+        if min(config.taps, default=1) < 1:
+            raise ValueError(f"taps {config.taps}: expected at least one along each axis")
+        super().__init__(
+            axes=len(config.taps),
+            num_layers=num_layers,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            num_realizations=config.num_realizations,
+            gated=config.gated,
+            shared_by_layers=config.shared_by_layers,
+            noise=config.noise,
+        )
+        self.config = config
+        layers = () if config.shared_by_layers else (num_layers,)
+        shape = (*layers, num_heads, head_dim, *config.taps)
+        scale = math.sqrt(math.prod(config.taps) / 2)
+        self.query_filter = nn.Parameter(torch.rand(shape) / scale)
+        self.key_filter = nn.Parameter(torch.rand(shape) / scale)
+
+    def filters(self) -> Filters:
+        """The filters as they are; they read from the position on."""
+        return Filters(torch.stack([self.query_filter, self.key_filter]), (0,) * self.axes)

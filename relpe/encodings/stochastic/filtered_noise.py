@@ -1,0 +1,266 @@
+"""Stochastic codes by filtering white noise: what ConvSPE and SIREN-SPE share.
+
+For every head and feature one field of white noise is filtered twice, for queries and for keys; the
+covariance of the two codes is the correlation of the filters, which depends on the lag alone
+(Liutkus et al., 2021, section 3.2). Which filters is for the subclass to say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from relpe.encodings.base import Encoding
+from relpe.encodings.stochastic.gate import checked_draws, mixture, raw_gates
+from relpe.encodings.stochastic.noise.lattice import (
+    SITES,
+    TILES,
+    NoiseField,
+    NoiseKind,
+    Placement,
+    stencil,
+    white_noise,
+)
+from relpe.encodings.stochastic.noise.products import (
+    Plan,
+    filter_matrices,
+    project,
+    shared_codes,
+    tile_codes,
+    worth_sharing,
+)
+from relpe.encodings.stochastic.noise.runs import noise_around
+from relpe.graphs import outside_graphs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jaxtyping import Float
+
+
+class Filters(NamedTuple):
+    """The code at position x is the sum over taps i of values[i] * noise(x + first + i)."""
+
+    values: Tensor  # (2, h, d, *taps), or (2, layers, h, d, *taps): of queries, of keys
+    first: tuple[int, ...]  # (p,): where the first taps read, from the position
+
+
+class FilteredNoiseState(NamedTuple):
+    """Noise of one sequence: its seed, and what the next positions are likely to need.
+
+    It belongs to the weights that it was used with, since it keeps codes. Its size stays the same
+    from the first position on.
+    """
+
+    seed: Tensor  # () int64
+    gates: Tensor  # (layers, h, d, r), variance 1
+    tiles: Tensor  # (j, p) int64: the tiles of noise kept, those around the last position's
+    noise: Tensor  # (h, d, j, c, r)
+    coded: Tensor  # (1, p) int64, or (0, p): the tile whose codes are kept, where none are trained
+    codes: Tensor  # (n, 2, c, h, d, r), or (n, 2, 0, h, d, r), for n sets of filters
+
+
+class FilteredNoiseCodes(NamedTuple):
+    """Codes of a call's positions, of all layers or of one, or what they are made from."""
+
+    shared: Tensor | None  # (2, l, h, d, r): of queries and of keys, where small
+    matrices: Tensor | None  # (h, d, 2c, n): the filters, as they meet the noise around a tile
+    plan: Plan | None
+    gates: Tensor  # (layers, h, d, r)
+    by_layer: tuple[FilteredNoiseCodes, ...] = ()  # of each layer, where they differ: see SineCodes
+
+
+class FilteredNoise(Encoding):
+    """Base of encodings whose codes are filtered noise; raw parameter: gates (layers, h, d)."""
+
+    def __init__(
+        self,
+        *,
+        axes: int,
+        num_layers: int,
+        num_heads: int,
+        head_dim: int,
+        num_realizations: int,
+        gated: bool,
+        shared_by_layers: bool,
+        noise: NoiseKind,
+    ) -> None:
+        super().__init__()
+        if axes not in TILES:
+            raise ValueError(f"filters over {axes} axes; expected one of {sorted(TILES)}")
+        self.axes, self.num_layers = axes, num_layers
+        self.noise: NoiseKind = noise
+        self.shared_by_layers = shared_by_layers
+        self.out_features = num_realizations
+        self.shape = (num_heads, head_dim, num_realizations)
+        self.gates = raw_gates(num_layers, num_heads, head_dim) if gated else None
+
+    def filters(self) -> Filters:
+        """The filters, in the dtype of the parameters."""
+        raise NotImplementedError
+
+    def init_state(
+        self, seed: int, device: torch.device, num_realizations: int | None = None
+    ) -> FilteredNoiseState:
+        """Noise of `seed`; no tile is drawn before its position comes.
+
+        `num_realizations` takes the place of the config's: so many features come out of `encode`.
+
+        Raises:
+            ValueError: fewer than one realization.
+        """
+        heads, features, draws = self.shape
+        draws = checked_draws(draws, num_realizations)
+        sets = 1 if self.shared_by_layers else self.num_layers
+        gates = white_noise(self.noise, (self.num_layers, heads, features, draws), seed)
+        none = torch.empty(0, self.axes, dtype=torch.int64)
+        return FilteredNoiseState(
+            torch.tensor(seed % 2**63),
+            gates.to(device),
+            none,
+            torch.empty(heads, features, 0, SITES, draws, device=device),
+            none,
+            torch.empty(sets, 2, 0, heads, features, draws, device=device),
+        )
+
+    def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
+        """Exact expected product of query and key codes at each lag m - n, before gate and scale.
+
+        `lags` (o, p) in positions, or (o,) on one axis. In float64. The axis of layers is there
+        where the filters have it.
+        """
+        filters = self.filters().values.double()
+        return filter_covariance(filters[0], filters[1], lags)
+
+    @outside_graphs  # noise is drawn and tiles are counted outside of graphs
+    def prepare(
+        self, positions: Tensor, state: FilteredNoiseState
+    ) -> tuple[FilteredNoiseCodes, FilteredNoiseState]:
+        """Codes of whole `positions` (1, l, p), in any order; all rows of a batch share them.
+
+        Of more axes than the filters have, the first count.
+        """
+        places = self._whole(positions)
+        placement = Placement.of(places, TILES[self.axes])
+        last = placement.tiles[placement.last]
+        trained = torch.is_grad_enabled()
+        if not trained and placement.tiles == [tuple(row) for row in state.coded.tolist()]:
+            kept = state.codes[:, :, placement.sites[0]].unbind()
+            return self._codes(kept, [None] * len(kept), None, state), state
+
+        with torch.autocast(places.device.type, enabled=False):
+            filters = self.filters()
+            values = filters.values.to(torch.promote_types(filters.values.dtype, torch.float32))
+            scaled = values * (self.shape[1] * state.gates.shape[-1]) ** -0.25
+            pattern = stencil(tuple(scaled.shape[-self.axes :]), filters.first)
+            sets = (scaled,) if self.shared_by_layers else scaled.unbind(1)
+            matrices = [filter_matrices(values, pattern) for values in sets]
+            layers = self.num_layers if self.shared_by_layers else 1
+            sharing = worth_sharing(len(sets) * self._code_bytes(places, scaled, state), layers)
+            passes = None if trained else len(sets) if sharing else self.num_layers
+            field = self._field(state, like=scaled)
+            halos = noise_around(field, placement.tiles, pattern.neighbours, passes=passes)
+            plan = Plan(placement, halos)
+
+            around = halos.tiles(placement.last)
+            at_last = halos.noise(placement.last)
+            noise = at_last.unflatten(2, (-1, SITES))
+            if len(placement.tiles) > 1:
+                noise = noise.clone()  # of all the call's noise, the state keeps this part alone
+            state = state._replace(tiles=torch.tensor(around), noise=noise)
+            state = state._replace(coded=state.coded[:0], codes=state.codes[:, :, :0])
+            shared = None
+            if not trained:
+                codes = [tile_codes(matrix, at_last) for matrix in matrices]
+                state = state._replace(coded=torch.tensor([last]), codes=torch.stack(codes))
+                if len(placement.tiles) == 1:
+                    shared = [made[:, placement.sites[0]] for made in codes]
+            if shared is None:
+                shared = [shared_codes(x, plan) if sharing else None for x in matrices]
+        return self._codes(shared, matrices, plan, state), state
+
+    def encode(
+        self, q: Tensor, k: Tensor, codes: FilteredNoiseCodes, layer: int
+    ) -> tuple[Tensor, Tensor]:
+        """Queries and keys (b, l, h, d) to (b, l, h, r).
+
+        Scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
+        """
+        if codes.by_layer:
+            codes = codes.by_layer[layer]
+        if self.gates is None:
+            return project(q, k, codes.shared, codes.matrices, codes.plan)
+        through, constant = mixture(self.gates[layer], codes.gates[layer])
+        queries, keys = project(q * through, k * through, codes.shared, codes.matrices, codes.plan)
+        return (
+            queries + torch.einsum("blhd,hdr->blhr", q.to(constant), constant),
+            keys + torch.einsum("blhd,hdr->blhr", k.to(constant), constant),
+        )
+
+    def _codes(
+        self,
+        shared: Sequence[Tensor | None],
+        matrices: Sequence[Tensor | None],
+        plan: Plan | None,
+        state: FilteredNoiseState,
+    ) -> FilteredNoiseCodes:
+        """Codes of all sets of filters: of one that layers share, or of one for each."""
+        layers = tuple(
+            FilteredNoiseCodes(made, matrix, plan, state.gates)
+            for made, matrix in zip(shared, matrices, strict=True)
+        )
+        return layers[0]._replace(by_layer=() if self.shared_by_layers else layers)
+
+    def _code_bytes(self, places: Tensor, like: Tensor, state: FilteredNoiseState) -> int:
+        """Bytes of the codes of queries and keys that one set of filters makes."""
+        return 2 * len(places) * state.gates[0].numel() * like.element_size()
+
+    def _field(self, state: FilteredNoiseState, *, like: Tensor) -> NoiseField:
+        """The noise of a state."""
+        kept = {
+            tuple(index): state.noise[:, :, row] for row, index in enumerate(state.tiles.tolist())
+        }
+        shape = (*self.shape[:2], state.gates.shape[-1])
+        return NoiseField(self.noise, int(state.seed), shape, kept, like.detach())
+
+    def _whole(self, positions: Tensor) -> Tensor:
+        """(l, p) int64 of positions (1, l, p or more)."""
+        if positions.shape[0] != 1:
+            raise ValueError(
+                f"positions of {positions.shape[0]} rows; filtered noise shares its codes among "
+                "the rows of a batch: give one row of positions, (1, l, p)"
+            )
+        if positions.shape[2] < self.axes:
+            raise ValueError(
+                f"positions of {positions.shape[2]} axes; the filters have {self.axes}: give "
+                "positions (1, l, p) with as many, or filters with fewer"
+            )
+        places = positions[0, :, : self.axes]
+        whole = places.to(torch.int64)
+        if places.is_floating_point() and not bool((places == whole).all()):
+            raise ValueError(
+                "positions between whole numbers; noise is filtered on a grid: count positions in "
+                "smaller steps, or use an encoding of sines"
+            )
+        return whole
+
+
+def filter_covariance(
+    query_filter: Tensor, key_filter: Tensor, lags: Tensor
+) -> Float[Tensor, "*layers h d o"]:
+    """Sum over taps i of query_filter[i] * key_filter[i + lag], for filters (..., h, d, *taps).
+
+    `lags` (o, p), or (o,) on one axis.
+    """
+    lags = lags.view(len(lags), -1)
+    taps = query_filter.shape[-lags.shape[1] :]
+
+    def overlap(lag: list[int]) -> Tensor:
+        here = [slice(max(0, -t), max(0, min(n, n - t))) for t, n in zip(lag, taps, strict=True)]
+        there = [slice(max(0, t), max(0, min(n, n + t))) for t, n in zip(lag, taps, strict=True)]
+        both = query_filter[(..., *here)] * key_filter[(..., *there)]
+        return both.flatten(-len(lag)).sum(-1)
+
+    return torch.stack([overlap(lag) for lag in lags.tolist()], -1)

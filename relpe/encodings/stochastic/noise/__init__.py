@@ -1,0 +1,1 @@
+"""Reproducible noise that filtered codes are made of."""

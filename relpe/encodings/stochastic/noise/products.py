@@ -1,0 +1,206 @@
+"""Products of queries and keys with filtered noise, without more codes than needed.
+
+Cost. With n taps and tiles of c positions, the codes of a tile are a product of (2c, c + n - 1) and
+(c + n - 1, r) for each head and feature: 2 c (c + n - 1) d r multiplications per head. Projecting b
+rows of queries and of keys on them takes 2 b c d r more. The other way, one product of
+q_d w_d(m - n), (b c, d (c + n - 1)), with the noise, (d (c + n - 1), r), never forms a code and
+takes 2 b c (c + n - 1) d r: as much for b = 1, and b times as much otherwise, since codes are the
+same for all rows; and its left factor must be made anew for every row and tile, where the matrix of
+the filters is the same for all tiles. Hence codes are formed, tile by tile, at every batch size.
+
+They are formed once for all layers where they fit in SHARED_CODE_BYTES, which saves n
+multiplications per number and layer. Where they do not, or one layer alone would use them, each
+layer forms them in forward, and again in backward, and drops them: memory beyond inputs, outputs
+and noise is that of a tile, or of a few features of a run of tiles. Runs (`noise_runs`) bring these
+products from half to four fifths of the speed of large ones on a CPU; what is left is arithmetic.
+Fourier transforms, larger tiles and Winograd's scheme, whose sums take what its products save, were
+measured to be slower.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from relpe.encodings.stochastic.noise.lattice import SITES
+from relpe.encodings.stochastic.noise.runs import pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from relpe.encodings.stochastic.noise.lattice import Halos, Placement, Stencil
+    from relpe.encodings.stochastic.noise.runs import NoiseLine, Piece
+
+SHARED_CODE_BYTES = 512 * 2**20
+"""Codes up to this size are built once and shared by all layers; larger ones never exist as a
+whole."""
+OWN_CODE_BYTES = 32 * 2**20
+"""The same for codes that one layer alone uses: those that fit no cache take longer to write and
+read again than to make where they are used."""
+
+
+class Plan(NamedTuple):
+    """Which positions of a call find their codes in which tile, and the noise around it."""
+
+    placement: Placement
+    halos: Halos | NoiseLine
+
+    def pieces(self) -> Iterator[Piece]:
+        """All positions, by tiles and runs of them."""
+        return pieces(self.placement, self.halos)
+
+
+def filter_matrices(filters: Tensor, pattern: Stencil) -> Tensor:
+    """(h, d, 2c, n), which times the noise of a halo gives the codes of its tile.
+
+    `filters` (2, h, d, *taps): of queries and of keys.
+    """
+    return _FilterMatrices.apply(filters.flatten(3), pattern)
+
+
+def tile_codes(matrices: Tensor, noise: Tensor) -> Tensor:
+    """(2, c, h, d, r), a view: codes of queries and keys at all positions of a tile.
+
+    From the filters' matrices (h, d, 2c, n) and the noise (h, d, n, r) of its halo.
+    """
+    codes = matrices @ noise  # (h, d, 2c, r)
+    return codes.unflatten(2, (2, SITES)).permute(2, 3, 0, 1, 4)
+
+
+def worth_sharing(size: int, layers: int) -> bool:
+    """Whether codes of so many bytes, which so many layers use, are to be made once."""
+    return size <= (SHARED_CODE_BYTES if layers > 1 else min(OWN_CODE_BYTES, SHARED_CODE_BYTES))
+
+
+def shared_codes(matrices: Tensor, plan: Plan) -> Tensor:
+    """Codes (2, l, h, d, r) of all positions."""
+    return _SharedCodes.apply(matrices, plan)
+
+
+def project(
+    q: Tensor, k: Tensor, shared: Tensor | None, matrices: Tensor | None, plan: Plan | None
+) -> tuple[Tensor, Tensor]:
+    """Sums over features of q and k (b, l, h, d) times their codes: (b, l, h, r)."""
+    if shared is not None:
+        return (
+            torch.einsum("blhd,lhdr->blhr", q.to(shared), shared[0]),
+            torch.einsum("blhd,lhdr->blhr", k.to(shared), shared[1]),
+        )
+    assert matrices is not None
+    with torch.autocast(q.device.type, enabled=False):
+        # autocast may have made q and k narrower than the noise
+        return _FusedProjection.apply(q.to(matrices.dtype), k.to(matrices.dtype), matrices, plan)
+
+
+class _FilterMatrices(torch.autograd.Function):
+    """See `filter_matrices`: forward and backward both gather, which is faster than adding."""
+
+    @staticmethod
+    def forward(ctx: Any, filters: Tensor, pattern: Stencil) -> Tensor:  # noqa: ANN401
+        ctx.pattern = pattern
+        taps = functional.pad(filters, (0, 1)).permute(1, 2, 0, 3).contiguous()
+        entries = taps[..., pattern.table.flatten().to(filters.device)]  # (h, d, 2, c * n)
+        return entries.unflatten(-1, pattern.table.shape).flatten(2, 3)
+
+    @staticmethod
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+    ) -> tuple[Tensor, None]:
+        sites, samples = ctx.pattern.table.shape
+        columns = ctx.pattern.columns + torch.arange(sites)[:, None] * samples
+        grad = grad.unflatten(2, (2, sites)).flatten(3)  # (h, d, 2, c * n)
+        entries = grad[..., columns.flatten().to(grad.device)]
+        return entries.unflatten(-1, columns.shape).sum(-2).permute(2, 0, 1, 3), None
+
+
+class _SharedCodes(torch.autograd.Function):
+    """See `shared_codes`: keeps no noise for backward but the plan's."""
+
+    @staticmethod
+    def forward(ctx: Any, matrices: Tensor, plan: Plan) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(matrices)
+        ctx.plan = plan
+        codes = matrices.new_empty(2, plan.placement.length, *matrices.shape[:2], plan.halos.draws)
+        for piece in plan.pieces():
+            for heads, features in piece.parts():
+                made = piece.codes(matrices, heads, features)
+                made = made.unflatten(2, (piece.tiles, 2, -1)).permute(3, 2, 4, 0, 1, 5)
+                codes[:, piece.rows, heads, features] = made.flatten(1, 2)
+        return codes
+
+    @staticmethod
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+    ) -> tuple[Tensor, None]:
+        (matrices,) = ctx.saved_tensors
+        grad_matrices = torch.zeros_like(matrices)
+        for piece in ctx.plan.pieces():
+            for heads, features in piece.parts():
+                part = grad[:, piece.rows, heads, features].unflatten(1, (piece.tiles, -1))
+                part = part.permute(3, 4, 1, 0, 2, 5).flatten(2, 4)  # (h, d, m, r)
+                _add_grad(grad_matrices, part, piece, heads, features)
+        return grad_matrices, None
+
+
+class _FusedProjection(torch.autograd.Function):
+    """Projection of queries and keys piece by piece: of codes, one part's exist at a time."""
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any,  # noqa: ANN401
+        q: Tensor,
+        k: Tensor,
+        matrices: Tensor,
+        plan: Plan,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(q, k, matrices)
+        ctx.plan = plan
+        queries, keys = (q.new_empty(*q.shape[:3], plan.halos.draws) for _ in range(2))
+        for piece in plan.pieces():
+            x = piece.gather(q, k)
+            out = x.new_zeros(*x.shape[:3], plan.halos.draws)
+            for heads, features in piece.parts():
+                codes = piece.codes(matrices, heads, features).transpose(1, 2)
+                out[heads] += x[heads, :, :, features] @ codes
+            piece.scatter(out, queries, keys)
+        return queries, keys
+
+    @staticmethod
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any,  # noqa: ANN401
+        *grads: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, None]:
+        q, k, matrices = ctx.saved_tensors
+        grad_matrices = torch.zeros_like(matrices)
+        grad_q, grad_k = torch.empty_like(q), torch.empty_like(k)
+        for piece in ctx.plan.pieces():
+            x, grad = piece.gather(q, k), piece.gather(*grads)
+            grad_x = torch.empty_like(x)
+            for heads, features in piece.parts():
+                codes = piece.codes(matrices, heads, features).transpose(1, 2)
+                grad_x[heads, :, :, features] = grad[heads] @ codes.mT
+                grad_codes = (x[heads, :, :, features].mT @ grad[heads]).transpose(1, 2)
+                _add_grad(grad_matrices, grad_codes, piece, heads, features)
+            piece.scatter(grad_x, grad_q, grad_k)
+        return grad_q, grad_k, grad_matrices, None
+
+
+def _add_grad(
+    grad_matrices: Tensor, grad_codes: Tensor, piece: Piece, heads: slice, features: slice
+) -> None:
+    """Adds what the codes (h, d, m, r) of a part ask of its matrices."""
+    if not piece.whole:
+        some = grad_codes
+        grad_codes = some.new_zeros(*some.shape[:2], 2 * SITES, some.shape[-1])
+        # several positions may be one site
+        grad_codes.index_add_(2, piece.places(some.device), some)
+    by_tile = grad_codes.unflatten(2, (piece.tiles, -1))
+    part = grad_matrices[heads, features].flatten(0, 1)
+    for tile in range(piece.tiles):
+        noise = piece.noise[heads, features, tile].flatten(0, 1)
+        part.baddbmm_(by_tile[:, :, tile].flatten(0, 1), noise.mT)

@@ -1,0 +1,321 @@
+"""Sinusoidal stochastic positional encoding, fused with its gate (Liutkus et al., 2021, section 3).
+
+For every head and feature, queries and keys are multiplied by two random processes whose covariance
+is a learned sum of cosines of the lag, and summed over features: relative attention from absolute
+codes, so that it fits attention of linear cost.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from relpe.encodings.base import Encoding
+from relpe.encodings.stochastic.gate import checked_draws, mixture, raw_gates
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jaxtyping import Float
+
+BLOCK = 256
+"""Positions of one block: sines are evaluated for one block, and the noise is turned by a block's
+first phase."""
+SHARED_CODE_BYTES = 256 * 2**20
+"""Codes up to this size are built once and shared by all layers; larger ones never exist as a
+whole."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SineSPEConfig:
+    """Sinusoidal stochastic positional encoding (Liutkus et al., 2021)."""
+
+    kind: Literal["sine_spe"] = "sine_spe"
+    num_sines: int = 5
+    """Sines per head and feature (k)."""
+    num_realizations: int = 64
+    """Random codes per sequence (r), the features per head after encoding; more means less variance
+    and more work."""
+    gated: bool = True
+    """Lets each feature of each layer mix its code with a constant one, that is, ignore position.
+    """
+    shared_by_layers: bool = True
+    """One set of sines for all layers, and one code; otherwise each layer has its own, made from
+    the same noise."""
+
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> SineSPE:
+        """Module for a model of this shape, shared by its layers; gates are per layer always."""
+        return SineSPE(self, num_layers=num_layers, num_heads=num_heads, head_dim=head_dim)
+
+
+class SineNoise(NamedTuple):
+    """The noise of one sequence: standard normal."""
+
+    sines: Tensor  # (h, d, k, 2, r): of cosine and sine
+    gates: Tensor  # (layers, h, d, r)
+
+
+class SineCodes(NamedTuple):
+    """Codes of a call's positions, of all layers or of one: factors, and products where small."""
+
+    waves: Tensor  # (n or 1, c, h, d, 2k): cosines, then sines, of the positions of a block
+    query_noise: Tensor  # (n, h, d, 2k, r): gains and the phase of each block's start folded in
+    key_noise: Tensor  # (n, h, d, 2k, r)
+    gate_noise: Tensor  # (layers, h, d, r)
+    queries: Tensor | None  # (l, h, d, r)
+    keys: Tensor | None  # (l, h, d, r)
+    by_layer: tuple[SineCodes, ...] = ()  # of each layer, where they differ: the rest is the first
+    by_row: bool = False  # positions are those of rows, one each
+
+
+class SineSPE(Encoding):
+    """`SineSPEConfig` as a module; raw: frequencies, offsets, gains (h, d, k) and gates.
+
+    Where layers have their own, the first three are (layers, h, d, k). A frequency is sigmoid/2, in
+    cycles per position; a gain is softplus; offsets, in radians, belong to the queries; a gate is
+    sigmoid, 1 meaning that position is ignored. Initialization as in the original, spe.py (2021).
+    """
+
+    def __init__(
+        self, config: SineSPEConfig, *, num_layers: int, num_heads: int, head_dim: int
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.num_layers = num_layers
+        self.out_features = config.num_realizations
+        layers = () if config.shared_by_layers else (num_layers,)
+        shape = (*layers, num_heads, head_dim, config.num_sines)
+        self.frequencies = nn.Parameter(torch.randn(shape) - 4.0)
+        self.offsets = nn.Parameter(torch.randn(shape))
+        gains = torch.randn(shape)
+        self.gains = nn.Parameter(gains / (gains.norm(dim=-1, keepdim=True).sqrt() / 2))
+        self.gates = raw_gates(num_layers, num_heads, head_dim) if config.gated else None
+
+    def init_state(
+        self, seed: int, device: torch.device, num_realizations: int | None = None
+    ) -> SineNoise:
+        """Noise drawn from `seed`, on the CPU, so that all devices see the same.
+
+        `num_realizations` takes the place of the config's: so many features come out of `encode`.
+
+        Raises:
+            ValueError: fewer than one realization.
+        """
+        heads, features, sines = self.frequencies.shape[-3:]
+        generator = torch.Generator().manual_seed(seed)
+        draws = checked_draws(self.config.num_realizations, num_realizations)
+        noise = torch.randn((heads, features, sines, 2, draws), generator=generator)
+        gates = torch.randn((self.num_layers, heads, features, draws), generator=generator)
+        return SineNoise(noise.to(device), gates.to(device))
+
+    def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
+        """Exact expected product of query and key codes at each lag m - n, before gate and scale.
+
+        `lags` (o,) in positions. In float64 (Liutkus et al., 2021, equation 10, with the factor
+        1/2K of the code). The axis of layers is there where the parameters have it.
+        """
+        frequencies, gains = self._frequencies(), functional.softplus(self.gains.double())
+        angles = (
+            2 * math.pi * frequencies[..., None] * lags.double() + self.offsets.double()[..., None]
+        )
+        return (gains.square()[..., None] * angles.cos()).sum(-2) / (2 * self.config.num_sines)
+
+    def prepare(self, positions: Tensor, state: SineNoise) -> tuple[SineCodes, SineNoise]:
+        """Codes of `positions` (1, l, 1), which all rows of a batch share.
+
+        Or (b, 1, 1), of rows that are each at one position of their own. Phases are reduced to one
+        turn in float64, so that position 10^6 is as exact as position 0.
+        """
+        by_row = positions.shape[0] > 1 and positions.shape[1] == 1
+        if by_row:  # as one row that is at all of them; what each gets hangs on no other's place
+            positions = positions.transpose(0, 1)
+        length = positions.shape[1]
+        waves, query_noise, key_noise = self.factors(positions, state, from_zero=by_row)
+        code_bytes = 2 * length * query_noise[0, :, :, 0].numel() * query_noise.element_size()
+        small = code_bytes <= SHARED_CODE_BYTES
+        # until here, the heads of all layers stand one after the other
+        heads = state.sines.shape[0]
+        sets = waves.shape[2] // heads
+
+        def products(noise: Tensor) -> Sequence[Tensor | None]:
+            made = _codes(waves, noise)[:length] if small else None
+            return [None] * sets if made is None else made.split(heads, 1)
+
+        layers = tuple(
+            SineCodes(wave, query, key, state.gates, queries, keys, by_row=by_row)
+            for wave, query, key, queries, keys in zip(
+                waves.split(heads, 2),
+                query_noise.split(heads, 1),
+                key_noise.split(heads, 1),
+                products(query_noise),
+                products(key_noise),
+                strict=True,
+            )
+        )
+        return layers[0]._replace(by_layer=() if self.config.shared_by_layers else layers), state
+
+    def factors(
+        self, positions: Tensor, state: SineNoise, *, from_zero: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What products give the codes of `positions` (1, l, 1) in blocks of c, see `SineCodes`.
+
+        Phases are counted from the start of each block, or, in one block, from position 0.
+
+        Waves (n or 1, c, h, d, 2k), and of the n blocks the noise of queries and of keys
+        (n, h, d, 2k, r), where h counts the heads of all sets of parameters.
+        """
+        if positions.shape[0] != 1:
+            raise ValueError(
+                f"positions of {positions.shape[0]} rows; sine SPE shares its codes among the "
+                "rows of a batch: give one row of positions, (1, l, p)"
+            )
+        place = positions[0, :, 0].double()
+        length = place.shape[0]
+        block = length if from_zero else min(length, BLOCK)
+        beyond = torch.arange(1, -length % block + 1, device=place.device)
+        blocks = torch.cat([place, place[-1:] + beyond]).view(-1, block)
+        starts = torch.zeros_like(place[:1]) if from_zero else blocks[:, 0]
+        offsets = blocks - starts[:, None]
+        if len(blocks) > 1 and bool((offsets == offsets[:1]).all()):
+            offsets = offsets[:1]
+        waves = torch.cat(self._turn(offsets), -1).to(self._code_dtype())
+        shift = self.offsets.double() / (2 * math.pi)
+        query_noise = self._turned_noise(self._turn(starts, shift), state.sines)
+        return waves, query_noise, self._turned_noise(self._turn(starts), state.sines)
+
+    def encode(self, q: Tensor, k: Tensor, codes: SineCodes, layer: int) -> tuple[Tensor, Tensor]:
+        """Queries and keys (b, l, h, d) to (b, l, h, r).
+
+        Scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
+        """
+        if codes.by_layer:
+            codes = codes.by_layer[layer]
+        if codes.by_row:
+            turned = q.transpose(0, 1), k.transpose(0, 1)
+            q, k = self.encode(*turned, codes._replace(by_layer=(), by_row=False), layer)
+            return q.transpose(0, 1), k.transpose(0, 1)
+        if self.gates is None:
+            return (
+                _project(q, codes.waves, codes.query_noise, codes.queries),
+                _project(k, codes.waves, codes.key_noise, codes.keys),
+            )
+        through, constant = mixture(self.gates[layer], codes.gate_noise[layer])
+
+        def gated(x: Tensor, noise: Tensor, products: Tensor | None) -> Tensor:
+            positional = _project(x * through, codes.waves, noise, products)
+            return positional + torch.einsum("blhd,hdr->blhr", x.to(constant), constant)
+
+        return gated(q, codes.query_noise, codes.queries), gated(k, codes.key_noise, codes.keys)
+
+    def _code_dtype(self) -> torch.dtype:
+        """At least float32, whatever the parameters are in."""
+        return torch.promote_types(self.frequencies.dtype, torch.float32)
+
+    def _frequencies(self) -> Tensor:
+        """Of the parameters' shape, float64, cycles per position."""
+        return torch.sigmoid(self.frequencies.double()) / 2
+
+    def _turn(self, place: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Cosine and sine (..., h, d, k), float64, at `place` (...); `shift` in turns.
+
+        h counts the heads of all sets of parameters.
+        """
+        turns = place[..., None, None, None] * self._frequencies().flatten(0, -3)
+        if shift is not None:
+            turns = turns + shift.flatten(0, -3)
+        angles = 2 * math.pi * (turns - turns.detach().floor())
+        return angles.cos(), angles.sin()
+
+    def _turned_noise(self, turn: tuple[Tensor, Tensor], noise: Tensor) -> Tensor:
+        """(n, h, d, 2k, r): noise that, times the waves of a block, gives its positions' codes.
+
+        h counts the heads of all sets of parameters, which `noise` (h, d, k, 2, r) is common to.
+        """
+        dtype = self._code_dtype()
+        features, sines, draws = noise.shape[1], noise.shape[2], noise.shape[-1]
+        scale = (draws * features) ** -0.25 / math.sqrt(2 * sines)
+        gains = (functional.softplus(self.gains.to(dtype)) * scale).flatten(0, -3)
+        if len(gains) > len(noise):
+            noise = noise.repeat(len(gains) // len(noise), 1, 1, 1, 1)
+        cos, sin = ((part.to(dtype) * gains)[..., None] for part in turn)
+        z_cos, z_sin = noise[..., 0, :], noise[..., 1, :]
+        return torch.cat([cos * z_cos + sin * z_sin, cos * z_sin - sin * z_cos], -2)
+
+
+def _codes(waves: Tensor, noise: Tensor) -> Tensor:
+    """Codes (n * c, h, d, r) of all positions of all blocks."""
+    codes = waves.permute(0, 2, 3, 1, 4) @ noise  # (n, h, d, c, r)
+    return codes.permute(0, 3, 1, 2, 4).flatten(0, 1)
+
+
+def _project(x: Tensor, waves: Tensor, noise: Tensor, codes: Tensor | None) -> Tensor:
+    """Sum over features of x (b, l, h, d) times its codes: (b, l, h, r)."""
+    if codes is not None:
+        return torch.einsum("blhd,lhdr->blhr", x.to(codes), codes)
+    # autocast may have made x narrower than the noise
+    return _FusedProjection.apply(x.to(noise.dtype), waves, noise)
+
+
+class _FusedProjection(torch.autograd.Function):
+    """Projection that contracts features and sines against the noise: no code is ever formed.
+
+    Works block by block and forms again in backward what forward did not keep, so that memory
+    beyond inputs and outputs is that of one block.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, waves: Tensor, noise: Tensor) -> Tensor:  # noqa: ANN401
+        ctx.save_for_backward(x, waves, noise)
+        out = x.new_empty(*x.shape[:3], noise.shape[-1])
+        for index, (start, stop) in enumerate(_blocks(x, waves)):
+            features = _wave_features(x[:, start:stop], waves, index)
+            out[:, start:stop] = _unfold(features @ noise[index].flatten(1, 2), x.shape[0])
+        return out
+
+    @staticmethod
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any,  # noqa: ANN401
+        grad: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        x, waves, noise = ctx.saved_tensors
+        grad_x, grad_waves = torch.empty_like(x), torch.zeros_like(waves)
+        grad_noise = torch.empty_like(noise)
+        for index, (start, stop) in enumerate(_blocks(x, waves)):
+            part, grad_part = x[:, start:stop], _fold(grad[:, start:stop])
+            features = _wave_features(part, waves, index)
+            grad_noise[index] = (features.mT @ grad_part).view_as(noise[index])
+            grad_features = _unfold(grad_part @ noise[index].flatten(1, 2).mT, x.shape[0])
+            grad_features = grad_features.unflatten(-1, (x.shape[3], -1))  # (b, c, h, d, 2k)
+            block = waves[index % waves.shape[0], : stop - start]
+            grad_x[:, start:stop] = torch.einsum("bchdk,chdk->bchd", grad_features, block)
+            grad_waves[index % waves.shape[0], : stop - start] += torch.einsum(
+                "bchdk,bchd->chdk", grad_features, part
+            )
+        return grad_x, grad_waves, grad_noise
+
+
+def _blocks(x: Tensor, waves: Tensor) -> list[tuple[int, int]]:
+    """Start and end of each block of positions."""
+    length, block = x.shape[1], waves.shape[1]
+    return [(start, min(start + block, length)) for start in range(0, length, block)]
+
+
+def _wave_features(x: Tensor, waves: Tensor, index: int) -> Tensor:
+    """Every feature times every wave of its position: (h, b * c, d * 2k) of x (b, c, h, d)."""
+    block = waves[index % waves.shape[0], : x.shape[1]]
+    return _fold((x[..., None] * block).flatten(3))
+
+
+def _fold(x: Tensor) -> Tensor:
+    """(b, c, h, f) to (h, b * c, f)."""
+    return x.permute(2, 0, 1, 3).flatten(1, 2)
+
+
+def _unfold(x: Tensor, rows: int) -> Tensor:
+    """(h, b * c, f) to (b, c, h, f)."""
+    return x.unflatten(1, (rows, -1)).permute(1, 2, 0, 3)

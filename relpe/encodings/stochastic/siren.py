@@ -1,0 +1,161 @@
+"""Stochastic positional encoding whose filters are drawn by a network of sines.
+
+The filters of ConvSPE as a smooth function of the tap, under a Gaussian window of learned width:
+their number of parameters does not depend on their length, and their length follows the width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from relpe.encodings.offset.siren_network import SirenNetwork, SirenNetworkConfig, absolute_steps
+from relpe.encodings.stochastic.filtered_noise import FilteredNoise, Filters
+from relpe.encodings.stochastic.noise.lattice import NoiseKind
+
+WINDOW_END = 0.01
+"""Where a window falls below this, its filter ends."""
+BUCKET = 16
+"""The number of taps is a multiple of this, so that few different ones occur while widths are
+learned."""
+NARROWEST = 0.5
+"""Steps that are added to a width."""
+FIRST_WIDTH = 4.0
+"""Width of the first head at first, in steps; that of the last is a quarter of the reference
+length."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SirenSPEConfig:
+    """Convolutional stochastic positional encoding with filters from a network of sines."""
+
+    kind: Literal["siren_spe"] = "siren_spe"
+    max_taps: tuple[int, ...] = (256,)
+    """Most taps of a filter along each axis of positions (one, two or three); fewer where the
+    learned widths need no more."""
+    network: SirenNetworkConfig = field(default_factory=SirenNetworkConfig)
+    """What draws the filters."""
+    reference_length: float = 256.0
+    """Steps that are 1 for the network: never the length at hand."""
+    num_realizations: int = 64
+    """Random codes per sequence (r), the features per head after encoding; more means less variance
+    and more work."""
+    gated: bool = True
+    """Lets each feature of each layer mix its code with a constant one, that is, ignore position.
+    """
+    shared_by_layers: bool = True
+    """One set of filters for all layers, and one code; otherwise each layer has its own, made from
+    the same noise."""
+    noise: NoiseKind = "normal"
+    """What is filtered; signs have the same covariance, and are cheaper to draw."""
+
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> SirenSPE:
+        """Module for a model of this shape, shared by its layers; gates are per layer always.
+
+        Raises:
+            ValueError: not one, two or three axes, or an axis without taps.
+        """
+        return SirenSPE(self, num_layers=num_layers, num_heads=num_heads, head_dim=head_dim)
+
+
+class SirenSPE(FilteredNoise):
+    """`SirenSPEConfig` as a module; raw: networks, log_widths (h, p), gains (2, h, d) and gates.
+
+    There is one network, or one for each layer where layers have their own filters; then widths and
+    gains have a leading axis of layers.
+
+    The code of a query at m is sum_s phi(s) Z(m - s) over the steps s = 0, 1, ... back from m (in
+    several axes, back along each), and so is a key's: the covariance at lag m - n is
+    sum_s phi_q(s) phi_k(s - (m - n)). phi is the network's output, ordered by filter (query, key),
+    head and feature, times exp(-(s / width)^2 / 2), brought to unit norm and multiplied by a gain:
+    variances are those of the gains, whatever the width. A width is exp(log_width) + 0.5 steps, so
+    that a learning rate moves wide windows as far as narrow ones, by share; a gain is softplus.
+    """
+
+    def __init__(
+        self, config: SirenSPEConfig, *, num_layers: int, num_heads: int, head_dim: int
+    ) -> None:
+        axes = len(config.max_taps)
+        if min(config.max_taps, default=1) < 1:
+            raise ValueError(f"max_taps {config.max_taps}: expected at least one along each axis")
+        super().__init__(
+            axes=axes,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            num_realizations=config.num_realizations,
+            gated=config.gated,
+            shared_by_layers=config.shared_by_layers,
+            noise=config.noise,
+        )
+        self.config = config
+        layers = () if config.shared_by_layers else (num_layers,)
+        self.networks = nn.ModuleList(
+            config.network.build(
+                in_features=axes,
+                out_features=2 * num_heads * head_dim,
+                reference_length=(config.reference_length,),
+            )
+            for _ in range(math.prod(layers))
+        )
+        last_width = max(FIRST_WIDTH, config.reference_length / 4)
+        ratios = torch.linspace(0, 1, num_heads)[:, None].expand(*layers, -1, axes)
+        widths = FIRST_WIDTH * (last_width / FIRST_WIDTH) ** ratios
+        self.log_widths = nn.Parameter((widths - NARROWEST).log())
+        ones = torch.ones(*layers, 2, num_heads, head_dim)
+        self.gains = nn.Parameter(ones + (-(-ones).expm1()).log())  # what softplus makes 1 of
+
+    def window_widths(self) -> Tensor:
+        """(h, p), or (layers, h, p), in steps."""
+        return self.log_widths.exp() + NARROWEST
+
+    def steps_back(self) -> Tensor:
+        """The filters phi (2, h, d, *steps): entry s is the weight of the noise s steps back.
+
+        With an axis of layers after the first, where layers have their own.
+        """
+        widths = self.window_widths()
+        steps = absolute_steps(self._num_taps(widths)).to(widths.device)  # (*steps, p)
+        drawn = self._drawn(steps)
+        in_widths = steps / widths.unflatten(-1, (*[1] * self.axes, self.axes))
+        windows = torch.exp(-in_widths.square().sum(-1) / 2)  # (..., h, *steps)
+        shaped = (drawn * windows.unsqueeze(-1 - self.axes)).flatten(-self.axes)
+        norm = shaped.norm(dim=-1, keepdim=True)
+        gains = functional.softplus(self.gains)[..., None].movedim(-4, 0)
+        return (gains * shaped / norm).view_as(drawn)
+
+    def _drawn(self, steps: Tensor) -> Tensor:
+        """What the networks draw at `steps` (*steps, p), in the order of `steps_back`."""
+        sets = []
+        for network in self.networks:
+            assert isinstance(network, SirenNetwork)
+            sets.append(network.at(steps).movedim(-1, 0).unflatten(0, (2, *self.shape[:2])))
+        return sets[0] if self.shared_by_layers else torch.stack(sets, 1)
+
+    def filters(self) -> Filters:
+        """The filters turned round: noise s steps back from a position is read from its far end.
+
+        As correlations, which is what the products with noise are, these begin to read at
+        1 - taps and end at the position itself.
+        """
+        back = self.steps_back()
+        turned = back.flip([-1 - axis for axis in range(self.axes)])
+        return Filters(turned, tuple(1 - taps for taps in turned.shape[-self.axes :]))
+
+    def _num_taps(self, widths: Tensor) -> list[int]:
+        """Taps along each axis: as far as the widest window of all heads, in whole buckets.
+
+        Layers that have their own filters have as many: they meet the noise in the same way.
+        """
+        widest = widths.detach().double().flatten(0, -2).amax(0)
+        reach = widest * math.sqrt(-2 * math.log(WINDOW_END))
+        taps = [1 + math.ceil(steps) for steps in reach.tolist()]
+        return [
+            min(most, -(-n // BUCKET) * BUCKET)
+            for most, n in zip(self.config.max_taps, taps, strict=True)
+        ]

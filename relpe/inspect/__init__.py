@@ -1,0 +1,1 @@
+"""What an encoding has learned, in numbers and pictures."""

@@ -1,0 +1,122 @@
+"""What a positional encoding has learned, in numbers: kernels, spectra, angles, scores, vectors.
+
+All are exact. Layers, heads and features are those of the parameters. A lag is query minus key, on
+the first axis of the positions and zero on others; causal models see those from 0 on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from relpe.encodings.algebraic.encoding import Algebraic
+from relpe.encodings.algebraic.rotations import Rotations
+from relpe.encodings.algebraic.trees import TreeMaps
+from relpe.encodings.algebraic.words import words_of_heap
+from relpe.encodings.baselines import Rope
+from relpe.encodings.offset.offsets import OffsetEncoding
+from relpe.encodings.offset.siren import RelativeEncoding
+from relpe.encodings.stochastic.filtered_noise import FilteredNoise
+from relpe.encodings.stochastic.sine import SineSPE
+from relpe.encodings.tree_sq import TreeSQ
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+
+    from relpe.encodings.base import OffsetTable
+    from relpe.models.decoder import Decoder
+
+LONGEST_WAVE = 4096
+"""Positions: longer periods of a spectrum are not told apart."""
+Stochastic = SineSPE | FilteredNoise
+
+
+def covariance(encoding: Stochastic, lags: Shaped[Tensor, " o"]) -> Float[Tensor, "*layers h d o"]:
+    """P of each head and feature, and of each layer where they differ."""
+    axes = encoding.axes if isinstance(encoding, FilteredNoise) else 1
+    return encoding.covariance(functional.pad(lags[:, None], (0, axes - 1)) if axes > 1 else lags)
+
+
+def gates(encoding: Stochastic) -> Float[Tensor, "layers h d"] | None:
+    """1 where a feature ignores position. None: there are no gates."""
+    return None if encoding.gates is None else encoding.gates.double().sigmoid()
+
+
+def kernel(encoding: Stochastic, lags: Shaped[Tensor, " o"]) -> Float[Tensor, "layers h d o"]:
+    """(1 - g) P + g: expected products of a feature's query and key codes; one layer if ungated.
+
+    Their mean over features is the expected score of a query and a key that are 1 in all of them.
+    """
+    found, gate = covariance(encoding, lags), gates(encoding)
+    found = found if found.ndim == 4 else found[None]
+    return found if gate is None else (1 - gate[..., None]) * found + gate[..., None]
+
+
+def spectrum(
+    encoding: Stochastic,
+) -> tuple[Float[Tensor, "*layers h n"], Float[Tensor, "*layers h n"]]:
+    """Frequencies in cycles per position, and how much each counts in P, summed over features.
+
+    Of sines their variances, of filters the magnitudes of the Fourier transform of P.
+    """
+    if isinstance(encoding, SineSPE):
+        power = functional.softplus(encoding.gains.double()).square() / 2
+        frequencies = encoding.frequencies.double().sigmoid() / 2
+        return frequencies.flatten(-2), power.flatten(-2) / encoding.config.num_sines
+    taps = encoding.filters().values.shape[-encoding.axes]
+    count = 4 * max(LONGEST_WAVE, 2 * taps)  # P is zero beyond the taps: zeros add frequencies only
+    found = covariance(encoding, torch.arange(1 - taps, taps))
+    heads = [torch.fft.rfft(head, count).abs().sum(0) for head in found.flatten(0, -3)]
+    power = torch.stack(heads).unflatten(0, found.shape[:-2])
+    return (torch.arange(power.shape[-1]).double() / count).expand_as(power), power
+
+
+def angles(encoding: Rope | Algebraic) -> dict[str, Float[Tensor, "layers h i"]]:
+    """Radians per position, by part of the head; of trees, those of a step down each branch."""
+    if isinstance(encoding, Rope):
+        turn = encoding.prepare(torch.ones(1, 1, 1, dtype=torch.float64), ())[0]
+        return {"": torch.atan2(turn.sin, turn.cos)[0]}
+    found: dict[str, Tensor] = {}
+    for part in encoding.parts:
+        if isinstance(part, Rotations):
+            for block, planes in zip(part.blocks, part.spectra(), strict=True):
+                found[f"{block.structure.kind}, axis {block.first_axis + 1},"] = planes.angles
+        elif isinstance(part, TreeMaps):
+            # eigenvalues are conjugate pairs: each angle stands twice, an odd feature is not turned
+            turns = torch.linalg.eigvals(part.generators().double()).angle().abs()
+            turns = turns.sort(descending=True).values[..., : part.out_features // 2 * 2 : 2]
+            for branch, turn in enumerate(turns.unbind(2), 1):
+                found[f"branch {branch}, axis {part.first_axis + 1},"] = turn
+    return found
+
+
+def scores(encoding: OffsetEncoding, layer: int, lags: Shaped[Tensor, " o"]) -> OffsetTable:
+    """Table of a layer whose rows are lags."""
+    more = encoding.num_axes - 1 if isinstance(encoding, RelativeEncoding) else 0
+    places = -lags.double()[:, None]
+    if encoding.coordinates == "additive":
+        return encoding.table_of([places, *[places[:0]] * more], places, layer)
+    points = functional.pad(places, (0, more))
+    return encoding.table_of([points], points if encoding.coordinates == "index" else places, layer)
+
+
+def window(table: OffsetTable) -> Float[Tensor, "o h"] | None:
+    """What logits or weights are multiplied by. None: nothing."""
+    weight = None if table.log_weight is None else table.log_weight.exp()
+    return weight if table.factor is None else table.factor * (1 if weight is None else weight)
+
+
+def position_vectors(decoder: Decoder, count: int) -> Float[Tensor, "l m"]:
+    """What is added to embeddings at the first positions, or at nodes of a tree, breadth-first."""
+    encoding, places = decoder.encoding, torch.arange(count)[:, None]
+    if isinstance(encoding, TreeSQ):
+        places, axes = places + 1, encoding.config.tree.word_axes
+        if axes:
+            words = words_of_heap(places[:, 0], encoding.config.tree.branching)
+            words = words[(words >= 0).sum(1) <= axes]
+            places = functional.pad(words, (0, axes - words.shape[1]), value=-1)
+    codes, _ = encoding.prepare(places[None], encoding.init_state(0, torch.device("cpu")))
+    return encoding.embed(torch.zeros(1, len(places), decoder.config.width), codes)[0]

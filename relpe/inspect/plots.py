@@ -1,0 +1,233 @@
+"""Pictures of what a positional encoding has learned.
+
+    python -m relpe.inspect.plots piano --output FOLDER
+
+The numbers are those of `learned.py`, exact. Layers, heads and features are counted from 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import numpy as np
+import torch
+
+from relpe.encodings.algebraic.encoding import Algebraic
+from relpe.encodings.baselines import Rope
+from relpe.encodings.offset.baselines import LearnedPosition, Sinusoid
+from relpe.encodings.offset.offsets import OffsetEncoding
+from relpe.encodings.stochastic.filtered_noise import FilteredNoise
+from relpe.encodings.stochastic.sine import SineSPE
+from relpe.encodings.tree_sq import TreeSQ
+from relpe.inspect.learned import (
+    LONGEST_WAVE,
+    Stochastic,
+    angles,
+    covariance,
+    gates,
+    kernel,
+    position_vectors,
+    scores,
+    spectrum,
+    window,
+)
+from relpe.models.checkpoint import CheckpointError, load_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+    from relpe.models.decoder import Decoder
+
+REACH, NO_TURN = 256, 10**6
+"""Lags that are drawn at least; longer periods of rotations count as the latter."""
+LAG = "lag, query − key (positions)"
+
+
+class Picture(NamedTuple):
+    """Panels by name, each with rows of numbers over x: colours, or lines if there is a legend."""
+
+    title: str
+    panels: dict[str, Tensor]
+    x: Tensor  # where numbers stand; with one more, edges between them
+    xlabel: str
+    value: str  # what a number is
+    row: str = "head"
+    legend: str = ""  # title of the names of lines
+    names: Sequence[list[str]] = ()  # of the rows of each panel; none: counted from 1
+    log: str = ""  # axes that are logarithmic
+
+
+@torch.no_grad()
+def pictures(decoder: Decoder) -> dict[str, Picture]:
+    """All that there is to draw, by name."""
+    encoding, lags = decoder.encoding, torch.arange(-REACH, REACH + 1)
+    found: dict[str, Picture] = {}
+    if isinstance(encoding, SineSPE | FilteredNoise):
+        found = _stochastic(encoding, lags)
+    elif isinstance(encoding, Rope | Algebraic):
+        turns = {k: v for name, x in angles(encoding).items() for k, v in _layers(x, name).items()}
+        shown = {name: (x[..., None] * lags).cos().mean(1) for name, x in turns.items()}
+        found["kernel"] = Picture("Kernel of rotations", shown, lags, LAG, "mean cos(angle × lag)")
+        shown = {name: (2 * math.pi / x.abs()).clamp(max=NO_TURN) for name, x in turns.items()}
+        planes = torch.arange(1, 1 + max(x.shape[1] for x in shown.values()))
+        title, y = "Angles of rotations", "period (positions)"
+        found["angles"] = Picture(title, shown, planes, "plane", y, "", "head", log="y")
+    elif isinstance(encoding, OffsetEncoding):
+        found = _offsets(decoder, encoding)
+    elif isinstance(encoding, Sinusoid | LearnedPosition | TreeSQ):
+        x = "node, breadth-first" if isinstance(encoding, TreeSQ) else "position (tokens)"
+        vectors = position_vectors(decoder, 2 * REACH).T
+        shown, places = {"": vectors}, torch.arange(vectors.shape[1])
+        found["positions"] = Picture("Added to embeddings", shown, places, x, "value", "feature")
+    ends = getattr(decoder.config.attention, "half_lives", None)
+    if ends is not None:
+        halves = np.geomspace(ends[0], ends[1], decoder.config.num_heads)
+        names = [[f"{head}: {half:,.1f}" for head, half in enumerate(halves, 1)]]
+        lags, x = torch.logspace(0, math.log10(8 * max(ends)), 400).double(), "lag (tokens)"
+        y, shown = "weight of a key", {"": torch.exp2(-lags / torch.from_numpy(halves)[:, None])}
+        found["fading"] = Picture("Fading", shown, lags, x, y, "", "head: half-life", names, "x")
+    return found
+
+
+def _stochastic(encoding: Stochastic, lags: Tensor) -> dict[str, Picture]:
+    plain, gate = covariance(encoding, lags), gates(encoding)
+    plain = plain if plain.ndim == 4 else plain[None]
+    shown, found = _sets(plain.mean(2), "P, before gates"), {}
+    if gate is not None:
+        shown |= _layers(kernel(encoding, lags).mean(2), "(1 − g) P + g,")
+        x, title = torch.arange(1, gate.shape[2] + 1), "Gates: 1 ignores position"
+        found["gates"] = Picture(title, _layers(gate), x, "feature", "gate g")
+    peaks = [x.abs().amax(1, keepdim=True).clamp(min=1e-30) for x in shown.values()]
+    names = [[f"{head}: {x:.2g}" for head, x in enumerate(peak[:, 0], 1)] for peak in peaks]
+    shown = {name: x / peak for (name, x), peak in zip(shown.items(), peaks, strict=True)}
+    title, y = "Kernel: mean over features, divided by its largest", "head: largest"
+    found["kernel"] = Picture(title, shown, lags, LAG, "share of the largest", y, names=names)
+    moves = (plain.amax(3) - plain.amin(3)).argsort(2, descending=True)[..., :4].sort(2).values
+    most = plain.gather(2, moves[..., None].expand(-1, -1, -1, len(lags)))
+    heads = {f"head {n}": x for n, x in enumerate(most.unbind(1), 1)}
+    shown = {k: v for name, x in heads.items() for k, v in _sets(x, name).items()}
+    title, y = "Features that change most with the lag", "P, before gates"
+    names = [[str(n + 1) for n in rows] for rows in moves.transpose(0, 1).flatten(0, 1).tolist()]
+    found["features"] = Picture(title, shown, lags, LAG, y, "", "feature", names)
+    frequencies, power = spectrum(encoding)
+    thirds = (3 * (1 / frequencies).clamp(2, LONGEST_WAVE).log2() - 3).long()  # of octaves
+    edges = torch.exp2(torch.arange(3, 3 * math.log2(LONGEST_WAVE) + 2) / 3)
+    shares = power.new_zeros(*power.shape[:-1], len(edges) - 1).scatter_add(-1, thirds, power)
+    shares, value = shares / power.sum(-1, keepdim=True), "share of the head"
+    shown = _sets(shares if shares.ndim == 3 else shares[None])
+    x = f"period (positions); the last column: {LONGEST_WAVE:,} and longer"
+    found["spectrum"] = Picture("Spectrum of P", shown, edges, x, value, log="x")
+    return found
+
+
+def _offsets(decoder: Decoder, encoding: OffsetEncoding) -> dict[str, Picture]:
+    layers, found = range(encoding.num_layers), {}
+    bound = encoding.span or getattr(decoder.config.attention, "span", None)
+    spans = [encoding.head_spans(n) or (bound,) * decoder.config.num_heads for n in layers]
+    lags = torch.arange(max([REACH + 1, *(span or 0 for sizes in spans for span in sizes)]))
+    tables = [scores(encoding, layer, lags) for layer in layers]
+    features = [table.features.flatten(1).T for table in tables if table.features is not None]
+    if features:
+        shown, row = _layers(torch.stack(features)), "feature, head below head"
+        found["features"] = Picture("Features E of lags", shown, lags, LAG, "E", row)
+    windows = [values.T for values in map(window, tables) if values is not None]
+    if windows:
+        names = [[f"{n}: {span or 'all'}" for n, span in enumerate(s, 1)] for s in spans]
+        shown, y = _layers(torch.stack(windows)), "g, factor of weights or logits"
+        found["window"] = Picture("Windows", shown, lags, LAG, y, "", "head: keys seen", names)
+    return found
+
+
+def _layers(values: Tensor, name: str = "") -> dict[str, Tensor]:
+    """Values by layer; once where all layers have the same."""
+    same = bool((values == values[:1]).all())
+    names = ["all layers"] if same else [f"layer {layer}" for layer in range(1, len(values) + 1)]
+    return {f"{name} {end}".strip(): x for end, x in zip(names, values, strict=False)}
+
+
+def _sets(values: Tensor, name: str = "") -> dict[str, Tensor]:
+    """Values by layer; without a layer's name where all layers have one set of parameters."""
+    if len(values) == 1:
+        return {name: values[0]}
+    return {f"{name}, layer {n}".strip(", "): x for n, x in enumerate(values, 1)}
+
+
+def draw(picture: Picture) -> Figure:
+    """The picture, as a figure of matplotlib."""
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    title, tensors, places, xlabel, value, row, legend, names, log = picture
+    panels, x = {name: tensor.numpy() for name, tensor in tensors.items()}, places.numpy()
+    columns = {1: 1, 2: 2, 4: 2}.get(len(panels), 3)
+    lines = -(-len(panels) // columns)
+    figure = Figure((max(8.0, 4.5 * columns), 3 * lines + 1), layout="constrained")
+    figure.suptitle(title, weight="bold")
+    top = max(float(abs(numbers).max()) for numbers in panels.values())
+    low = -top if min(float(numbers.min()) for numbers in panels.values()) < 0 else 0.0
+    for place, (name, numbers) in enumerate(panels.items()):
+        axes = figure.add_subplot(lines, columns, place + 1, title=name, xlabel=xlabel)
+        axes.set_ylabel(value if legend else row)
+        axes.locator_params("x", integer=True)
+        count = len(numbers)
+        counted = ["all"] if count == 1 else list(map(str, range(1, count + 1)))
+        rows = names[place] if names else counted
+        if legend:
+            axes.set_prop_cycle(color=colormaps["viridis"](np.linspace(0, 0.9, count)))
+            axes.plot(x[: numbers.shape[1]], numbers.T, label=rows, linewidth=1.2)
+            axes.legend(title=legend, fontsize="x-small", loc="upper left", bbox_to_anchor=(1, 1))
+        else:
+            edges = x if len(x) > numbers.shape[1] else np.append(x - 0.5, x[-1] + 0.5)
+            y, colours = np.arange(count + 1) + 0.5, "RdBu_r" if low else "viridis"
+            axes.pcolormesh(edges, y, numbers, cmap=colours, vmin=low, vmax=top)
+            axes.invert_yaxis()
+            step = -(-count // 16)
+            axes.set_yticks(range(1, count + 1, step), labels=rows[::step])
+        for axis in log:
+            axes.set(**{f"{axis}scale": "log"})
+    if not legend:
+        figure.colorbar(figure.axes[0].collections[0], ax=figure.axes, label=value, aspect=30)
+    return figure
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw a model's encoding; the exit code is 0, or 2 for what cannot be used."""
+    parser = _Parser(
+        "relpe.inspect.plots", description="Draw a model's encoding.", allow_abbrev=False
+    )
+    parser.add_argument("model", help="a released model, or a folder with model.json")
+    parser.add_argument("--output", type=Path, required=True, help="folder for the PNG files")
+    options = parser.parse_args(arguments)
+    if importlib.util.find_spec("matplotlib") is None:
+        parser.error("drawing needs matplotlib, which `pip install -e '.[train]'` brings")
+    try:
+        found = pictures(load_model(options.model))
+        options.output.mkdir(parents=True, exist_ok=True)
+        for name, picture in found.items():
+            path = options.output / f"{name}.png"
+            beside = Path(f"{path}.part")
+            draw(picture).savefig(beside, format="png", dpi=200, metadata={"Software": None})
+            beside.replace(path)
+            sys.stdout.write(f"{path}\n")
+    except (CheckpointError, OSError) as error:
+        parser.error(str(error))
+    if not found:
+        sys.stdout.write("nothing to draw: this model knows order from causality alone\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

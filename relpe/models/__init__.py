@@ -1,0 +1,1 @@
+"""Models, and their configuration and weights on disk."""

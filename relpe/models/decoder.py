@@ -1,0 +1,219 @@
+"""Causal model of token sequences: one code path for any length, state in and state out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from relpe.attention.feature_maps import FavorConfig
+from relpe.attention.layer import AttentionConfig, LinearAttentionConfig, SelfAttention
+from relpe.encodings import EncodingConfig
+from relpe.encodings.stochastic.filtered_noise import FilteredNoise
+from relpe.encodings.stochastic.sine import SineSPE, SineSPEConfig
+from relpe.models.blocks import Block
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from relpe.attention.layer import ConvolvedState
+    from relpe.encodings.base import Encoding
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig:
+    """A pre-norm Transformer decoder."""
+
+    vocabulary_size: int = 512
+    """Token ids (v)."""
+    width: int = 256
+    """Features of the residual stream (m)."""
+    num_layers: int = 6
+    """Blocks."""
+    num_heads: int = 8
+    """Heads (h) of every layer."""
+    hidden: int = 704
+    """Features inside the feed-forward layer."""
+    attention: AttentionConfig = field(default_factory=LinearAttentionConfig)
+    """The operation, the same in all layers."""
+    encoding: EncodingConfig = field(default_factory=SineSPEConfig)
+    """Positions, shared by all layers."""
+    normalize_queries_keys: bool = True
+    """Brings queries and keys to unit mean square, times a learned temperature, before the
+    encoding."""
+    convolution_taps: int = 4
+    """Positions that the short convolution before each attention sees, the present included; 0:
+    none."""
+    convolution_start: Literal["present", "delayed"] = "present"
+    """How that begins: each feature as it is, or every other one a position late. Then a head can
+    match what stood before a token with what stands here, and copying is learnt far sooner."""
+    noise_seed: int = 0
+    """Seed of noise and random features in evaluation and generation: all users of a model share
+    its codes."""
+
+    def __post_init__(self) -> None:
+        sizes = ("vocabulary_size", "width", "num_layers", "num_heads", "hidden")
+        for name in sizes:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
+        if self.width % self.num_heads:
+            raise ValueError(f"width {self.width} does not divide among {self.num_heads} heads")
+        if self.convolution_taps < 0:
+            raise ValueError(f"convolution_taps is {self.convolution_taps}, expected 0 or more")
+        if self.convolution_start not in ("present", "delayed"):
+            raise ValueError(
+                f"convolution_start is {self.convolution_start!r}, expected present or delayed"
+            )
+        if self.convolution_start == "delayed" and self.convolution_taps < 2:
+            raise ValueError(
+                f"convolution_start is delayed with convolution_taps of {self.convolution_taps}, "
+                "expected at least 2"
+            )
+
+    def build(self) -> Decoder:
+        """A decoder with new weights."""
+        return Decoder(self)
+
+
+class DecoderState(NamedTuple):
+    """All that a decoder remembers: with linear attention of constant size."""
+
+    encoding: Any  # shared by the rows
+    layers: tuple[ConvolvedState, ...]
+
+    def rows(self, index: Tensor) -> DecoderState:
+        """The rows of `index` (n,), int64, in that order; the same one may come several times."""
+        return self._map_rows(lambda x: x[index])
+
+    def _map_rows(self, change: Callable[[Tensor], Tensor]) -> DecoderState:
+        def mapped(layer: ConvolvedState) -> ConvolvedState:
+            operation = layer.operation
+            if hasattr(operation, "sums"):
+                operation = operation._replace(
+                    sums=type(operation.sums)(*map(change, operation.sums))
+                )
+            else:
+                operation = type(operation)(*map(change, operation))
+            return type(layer)(change(layer.recent), operation)
+
+        encoding = self.encoding
+        if hasattr(encoding, "map_rows"):
+            encoding = encoding.map_rows(change)
+        return DecoderState(encoding, tuple(mapped(layer) for layer in self.layers))
+
+
+class Decoder(nn.Module):
+    """See `DecoderConfig`. Holds parameters only: what a sequence needs is in its state."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        head_dim = config.width // config.num_heads
+        self.embedding = nn.Embedding(config.vocabulary_size, config.width)
+        self.encoding: Encoding = config.encoding.build(
+            num_layers=config.num_layers, num_heads=config.num_heads, head_dim=head_dim
+        )
+        if config.attention.name not in self.encoding.fits:
+            raise ValueError(
+                f"encoding {config.encoding.kind} with {config.attention.name} attention: scores "
+                f"would not be what it says; expected {' or '.join(self.encoding.fits)}"
+            )
+        self.blocks = nn.ModuleList(
+            Block(
+                SelfAttention(
+                    config.attention,
+                    layer=layer,
+                    width=config.width,
+                    num_heads=config.num_heads,
+                    normalize=config.normalize_queries_keys,
+                    convolution_taps=config.convolution_taps,
+                    delayed=config.convolution_start == "delayed",
+                ),
+                width=config.width,
+                hidden=config.hidden,
+            )
+            for layer in range(config.num_layers)
+        )
+        self.norm = nn.LayerNorm(config.width)
+        self.project_out = nn.Linear(config.width, config.vocabulary_size, bias=False)
+        self._init_weights()
+
+    def _init_weights(self) -> None:
+        """N(0, 0.02), smaller for what is added to the residual stream (Radford et al., 2019).
+
+        Encodings have initial values of their own.
+        """
+        for name, module in self.named_modules():
+            if name.split(".")[0] != "encoding" and isinstance(module, nn.Linear | nn.Embedding):
+                into_stream = name.endswith("project_out") and name != "project_out"
+                scale = math.sqrt(2 * self.config.num_layers) if into_stream else 1.0
+                nn.init.normal_(module.weight, std=0.02 / scale)
+
+    def init_state(
+        self,
+        batch_size: int,
+        seed: int | None = None,
+        num_realizations: int | None = None,
+        *,
+        feature_seed: int | None = None,
+    ) -> DecoderState:
+        """State before the first token.
+
+        `seed` is that of noise and random features: the config's where None. `num_realizations`
+        codes (r) are drawn where it is given, in place of as many as the encoding's config says.
+        `feature_seed` is that of random features alone, where they are held while noise is new: in
+        training that of the step `last_redraw`.
+
+        Raises:
+            ValueError: a number of realizations below one, or for an encoding that draws nothing.
+        """
+        seed = self.config.noise_seed if seed is None else seed
+        feature_seed = seed if feature_seed is None else feature_seed
+        encoding, device = self.encoding, self.embedding.weight.device
+        features = encoding.out_features
+        if num_realizations is None:
+            noise = encoding.init_state(seed, device)
+        elif isinstance(encoding, SineSPE | FilteredNoise):
+            noise = encoding.init_state(seed, device, num_realizations)
+            features = num_realizations
+        else:
+            raise ValueError(
+                f"num_realizations is {num_realizations}, but encoding "
+                f"{self.config.encoding.kind} draws nothing: leave it out"
+            )
+        generator = torch.Generator().manual_seed(feature_seed + 1)
+        layers: list[ConvolvedState] = []
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            layers.append(block.attention.init_state(batch_size, generator, features))
+        return DecoderState(noise, tuple(layers))
+
+    def last_redraw(self, step: int, seed: int = 0) -> int:
+        """The training step whose random features are in force at `step`: `step` or one before.
+
+        See `FavorConfig.last_redraw`; `step` itself where there are none.
+        """
+        feature_map = getattr(self.config.attention, "feature_map", None)
+        return feature_map.last_redraw(step, seed) if isinstance(feature_map, FavorConfig) else step
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, state: DecoderState
+    ) -> tuple[Tensor, DecoderState]:
+        """Logits (b, l, v) of the token after each of `tokens` (b, l), at `positions` (1, l, p).
+
+        Or (b, l, p), of each row, which encodings of runs of positions refuse.
+        """
+        if not tokens.shape[1]:
+            return self.embedding.weight.new_zeros(
+                *tokens.shape, self.config.vocabulary_size
+            ), state
+        codes, encoding = self.encoding.prepare(positions, state.encoding)
+        x = self.encoding.embed(self.embedding(tokens), codes)
+        layers = []
+        for block, layer_state in zip(self.blocks, state.layers, strict=True):
+            x, layer_state = block(x, self.encoding, codes, layer_state)
+            layers.append(layer_state)
+        return self.project_out(self.norm(x)), DecoderState(encoding, tuple(layers))

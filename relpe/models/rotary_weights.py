@@ -1,0 +1,71 @@
+"""Weights learnt with rotary embedding as those of an algebraic encoding of sequences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from relpe.encodings.algebraic.encoding import AlgebraicConfig
+from relpe.encodings.algebraic.structures import SequenceStructure
+from relpe.encodings.baselines import RopeConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from relpe.models.decoder import Decoder, DecoderConfig
+
+
+def takes_rotary(config: DecoderConfig, rotary: DecoderConfig) -> bool:
+    """Whether a decoder of `config` can take over the weights of the decoder of `rotary`.
+
+    It differs in its encoding, algebraic on sequences instead of rotary, maybe in its attention,
+    windowed instead of softmax, and in the seed of noise, of which neither has any.
+    """
+    encoding = config.encoding
+    alike = replace(
+        rotary, attention=config.attention, encoding=encoding, noise_seed=config.noise_seed
+    )
+    return (
+        isinstance(rotary.encoding, RopeConfig)
+        and isinstance(encoding, AlgebraicConfig)
+        and isinstance(encoding.structure, SequenceStructure)
+        and not (encoding.basis or encoding.one_sided)
+        and encoding.decay == 1
+        and config.attention.name in {rotary.attention.name, "windowed"}
+        and alike == config
+    )
+
+
+@torch.no_grad()
+def load_rotary(decoder: Decoder, rotary: Decoder) -> None:
+    """Make `decoder` the same function as `rotary`, of sequences within its window.
+
+    Rotary embedding is the algebraic encoding of sequences with fixed angles (Kogkalidis et al.,
+    2024, section on rotary embedding). It turns features i and i + d/2 of a head together, here are
+    neighbours turned: the rows of the projections change places.
+
+    Raises:
+        ValueError: they differ in more than `takes_rotary` allows.
+    """
+    if not takes_rotary(decoder.config, rotary.config):
+        raise ValueError("found two models that differ in more than rotary and algebraic encoding")
+    assert isinstance(rotary.config.encoding, RopeConfig)
+    heads, width = rotary.config.num_heads, rotary.config.width
+    pairs = width // heads // 2
+    weights = dict(rotary.state_dict())
+    for name in [name for name in weights if name.endswith("attention.project_in.weight")]:
+        weights[name] = _neighbours(weights[name], heads, pairs)
+    [angles] = (name for name in decoder.state_dict() if name.endswith(".angles"))
+    exponents = torch.arange(pairs, dtype=torch.float64) / pairs
+    expected = decoder.state_dict()[angles]
+    weights[angles] = (rotary.config.encoding.base**-exponents).to(expected).expand_as(expected)
+    decoder.load_state_dict(weights)
+
+
+def _neighbours(weight: Tensor, heads: int, pairs: int) -> Tensor:
+    """Rows (3 * h * d, m) of queries, keys and values; the first two with pairs side by side."""
+    parts = weight.unflatten(0, (3, heads, 2, pairs))
+    turned = parts[:2].transpose(2, 3).flatten(0, 3)
+    return torch.cat([turned, parts[2:].flatten(0, 3)])

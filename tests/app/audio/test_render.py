@@ -1,0 +1,403 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tracemalloc
+from dataclasses import replace
+
+import numpy as np
+import pyloudnorm
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.audio import render as sound
+from app.audio.loudness import true_peak
+from app.audio.render import Audio, SoundError, render, save_audio
+from app.audio.synth import mixer as mixing
+from app.audio.synth.soundfont import default_soundfont
+from app.audio.synth.tones import ToneCache
+from tests.support.paths import ROOT
+from tokenization.midi.reader import read_midi
+from tokenization.score import Score, Tempo, Track
+
+RATE = 44100
+PEDAL = 64
+
+
+def score(*tracks: Track, end_ticks: int = 0) -> Score:
+    """A tick is a millisecond."""
+    return Score(500, tracks, (Tempo(0, 120.0),), end_ticks=end_ticks)
+
+
+def piano(*notes: tuple[int, int, int, int], program: int = 0, **rest) -> Track:
+    return Track(np.array(notes, dtype=np.int64).reshape(-1, 4), program=program, **rest)
+
+
+def played(music: Score) -> Audio:
+    return render(music, renderer="builtin")
+
+
+def level(audio: Audio, start: float, end: float) -> float:
+    """Root mean square between two times in seconds."""
+    part = audio.samples[int(start * RATE) : int(end * RATE)]
+    return float(np.sqrt(np.mean(np.square(part))))
+
+
+def peak_hertz(audio: Audio, start: float, end: float, near: float) -> float:
+    """Frequency of the strongest partial within a fourth of `near`."""
+    part = audio.samples[int(start * RATE) : int(end * RATE)].mean(axis=1)
+    spectrum = np.abs(np.fft.rfft(part * np.hanning(len(part)), 1 << 17))
+    frequencies = np.fft.rfftfreq(1 << 17, 1 / RATE)
+    inside = (frequencies > near * 0.75) & (frequencies < near / 0.75)
+    return float(frequencies[inside][np.argmax(spectrum[inside])])
+
+
+def texture(seed: int, seconds: int, program: int = 0) -> Score:
+    """Chords and runs all over the keyboard."""
+    generator = np.random.default_rng(seed)
+    count = seconds * 8
+    onsets = np.sort(generator.integers(0, seconds * 1000 - 200, count))
+    durations = generator.integers(100, 1500, count)
+    columns = [
+        onsets,
+        durations,
+        generator.integers(30, 96, count),
+        generator.integers(30, 120, count),
+    ]
+    return score(piano(*np.stack(columns, axis=1).tolist(), program=program))
+
+
+# The SoundFont's own flute is 13 cents sharp at this key; FluidSynth finds the same.
+@pytest.mark.parametrize(
+    ("program", "hertz"),
+    [(0, 440), (24, 440), (32, 440), (40, 440), (48, 440), (56, 440), (73, 443.3)],
+)
+def test_the_a_of_every_family_is_in_tune(program, hertz):
+    audio = played(score(piano((0, 2000, 69, 90), program=program)))
+    assert peak_hertz(audio, 0.1, 1.9, 440) == pytest.approx(hertz, abs=2)
+
+
+def test_a_chromatic_scale_is_in_tune():
+    notes = [(index * 600, 500, 48 + index, 90) for index in range(37)]
+    audio = played(score(piano(*notes)))
+    for onset, _, key, _ in notes:
+        hertz = 440 * 2 ** ((key - 69) / 12)
+        found = peak_hertz(audio, onset / 1000 + 0.05, onset / 1000 + 0.5, hertz)
+        assert abs(1200 * np.log2(found / hertz)) < 15
+
+
+def test_loudness_of_a_tone_grows_with_the_square_of_the_velocity():
+    velocities = (40, 80, 127)
+    notes = [(index * 3000, 500, 69, velocity) for index, velocity in enumerate(velocities)]
+    audio = played(score(piano(*notes)))
+    levels = [level(audio, start, start + 1) for start in (0, 3, 6)]
+    np.testing.assert_allclose(
+        np.array(levels) / levels[2], (np.array(velocities) / 127) ** 2, rtol=0.01
+    )
+
+
+def test_the_pedal_lengthens_a_tone():
+    note = piano((0, 300, 60, 90))
+    held = replace(note, controls=np.array([[100, PEDAL, 127], [2500, PEDAL, 0]]))
+    without, with_pedal = (played(score(track, end_ticks=3000)) for track in (note, held))
+    assert level(with_pedal, 1.5, 2.4) > 100 * level(without, 1.5, 2.4)
+    assert level(with_pedal, 2.9, 3) < level(with_pedal, 2.3, 2.5) / 5
+
+
+@pytest.mark.parametrize("key", [36, 38, 42, 46, 49, 51])
+def test_drums_sound_and_ignore_their_program(key):
+    drum = Track.of([(0, 100, key, 90)], program=0, is_drum=True)
+    audio = played(score(drum, end_ticks=500))
+    assert level(audio, 0, 0.3) > 0.01
+    odd = played(score(replace(drum, program=99), end_ticks=500))
+    np.testing.assert_array_equal(odd.samples, audio.samples)
+
+
+def test_a_closed_hi_hat_silences_the_open_one():
+    both = Track.of([(0, 100, 46, 100), (200, 100, 42, 1)], is_drum=True)
+    alone = Track.of([(0, 100, 46, 100)], is_drum=True)
+    cut, ringing = (played(score(track, end_ticks=1000)) for track in (both, alone))
+    ratio = [level(a, 0.5, 0.8) / level(a, 0, 0.2) for a in (cut, ringing)]
+    assert ratio[0] < ratio[1] / 3
+
+
+def test_a_bend_shifts_the_pitch():
+    bend = np.array([[1000, 8191], [2000, -8192]])
+    audio = played(score(piano((0, 3000, 69, 90), program=56, bends=bend)))
+    for start, semitones in ((0.1, 0), (1.1, 2), (2.1, -2)):
+        hertz = 440 * 2 ** (semitones / 12)
+        assert peak_hertz(audio, start, start + 0.8, hertz) == pytest.approx(hertz, rel=0.003)
+
+
+def test_pan_and_volume_of_a_channel():
+    left = piano((0, 2000, 72, 90), program=16, controls=np.array([[0, 10, 0], [1000, 7, 50]]))
+    audio = played(score(left))
+    assert np.abs(audio.samples[:, 1]).max() < 1e-6
+    assert level(audio, 1.2, 1.9) / level(audio, 0.2, 0.9) == pytest.approx(0.25, rel=0.1)
+
+
+@settings(max_examples=5)
+@given(seed=st.integers(0, 99), program=st.integers(0, 127))
+def test_all_music_is_equally_loud_and_nothing_clips(seed, program):
+    audio = played(texture(seed, 3, program))
+    assert audio.samples.dtype == np.float32
+    assert audio.samples.shape[1] == 2
+    assert np.isfinite(audio.samples).all()
+    peak = true_peak(audio.samples.T)
+    assert peak <= 10 ** (-1 / 20) * 1.0001
+    if peak < 0.85:
+        loudness = pyloudnorm.Meter(RATE).integrated_loudness(audio.samples)
+        assert loudness == pytest.approx(-23, abs=0.5)
+
+
+def test_a_chord_of_thirty_loud_notes_does_not_clip():
+    chord = score(piano(*[(0, 1000, key, 127) for key in range(40, 70)]))
+    assert true_peak(played(chord).samples.T) <= 10 ** (-1 / 20) * 1.0001
+
+
+@settings(max_examples=5)
+@given(seed=st.integers(0, 99), program=st.integers(0, 127), delay=st.integers(1, 20))
+def test_later_music_sounds_the_same_later(seed, program, delay):
+    music = texture(seed, 2, program)
+    notes = music.tracks[0].notes + np.array([delay * 10, 0, 0, 0])
+    early, late = played(music), played(score(replace(music.tracks[0], notes=notes)))
+    # ten milliseconds are 441 samples; loudness is measured in blocks, so it differs a little
+    shifted = late.samples[441 * delay :][: len(early.samples)]
+    gain = np.abs(early.samples).max() / np.abs(shifted).max()
+    assert gain == pytest.approx(1, abs=0.1)
+    np.testing.assert_allclose(shifted * gain, early.samples[: len(shifted)], atol=2e-3)
+
+
+def test_tracks_are_added_in_any_order():
+    tracks = [piano((0, 500, 60, 90), program=48), piano((200, 500, 70, 80), program=0)]
+    one, other = played(score(*tracks)), played(score(*tracks[::-1]))
+    np.testing.assert_allclose(one.samples, other.samples, atol=1e-6)
+
+
+def test_the_same_score_gives_the_same_samples_whatever_is_cached(monkeypatch):
+    music = texture(1, 5)
+    first = played(music).samples
+    np.testing.assert_array_equal(played(music).samples, first)
+    monkeypatch.setattr(mixing, "_cache", ToneCache(max_bytes=0))
+    np.testing.assert_array_equal(played(music).samples, first)
+
+
+@given(end=st.integers(0, 4000), duration=st.integers(1, 4000), program=st.integers(0, 127))
+@settings(max_examples=15)
+def test_sound_lasts_to_the_end_of_the_score_and_two_seconds_more_at_most(end, duration, program):
+    music = score(piano((0, duration, 60, 90), program=program), end_ticks=end)
+    audio = played(music)
+    assert music.end_ticks / 1000 < audio.seconds <= music.end_ticks / 1000 + 2
+    assert np.abs(audio.samples[-20:]).max() < 0.01
+
+
+@pytest.mark.parametrize(
+    "music", [score(), score(end_ticks=1000), score(piano((0, 500, 60, 1)), end_ticks=0)]
+)
+def test_little_or_no_music_is_rendered_too(music):
+    audio = played(music)
+    assert audio.seconds >= music.end_ticks / 1000
+    assert np.isfinite(audio.samples).all()
+
+
+def test_a_soundfont_that_is_named_is_played(tmp_path):
+    copy = tmp_path / "copy.sf2"
+    shutil.copyfile(default_soundfont(), copy)
+    music = score(piano((0, 500, 60, 90)))
+    audio = render(music, soundfont=copy, renderer="builtin")
+    np.testing.assert_array_equal(audio.samples, played(music).samples)
+    with pytest.raises(SoundError, match="cannot be read"):
+        render(music, soundfont=tmp_path / "none.sf2")
+
+
+def test_another_sample_rate_gives_the_same_length_and_pitch():
+    music = score(piano((0, 1000, 69, 90)))
+    audio = render(music, sample_rate=22050, renderer="builtin")
+    assert audio.sample_rate == 22050
+    assert audio.seconds == pytest.approx(played(music).seconds, abs=0.01)
+    doubled = Audio(np.repeat(audio.samples, 2, axis=0), RATE, "builtin")
+    assert peak_hertz(doubled, 0.1, 0.9, 440) == pytest.approx(440, abs=2)
+
+
+def test_progress_rises_to_one():
+    steps: list[float] = []
+    render(texture(0, 5), renderer="builtin", progress=steps.append)
+    assert steps == sorted(steps)
+    assert steps[-1] == 1
+    assert len(steps) > 3
+
+
+def test_a_score_of_many_hours_is_refused_at_once():
+    with pytest.raises(SoundError, match="lasts 1667 minutes"):
+        render(score(piano((100_000_000, 1000, 60, 90))))
+
+
+@pytest.mark.parametrize("suffix", [".wav", ".flac", ".ogg", ".WAV"])
+def test_files_are_read_back(tmp_path, suffix):
+    audio = played(texture(2, 5))
+    path = tmp_path / f"sound{suffix}"
+    save_audio(audio, path)
+    samples, rate = soundfile.read(path, dtype="float32")
+    assert rate == RATE
+    assert samples.shape == audio.samples.shape
+    if suffix == ".ogg":
+        assert np.corrcoef(samples[:, 0], audio.samples[:, 0])[0, 1] > 0.97
+    else:
+        np.testing.assert_allclose(samples, audio.samples, atol=1 / 32768)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.slow
+def test_a_long_ogg_file_is_written(tmp_path):
+    noise = np.random.default_rng(0).normal(0, 0.1, (200 * RATE, 2)).astype(np.float32)
+    save_audio(Audio(noise, RATE, "builtin"), tmp_path / "long.ogg")
+    assert soundfile.info(tmp_path / "long.ogg").frames == len(noise)
+
+
+def test_the_same_audio_gives_the_same_wav_and_flac_file(tmp_path):
+    audio = played(score(piano((0, 500, 60, 90))))
+    for suffix in ("wav", "flac"):
+        for name in ("one", "two"):
+            save_audio(audio, tmp_path / f"{name}.{suffix}")
+        one, two = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in ("one", "two"))
+        assert one == two
+
+
+@pytest.mark.parametrize("name", ["sound.mp3", "sound", "sound.mid"])
+def test_another_kind_of_file_is_refused_and_nothing_written(tmp_path, name):
+    audio = Audio(np.zeros((10, 2), dtype=np.float32), RATE, "builtin")
+    with pytest.raises(SoundError, match=r"expected one of \.wav, \.flac, \.ogg"):
+        save_audio(audio, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_not_there_is_an_error_in_one_sentence(tmp_path):
+    audio = Audio(np.zeros((10, 2), dtype=np.float32), RATE, "builtin")
+    with pytest.raises(SoundError, match="cannot be written") as caught:
+        save_audio(audio, tmp_path / "none" / "sound.wav")
+    assert "\n" not in str(caught.value)
+
+
+def test_fluidsynth_is_used_when_it_is_there_or_asked_for(monkeypatch, tmp_path):
+    music = score(piano((0, 500, 60, 90)))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert render(music).renderer == "builtin"
+    with pytest.raises(SoundError, match="fluidsynth was not found"):
+        render(music, renderer="fluidsynth")
+    command = tmp_path / "fluidsynth"
+    command.write_text("#!/bin/sh\nexit 3\n")
+    command.chmod(0o755)
+    with pytest.raises(SoundError, match="could not play"):
+        render(music, renderer="fluidsynth")
+    assert render(music).renderer == "builtin"
+
+
+def test_what_fluidsynth_made_is_in_memory_once(monkeypatch, tmp_path):
+    seconds = 60
+    noise = np.random.default_rng(0).normal(0, 0.1, (seconds * RATE, 2)).astype(np.float32)
+    soundfile.write(tmp_path / "noise.wav", noise, RATE, subtype="FLOAT")
+    command = tmp_path / "fluidsynth"
+    command.write_text(
+        '#!/bin/sh\nwhile [ "$1" != -F ]; do shift; done\n/bin/cp "${0%/*}/noise.wav" "$2"\n'
+    )
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    tracemalloc.start()
+    try:
+        mixed = sound._fluidsynth(score(), default_soundfont(), RATE, seconds - 1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * mixed.nbytes
+    np.testing.assert_array_equal(mixed[:, : len(noise)].T, noise)
+
+
+HALF_AN_HOUR = """
+import sys
+from app.sound import render
+from tokenization.midi import read_midi
+from tokenization.score import Score, Tempo, Track
+piano = Track.of([(1000 * i, 900, 40 + 7 * i % 47, 60 + i % 50) for i in range(1740)])
+organ = Track.of([(0, 1740000, key, 70) for key in (36, 43)], program=16)
+audio = render(Score(500, (piano, organ), (Tempo(0, 120.0),)), renderer=sys.argv[1])
+assert audio.renderer == sys.argv[1] and 1740 < audio.seconds < 1743
+print(int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) // 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in other units")
+@pytest.mark.parametrize("renderer", ["builtin", "fluidsynth"])
+def test_half_an_hour_takes_less_than_a_gigabyte(renderer):
+    if shutil.which(renderer) is None and renderer == "fluidsynth":
+        pytest.skip("FluidSynth is not installed")
+    run = subprocess.run(
+        [sys.executable, "-c", HALF_AN_HOUR, renderer],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
+    assert int(run.stdout) < 950  # mebibytes
+
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.mid"))
+BLOCK = 64
+"""Samples from one place to the next at which FluidSynth begins and ends tones."""
+
+
+def on_blocks(music: Score) -> Score:
+    """The same to a millisecond, all times where FluidSynth begins tones: phases are equal then.
+
+    In one tempo: FluidSynth 2.3 drifts by tens of milliseconds over many tempo changes.
+    """
+    per_beat = 480
+
+    def moved(ticks: np.ndarray) -> np.ndarray:
+        return np.rint(music.seconds_at(ticks) * RATE / BLOCK).astype(np.int64)
+
+    def at(table: np.ndarray) -> np.ndarray:
+        return np.column_stack([moved(table[:, 0]), table[:, 1:]])
+
+    tracks = []
+    for track in music.tracks:
+        begins, ends = moved(track.notes[:, 0]), moved(track.notes[:, :2].sum(axis=1))
+        notes = np.column_stack([begins, ends - begins, track.notes[:, 2:]])
+        tracks.append(
+            replace(track, notes=notes, controls=at(track.controls), bends=at(track.bends))
+        )
+    return Score(per_beat, tuple(tracks), (Tempo(0, 60 * RATE / BLOCK / per_beat),))
+
+
+def made_pieces() -> dict[str, Score]:
+    """Dense textures of some families, and the examples of the project: 21 pieces."""
+    programs = (0, 1, 4, 19, 24, 33, 56, 61, 73)
+    made = {f"program {program}": texture(program, 30, program) for program in programs}
+    hats = [(at, 50, (36, 42, 38, 42)[at // 250 % 4], 60 + at % 60) for at in range(0, 30_000, 250)]
+    made["drums"] = score(Track.of(hats, is_drum=True))
+    return made | {path.stem: read_midi(path) for path in EXAMPLES}
+
+
+PIECES = made_pieces()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("fluidsynth") is None, reason="compares with FluidSynth: not here")
+@pytest.mark.parametrize("name", PIECES)
+def test_levels_follow_those_of_fluidsynth(name):
+    music = on_blocks(PIECES[name])
+    ours, theirs = played(music), render(music, renderer="fluidsynth")
+    assert theirs.renderer == "fluidsynth"
+    count = min(len(ours.samples), len(theirs.samples)) // 2205
+    levels = [
+        np.sqrt(np.square(audio.samples[: count * 2205]).reshape(count, -1).mean(axis=1))
+        for audio in (ours, theirs)
+    ]
+    assert np.corrcoef(*levels)[0, 1] > 0.97
+
+
+def test_levels_are_compared_on_twenty_pieces_and_more():
+    assert len(PIECES) == 21

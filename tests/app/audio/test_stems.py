@@ -1,0 +1,175 @@
+"""Tracks apart: their sum is the whole, and leaving some out is quick."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+import wave
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.audio import stems
+from app.audio.stems import Stems
+from app.audio.synth.soundfont import SoundError
+from tokenization.score import Score, Tempo, Track
+
+RATE = 8000
+PEDAL = np.array([[0, 64, 127], [900, 64, 0]])
+
+
+def band(tracks: int = 4) -> Score:
+    """Two tracks on one channel, of which one ends notes of the other; a bass; drums. In ms."""
+    piano = Track(
+        np.array([(0, 500, 60, 90), (300, 400, 64, 80)]), channel=0, chunk=1, controls=PEDAL
+    )
+    second = replace(piano, notes=np.array([(250, 400, 60, 70), (700, 200, 67, 60)]), chunk=2)
+    bass = Track(np.array([(0, 900, 36, 100)]), program=33, channel=1, chunk=3, name="My bass")
+    drums = Track.of([(0, 10, 46, 90), (400, 10, 42, 90), (800, 10, 36, 120)], is_drum=True)
+    every = (piano, second, bass, replace(drums, channel=9, chunk=4))
+    return Score(500, every[:tracks], (Tempo(0, 120.0),), end_ticks=1000)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Stems:
+    folder = tmp_path_factory.mktemp("stems")
+    return stems.render(band(), folder, "song", ids=[7, 3, 1, 0], sample_rate=RATE)
+
+
+def read(path: Path) -> np.ndarray:
+    samples, rate = soundfile.read(path, dtype="int16")
+    assert rate == RATE
+    return samples.astype(np.int64)
+
+
+def test_the_sum_of_the_tracks_is_the_whole_but_for_rounding(made):
+    total = sum(track.astype(np.int64) for track in made.tracks.values())
+    assert np.abs(total - made.whole).max() <= len(made.tracks) / 2 + 0.5
+    assert all(np.abs(track).max() > 100 for track in made.tracks.values())
+
+
+def test_the_whole_is_what_is_rendered_otherwise(made, tmp_path):
+    from app.audio import render as sound
+
+    audio = sound.render(band(), sample_rate=RATE, renderer="builtin")
+    sound.save_audio(audio, tmp_path / "song.wav")
+    assert np.abs(read(made.mix()) - read(tmp_path / "song.wav")).max() <= 1
+    assert made.seconds == pytest.approx(audio.seconds)
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(without=st.sets(st.sampled_from([7, 3, 1, 0, 99])))
+def test_a_mix_without_tracks_is_the_sum_of_the_others(made, without):
+    rest = [
+        track.astype(np.int64) for number, track in made.tracks.items() if number not in without
+    ]
+    found = read(made.mix(without))
+    silence = np.zeros(made.whole.shape, np.int64)
+    assert np.abs(found - sum(rest, silence)).max() <= len(made.tracks) / 2 + 0.5
+    assert made.mix(without) == made.mix(list(without))
+
+
+def test_tracks_of_one_channel_end_each_others_notes_and_are_told_apart(made):
+    """The first piano's C is struck again by the second: as in the whole, it ends there."""
+    first = made.tracks[7].astype(float)
+    alone = stems.render(band(1), made.folder, "alone", sample_rate=RATE).whole
+    late = slice(int(0.3 * RATE), int(0.9 * RATE))
+    assert np.square(first[late]).sum() < np.square(alone[late].astype(float)).sum()
+    assert list(made.names.values()) == ["Piano 1", "Piano 2", "My bass", "Drums"]
+
+
+def test_an_archive_has_each_track_as_a_wav_file_and_is_the_same_again(made, tmp_path):
+    path = made.zip()
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        assert names == [
+            "song_stems/01_Piano-1.wav",
+            "song_stems/02_Piano-2.wav",
+            "song_stems/03_My-bass.wav",
+            "song_stems/04_Drums.wav",
+        ]
+        for name, track in zip(names, made.tracks.values(), strict=True):
+            with wave.open(io.BytesIO(archive.read(name))) as sound:
+                assert sound.getparams()[:4] == (2, 2, RATE, len(made.whole))
+                frames = np.frombuffer(sound.readframes(len(track)), "<i2").reshape(-1, 2)
+            np.testing.assert_array_equal(frames, track)
+    again = stems.render(band(), tmp_path, "song", ids=[7, 3, 1, 0], sample_rate=RATE).zip()
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_silence_takes_no_room_on_the_disk(tmp_path):
+    apart = Score(500, (band().tracks[0], Track.of([(120_000, 100, 60, 90)])), (Tempo(0, 120.0),))
+    made = stems.render(apart, tmp_path, "long", sample_rate=44100)
+    used = sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*") if path.is_file())
+    assert used < 0.6 * sum(track.nbytes for track in (made.whole, *made.tracks.values()))
+
+
+def test_long_pieces_are_heard_as_a_whole_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(stems, "MOST_SECONDS", 3.0)
+    made = stems.render(band(), tmp_path, "long", sample_rate=RATE)
+    assert len(read(made.mix())) == len(made.whole)
+    for ask in (lambda: made.mix({1}), made.zip):
+        with pytest.raises(SoundError, match="tracks together to hear them apart"):
+            ask()
+    assert not list(tmp_path.glob("*.zip"))
+
+
+def test_a_single_track_is_the_whole(tmp_path):
+    made = stems.render(band(1), tmp_path, "solo", sample_rate=RATE)
+    assert made.tracks[0] is made.whole
+    assert not read(made.mix({0})).any()
+
+
+def test_old_mixes_go(made, monkeypatch):
+    monkeypatch.setattr("app.audio.sound_files.MOST_MIXES", 2)
+    for without in ({7}, {3}, {1}, {0}):
+        newest = made.mix(without)
+        time.sleep(0.01)
+    assert newest.exists()
+    assert len(list(made.folder.glob("*_without-*"))) == 2
+
+
+def test_a_mix_that_another_has_just_removed_is_made_again(made, monkeypatch):
+    """Right after the look whether it is there: it must not become an empty file."""
+    path = made.mix({7})
+    whole = path.stat().st_size
+
+    def then_removed(look):
+        def call(path, *rest, **more):
+            found = look(path, *rest, **more)
+            if "_without" in str(path):
+                Path(path).unlink()
+            return found
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", then_removed(Path.exists))
+        patch.setattr(os, "utime", then_removed(os.utime))
+        made.mix({7})
+    assert made.mix({7}).stat().st_size == whole
+
+
+def test_progress_rises_to_one(tmp_path):
+    seen: list[float] = []
+    stems.render(band(), tmp_path, "song", sample_rate=RATE, progress=seen.append)
+    assert seen == sorted(seen)
+    assert len(seen) > 4
+    assert seen[-1] == 1
+
+
+def test_a_folder_that_is_gone_is_an_error_in_one_sentence(tmp_path):
+    with pytest.raises(SoundError, match="the sound cannot be written"):
+        stems.render(band(), tmp_path / "gone", "song", sample_rate=RATE)
+    made = stems.render(band(), tmp_path, "song", sample_rate=RATE)
+    lost = replace(made, folder=tmp_path / "gone")
+    for ask in (lambda: lost.mix({1}), lost.zip):
+        with pytest.raises(SoundError, match="the sound cannot be written"):
+            ask()

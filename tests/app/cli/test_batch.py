@@ -1,0 +1,270 @@
+"""The command `relpe batch` as a user meets it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyloudnorm
+import pytest
+import soundfile
+
+from app.audio.loudness import true_peak
+from app.batch.making import Making
+from app.batch.manifest import read_manifest, sha256_of
+from app.batch.run import BatchProgress, BatchResult
+from app.cli import batch as cli_batch
+from app.cli.main import main
+from relpe.models.checkpoint import save_model
+from tests.app.cli.test_main import folder  # noqa: F401 - a fixture
+from tests.support.batches import contents
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from app.compose.models import MusicModel
+
+
+def batch(place: Path, *extra: str) -> int:
+    return main(command(place, *extra))
+
+
+def command(place: Path, *extra: str) -> list[str]:
+    places = ["--output", str(place / "out"), "--models", str(place / "small")]
+    given = ["--backend", "torch", *extra]
+    bars = [] if "--bars" in extra else ["--bars", "1"]
+    return ["batch", *places, *bars, *given]
+
+
+def test_clips_of_prompts_with_json(
+    folder: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    prompts = ["--prompts", str(folder / "prompt.mid"), "--temperature", "0.8"]
+    assert batch(folder, *prompts, "--count", "2", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["clips"], said["made"], said["kept"], said["failed"]) == (2, 2, 0, [])
+    assert min(said[name] for name in ("clips_per_minute", "tokens_per_second", "seconds")) > 0
+    (model,) = said["models"]
+    assert (model["model"], model["backend"], model["fell_back"]) == (
+        "small",
+        "torch float32",
+        None,
+    )
+    rows = read_manifest(folder / "out" / "manifest.csv")
+    assert list(rows) == ["midi/prompt_v01.mid", "midi/prompt_v02.mid"]
+    for row in rows.values():
+        assert row.model_sha256 == model["model_sha256"]
+        assert json.loads(row.settings)["temperature"] == 0.8
+        assert row.midi_sha256 == sha256_of(folder / "out" / row.file)
+
+
+def test_the_hash_of_a_model_is_what_the_shell_says(folder: Path) -> None:  # noqa: F811
+    assert batch(folder, "--count", "1") == 0
+    (row,) = read_manifest(folder / "out" / "manifest.csv").values()
+    shell = "sha256sum model.json model.safetensors | sha256sum"
+    said = subprocess.run(
+        ["bash", "-c", shell], cwd=folder / "small", capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split()[0] == row.model_sha256
+
+
+def test_sound_is_at_one_loudness(folder: Path) -> None:  # noqa: F811
+    prompts = ["--prompts", str(folder / "prompt.mid"), "--count", "3", "--bars", "1"]
+    assert batch(folder, *prompts, "--audio", "flac") == 0
+    for row in read_manifest(folder / "out" / "manifest.csv").values():
+        assert row.audio_sha256 == sha256_of(folder / "out" / row.audio)
+        samples, rate = soundfile.read(folder / "out" / row.audio)
+        loudness = pyloudnorm.Meter(rate).integrated_loudness(samples)
+        at_the_ceiling = true_peak(samples.T.astype(np.float32)) > 10 ** (-1.01 / 20)
+        assert loudness == pytest.approx(-23, abs=0.5) or (loudness < -23 and at_the_ceiling)
+    before = contents(folder / "out")
+    (folder / "out" / "audio" / "prompt_v02.flac").write_bytes(b"")
+    assert batch(folder, *prompts, "--audio", "flac", "--resume") == 0
+    assert contents(folder / "out") == before
+
+
+def test_each_model_makes_clips_from_nothing(
+    folder: Path,  # noqa: F811
+    small_model: MusicModel,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save_model(small_model.decoder, folder / "other" / "Small")
+    small_model.tokenizer.save(folder / "other" / "Small")
+    both = f"{folder / 'small'},{folder / 'other' / 'Small'}"
+    assert batch(folder, "--models", both, "--count", "1") == 0
+    rows = read_manifest(folder / "out" / "manifest.csv").values()
+    assert [(row.file, row.model) for row in rows] == [
+        ("midi/small_v01.mid", "small"),
+        ("midi/Small-2_v01.mid", "Small"),
+    ]
+    save_model(small_model.decoder, folder / "third" / "small")
+    alike = f"{folder / 'small'},{folder / 'third' / 'small'}"
+    assert batch(folder, "--models", alike, "--resume") == 2
+    assert "have one name" in capsys.readouterr().err
+
+
+def test_a_prompt_that_fails_is_one_line_and_exit_code_2(
+    folder: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (folder / "in").mkdir()
+    (folder / "prompt.mid").rename(folder / "in" / "good.mid")
+    (folder / "in" / "bad.mid").write_bytes(b"not music")
+    assert batch(folder, "--prompts", str(folder / "in"), "--count", "1") == 2
+    message = capsys.readouterr().err
+    assert message.count("bad.mid") == 1
+    assert "1 of the prompts or clips failed" in message
+    assert (folder / "out" / "midi" / "good_v01.mid").exists()
+    (folder / "in" / "good.mid").unlink()
+    assert batch(folder, "--prompts", str(folder / "in"), "--resume") == 2
+    assert "none of the prompts can be used" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        ["--prompts", "nowhere"],
+        ["--models", "no-such-model"],
+        ["--output", "prompt.mid"],
+        ["--temperature", "-1"],
+        ["--seed", str(2**31 - 2)],
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(
+    folder: Path,  # noqa: F811
+    extra: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(folder)
+    assert batch(folder, *extra) == 2
+    message = capsys.readouterr().err.strip()
+    assert message.startswith("relpe: ")
+    assert "\n" not in message
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [["--count", "0"], ["--width", "x"], ["--audio", "mp3"], ["--models", ","], ["--variations"]],
+)
+def test_options_that_cannot_be_read_exit_with_2(
+    folder: Path,  # noqa: F811
+    extra: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        batch(folder, *extra)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_keeps_what_is_finished(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
+) -> None:
+    asked = ["--count", "4", "--width", "2"]
+    assert batch(folder, *asked) == 0
+    whole = contents(folder / "out")
+    (folder / "out").rename(folder / "whole")
+    capsys.readouterr()
+    save, saved = Making._save, []
+
+    def interrupted(self: Making, *given: object) -> None:
+        save(self, *given)  # type: ignore[arg-type]
+        saved.append(given)
+        if len(saved) == 2:
+            os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    monkeypatch.setattr(Making, "_save", interrupted)
+    assert batch(folder, *asked) == 130
+    message = capsys.readouterr().err
+    assert "relpe: stopped, 2 of 4 clips are there; --resume makes the others\n" in message
+    assert signal.getsignal(number) == before
+    there = read_manifest(folder / "out" / "manifest.csv")
+    assert set(contents(folder / "out")) == {"manifest.csv", *there}
+    assert len(there) == 2
+    assert batch(folder, *asked, "--resume") == 0
+    assert contents(folder / "out") == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_process_that_ends_in_the_middle_can_be_resumed(
+    folder: Path,  # noqa: F811
+    number: signal.Signals,
+) -> None:
+    asked = ["--count", "24", "--bars", "2", "--audio", "ogg"]
+    assert batch(folder, *asked) == 0
+    whole = contents(folder / "out")
+    (folder / "out").rename(folder / "whole")
+    program = [sys.executable, "-m", "app.cli.main", *command(folder, *asked)]
+    with subprocess.Popen(program, stderr=subprocess.PIPE, start_new_session=True) as process:
+        manifest = folder / "out" / "manifest.csv"
+        while not (manifest.exists() and read_manifest(manifest)):
+            assert process.poll() is None
+            time.sleep(0.05)
+        # Ctrl+C goes to the processes that make sound as well
+        os.killpg(process.pid, number)
+        said = process.communicate(timeout=60)[1].decode()
+        assert process.returncode == (-number if number == signal.SIGKILL else 130)
+    assert "Traceback" not in said
+    if number != signal.SIGKILL:
+        assert said.rstrip().endswith("of 24 clips are there; --resume makes the others")
+        rows = read_manifest(manifest).values()
+        files = {"manifest.csv", *(name for row in rows for name in (row.file, row.audio))}
+        assert set(contents(folder / "out")) == files
+    assert batch(folder, *asked, "--resume") == 0
+    assert contents(folder / "out") == whole
+
+
+def test_the_bar_says_what_is_true(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = itertools.count(0, 2)
+    monkeypatch.setattr("tqdm.std.time", lambda: float(next(clock)))
+    monkeypatch.setattr(cli_batch, "seconds_between_bars", lambda: 0.0)
+    result = BatchResult(8, 1, 7, (), False, 1.0, 9, 9.0, ())
+    steps = [
+        *([BatchProgress(0, 0, 0, "looking at the prompts", "bad.mid: not MIDI")] * 2),
+        BatchProgress(7, 8, 7, "looking at what is there", "a.mid is damaged"),
+        BatchProgress(7.5, 8, 7, "writing"),
+        BatchProgress(7.97, 8, 7, "writing"),
+    ]
+    assert cli_batch._show(iter([*steps, result])) is result
+    lines = [line.strip() for line in re.split(r"[\r\n]", capsys.readouterr().err)]
+    assert lines.count("relpe: bad.mid: not MIDI") == 2
+    assert lines.count("relpe: a.mid is damaged") == 1
+    bars = [line for line in lines if line and not line.startswith("relpe: ")]
+    assert "looking at the prompts" in bars[0]
+    assert all("clips" not in bar for bar in bars if "the prompts" in bar)
+    assert any("| 7/8 clips" in bar and "what is there" in bar for bar in bars)
+    assert any(re.search(r"\| 7/8 clips \[.*<\d\d:\d\d, writing\]", bar) for bar in bars)
+    assert not [bar for bar in bars if re.search(r"0/0|8/8|<-", bar)]
+
+
+def test_help_says_what_is_chosen_and_loads_no_engine() -> None:
+    code = (
+        "import sys\nfrom app.cli import main\n"
+        "try:\n    main(['batch', '--help'])\nexcept SystemExit:\n    pass\n"
+        "sys.exit('torch' in sys.modules or 'gradio' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    said = " ".join(run.stdout.split())
+    assert "-23 LUFS" in said
+    assert "bars of new music (32)" in said
+    assert "without prompts, by each model (4)" in said

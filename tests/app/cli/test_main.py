@@ -1,0 +1,390 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+import pytest
+
+from app.audio import render as sound
+from app.cli import main as cli
+from app.cli.main import _parser, main
+from app.compose.options import MusicOptions
+from app.web.serving import Serving
+from relpe.models.checkpoint import save_model
+from tests.app.conftest import two_hands
+from tokenization.midi.reader import read_midi, write_midi
+from tokenization.score import Score, Track
+
+if TYPE_CHECKING:
+    from app.compose.continuation import MusicModel
+
+
+@pytest.fixture
+def folder(tmp_path: Path, small_model: MusicModel) -> Path:
+    """A folder with a prompt, and a model to make music with."""
+    save_model(small_model.decoder, tmp_path / "small")
+    small_model.tokenizer.save(tmp_path / "small")
+    (tmp_path / "prompt.mid").write_bytes(write_midi(two_hands()))
+    return tmp_path
+
+
+def relpe(folder: Path, command: str, *extra: str) -> int:
+    arguments = [command]
+    if command == "continue":
+        arguments += [str(folder / "prompt.mid")]
+    output = [] if "--output" in extra else ["--output", str(folder / "out.mid")]
+    model = [] if "--model" in extra else ["--model", str(folder / "small")]
+    backend = [] if "--backend" in extra else ["--backend", "torch"]
+    return main([*arguments, *output, *model, *backend, *extra])
+
+
+@pytest.mark.parametrize("command", ["continue", "generate"])
+def test_same_seed_same_file_and_json_says_what_was_made(
+    folder: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert relpe(folder, command, "--seed", "3", "--bars", "2", "--json") == 0
+    first = (folder / "out.mid").read_bytes()
+    said = json.loads(capsys.readouterr().out)
+    assert said["output"] == [str(folder / "out.mid")]
+    assert (said["seed"], said["bars"], said["backend"]) == (3, 2, "torch float32")
+    assert said["fell_back"] is None
+    assert said["tokens"] > said["notes"] > 0
+    assert said["tokens_per_second"] > said["bars_per_second"] > 0
+    assert said["real_time_factor"] > 0
+    assert (said["prompt_notes"] > 0) == (command == "continue")
+    assert relpe(folder, command, "--seed", "3", "--bars", "2") == 0
+    assert (folder / "out.mid").read_bytes() == first
+    assert not list(folder.glob(".*"))
+
+
+def test_variations_and_sound(folder: Path) -> None:
+    audio = str(folder / "out.flac")
+    assert (
+        relpe(
+            folder, "continue", "--bars", "1", "--variations", "2", "--audio", audio, "--seed", "1"
+        )
+        == 0
+    )
+    names = sorted(path.name for path in folder.glob("out*"))
+    assert names == ["out.1.flac", "out.1.mid", "out.2.flac", "out.2.mid"]
+    assert read_midi(folder / "out.2.mid").num_notes > two_hands().num_notes
+
+
+def test_options_of_the_music_are_those_of_the_dataclass() -> None:
+    names = [field.name for field in fields(MusicOptions)]
+    arguments = ["continue", "song.mid", "--output", "out.mid"]
+    options = _parser().parse_args(arguments)
+    assert MusicOptions(**{name: getattr(options, name) for name in names}) == MusicOptions()
+    hints = get_type_hints(MusicOptions)
+    for name in names:
+        choices = get_args(hints[name])
+        given = next((choice for choice in choices if isinstance(choice, str)), "1")
+        options = _parser().parse_args([*arguments, f"--{name.replace('_', '-')}", given])
+        value = getattr(options, name)
+        assert value in choices or type(value) in (hints[name], *choices)
+
+
+def free_port() -> str:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return str(free.getsockname()[1])
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inside_a_file = str(folder / "prompt.mid" / "music")
+    command = ["ui", "--port", free_port(), "--model", str(folder / "small")]
+    assert main([*command, "--output-dir", inside_a_file]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("relpe: --output-dir ")
+    assert message.count("\n") == 1
+
+
+def drums() -> bytes:
+    return write_midi(Score(480, (Track.of([(0, 100, 36, 90)], is_drum=True),)))
+
+
+def gaps(count: int) -> bytes:
+    """Notes of two ticks, each as long after the last as a MIDI file can say: 2**28 - 1 ticks."""
+    notes = b"\0\x90\x3c\x40\2\x80\x3c\x40" + b"\xff\xff\xff\x7f\x90\x3c\x40\2\x80\x3c\x40" * count
+    track = notes + b"\0\xff\x2f\0"
+    return b"MThd\0\0\0\6\0\0\0\1\0\1MTrk" + len(track).to_bytes(4, "big") + track
+
+
+MIDI = write_midi(two_hands())
+BAD_FILES = {
+    "text": (b"not music at all, really", "MIDI"),
+    "empty": (b"", "empty"),
+    "truncated": (MIDI[:20], ""),
+    "drums": (drums(), "drums only"),
+    "division zero": (MIDI[:12] + b"\0\0" + MIDI[14:], "division"),
+    "film frames": (MIDI[:12] + b"\xe7\x28" + MIDI[14:], "frames"),
+    "no notes": (write_midi(Score(480, (Track.of([]),), end_ticks=1920)), "no notes"),
+    "no tracks": (b"MThd\0\0\0\6\0\1\0\0\1\xe0", "no track"),
+    "a gap of years": (gaps(1), "remove the gap"),
+    "gaps beyond what ticks can count": (gaps(2000), "remove the gap"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_a_bad_file_is_one_sentence_and_writes_nothing(
+    folder: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content, word = BAD_FILES[kind]
+    (folder / "prompt.mid").write_bytes(content)
+    assert relpe(folder, "continue") == 2
+    message = capsys.readouterr().err
+    assert "prompt.mid" in message
+    assert word in message
+    assert message.count("\n") == 1
+    assert "Traceback" not in message
+    assert sorted(path.name for path in folder.iterdir()) == ["prompt.mid", "small"]
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        ["--output", "nowhere/out.mid"],
+        ["--output", "out.txt"],
+        ["--audio", "sound.mp3"],
+        ["--bars", "0"],
+        ["--temperature", "-1"],
+        ["--variations", "0"],
+        ["--output", "x" * 300 + ".mid"],
+        ["--output", "loop.mid"],
+        ["--output", "out.mid", "--audio", "y" * 300 + ".wav"],
+        ["--seed", "-4"],
+        ["--max-file-size", "10B"],
+        ["--model", "no-such-model"],
+    ],
+)
+def test_bad_options_are_one_sentence(
+    folder: Path,
+    extra: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "loop.mid").symlink_to("loop.mid")
+    assert relpe(folder, "continue", *extra) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("relpe: ")
+    assert message.count("\n") == 1
+    assert not (folder / "out.mid").exists()
+
+
+# the page
+
+
+@pytest.mark.parametrize(
+    ("host", "problem"),
+    [
+        ("no.such.host.invalid", "choose a --host of this machine"),
+        ("192.0.2.1", "choose a --host of this machine"),
+        ("127.0.0.1", "Address already in use; choose another --port"),
+    ],
+)
+def test_an_address_that_cannot_be_had_is_one_sentence(
+    host: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["ui", "--host", host, "--port", port, "--model", "no such model"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith(f"relpe: --host {host} --port {port}: ")
+    assert problem in message
+    assert message.count("\n") == 1
+    assert "http" not in message
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_page_and_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+    rest = tmp_path / "temporary"
+    rest.mkdir()
+    port = free_port()
+    command = [sys.executable, "-m", "app.cli.main", "ui", "--port", port]
+    command += ["--model", str(folder / "small")]
+    environment = os.environ | {"TMPDIR": str(rest)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as page:
+        assert page.stderr is not None
+        assert page.stderr.readline() == f"relpe: http://127.0.0.1:{port} (Ctrl+C ends it)\n"
+        assert list(rest.glob("relpe-*"))
+        page.terminate()
+        assert page.wait(30) == 0
+    assert not list(rest.glob("relpe-*"))
+
+
+def test_sigterm_is_an_orderly_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def terminated(_: Score, soundfont: object = None) -> sound.Audio:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+        raise AssertionError("still there")
+
+    monkeypatch.setattr(sound, "render", terminated)
+    assert relpe(folder, "generate", "--bars", "1", "--audio", str(folder / "out.wav")) == 130
+    assert "nothing written" in capsys.readouterr().err
+    assert not list(folder.glob("*out*"))
+    assert not list(folder.glob(".*"))
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize(
+    "extra", [["--max-file-size", "much"], ["--ba", "3"], ["--bars", "x"], ["--prompt-bars", "all"]]
+)
+def test_options_that_cannot_be_read_exit_with_2(
+    folder: Path, extra: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        relpe(folder, "continue", *extra)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_what_a_command_does_not_know_it_says_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, who in ((["generate", "--output", "out.mid"], "relpe generate"), ([], "relpe")):
+        with pytest.raises(SystemExit) as stop:
+            main([*words, "--prompt-bars", "3", *([] if words else ["ui"])])
+        assert stop.value.code == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"{who}: ")
+        assert "--prompt-bars" in said or not words
+        assert said.endswith(f"; see {who} --help\n")
+
+
+def test_a_prompt_that_is_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "prompt.mid").unlink()
+    assert relpe(folder, "continue") == 2
+    assert "No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "http"])
+def test_a_port_is_a_number(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["ui", "--port", port])
+    assert stop.value.code == 2
+    assert "expected 1 to 65535" in capsys.readouterr().err
+
+
+def test_help_says_what_each_command_does_without_options(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said: dict[str, str] = {}
+    for command in ("continue", "generate"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        said[command] = " ".join(capsys.readouterr().out.split())
+    assert "(32)" in said["generate"]
+    assert "piano where not given" in said["generate"]
+    assert "prompt" not in said["generate"]
+    assert "(16)" in said["continue"]
+    assert "groove for drums or several instruments, else piano where not" in said["continue"]
+
+
+def test_help_does_not_load_the_engine() -> None:
+    code = (
+        "import sys\nfrom app.cli import main\n"
+        "try:\n    main(['continue', '--help'])\nexcept SystemExit:\n    pass\n"
+        "sys.exit('torch' in sys.modules or 'gradio' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "--prompt-bars" in run.stdout
+
+
+def serving_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *extra: str) -> Any:
+    """What `relpe ui` would serve with some options."""
+    served = []
+    monkeypatch.setattr(
+        "app.web.serving.launch", lambda _, serving, announce: served.append(serving)
+    )
+    model = ["--model", str(folder / "small"), "--backend", "torch", "--port", free_port()]
+    assert main(["ui", *model, *extra]) == 0
+    return served[0]
+
+
+def test_what_is_said_of_the_page_reaches_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accounts = folder / "accounts"
+    accounts.write_text("# who\nada:se:cret\n\nbob: x \n")
+    accounts.chmod(0o600)
+    serving = serving_of(
+        monkeypatch,
+        folder,
+        *("--root-path", "/music/", "--auth-file", str(accounts), "--max-queue", "3"),
+        *("--max-seconds", "60", "--output-dir", str(folder / "kept")),
+        *("--keep-days", "7.5", "--keep-size", "1GB"),
+    )
+    assert serving.root_path == "/music"
+    assert serving.accounts == (("ada", "se:cret"), ("bob", " x "))
+    assert (serving.sharing.max_waiting, serving.sharing.max_seconds) == (3, 60)
+    assert (serving.keep_days, serving.keep_bytes) == (7.5, 1_000_000_000)
+    assert "chmod" not in caplog.text
+    assert replace(serving_of(monkeypatch, folder), port=7860) == Serving()
+    if os.name == "posix":
+        accounts.chmod(0o644)
+        serving_of(monkeypatch, folder, "--auth-file", str(accounts))
+        assert "chmod 600" in caplog.text
+        assert "cret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--keep-days", "3"], "are for --output-dir"),
+        (["--keep-days", "0"], "no number above 0"),
+        (["--max-seconds", "nan"], "no number above 0"),
+        (["--max-queue", "-1"], "no whole number"),
+        (["--root-path", "music"], "expected one such as /music"),
+        (["--auth-file", "nothing"], "No such file"),
+        (["--auth-file", "wrong"], "line 2 is no user:password"),
+        (["--auth-file", "twice"], "line 2 is a second line of one user"),
+        (["--auth-file", "empty"], "found no user"),
+        (["--soundfont", "empty"], "empty"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_one_line(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    extra: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(folder)
+    for name, text in (("wrong", "a:b\nsecret"), ("twice", "a:b\na:secret"), ("empty", "")):
+        (folder / name).write_text(text)
+    try:
+        code = main(["ui", "--port", free_port(), "--model", str(folder / "small"), *extra])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("relpe")]
+    assert message in said[-1]
+    assert "secret" not in said[-1]
+
+
+def test_what_is_not_installed_is_named(monkeypatch, capsys):
+    missing = ModuleNotFoundError("No module named 'soundfile'", name="soundfile")
+
+    def refused(options):
+        raise missing
+
+    monkeypatch.setattr(cli, "generate", refused)
+    assert main(["generate", "--output", "out.mid"]) == 2
+    assert capsys.readouterr().err == "relpe: found no soundfile; pip install 'relpe[app]'\n"
+    missing.name = "app.nothing"  # a bug of ours keeps its traceback
+    with pytest.raises(ModuleNotFoundError):
+        main(["generate", "--output", "out.mid"])

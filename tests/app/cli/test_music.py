@@ -1,0 +1,198 @@
+"""What `--json` says, so that the same can be made again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.cli.arguments import CommandError
+from app.cli.main import main
+from app.compose.options import OF_PROMPT, MusicOptions
+from tests.app.cli.test_main import folder, relpe  # noqa: F401 - a fixture
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("command", ["continue", "generate"])
+def test_json_says_all_that_makes_the_same_bytes_again(
+    folder: Path,  # noqa: F811
+    command: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert relpe(folder, command, "--bars", "1", "--temperature", "0.7", "--json") == 0
+    first = (folder / "out.mid").read_bytes()
+    replay = json.loads(capsys.readouterr().out)["replay"]
+    shell = "sha256sum model.json model.safetensors | sha256sum"
+    place = {"cwd": folder / "small", "capture_output": True, "text": True, "check": True}
+    assert (
+        replay["model_sha256"] == subprocess.run(["bash", "-c", shell], **place).stdout.split()[0]
+    )
+    assert (replay["model"], replay["backend"], replay["device"]) == (
+        "small",
+        "torch float32",
+        "cpu",
+    )
+    options = replay["options"]
+    expected = {field.name for field in fields(MusicOptions)} - {"seed"}
+    if command == "continue":
+        prompt = (folder / "prompt.mid").read_bytes()
+        assert replay["prompt_sha256"] == hashlib.sha256(prompt).hexdigest()
+        expected |= {"beats"}
+    else:
+        expected -= set(OF_PROMPT)
+    assert set(options) == expected
+    again = [
+        word
+        for name, value in ({"seed": replay["seed"]} | options).items()
+        if value is not None and name != "seconds"
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
+    assert relpe(folder, command, *again) == 0
+    assert (folder / "out.mid").read_bytes() == first
+
+
+def test_a_backend_that_cannot_be_is_said(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("relpe.decoding.steps.why_not_compiled", lambda _: "no compiler here")
+    assert relpe(folder, "generate", "--backend", "auto", "--bars", "1", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["backend"], said["fell_back"]) == ("torch float32", "no compiler here")
+    assert relpe(folder, "generate", "--backend", "compiled", "--bars", "1") == 2
+    assert "no compiler here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["continue", "generate"])
+def test_what_json_says_is_made_again_by_replay(
+    folder: Path,  # noqa: F811
+    command: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert relpe(folder, command, "--bars", "1", "--variations", "2", "--json") == 0
+    settings = folder / "made.json"
+    settings.write_text(capsys.readouterr().out)
+    first = [(folder / f"out.{number}.mid").read_bytes() for number in (1, 2)]
+    prompt = ["--prompt", str(folder / "prompt.mid")] if command == "continue" else []
+    again = ["--output", str(folder / "again.mid")]
+    assert relpe(folder, "replay", str(settings), *again, *prompt) == 0
+    assert [(folder / f"again.{number}.mid").read_bytes() for number in (1, 2)] == first
+    assert "differ" not in capsys.readouterr().err
+    other = [] if prompt else ["--prompt", str(folder / "prompt.mid")]
+    assert relpe(folder, "replay", str(settings), *again, *other) == 2
+    assert "expected" in capsys.readouterr().err
+    settings.write_text("{}")
+    assert relpe(folder, "replay", str(settings), *again, *prompt) == 2
+    assert "without the options" in capsys.readouterr().err
+
+
+TOLD = {
+    "model": "small",
+    "backend": "compiled float32 for a processor",
+    "device": "cpu",
+    "seed": 1,
+    "options": {"bars": 1},
+}
+
+
+def again(place: Path, told: Mapping[str, object], *extra: str) -> int:
+    """Makes a piece again that some settings tell of."""
+    (place / "told.json").write_text(json.dumps(told))
+    return main(["replay", str(place / "told.json"), "--output", str(place / "b.mid"), *extra])
+
+
+def test_a_piece_is_made_again_on_the_backend_that_made_it(
+    folder: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert relpe(folder, "generate", "--bars", "1", "--seed", "1", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    small = ["--model", str(folder / "small")]
+    assert again(folder, told, *small, "--json") == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["backend"] == "torch float32"
+    assert "another one" not in said.err
+    assert (folder / "b.mid").read_bytes() == (folder / "out.mid").read_bytes()
+    told["replay"] |= {"versions": "relpe 0.0.1", "device": "cuda"}
+    assert again(folder, told, *small, "--device", "cpu") == 0
+    said = capsys.readouterr().err
+    assert said.count("the music may be another one") == 1
+    assert "made with cuda (here cpu), with relpe 0.0.1 (here " in said
+
+
+@pytest.mark.parametrize(
+    ("extra", "chosen"),
+    [
+        ([], ("cpu", "compiled", "float32")),
+        (["--backend", "torch"], ("cpu", "torch", "float32")),
+        (["--precision", "int8", "--device", "auto"], ("auto", "compiled", "int8")),
+    ],
+)
+def test_options_given_by_hand_come_before_those_of_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: list[str], chosen: tuple[str, ...]
+) -> None:
+    seen: list[tuple[str, ...]] = []
+
+    def models(given: argparse.Namespace, _: object) -> None:
+        seen.append((given.device, given.backend, given.precision))
+        raise CommandError("enough")
+
+    monkeypatch.setattr("app.cli.music.chosen_models", models)
+    assert again(tmp_path, TOLD, "--model", "small", *extra) == 2
+    assert seen == [chosen]
+
+
+def test_what_cannot_compute_it_again_is_one_sentence(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("relpe.decoding.steps.why_not_compiled", lambda _: "no compiler here")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    model = ["--model", str(folder / "small")]
+    for told, extra, words in (
+        (TOLD, model, "found no compiler here"),
+        (TOLD | {"backend": "torch float32", "device": "cuda"}, model, "found no CUDA device"),
+        (TOLD | {"model": "mymodel"}, [], "name the folder where it is with --model DIR"),
+        (TOLD | {"seed": None}, model, "no seed"),
+    ):
+        assert again(folder, told, *extra) == 2
+        said = capsys.readouterr().err
+        assert words in said
+        assert said.count("\n") == 1
+        assert not (folder / "b.mid").exists()
+
+
+def test_a_clip_of_a_batch_is_made_again(
+    folder: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    prompt, model = str(folder / "prompt.mid"), str(folder / "small")
+    made = ["--models", model, "--backend", "torch", "--output", str(folder / "out")]
+    assert (
+        main(["batch", "--prompts", prompt, "--count", "1", "--bars", "1", "--seed", "7", *made])
+        == 0
+    )
+    manifest = str(folder / "out" / "manifest.csv")
+    replay = ["replay", manifest, "--model", model, "--output", str(folder / "b.mid")]
+    capsys.readouterr()
+    assert main([*replay, "--clip", "prompt_v01", "--prompt", prompt]) == 0
+    assert "another one" not in capsys.readouterr().err
+    clip = folder / "out" / "midi" / "prompt_v01.mid"
+    assert (folder / "b.mid").read_bytes() == clip.read_bytes()
+    for extra, words in (
+        ([], "name one with --clip"),
+        (["--clip", "x"], "found no clip 'x', expected one such as prompt_v01"),
+        (["--clip", "prompt_v01"], "found no --prompt, expected the file that was continued"),
+    ):
+        assert main([*replay, *extra]) == 2
+        assert words in capsys.readouterr().err

@@ -1,0 +1,145 @@
+"""The files that a command writes: all whole, or none."""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.audio import render as sound
+from app.cli.main import main
+from tests.app.cli.test_main import folder, relpe  # noqa: F401 - a fixture
+from tokenization.midi.reader import read_midi
+from tokenization.score import Score
+
+
+def test_sound_is_made_of_one_variation_at_a_time(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[weakref.ref[sound.Audio]] = []
+
+    def render(_: Score, soundfont: Path | None = None) -> sound.Audio:
+        assert [audio for audio in made if audio() is not None] == []
+        audio = sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin")
+        made.append(weakref.ref(audio))
+        return audio
+
+    monkeypatch.setattr(sound, "render", render)
+    audio = ["--audio", str(folder / "out.wav"), "--variations", "3"]
+    assert relpe(folder, "generate", "--bars", "1", *audio) == 0
+    assert len(made) == len(list(folder.glob("out.*.wav"))) == 3
+
+
+@pytest.mark.parametrize("error", [sound.SoundError("it is too long"), KeyboardInterrupt()])
+def test_sound_that_fails_leaves_nothing_half_done(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+) -> None:
+    made = iter([sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin"), error])
+
+    def render(_: Score, soundfont: Path | None = None) -> sound.Audio:
+        result = next(made)
+        if isinstance(result, sound.Audio):
+            return result
+        raise result
+
+    monkeypatch.setattr(sound, "render", render)
+    (folder / "out.1.mid").write_bytes(b"from before")
+    audio = ["--audio", str(folder / "out.wav"), "--variations", "2"]
+    assert relpe(folder, "generate", "--bars", "1", *audio) in {2, 130}
+    assert sorted(path.name for path in folder.iterdir()) == ["out.1.mid", "prompt.mid", "small"]
+    assert (folder / "out.1.mid").read_bytes() == b"from before"
+
+
+@pytest.mark.parametrize("name", ["out.2.mid", "out.2.wav"])
+def test_every_name_is_looked_at_before_the_work(
+    folder: Path,  # noqa: F811
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (folder / name).mkdir()
+    (folder / "out.1.mid").write_bytes(b"from before")
+    audio = ["--audio", str(folder / "out.wav"), "--variations", "3"]
+    assert relpe(folder, "generate", "--model", "no such model", *audio) == 2
+    message = capsys.readouterr().err
+    assert f"{folder / name}: it is a folder, expected the name of a file" in message
+    assert (folder / "out.1.mid").read_bytes() == b"from before"
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refused(**_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("app.files.tempfile.TemporaryFile", refused)
+    assert relpe(folder, "continue", "--model", "no such model") == 2
+    said = f"relpe: --output {folder / 'out.mid'}: Permission denied; choose another name or folder"
+    assert capsys.readouterr().err.strip() == said
+
+
+def test_a_file_that_cannot_be_written_in_the_end_is_named(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    replace = Path.replace
+
+    def full(self: Path, target: Path) -> Path:
+        if target.name == "out.1.mid":
+            raise OSError(28, "No space left on device")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    assert relpe(folder, "generate", "--bars", "1", "--variations", "2") == 2
+    assert f"{folder / 'out.1.mid'}: No space left on device; " in capsys.readouterr().err
+    assert not list(folder.glob(".*"))
+
+
+def test_a_continuation_too_long_for_sound_is_refused_before_the_work(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def work(*_: object) -> None:
+        raise AssertionError("the work has begun")
+
+    monkeypatch.setattr("app.compose.continuation.continue_prompt", work)
+    audio = ["--audio", str(folder / "out.wav")]
+    assert relpe(folder, "continue", "--bars", "800", *audio) == 2  # 2.5 s each
+    assert "the piece lasts 34 minutes, expected at most 30" in capsys.readouterr().err
+
+
+def test_a_piece_that_gets_too_long_for_sound_is_kept_as_midi(
+    folder: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sound, "_MAX_SECONDS", 0.1)
+    audio = ["--audio", str(folder / "out.wav")]
+    assert relpe(folder, "generate", "--bars", "1", *audio) == 2
+    message = capsys.readouterr().err
+    assert f"{folder / 'out.mid'}: written without sound, the piece lasts" in message
+    assert read_midi(folder / "out.mid").num_notes
+    assert not (folder / "out.wav").exists()
+
+
+def test_the_prompt_is_not_overwritten(
+    folder: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = (folder / "prompt.mid").read_bytes()
+    assert relpe(folder, "continue", "--output", str(folder / "prompt.mid")) == 2
+    assert "choose another name" in capsys.readouterr().err
+    (folder / "prompt.mid").rename(folder / "prompt.1.mid")
+    (folder / "prompt.mid").write_bytes(before)
+    output = ["--output", str(folder / "prompt.mid"), "--variations", "2"]
+    assert main(["continue", str(folder / "prompt.1.mid"), *output]) == 2
+    assert (folder / "prompt.1.mid").read_bytes() == before
+    assert (folder / "prompt.mid").read_bytes() == before

@@ -1,0 +1,268 @@
+"""New music in the bars that the file writes: metres off the eighths, long bars, changes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.compose.continuation import (
+    MusicModel,
+    MusicOptions,
+    Progress,
+    Prompt,
+    Result,
+    continue_prompt,
+    read_prompt,
+)
+from app.compose.new_bars import BarRule, NewBars
+from tests.app.conftest import two_hands
+from tokenization.errors import MidiError
+from tokenization.midi.reader import read_midi, write_midi
+from tokenization.remi.grammar import RemiGrammar
+from tokenization.remi.remi import PianoRemi
+from tokenization.remi.vocabulary import BAR, PIANO_VOCABULARY, POSITION
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+ODD = [(5, 16), (7, 16), (9, 32), (3, 16), (9, 4), (12, 4), (13, 4), (33, 16)]
+
+
+def finish(model: MusicModel, prompt: Prompt, **options: Any) -> Result:
+    *_, result = continue_prompt(model, prompt, MusicOptions(**options))
+    assert isinstance(result, Result)
+    return result
+
+
+def onsets(score: Score) -> np.ndarray:
+    return np.concatenate([track.notes[:, 0] for track in score.tracks])
+
+
+def one_note_a_bar(metre: tuple[int, int], bars: int, division: int = 480) -> bytes:
+    length = 4 * division * metre[0] / metre[1]
+    notes = [(round(bar * length), round(length * 0.9), 60 + bar, 80) for bar in range(bars)]
+    return write_midi(Score(division, (Track.of(notes),), (), (TimeSignature(0, *metre),)))
+
+
+@pytest.mark.parametrize(
+    ("metre", "division"), [*((metre, 480) for metre in ODD), ((7, 16), 100), ((9, 32), 25)]
+)
+def test_exactly_the_written_bars(
+    small_model: MusicModel, metre: tuple[int, int], division: int
+) -> None:
+    prompt = read_prompt(one_note_a_bar(metre, 3, division))
+    bar = 4 * division * metre[0] / metre[1]
+    assert prompt.bars == prompt.facts.bars == 3
+    assert prompt.joint_ticks == pytest.approx(3 * bar, abs=0.51)
+    result = finish(small_model, prompt, bars=2, seed=1)
+    assert result.bars == 2
+    (piece,) = result.pieces
+    begins = onsets(piece.new)
+    assert len(begins)
+    assert prompt.joint_ticks <= begins.min()
+    assert begins.max() < 5 * bar
+    # the last bar has music too, so none is missing
+    assert begins.max() >= 4 * bar - 0.51
+    assert piece.score.end_ticks <= round(5 * bar)
+    assert piece.score.time_signatures == prompt.score.time_signatures
+    assert read_midi(piece.new_midi).end_ticks <= round(2 * bar) + 1
+
+
+@pytest.mark.parametrize("metre", ODD)
+def test_every_written_bar_begins_a_bar_of_the_model(metre: tuple[int, int]) -> None:
+    prompt = read_prompt(one_note_a_bar(metre, 4))
+    places = np.flatnonzero(prompt.ids == BAR)[prompt.bar_tokens[:-1]]
+    ends = [*places[1:], len(prompt.ids)]
+    for place, end in zip(places, ends, strict=True):
+        bar = prompt.ids[place:end]
+        positions = bar[(bar >= POSITION) & (bar < POSITION + 96)] - POSITION
+        assert positions.tolist() == [0]
+    np.testing.assert_array_equal(prompt.heard.tracks[0].notes[:, 0], onsets(prompt.score))
+
+
+def test_bars_between_eighths_are_said_to_be() -> None:
+    for metre in ODD:
+        said = [n for n in read_prompt(one_note_a_bar(metre, 3)).facts.notices if "eighth" in n]
+        assert len(said) == (8 * metre[0] % metre[1] > 0)
+
+
+@pytest.mark.parametrize("metre", [(7, 16), (9, 4)])
+def test_last_bar_and_prompt_bars_are_written_bars(
+    small_model: MusicModel, metre: tuple[int, int]
+) -> None:
+    data = one_note_a_bar(metre, 6)
+    bar = 4 * 480 * metre[0] // metre[1]
+    prompt = read_prompt(data, last_bar=4)
+    assert prompt.joint_ticks == 4 * bar
+    assert len(onsets(prompt.score)) == 4
+    assert prompt.facts.bars == 6
+    for heard in (1, 3):
+        result = finish(small_model, prompt, bars=1, seed=1, prompt_bars=heard)
+        assert result.prompt_notes == heard
+    with pytest.raises(MidiError, match="expected 1 to 6"):
+        read_prompt(data, last_bar=7)
+
+
+def test_a_stopped_piece_ends_with_the_written_bar_it_came_to(small_model: MusicModel) -> None:
+    prompt = read_prompt(one_note_a_bar((9, 4), 2))
+    for count in (40, 120):
+        calls = iter(range(10_000))
+        steps = continue_prompt(
+            small_model,
+            prompt,
+            MusicOptions(bars=90, seed=1),
+            lambda calls=calls, count=count: next(calls) > count,
+        )
+        *_, result = steps
+        assert isinstance(result, Result)
+        new = result.pieces[0].new
+        assert new.end_ticks == (2 + result.bars + 1) * 9 * 480
+        assert onsets(new).max() >= new.end_ticks - 9 * 480
+
+
+def test_progress_counts_written_bars(
+    small_model: MusicModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.compose.continuation.SECONDS_BETWEEN_REPORTS", 0.0)
+    prompt = read_prompt(one_note_a_bar((9, 4), 2))
+    done = [
+        step.bars_done
+        for step in continue_prompt(small_model, prompt, MusicOptions(bars=2, seed=1))
+        if isinstance(step, Progress)
+    ]
+    assert sorted(set(done)) == [0, 1, 2]
+    assert done == sorted(done)
+
+
+def test_the_rule_allows_only_what_has_room() -> None:
+    bars = NewBars.after(read_prompt(one_note_a_bar((33, 16), 1)), 2)
+    assert [(b.length, b.room, b.written) for b in bars.vocabulary] == [
+        *((60, 60, 0), (42, 39, 0), (60, 60, 1), (42, 39, 1))
+    ]
+    names = PIANO_VOCABULARY.ids
+    start = [names[n] for n in ("Bar", "TimeSignature_60", "Position_0", "Tempo_90")]
+    rule = BarRule(PianoRemi().grammar().resume(start), 1, 4, bars.vocabulary).advance(BAR)
+    assert np.flatnonzero(rule.allowed).tolist() == [names["TimeSignature_42"]]
+    rule = rule.advance(names["TimeSignature_42"])
+    assert np.flatnonzero(rule.allowed[POSITION : POSITION + 96]).tolist() == list(range(39))
+    assert rule.allowed[BAR]
+    rule = rule.advance(BAR).advance(names["TimeSignature_60"])
+    assert rule.written_bar == 1
+    assert rule.allowed[POSITION + 59]
+    rule = rule.advance(BAR).advance(names["TimeSignature_42"]).advance(BAR)
+    assert rule.finished
+    assert not rule.allowed.any()
+
+
+# ---- what the file writes at the joint
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the tokens behind the prompt's last note, as the model gets them."""
+    names: list[str] = []
+
+    def resume(self: RemiGrammar, ids: np.ndarray) -> RemiGrammar:
+        words = [PIANO_VOCABULARY.names[token] for token in ids.tolist()]
+        last = max(at for at, word in enumerate(words) if word.startswith("Duration"))
+        names[:] = words[last + 1 :]
+        return original(self, ids)
+
+    original = RemiGrammar.resume
+    monkeypatch.setattr(RemiGrammar, "resume", resume)
+    return names
+
+
+def with_change(*, more: bool) -> bytes:
+    """Two bars of 4/4 at 96, then 3/4 at 60; with music behind it or without."""
+    upload = two_hands(bars=2)
+    behind = [(3840 + 480 * beat, 400, 60, 80) for beat in range(6)] if more else []
+    return write_midi(
+        Score(
+            480,
+            (Track.of([*upload.tracks[0].notes.tolist(), *behind]),),
+            (Tempo(0, 96.0), Tempo(3840, 60.0)),
+            (TimeSignature(0, 4, 4), TimeSignature(3840, 3, 4)),
+        )
+    )
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_metre_and_tempo_written_at_the_joint_hold(
+    small_model: MusicModel, heard: list[str], more: bool
+) -> None:
+    prompt = read_prompt(with_change(more=more), last_bar=2 if more else None)
+    assert prompt.joint_ticks == 3840
+    assert prompt.heard.time_signatures[-1] == (3840, 3, 4)
+    assert prompt.heard.tempos[-1].bpm == pytest.approx(60)
+    result = finish(small_model, prompt, bars=4, seed=1)
+    assert heard == ["Bar", "TimeSignature_36", "Position_0", "Tempo_60"]
+    (piece,) = result.pieces
+    assert piece.score.time_signatures == ((0, 4, 4), (3840, 3, 4))
+    assert piece.score.tempos[-1] == (3840, pytest.approx(60))
+    assert piece.new.end_ticks == 3840 + 4 * 1440
+    assert onsets(piece.new).max() < 3840 + 4 * 1440
+    alone = read_midi(piece.new_midi)
+    assert alone.time_signatures == ((0, 3, 4),)
+    assert alone.tempos == ((0, pytest.approx(60)),)
+
+
+def test_a_pickup_goes_on_in_the_written_metre(small_model: MusicModel, heard: list[str]) -> None:
+    data = write_midi(
+        Score(
+            480,
+            (Track.of([(0, 240, 67, 80), (240, 240, 69, 80)]),),
+            (),
+            (TimeSignature(0, 1, 4), TimeSignature(480, 4, 4)),
+        )
+    )
+    prompt = read_prompt(data)
+    assert (prompt.bars, prompt.joint_ticks) == (1, 480)
+    result = finish(small_model, prompt, bars=2, seed=1)
+    assert heard == ["Bar", "TimeSignature_48"]
+    assert result.pieces[0].new.end_ticks == 480 + 2 * 1920
+
+
+def test_an_upbeat_of_a_sixteenth_leaves_all_other_bars_whole(small_model: MusicModel) -> None:
+    signatures = (TimeSignature(0, 1, 16), TimeSignature(120, 3, 4))
+    notes = [(0, 120, 67, 80), *((120 + 480 * beat, 400, 60, 80) for beat in range(6))]
+    prompt = read_prompt(write_midi(Score(480, (Track.of(notes),), (), signatures)))
+    assert (prompt.bars, prompt.joint_ticks) == (3, 120 + 2 * 1440)
+    text = " ".join(PIANO_VOCABULARY.names[token] for token in prompt.ids)
+    assert "Bar TimeSignature_36 Position_0 Pitch_60" in text
+    (piece,) = finish(small_model, prompt, bars=2, seed=1).pieces
+    assert piece.new.end_ticks == 120 + 4 * 1440
+
+
+def test_a_metre_that_the_file_writes_later_holds_from_there(small_model: MusicModel) -> None:
+    upload = two_hands(bars=2)
+    drums = Track.of([(0, 100, 36, 90), (12_000, 100, 36, 90)], is_drum=True)
+    signatures = (TimeSignature(0, 4, 4), TimeSignature(2 * 3840, 3, 8))
+    data = write_midi(Score(480, (*upload.tracks, drums), (), signatures))
+    bars = NewBars.after(read_prompt(data), 5)
+    assert np.diff(bars.map.lines).tolist() == [1920, 1920, 720, 720, 720]
+    assert finish(small_model, read_prompt(data), bars=5, seed=1).bars == 5
+
+
+def test_what_is_longer_than_a_file_may_be_is_refused_before_the_work(
+    small_model: MusicModel,
+) -> None:
+    data = write_midi(Score(1, (Track.of([(0, 1, 60, 80), (60_000, 1, 60, 80)]),)))
+    prompt = read_prompt(data)
+    steps = continue_prompt(small_model, prompt, MusicOptions(bars=2000))
+    with pytest.raises(MidiError, match=r"would end at quarter note 68,004.*fewer bars"):
+        next(steps)
+
+
+def test_new_notes_are_struck_in_time(small_model: MusicModel) -> None:
+    """On the grid of each written bar, whatever the file's resolution."""
+    prompt = read_prompt(one_note_a_bar((7, 16), 3))
+    (piece,) = finish(small_model, prompt, bars=3, seed=3).pieces
+    lines = [840 * bar for bar in range(3, 7)]
+    begins = onsets(piece.new)
+    for start, end in pairwise(lines):
+        inside = begins[(begins >= start) & (begins < end)] - start
+        assert not (inside % 40).any()
+    again = PianoRemi().encode(piece.score)
+    assert again.merged == 0

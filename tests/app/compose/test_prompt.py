@@ -1,0 +1,148 @@
+"""What is accepted, what is said of it, what the model hears, and where new music begins."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from app.compose.continuation import MusicModel, MusicOptions, Progress, continue_prompt
+from app.compose.prompt import HEARD_TOKENS, Prompt, read_prompt
+from tests.app.conftest import two_hands
+from tokenization.errors import MidiError
+from tokenization.midi.reader import read_midi, write_midi
+from tokenization.remi.remi import PianoRemi
+from tokenization.remi.vocabulary import BAR
+from tokenization.score import Score, TimeSignature, Track
+
+if TYPE_CHECKING:
+    from tokenization.remi.remi import TokenSequence
+
+
+def file_of(*notes: tuple[int, int, int, int], metre: tuple[int, int] = (4, 4)) -> bytes:
+    return write_midi(Score(480, (Track.of(notes),), (), (TimeSignature(0, *metre),)))
+
+
+# ---- what is heard
+
+
+def hostile() -> bytes:
+    """A few bytes, and 128,000 bars."""
+    return file_of((0, 400, 60, 80), (64_000 * 480, 200, 62, 80), metre=(1, 8))
+
+
+def notice_of_length(prompt: Prompt) -> list[str]:
+    return [notice for notice in prompt.facts.notices if "long" in notice]
+
+
+def test_of_a_long_prompt_the_end_is_heard(small_model: MusicModel) -> None:
+    prompt = read_prompt(hostile())
+    assert prompt.bars == 128_001
+    context = PianoRemi().crop(prompt.ids, prompt.first_heard())
+    assert HEARD_TOKENS - 10 < len(context) <= HEARD_TOKENS + 4  # the metre and tempo in force
+    heard = prompt.bars - prompt.first_heard()
+    assert notice_of_length(prompt) == [
+        f"the prompt is long: the model can hear the last {heard:,} of 128,001 bars"
+    ]
+    assert prompt.first_heard(100_000) == 28_001  # who asks for more gets it
+    assert not notice_of_length(read_prompt(write_midi(two_hands())))
+
+
+def test_a_long_bar_is_heard_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = [(120 * place, 100, 60 + place % 12, 80) for place in range(4 * 51)]
+    whole = read_prompt(file_of(*notes, metre=(51, 4)))
+    assert (whole.bars, whole.first_heard()) == (1, 0)
+    monkeypatch.setattr("app.compose.prompt.HEARD_TOKENS", len(whole.ids) // 2)
+    prompt = read_prompt(file_of(*notes, metre=(51, 4)))
+    first = np.flatnonzero(prompt.ids == BAR)[prompt.first_heard()]
+    assert len(prompt.ids) // 3 < len(prompt.ids) - first <= len(prompt.ids) // 2
+    assert notice_of_length(prompt) == [
+        "the prompt is long: the model can hear the end of the last bar"
+    ]
+    monkeypatch.setattr("app.compose.prompt.HEARD_TOKENS", 1)
+    assert prompt.first_heard() == np.count_nonzero(prompt.ids == BAR) - 1
+
+
+def test_reading_a_prompt_shows_progress_and_can_be_stopped(
+    small_model: MusicModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.compose.continuation.SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr("relpe.decoding.steps.PREFILL_CHUNK", 16)
+    prompt = read_prompt(write_midi(two_hands()))
+    steps = list(continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1)))
+    reading = [step for step in steps if isinstance(step, Progress) and step.tokens == 0]
+    assert len(reading) >= len(prompt.ids) // 16
+    calls = iter(range(100))
+    *_, result = continue_prompt(
+        small_model, prompt, MusicOptions(bars=9, seed=1), lambda: next(calls) > 2
+    )
+    assert getattr(result, "tokens", 99) <= 1
+
+
+def test_a_hostile_gap_costs_little_before_the_model_reads(small_model: MusicModel) -> None:
+    started = time.process_time()
+    prompt = read_prompt(hostile())
+    steps = continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1))
+    assert isinstance(next(steps), Progress)
+    assert time.process_time() - started < 10
+
+
+class Deaf(PianoRemi):
+    """Hears one track only."""
+
+    def encode(self, score: Score) -> TokenSequence:
+        return super().encode(score.with_tracks(score.tracks[:1]))
+
+
+def test_a_prompt_is_heard_through_the_models_tokenizer() -> None:
+    data = write_midi(two_hands())
+    usual, deaf = read_prompt(data), read_prompt(data, tokenizer=Deaf())
+    assert usual.heard.num_notes == two_hands().num_notes
+    assert deaf.heard.num_notes == len(two_hands().tracks[0])
+    np.testing.assert_array_equal(read_prompt(data, tokenizer=PianoRemi()).ids, usual.ids)
+
+
+# ---- where new music begins
+
+
+@pytest.mark.parametrize(
+    ("length", "bars"),
+    [(1900, 1), (1920 + 480, 1), (1920 + 500, 2), (2 * 1920 + 500, 3), (400 * 1920, 3)],
+)
+def test_the_joint_waits_for_a_long_note_but_not_for_ever(length: int, bars: int) -> None:
+    prompt = read_prompt(file_of((0, length, 60, 80)))
+    assert prompt.bars == prompt.facts.bars == bars
+    assert prompt.joint_ticks == bars * 1920
+
+
+def test_a_note_that_rings_for_minutes_rings_on_over_the_new_music(
+    small_model: MusicModel,
+) -> None:
+    ringing = [(0, 400 * 1920, pitch, 80) for pitch in range(40, 90)]
+    prompt = read_prompt(file_of(*ringing))
+    *_, result = continue_prompt(small_model, prompt, MusicOptions(bars=3, seed=1))
+    (piece,) = result.pieces  # type: ignore[union-attr]
+    new = piece.new.tracks[0].notes
+    assert len(new)
+    assert new[0, 0] < 4 * 1920
+    assert not ((new[:, 2] >= 40) & (new[:, 2] < 90)).any()
+    notes = piece.score.tracks[0].notes
+    assert (notes[notes[:, 0] == 0, 1] == 400 * 1920).all()
+
+
+def test_a_prompt_without_room_behind_it_is_refused() -> None:
+    data = write_midi(Score(1, (Track.of([(0, 1, 60, 80), (65_516, 3, 60, 80)]),)))
+    with pytest.raises(MidiError, match="ends at quarter note 65,520, expected at most 64,512"):
+        read_prompt(data, "far.mid")
+    assert read_prompt(data, last_bar=2).bars == 2
+
+
+def test_a_coarse_file_is_cut_at_its_bar_lines() -> None:
+    notes = [(tick, 1, 60, 80) for tick in range(14)]
+    data = write_midi(Score(1, (Track.of(notes),), (), (TimeSignature(0, 7, 8),)))
+    prompt = read_prompt(data, last_bar=3)
+    assert prompt.score.ticks_per_beat == 12
+    assert prompt.joint_ticks == 3 * 42
+    assert read_midi(prompt.data).tracks[0].notes[:, 0].tolist() == list(range(11))

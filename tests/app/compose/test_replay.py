@@ -1,0 +1,141 @@
+"""Settings as JSON: what is written is read back, and what is not settings is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.compose import replay
+from app.compose.continuation import read_prompt
+from app.compose.options import LARGEST_SEED, MusicOptions
+from app.compose.replay import Replay, ReplayError
+from tests.app.conftest import two_hands
+from tokenization.midi.reader import write_midi
+
+TOLD = {"model": "piano", "seed": 1, "options": {"bars": 4}}
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    bars=st.integers(1, 64),
+    seconds=st.one_of(st.none(), st.floats(1, 100)),
+    prompt_bars=st.integers(0, 9),
+    seed=st.integers(0, LARGEST_SEED - 4),
+    top_p=st.floats(0.1, 1.0),
+    key=st.sampled_from([None, "F#m", "D dorian"]),
+    ending=st.sampled_from(["bar", "cadence"]),
+    variations=st.integers(1, 4),
+)
+def test_settings_are_read_back_as_they_were(quick_model, **values):
+    options = MusicOptions(**values)
+    told = replay.settings(options, quick_model, read_prompt(write_midi(two_hands())))
+    back = replay.read(json.dumps(told))
+    wanted = options if options.seconds is None else replace(options, bars=MusicOptions.bars)
+    assert back.options == wanted
+    assert (back.model, back.model_sha256) == ("small", "abcd")
+    assert replay.read(json.dumps({"output": [], "replay": told})) == back
+    alone = replay.settings(options, quick_model)
+    assert replay.read(json.dumps(alone)).prompt_sha256 is None
+
+
+@pytest.mark.parametrize("last", [None, 3])
+@pytest.mark.parametrize("first", [None, 2])
+def test_the_region_and_the_tracks_are_read_back(quick_model, first, last):
+    data = write_midi(two_hands())
+    prompt = read_prompt(data, last_bar=last, first_bar=first, heard={1}, played=None)
+    back = replay.read(json.dumps(replay.settings(MusicOptions(seed=1), quick_model, prompt, data)))
+    assert (back.first_bar, back.last_bar, back.heard, back.played) == (first, last, {1}, None)
+    assert back.fits(data)
+    assert not back.fits(data + b" ")
+
+
+def test_one_variation_of_several_has_the_seed_that_it_was_made_with():
+    told = Replay(model="piano", options=MusicOptions(seed=7, variations=3))
+    alone = replay.one_of(told, 2).options
+    assert (alone.seed, alone.variations) == (9, 1)
+
+
+def test_settings_of_an_earlier_release_hear_all_bars():
+    told = TOLD | {"options": {"bars": 4, "prompt_bars": None}}
+    assert replay.read(json.dumps(told)).options.prompt_bars == 0
+
+
+@pytest.mark.parametrize(
+    ("told", "device", "backend", "precision"),
+    [
+        ({}, "auto", "auto", "int8"),
+        ({"backend": "compiled float32 for znver3", "device": "cpu"}, "cpu", "compiled", "float32"),
+        ({"backend": "compiled int8 for znver3"}, "auto", "compiled", "int8"),
+        (
+            {"backend": "torch float32 in tiles of 16 on cuda", "device": "cuda"},
+            *("cuda", "torch", "float32"),
+        ),
+        ({"backend": "magic", "device": "abacus"}, "auto", "auto", "int8"),
+        ({"backend": None}, "auto", "auto", "int8"),
+    ],
+)
+def test_what_computed_a_piece_is_known_as_the_commands_name_it(told, device, backend, precision):
+    wanted = {"device": device, "backend": backend, "precision": precision}
+    assert replay.read(json.dumps(TOLD | told)).compute == wanted
+
+
+def test_what_is_another_is_named(quick_model, monkeypatch):
+    told = replay.settings(MusicOptions(seed=1), quick_model)
+    assert told["threads"] > 0
+    assert replay.read(json.dumps(told)).differences(quick_model) == []
+    assert replay.read(json.dumps(TOLD)).differences(quick_model) == []
+    other = {"device": "cuda", "backend": "torch float32", "model_sha256": "ef", "threads": 99}
+    found = replay.read(json.dumps(told | other)).differences(quick_model)
+    assert found == [
+        "other weights than those of small",
+        "torch float32 (here quick)",
+        "cuda (here cpu)",
+    ]
+    monkeypatch.setattr(replay, "versions", lambda: "relpe 1, torch 2, numba 3")
+    for was, said in (
+        ("relpe 1, torch 1, numba 3", "torch 1 (here torch 2)"),
+        ("relpe 1, torch 2", "fewer packages (here numba 3)"),
+    ):
+        told = TOLD | {"versions": was}
+        assert replay.read(json.dumps(told)).differences(quick_model) == [said]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "without the options"),
+        ("{}", "without the options"),
+        ({"options": 3}, "without the options"),
+        ({"options": {}}, "no model"),
+        ({"options": {}, "model": "piano"}, "no seed"),
+        (TOLD | {"seed": None}, "no seed"),
+        (TOLD | {"model": None}, "no model"),
+        (TOLD | {"versions": 3}, "versions is 3, expected a text"),
+        (TOLD | {"seed": True}, "seed is True"),
+        (TOLD | {"seed": -1}, "seed is -1, expected 0"),
+        (TOLD | {"seed": 1.5}, "seed is 1.5, expected a whole number"),
+        (TOLD | {"model": 3}, "model is 3, expected a text"),
+        (TOLD | {"options": {"bars": "4"}}, "bars is '4'"),
+        (TOLD | {"options": {"bars": 10**9}}, "bars is 1000000000, expected 1 to"),
+        (TOLD | {"options": {"bars": None}}, "bars is None"),
+        (TOLD | {"options": {"ending": "loud"}}, "ending is 'loud'"),
+        (TOLD | {"options": {"key": "H"}}, "key is 'H'"),
+        (TOLD | {"options": {"beats": "mine"}}, "beats is 'mine'"),
+        (TOLD | {"options": {"colour": 1}}, "an option 'colour' that this release does not know"),
+        (TOLD | {"heard": [1, "x"]}, "heard is"),
+        (TOLD | {"played": 3}, "played is 3, expected a list"),
+        (TOLD | {"first_bar": "1"}, "first_bar is '1'"),
+        ("x" * 1_000_001, "1,000,001 bytes"),
+    ],
+)
+def test_what_is_no_settings_is_refused_in_one_sentence(text, words):
+    with pytest.raises(ReplayError, match=words) as refused:
+        replay.read(text if isinstance(text, str) else json.dumps(text))
+    assert len(str(refused.value)) < 400
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,154 @@
+"""Beats that are laid over a file whose own mean nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.compose.continuation import continue_prompt, read_prompt
+from app.compose.options import MusicOptions
+from app.compose.prompt_report import OFF_GRID
+from app.compose.timing import Timing, find_beats
+from tests.app.cli.test_main import folder, relpe  # noqa: F401 - a fixture
+from tests.app.conftest import two_hands
+from tokenization.analysis.beats import Beats
+from tokenization.midi.reader import read_midi, write_midi
+from tokenization.score import Score, Tempo, Track
+
+if TYPE_CHECKING:
+    from app.compose.models import MusicModel
+    from app.compose.options import BeatSource
+
+BPM = 83.0
+"""What is played, in a file that says 120."""
+
+
+def performance(bars: int = 12, *, pedal: bool = False) -> Score:
+    """A waltz bass in 4/4 with a melody, played a little unevenly at 83 bpm from 0.7 s on."""
+    random = np.random.default_rng(3)
+    beat = 480 * 2 * 60 / BPM  # ticks at 120 bpm
+    notes = []
+    for bar in range(bars):
+        for place in range(8):
+            at = 0.7 * 960 + (4 * bar + place / 2) * beat + random.normal(0, 6)
+            notes.append((round(at), 300, 72 + (3 * bar + 2 * place) % 11, 70))
+            if place % 2 == 0:
+                low = 40 if place == 0 else 52
+                notes.append((round(at + random.normal(0, 5)), 800, low, 100 - 5 * place))
+    controls = np.array([(0, 64, 127)] if pedal else np.empty((0, 3)))
+    return Score(480, (Track(np.array(notes), controls=controls),), (Tempo(0, 120.0),))
+
+
+def new_seconds(model: MusicModel, data: bytes, beats: BeatSource, **options: Any) -> np.ndarray:
+    prompt = read_prompt(data, beats=beats)
+    *_, result = continue_prompt(model, prompt, MusicOptions(**options))
+    new = result.pieces[0].new  # type: ignore[union-attr]
+    return np.sort(
+        read_midi(data).seconds_at(new.tracks[0].notes[:, 0] * 480 // new.ticks_per_beat)
+    )
+
+
+@given(
+    beats=st.lists(st.floats(0.3, 1.5), min_size=3, max_size=30),
+    until=st.floats(0, 20),
+    times=st.lists(st.integers(0, 40_000), min_size=1, max_size=20),
+)
+def test_counted_time_is_the_files_time(beats: list[float], until: float, times: list[int]) -> None:
+    file = Score(480, (Track.of([(tick, 10, 60, 80) for tick in times]),), (Tempo(0, 97.0),))
+    assert Timing.of(file, None).to_file(np.array(times)).tolist() == times
+    found = Beats(np.cumsum(beats), np.arange(0, len(beats), 4))
+    timing = Timing.of(file, found, until)
+    counted = timing.counted.tracks[0].notes[:, 0]
+    back = timing.to_file(counted)
+    assert np.abs(back - file.tracks[0].notes[:, 0]).max() <= 3  # half a counted tick, in ms
+    assert timing.bpm is not None
+    assert (np.diff(timing.to_file(np.arange(0, 9600, 480))) > 0).all()
+
+
+def test_an_estimate_finds_beats_and_bars_of_a_performance(small_model: MusicModel) -> None:
+    data = write_midi(performance())
+    prompt = read_prompt(data, beats="estimate")
+    assert prompt.facts.bpm == pytest.approx(BPM, rel=0.01)
+    assert (prompt.facts.metre, prompt.bars) == ("4/4", 12)
+    joint = float(prompt.score.seconds_at(prompt.joint_ticks))
+    assert joint == pytest.approx(0.7 + 12 * 4 * 60 / BPM, abs=0.06)
+    seconds = new_seconds(small_model, data, "estimate", bars=2, seed=1)
+    steps = (seconds - joint) * prompt.facts.bpm / 5
+    assert len(steps) > 5
+    assert np.abs(steps - np.rint(steps)).max() < 0.05  # on twelfths of the beat that was played
+    assert np.rint(steps.min()) >= 0
+    assert np.rint(steps.max()) < 2 * 48
+    (said,) = [notice for notice in prompt.facts.notices if "estimated" in notice]
+    assert "83 beats a minute, 4/4, bar 1 begins at 0.7 s" in said
+
+
+def test_bars_stay_where_they_are_when_the_end_is_cut_off(small_model: MusicModel) -> None:
+    data = write_midi(performance())
+    prompt = read_prompt(data, last_bar=5, beats="estimate")
+    joint = float(prompt.score.seconds_at(prompt.joint_ticks))
+    assert joint == pytest.approx(0.7 + 5 * 4 * 60 / BPM, abs=0.06)
+    assert prompt.bars == 5
+    *_, result = continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1))
+    (piece,) = result.pieces  # type: ignore[union-attr]
+    kept = prompt.score.tracks[0].notes
+    whole = piece.score.tracks[0].notes
+    np.testing.assert_array_equal(whole[: len(kept), :3], kept[:, :3])
+
+
+def test_a_clock_counts_from_the_first_note(small_model: MusicModel) -> None:
+    data = write_midi(performance())
+    prompt = read_prompt(data, beats="grid")
+    first = float(prompt.score.seconds_at(prompt.score.tracks[0].notes[0, 0]))
+    joint = float(prompt.score.seconds_at(prompt.joint_ticks))
+    assert prompt.facts.bpm == pytest.approx(120)
+    assert (joint - first) % 2 == pytest.approx(0, abs=0.002)
+    assert new_seconds(small_model, data, "grid", bars=1, seed=1).min() >= joint - 0.002
+
+
+def test_notes_off_the_files_beats_are_said() -> None:
+    off, on = write_midi(performance()), write_midi(two_hands())
+    assert OFF_GRID in read_prompt(off).facts.notices
+    assert read_prompt(off).facts.on_grid < 0.3
+    assert OFF_GRID not in read_prompt(on).facts.notices
+    assert read_prompt(on).facts.on_grid == pytest.approx(1)
+    assert OFF_GRID not in read_prompt(off, beats="estimate").facts.notices
+
+
+def test_the_model_hears_what_the_pedal_holds() -> None:
+    dry, wet = (
+        read_prompt(write_midi(performance(pedal=pedal)), beats="estimate")
+        for pedal in (False, True)
+    )
+    assert wet.joint_ticks == dry.joint_ticks
+    longer = wet.heard.tracks[0].notes[:, 1].sum() / dry.heard.tracks[0].notes[:, 1].sum()
+    assert longer > 2
+    assert wet.heard.tracks[0].end_ticks <= wet.joint_ticks + 480  # as close as a token says it
+
+
+def test_one_note_has_beats() -> None:
+    data = write_midi(Score(480, (Track.of([(100, 200, 60, 80)]),)))
+    for source in ("file", "estimate", "grid"):
+        assert read_prompt(data, beats=source).bars == 1
+        assert (find_beats(read_midi(data), source) is None) == (source == "file")
+
+
+def test_the_command_says_what_it_counted_by(
+    folder: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (folder / "prompt.mid").write_bytes(write_midi(performance()))
+    assert relpe(folder, "continue", "--bars", "1", "--beats", "estimate", "--json") == 0
+    said = capsys.readouterr()
+    facts = json.loads(said.out)
+    assert facts["beats"] == "estimate"
+    assert facts["bpm"] == pytest.approx(BPM, rel=0.01)
+    assert facts["on_grid"] < 0.3
+    assert "estimated from the notes" in said.err
+    assert relpe(folder, "continue", "--bars", "1") == 0
+    assert "--beats estimate" in capsys.readouterr().err

@@ -1,0 +1,285 @@
+"""What the player is told: notes, names and colours, bar lines and times."""
+
+from __future__ import annotations
+
+import re
+import tracemalloc
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.compose.tracks import MOST_NAME
+from app.player import frames as player
+from app.player.frames import (
+    MOST_BARS,
+    SCRIPT,
+    UNITS_PER_BEAT,
+    pack_notes,
+    pack_tracks,
+    timeline,
+    track_ids,
+)
+from tokenization.remi.bars import written_lines
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+FACTOR = UNITS_PER_BEAT // 12
+
+
+def parse(text):
+    return [tuple(map(int, row.split(","))) for row in text.split(";") if row]
+
+
+def looks(frames):
+    return [(frame["name"], frame["hue"]) for frame in frames]
+
+
+def track(program=0, *, onset=0, **others):
+    return replace(Track.of([(onset, 6, 60, 80)], program), **others)
+
+
+def drums(**others):
+    return track(is_drum=True, channel=9, **others)
+
+
+metres = st.dictionaries(
+    st.integers(0, 400), st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 4, 8, 16])), max_size=5
+).map(lambda changes: tuple(TimeSignature(tick, *metre) for tick, metre in changes.items()))
+
+
+# laws
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(0, 5000), st.integers(1, 800), st.integers(0, 127), st.integers(1, 127)
+        ),
+        max_size=30,
+    ),
+    count=st.integers(0, 30),
+)
+def test_packed_notes_grow_at_the_end_and_are_the_notes(rows, count):
+    rows = sorted(rows, key=lambda row: (row[0], row[2], row[1], row[3]))
+    whole, part = pack_notes(Track.of(rows), 12), pack_notes(Track.of(rows[:count]), 12)
+    assert whole.startswith(part)
+    assert parse(whole) == [(on * FACTOR, n * FACTOR, *rest) for on, n, *rest in rows]
+
+
+@given(changes=metres, end=st.integers(1, 600))
+def test_bar_lines_are_those_that_the_app_counts(changes, end):
+    score = Score(12, time_signatures=changes, end_ticks=end)
+    bars = [unit for (unit,) in parse(timeline(score)["bars"])]
+    assert bars == [line * FACTOR for line in written_lines(score, end).tolist()]
+
+
+@given(changes=metres, end=st.integers(1, 600), most=st.integers(1, 30))
+def test_more_bars_than_are_drawn_are_left_out_at_the_end(changes, end, most):
+    score = Score(12, time_signatures=changes, end_ticks=end)
+    whole = parse(timeline(score)["bars"])
+    with mock.patch.object(player, "MOST_BARS", most):
+        part = timeline(score)
+    bars = parse(part["bars"])
+    assert bars == whole[: len(bars)]
+    assert len(bars) <= most + 1
+    assert part["end"] >= end / 12
+
+
+@given(bpms=st.lists(st.integers(20, 300), min_size=1, max_size=5))
+def test_the_timeline_keeps_the_time(bpms):
+    score = Score(12, tempos=tuple(Tempo(96 * i, float(bpm)) for i, bpm in enumerate(bpms)))
+    score = Score(12, tempos=score.tempos, end_ticks=96 * len(bpms))
+    points = parse(timeline(score)["tempos"])
+    for unit, millis in points:
+        seconds = float(score.seconds_at(unit * 12 // UNITS_PER_BEAT))
+        assert millis / 1000 == pytest.approx(seconds, abs=0.001)
+    assert points[-1][0] == 8 * len(bpms) * UNITS_PER_BEAT
+
+
+@given(onsets=st.lists(st.integers(0, 90), min_size=1, max_size=6), count=st.integers(1, 6))
+def test_music_that_grows_keeps_its_colours(onsets, count):
+    whole = [track(program, onset=onset) for program, onset in enumerate(onsets)]
+    now = sorted(onsets)[min(count, len(onsets)) - 1]
+    part = [t if t.notes[0, 0] <= now else t.without_events() for t in whole]
+    some, all_ = pack_tracks(Score(12, tuple(part))), pack_tracks(Score(12, tuple(whole)))
+    assert some == all_[: len(some)]
+    assert [frame["hue"] for frame in all_] == list(range(len(whole)))
+
+
+# bars
+
+
+@pytest.mark.parametrize("metre", [(1, 32), (1, 128)])
+def test_a_hostile_length_fills_neither_page_nor_memory(metre):
+    score = Score(480, time_signatures=(TimeSignature(0, *metre),), end_ticks=10**11)
+    tracemalloc.start()
+    bars = parse(timeline(score)["bars"])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(bars) == MOST_BARS + 1
+    assert peak < 20e6
+
+
+def test_bar_lines_can_be_given():
+    score = Score(480, time_signatures=(TimeSignature(0, 3, 4),), end_ticks=4000)
+    frame = timeline(score, lines=np.array([100, 2020, 3900, 5850, 7800]))
+    assert [unit for (unit,) in parse(frame["bars"])] == [20, 404, 780, 1170]
+    assert frame["end"] == 5850 / 480
+    assert not frame["beats"]
+    assert timeline(score)["beats"]
+    assert timeline(score, 9600, np.array([0, 1920]))["end"] == 20
+    assert timeline(score, lines=np.array([], np.int64))["bars"] == ""
+
+
+# names and colours
+
+
+def test_tracks_are_called_as_their_file_calls_them_or_by_their_instrument():
+    tracks = (
+        drums(),
+        track(33),
+        Track.of([]),
+        track(),
+        track(48, name="  Strings "),
+        track(48, name="x" * 1000),
+    )
+    frames = pack_tracks(Score(12, tracks))
+    names = ["Drums", "Electric Bass (finger)", "Piano", "Strings", "x" * MOST_NAME]
+    assert looks(frames) == [(name, hue) for hue, name in enumerate(names)]
+    assert [frame["drums"] for frame in frames] == [True, False, False, False, False]
+
+
+def test_equal_names_are_counted():
+    frames = pack_tracks(Score(12, (track(), track(name="Lead"), track(), track(80, name="Lead"))))
+    assert [frame["name"] for frame in frames] == ["Piano 1", "Lead 1", "Piano 2", "Lead 2"]
+
+
+def test_new_music_looks_like_the_tracks_that_it_continues():
+    upload = Score(
+        480,
+        (
+            track(name="Right", chunk=1),
+            track(name="Left", chunk=2),
+            drums(chunk=3),
+            track(33, chunk=3, channel=1),
+        ),
+    )
+    known = looks(pack_tracks(upload))
+    new = Score(480, tuple(t for t in reversed(upload.tracks)))
+    assert looks(pack_tracks(new, upload)) == known[::-1]
+    renamed = Score(480, (replace(upload.tracks[1], program=5, name="else"),))
+    assert looks(pack_tracks(renamed, upload)) == known[1:2]
+
+
+def test_new_music_in_no_file_looks_like_its_instrument_or_is_new():
+    upload = Score(480, (track(name="Grand", chunk=0), drums(chunk=1)))
+    new = Score(12, (track(40), drums(), track()))
+    assert looks(pack_tracks(new, upload)) == [("Violin", 2), ("Drums", 1), ("Grand", 0)]
+    assert looks(pack_tracks(new)) == [("Violin", 0), ("Drums", 1), ("Piano", 2)]
+
+
+def test_a_track_has_one_id_in_prompt_and_new_music_and_none_without_notes():
+    upload = Score(480, (track(name="Left", chunk=0), Track.of([]), drums(chunk=1)))
+    assert track_ids(upload) == [0, -1, 1]
+    new = Score(480, (track(40, onset=9), drums(chunk=1), upload.tracks[0]))
+    assert track_ids(new, upload) == [2, 1, 0]
+    frames = pack_tracks(new, upload)
+    assert sorted(frame.get("id", -1) for frame in frames) == [0, 1, 2]
+    assert [frame.get("instrument") for frame in frames if frame["name"] == "Left"] == ["Piano"]
+
+
+# colours and texts of the browser's side
+
+# Full protanopia, deuteranopia and tritanopia (Machado, Oliveira and Fernandes, 2009), linear RGB.
+EYES = np.array(
+    [
+        [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+        [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ],
+        [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ],
+        [
+            [1.255528, -0.076749, -0.178779],
+            [-0.078411, 0.930809, 0.147602],
+            [0.004733, 0.691367, 0.303900],
+        ],
+    ]
+)
+# To Oklab, by Ottosson (2020).
+TO_CONES = [
+    [0.4122214708, 0.5363325363, 0.0514459929],
+    [0.2119034982, 0.6806995451, 0.1073969566],
+    [0.0883024619, 0.2817188376, 0.6299787005],
+]
+TO_OKLAB = [
+    [0.2104542553, 0.7936177850, -0.0040720468],
+    [1.9779984951, -2.4285922050, 0.4505937099],
+    [0.0259040371, 0.7827717662, -0.8086757660],
+]
+
+
+@pytest.fixture(params=[".player", ".dark .player"])
+def colours(request):
+    """The roll's colours in one theme as linear RGB."""
+    css = (Path(player.__file__).parent / "player.css").read_text(encoding="utf-8")
+    (block,) = re.findall(rf"^{re.escape(request.param)} {{(.*?)}}$", css, re.DOTALL | re.MULTILINE)
+    texts = dict(re.findall(r"--roll-([\w-]+): #(\w{6});", block))
+    rgb = {name: np.array(list(bytes.fromhex(text))) / 255 for name, text in texts.items()}
+    return {name: ((value + 0.055) / 1.055) ** 2.4 for name, value in rgb.items()}
+
+
+def contrast(one, other):
+    """As of WCAG 2."""
+    darker, lighter = sorted((c @ [0.2126, 0.7152, 0.0722]) + 0.05 for c in (one, other))
+    return lighter / darker
+
+
+def distance(one, other, eye):
+    """In Oklab, from 0 to 1."""
+    seen = np.clip(eye @ np.array([one, other]).T, 0, 1)
+    first, second = (TO_OKLAB @ np.cbrt(TO_CONES @ seen)).T
+    return float(np.linalg.norm(first - second))
+
+
+def test_colours_stand_out_from_the_paper(colours):
+    names = [f"{age}-{hue}" for age in ("old", "new") for hue in range(6)]
+    for name in [*names, "accent"]:
+        assert contrast(colours[name], colours["paper"]) >= 3, name
+
+
+@pytest.mark.parametrize("age", ["old", "new"])
+def test_instruments_are_told_apart_by_all_eyes(colours, age):
+    for one, other in combinations(range(6), 2):
+        pair = colours[f"{age}-{one}"], colours[f"{age}-{other}"]
+        # as far as the closest of the six bright colours of Okabe and Ito (2008)
+        assert min(distance(*pair, eye) for eye in EYES) > 0.076, (one, other)
+
+
+def test_new_music_is_told_apart_from_old(colours):
+    for hue in range(6):
+        assert distance(colours[f"old-{hue}"], colours[f"new-{hue}"], EYES[0]) > 0.07
+
+
+def test_every_drum_of_general_midi_has_a_place_and_a_short_name():
+    rows = re.findall(r"(\d\d) ([A-Z][a-z0-9 ]+)[,`]", SCRIPT)
+    keys, names = [int(key) for key, _ in rows], [name for _, name in rows]
+    assert sorted(keys) == list(range(35, 82))
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) <= 13
+    order = ["Kick", "Snare", "Floor tom", "High tom", "Closed hat", "Open hat", "Ride", "Crash"]
+    assert [name for name in names if name in order] == order
+
+
+def test_both_sides_count_in_the_same_units():
+    assert f"const UNITS_PER_BEAT = {UNITS_PER_BEAT};" in SCRIPT

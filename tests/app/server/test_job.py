@@ -1,0 +1,287 @@
+"""What a job says of itself: its frames, its files' names and its settings."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.audio import stems
+from app.compose import continuation, replay
+from app.compose.keys import pitch_classes
+from app.compose.models import Models, MusicModel
+from app.compose.options import MusicOptions
+from app.files import MOST_NAME_BYTES, safe_name
+from app.player.frames import pack_notes, pack_tracks
+from app.server.job import PROMPT_ALONE, Job
+from app.server.job_audio import SOUND_KINDS, ids_as_heard
+from app.server.uploads import read_upload
+from tests.app.conftest import two_hands
+from tests.support import fakes
+from tokenization.midi.reader import read_midi, write_midi
+from tokenization.score import Score, Track
+
+
+@pytest.fixture
+def upload(midi, studio):
+    return read_upload(midi, 10_000, studio.models)
+
+
+def made(studio, upload, **options):
+    """The first variation of a job that is done."""
+    frames = studio.compose("one", upload, MusicOptions(bars=3, seed=7, **options))
+    return list(frames)[-1]["variations"][0]
+
+
+def test_names_and_settings_say_all_that_is_needed_to_make_it_again(studio, upload):
+    chosen = upload.counted_by("grid").choose(2, 2, frozenset({0}), None)
+    row = made(studio, chosen, temperature=0.975, top_p=0.9)
+    assert Path(row["midi"]).name == "My-prompt_a2_grid_h2_t1_fake_b3_s7_T0.975_p0.90.mid"
+    told = "seed 7 · asked for 3 bars after bar 2 · beats of a clock · T 0.975 · top-p 0.90 · "
+    assert row["settings"].startswith(told + "heard from bar 2 · heard tracks 1 · ")
+    usual = made(studio, upload)
+    assert Path(usual["midi"]).name == "My-prompt_a4_fake_b3_s7_T1.00_p0.95.mid"
+    assert "heard" not in usual["settings"]
+    alone = made(studio, None)
+    assert Path(alone["midi"]).name == "fake_b3_s7_T1.00_p0.95.mid"
+    assert alone["settings"].startswith("seed 7 · asked for 3 bars · T 1.00 · ")
+
+
+def test_names_and_settings_say_how_it_was_steered(studio):
+    row = made(
+        studio,
+        None,
+        top_k=40,
+        min_p=0.05,
+        key="F#m",
+        density=12.5,
+        repetition=0.5,
+        ending="cadence",
+    )
+    name = "fake_b3_s7_T1.00_p0.95_k40_m0.05_d12.50_r0.50_in-F-sharp-m_cadence.mid"
+    assert Path(row["midi"]).name == name
+    assert pitch_classes("F-sharp-m") == pitch_classes("F#m")
+    told = "top-k 40 · min-p 0.05 · density 12.50 · repetition 0.50 · in F#m · cadence · "
+    assert told in row["settings"]
+
+
+def finished(model, prompt, options):
+    """The pieces that come of it."""
+    result = list(continuation.continue_prompt(model, prompt, options))[-1]
+    assert isinstance(result, continuation.Result)
+    return result.pieces
+
+
+@pytest.fixture
+def job(quick_model, tmp_path, monkeypatch):
+    """Two variations of three bars after two hands, without sound; the same for each test."""
+    monkeypatch.setattr(stems, "render", fakes.silent_stems)
+    path = tmp_path / "two hands.mid"
+    path.write_bytes(write_midi(two_hands()))
+    upload = read_upload(path, 10_000, Models.only(quick_model))
+    options = MusicOptions(bars=3, seed=5, variations=2)
+    result = finished(quick_model, upload.choose(2, 4, None, frozenset({0})).prompt, options)
+    made = Job(quick_model, upload.choose(2, 4, None, frozenset({0})), options)
+    made.write(result, tmp_path)
+    return made
+
+
+def test_files_are_made_when_they_are_asked_for_and_kept(job, tmp_path):
+    assert len(job.id) == 32
+    for variation in range(2):
+        for kind, suffix in {
+            "flac": ".flac",
+            "wav": ".wav",
+            "ogg": ".ogg",
+            "stems": ".zip",
+        }.items():
+            before = set(tmp_path.iterdir())
+            path = job.sound.file(variation, kind)
+            assert (path in before, path.suffix) == (False, suffix)
+            assert path.name.startswith(Path(job.variations[variation]["midi"]).stem)
+            assert job.sound.file(variation, kind) == path
+        assert job.file(variation, "midi").read_bytes() == job.pieces[variation].midi
+        assert job.file(variation, "new_midi").read_bytes() == job.pieces[variation].new_midi
+    assert job.file(PROMPT_ALONE, "midi").name == "two-hands.mid"
+    assert job.file(PROMPT_ALONE, "midi").read_bytes() == write_midi(two_hands())
+    heard = [job.sound.file(PROMPT_ALONE, "flac", without) for without in ({0}, ())]
+    assert heard[0] != heard[1]
+    assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
+
+
+@pytest.mark.parametrize(
+    ("variation", "kind"),
+    [
+        (2, "midi"),
+        (-2, "midi"),
+        (0, "exe"),
+        (-1, "replay"),
+        (-1, "new_midi"),
+        (0, "../x"),
+        (9, "wav"),
+    ],
+)
+def test_what_there_is_not_is_a_lookup_error(job, variation, kind):
+    ask = job.sound.file if kind in SOUND_KINDS else job.file
+    with pytest.raises(LookupError):
+        ask(variation, kind)
+    with pytest.raises(LookupError):
+        Job(job.model, job.upload, job.options).file(0, "midi")
+
+
+def test_the_replay_of_a_variation_makes_it_again(job):
+    told = replay.read(job.file(1, "replay").read_text())
+    assert told.fits(write_midi(two_hands()))
+    assert (told.first_bar, told.last_bar, told.played) == (2, None, {0})
+    prompt = continuation.read_prompt(
+        write_midi(two_hands()), first_bar=told.first_bar, played=told.played
+    )
+    result = finished(job.model, prompt, told.options)
+    assert [piece.midi for piece in result] == [job.pieces[1].midi]
+
+
+def test_frames_say_which_files_there_are_and_whether_there_is_sound(job):
+    frame = job.frame("rendering")
+    rows = frame["variations"]
+    assert [row.get("sound") for row in rows] == ["making"] * 2
+    assert rows[0].get("files") == ["midi", "new_midi", "replay"]
+    assert frame["prompt"].get("sound") == "ready"
+    assert list(job.rendering(0, lambda: False)) == []  # quicker than the first part is told
+    rows = job.frame("done")["variations"]
+    assert [row.get("sound") for row in rows] == ["ready", "none"]
+    assert {"flac", "wav", "ogg", "stems", "midi", "replay"} <= set(rows[0].get("files", []))
+    assert re.fullmatch(r"\d+ notes · 0:0\d", rows[0].get("facts", ""))
+    for kind in rows[0].get("files", []):
+        assert (job.sound.file if kind in SOUND_KINDS else job.file)(0, kind).is_file()
+
+
+def test_sound_that_is_not_wanted_any_more_is_not_made(job, monkeypatch):
+    monkeypatch.setattr("app.server.job_audio.SECONDS_BETWEEN_PARTS", 0.0)
+    done: list[float] = []
+
+    def slow(*_, progress, **__):
+        for part in range(100):
+            progress(part / 100)
+            done.append(part / 100)
+            time.sleep(0.005)
+
+    monkeypatch.setattr(stems, "render", slow)
+    parts = job.rendering(0, lambda: len(done) >= 5)
+    assert len(list(parts)) == 5
+    parts = job.rendering(1, lambda: False)
+    next(parts)
+    parts.close()
+    assert len(done) < 50
+    assert not job.sound.has(0)
+
+
+def test_tracks_are_muted_by_the_ids_of_the_frames(tmp_path, quick_model):
+    """Each id of the frames, in the prompt and in new music, is a track of the sound."""
+    path = tmp_path / "hands.mid"
+    path.write_bytes(write_midi(two_hands()))
+    upload = read_upload(path, 10_000, Models.only(quick_model))
+    result = finished(quick_model, upload.prompt, MusicOptions(bars=2, seed=1))
+    made = Job(quick_model, upload, MusicOptions(bars=2, seed=1), soundfont=None)
+    made.write(result, tmp_path)
+    heard = made.sound.render(0)
+    ids = [frame.get("id") for frame in upload.prompt_frame()["tracks"]]
+    assert list(heard.tracks) == ids == [0, 1]
+    new = {frame.get("id") for frame in made.variations[0].get("tracks", [])}
+    assert new <= set(ids)
+    left = heard.tracks[1].astype(np.int64)
+    found, _ = soundfile.read(made.sound.file(0, "wav", {0}), dtype="int16")
+    np.testing.assert_array_equal(found, left)
+
+
+def test_new_instruments_keep_the_ids_of_their_frames():
+    """From nothing: frames stand in the order of their first notes, the file in that of tokens."""
+    late = Track.of([(48, 12, 60, 80)], program=0)
+    bass = Track.of([(0, 12, 36, 80)], program=33)
+    other = Track.of([(24, 12, 72, 80)], program=0)
+    new = Score(12, (late, bass, other), end_ticks=96)
+    piece = continuation.Piece(b"", b"", read_midi(write_midi(new)), new, 1, 1, 3, 1.0)
+    frames = pack_tracks(new)
+    ids = ids_as_heard(piece, None)
+    by_id = {frame.get("id"): frame["notes"] for frame in frames}
+    assert sorted(ids) == [0, 1, 2]
+    for number, track in zip(ids, piece.score.tracks, strict=True):
+        assert by_id[number] == pack_notes(track, 12)
+
+
+@pytest.mark.parametrize("guess", [2, 200])
+def test_of_a_piece_of_so_many_seconds_nobody_guesses_the_bars(quick_model, guess, monkeypatch):
+    """The bars of the options are a guess, which the length of the music does not follow."""
+    monkeypatch.setattr(continuation, "SECONDS_BETWEEN_REPORTS", 0.0)
+    options = MusicOptions(bars=guess, seconds=30, seed=4)
+    job = Job(quick_model, None, options)
+    parts: list[float] = []
+    lines: list[str] = []
+    made = 0
+    for step in continuation.generate_piece(quick_model, options):
+        if isinstance(step, continuation.Progress) and step.tokens:
+            frame = job.progress(step)
+            parts.append(frame.get("progress", 0.0))
+            lines.append(frame.get("line", ""))
+            made = step.bars_done
+            assert frame.get("subtitle") == "30 s, by small"
+    assert parts == sorted(parts)
+    assert 0 <= parts[0] < 1
+    assert parts[-1] == 1
+    assert len(set(parts)) > 4
+    assert not [line for line in lines if f" of {guess}" in line]
+    bars = [int(line.split()[1]) for line in lines]
+    assert bars[0] == 1
+    assert bars[-1] == bars[-2] == made
+    assert lines[-1].endswith(" notes · 30 of 30 s")
+    assert [line for line in lines if line.endswith(" of 30 s · about 1 s left")]
+
+
+def test_seconds_after_an_upload_are_its_bars(quick_model, tmp_path):
+    """Four bars of 96 bpm last ten seconds."""
+    path = tmp_path / "hands.mid"
+    path.write_bytes(write_midi(two_hands()))
+    upload = read_upload(path, 10_000, Models.only(quick_model))
+    frame = Job(quick_model, upload, MusicOptions(seconds=10)).starting()
+    assert frame.get("subtitle") == "4 bars after bar 4, by small"
+    assert frame.get("timeline", {}).get("end") == 32
+
+
+def test_while_the_prompt_is_read_the_player_says_so(calls, studio, monkeypatch):
+    def reading(*_):
+        score = Score(12, (Track.of([]),))
+        yield continuation.Progress(0, 16, 0, 0, 0.0, (score,))
+        yield continuation.Progress(0, 16, 0, 0, 9.0, ())
+
+    monkeypatch.setattr(continuation, "generate_piece", reading)
+    monkeypatch.setattr("app.server.studio.FRAME_SECONDS", 0.0)
+    frames = list(studio.compose("someone", None, MusicOptions(seed=1)))
+    assert [frame.get("line") for frame in frames[:3]] == ["Starting …"] * 3
+    assert "notes" not in str(frames[:3])
+
+
+@pytest.mark.parametrize("letter", ["a", "ä", "楽", "\U0001d49c"])
+def test_a_long_name_in_any_script_fits_the_file_system(studio, letter, tmp_path):
+    path = tmp_path / f"{letter * (240 // len(letter.encode()))}.mid"
+    path.write_bytes(fakes.example_midi(bars=2))
+    studio.models = Models.only(
+        cast("MusicModel", fakes.FakeModel(name=letter * 100, speed=5000.0))
+    )
+    upload = read_upload(path, 10_000, studio.models)
+    frames = studio.compose("one", upload, MusicOptions(bars=1, variations=4))
+    files = [row["new_midi"] for row in list(frames)[-1]["variations"]]
+    assert all(Path(file).is_file() and letter * 10 in Path(file).name for file in files)
+
+
+@given(name=st.text(max_size=200))
+def test_a_name_in_a_file_name_is_short_and_plain(name):
+    part = safe_name(name)
+    assert 0 < len(part.encode()) <= MOST_NAME_BYTES
+    assert not set(part) & set("/\\\0: ")
+    assert part not in {".", ".."}

@@ -1,0 +1,140 @@
+"""Calls in a process apart: what they give, what ends them, and who is told."""
+
+from __future__ import annotations
+
+import operator
+import os
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.server import sandbox as apart
+from app.server.line import BusyError
+from app.server.sandbox import Apart, LimitError
+from tokenization.errors import MidiError
+from tokenization.midi.reader import read_midi
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are the system's")
+
+
+def calling(seconds: float = 60.0, max_bytes: int = apart.MAX_BYTES) -> closing[Apart]:
+    return closing(Apart(seconds, max_bytes))
+
+
+@pytest.fixture(scope="module")
+def called() -> Iterator[Apart]:
+    with calling() as made:
+        yield made
+
+
+def ended(pid: int) -> bool:
+    """Whether a process is no more, a moment after it was ended."""
+    for _ in range(1000):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_the_answer_is_that_of_the_function_and_one_process_gives_them_all(called):
+    assert called.call(pow, 2, 10, mod=7) == pow(2, 10, mod=7)
+    pid = called.call(os.getpid)
+    assert pid != os.getpid()
+    assert called.call(print, "what is printed is no answer", flush=True) is None
+    assert called.call(os.getpid) == pid
+
+
+def test_an_error_of_the_function_is_that_of_the_call_and_the_process_goes_on(called):
+    pid = called.call(os.getpid)
+    with pytest.raises(ZeroDivisionError, match="division by zero"):
+        called.call(operator.truediv, 1, 0)
+    with pytest.raises(MidiError, match=r"^song\.mid: the file is empty, expected a MIDI file"):
+        called.call(read_midi, b"", name="song.mid")
+    with pytest.raises(UnicodeDecodeError):
+        called.call(bytes.decode, b"\xff")
+    assert called.call(os.getpid) == pid
+
+
+def test_what_takes_too_long_is_ended_and_the_next_call_has_another_process():
+    with calling(1.0) as called:
+        pid = called.call(os.getpid)
+        with pytest.raises(LimitError, match=r"^takes over 1 s$"):
+            called.call(time.sleep, 600)
+        assert ended(pid)
+        assert called.call(os.getpid) not in (pid, os.getpid())
+
+
+@LINUX
+def test_what_takes_too_much_memory_is_ended_and_the_next_call_has_another_process():
+    with calling(max_bytes=300 << 20) as called:
+        pid = called.call(os.getpid)
+        assert len(called.call(bytes, 20 << 20)) == 20 << 20
+        with pytest.raises(LimitError, match=r"^takes over 300 MB of memory$"):
+            called.call(bytes, 300 << 20)
+        assert ended(pid)
+        assert called.call(len, b"abc") == 3
+
+
+def test_a_process_that_dies_is_told_and_replaced(called):
+    with pytest.raises(LimitError, match=r"^ends the process that does it$"):
+        called.call(os._exit, 3)
+    pid = called.call(os.getpid)
+    os.kill(pid, signal.SIGKILL)  # as a system that is short of memory, while nobody asks
+    while any(helper.lives for helper in called._idle):
+        time.sleep(0.01)
+    assert called.call(os.getpid) not in (pid, os.getpid())
+
+
+def test_one_that_takes_long_keeps_nobody_else_waiting(called):
+    gone = threading.Event()
+    with ThreadPoolExecutor(1) as threads, calling() as slow:
+        long = threads.submit(slow.call, time.sleep, 600)
+        while slow._line.counts != (1, 0):
+            gone.wait(0.01)
+        assert slow.call(abs, -2) == 2
+        assert not long.done()
+        slow.close()
+        with pytest.raises((LimitError, BusyError)):  # it may not have begun
+            long.result(30)
+
+
+def test_too_many_who_wait_are_refused(monkeypatch):
+    monkeypatch.setattr(apart, "AT_ONCE", 1)
+    monkeypatch.setattr(apart, "MAX_WAITING", 0)
+    with ThreadPoolExecutor(1) as threads, calling() as called:
+        long = threads.submit(called.call, time.sleep, 600)
+        while called._line.counts != (1, 0):
+            time.sleep(0.01)
+        with pytest.raises(BusyError, match=r"^Too many jobs want a file to be read: found 1 at"):
+            called.call(abs, -1)
+        called.close()
+        with suppress(LimitError, BusyError):  # it may not have begun
+            long.result(30)
+
+
+@pytest.mark.parametrize("python", ["", "/nowhere/python", "/bin/false"])
+def test_where_there_can_be_no_process_this_one_does_it(monkeypatch, caplog, python):
+    monkeypatch.setattr(sys, "executable", python)
+    with calling() as called:
+        called.warm_up()
+        assert [called.call(os.getpid) for _ in range(2)] == [os.getpid()] * 2
+    (record,) = caplog.records
+    assert record.getMessage().startswith("files are read without limits of time and memory: ")
+
+
+def test_the_process_ends_with_the_page():
+    with calling() as called:
+        called.warm_up()
+        pid = called.call(os.getpid)
+    assert ended(pid)

@@ -1,0 +1,481 @@
+"""Many who share a model: each gets what it would get alone, and nobody is let in out of turn."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.compose import continuation
+from app.compose.continuation import Progress, Result, Variations
+from app.compose.options import MusicOptions
+from app.compose.piece import Draft, Drafts, Opening
+from app.compose.prompt import read_prompt
+from app.server.line import BusyError, Line, Turn
+from app.server.scheduler import Desk
+from app.server.worker import Writer, _Job
+from relpe.decoding.steps import StepsMaker
+from tests.support import fakes
+
+
+def options(seed, **others: Any) -> MusicOptions:
+    return replace(MusicOptions(seed=seed, bars=2), **others)
+
+
+def last(steps):
+    *_, result = steps
+    assert isinstance(result, Result)
+    return result
+
+
+def files(result):
+    return [piece.midi for piece in result.pieces]
+
+
+class HeldSteps(fakes.QuickSteps):
+    """Steps that a test lets go, and that tell how many rows each has."""
+
+    def __init__(self, size, gate, widths):
+        super().__init__(size)
+        self.gate, self.widths = gate, widths
+
+    def step(self, slots, tokens):
+        """As `Steps.step`."""
+        assert self.gate.wait(30)
+        self.widths.append(len(slots))
+        return super().step(slots, tokens)
+
+
+@pytest.fixture
+def held(small_model):
+    """A model that writes when its gate is set, the gate, and the rows of each step."""
+    gate, widths = threading.Event(), []
+    size = small_model.decoder.config.vocabulary_size
+    steps = StepsMaker("held", lambda: HeldSteps(size, gate, widths))
+    yield replace(small_model, steps=steps), gate, widths
+    gate.set()
+
+
+def until(condition):
+    moment = threading.Event()
+    for _ in range(3000):
+        if condition():
+            return
+        moment.wait(0.01)
+    raise AssertionError("it did not come to that in 30 seconds")
+
+
+def until_line(desk, counts):
+    until(lambda: desk.counts == counts)
+
+
+def test_a_piece_is_the_same_byte_for_byte_whoever_is_beside_it(small_model, prompt_bytes):
+    prompt = read_prompt(prompt_bytes, "song.mid", tokenizer=small_model.tokenizer)
+    wanted = [options(seed, bars=1, variations=1 + seed % 2) for seed in range(4)]
+    alone = [
+        files(last(continuation.continue_prompt(small_model, prompt, one))) for one in wanted[:2]
+    ] + [files(last(continuation.generate_piece(small_model, one))) for one in wanted[2:]]
+    desk = Desk()
+
+    def beside(number):
+        stop, one = threading.Event(), wanted[number]
+        if number < 2:
+            return files(last(desk.continue_prompt(small_model, prompt, one, stop)))
+        return files(last(desk.generate_piece(small_model, one, stop)))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(beside, range(4))) == alone
+    assert len({data for made in alone for data in made}) == 6
+
+
+def test_two_users_are_written_side_by_side(held, monkeypatch):
+    model, gate, widths = held
+    desk, joined = Desk(), set()
+
+    def job(*arguments):
+        made = _Job(*arguments)
+        wait = made.over.wait
+
+        def waiting(*seconds):
+            joined.add(id(made))  # who waits for the end has handed it to the writer
+            return wait(*seconds)
+
+        monkeypatch.setattr(made.over, "wait", waiting)
+        return made
+
+    monkeypatch.setattr("app.server.worker._Job", job)
+    with ThreadPoolExecutor(2) as threads:
+        works = [
+            threads.submit(last, desk.generate_piece(model, options(seed), threading.Event()))
+            for seed in (1, 2)
+        ]
+        until_line(desk, (2, 0))
+        until(lambda: len(joined) == 2)
+        gate.set()
+        tokens = [work.result(30).tokens for work in works]
+    both = widths.count(2)
+    assert both >= 0.8 * min(tokens)
+    assert len(widths) < sum(tokens)
+
+
+def test_rows_are_bounded_and_who_waits_is_let_in_first_come(held):
+    model, gate, widths = held
+    desk, began = Desk(max_rows=4), []
+
+    def job(seed, variations):
+        for step in desk.generate_piece(
+            model, options(seed, variations=variations), threading.Event()
+        ):
+            if isinstance(step, Progress) and not step.place and seed not in began:
+                began.append(seed)
+
+    with ThreadPoolExecutor(5) as threads:
+        works = []
+        for seed, variations, counts in (
+            (1, 3, (1, 0)),
+            (2, 3, (1, 1)),  # there is no room for three more
+            (3, 1, (1, 2)),  # there is, but another came before
+            (4, 4, (1, 3)),
+        ):
+            works.append(threads.submit(job, seed, variations))
+            until_line(desk, counts)
+        gate.set()
+        for work in works:
+            work.result(60)
+    assert began.index(1) == 0
+    assert began[-1] == 4
+    assert max(widths) == 4
+    assert desk.counts == (0, 0)
+
+
+def test_a_job_knows_its_place_and_when_its_turn_comes(held):
+    model, gate, _ = held
+    desk = Desk(max_rows=1)
+    stops = [threading.Event() for _ in range(3)]
+    gate.set()
+    last(desk.generate_piece(model, options(9), threading.Event()))  # the speed is known by this
+    gate.clear()
+    jobs = [desk.generate_piece(model, options(seed), stop) for seed, stop in enumerate(stops)]
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(last, jobs[0])
+        until_line(desk, (1, 0))
+        second, third = next(jobs[1]), next(jobs[2])
+        assert isinstance(second, Progress)
+        assert isinstance(third, Progress)
+        assert [second.place, third.place] == [1, 2]
+        assert 0 < (second.seconds_left or 0) < (third.seconds_left or 0)
+        stops[1].set()
+        assert last(jobs[1]).tokens == 0
+        third = next(jobs[2])
+        assert isinstance(third, Progress)
+        assert third.place == 1
+        gate.set()
+        assert first.result(30).bars == 2
+    assert last(jobs[2]).bars == 2
+
+
+def test_who_waits_for_a_piece_of_so_many_seconds_is_not_told_of_its_guess_of_bars(held):
+    model, gate, _ = held
+    desk = Desk(max_rows=1)
+    desk._speeds["small"] = {1: 2.0}
+    first = desk.generate_piece(model, options(1, bars=2, seconds=60), threading.Event())
+    second = desk.generate_piece(model, options(2), threading.Event())
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(last, first)
+        until_line(desk, (1, 0))
+        step = next(second)
+        second.close()
+        gate.set()
+    assert isinstance(step, Progress)
+    assert step.seconds_left == 15  # of 30 bars
+
+
+def test_too_many_who_wait_are_refused(held):
+    model, gate, _ = held
+    desk = Desk(max_rows=1, max_waiting=1)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(last, desk.generate_piece(model, options(1), threading.Event()))
+        until_line(desk, (1, 0))
+        second = desk.generate_piece(model, options(2), threading.Event())
+        next(second)
+        with pytest.raises(BusyError, match="1 at work and 1 that wait, expected at most 1"):
+            next(desk.generate_piece(model, options(3), threading.Event()))
+        second.close()  # who leaves makes room
+        third = next(desk.generate_piece(model, options(3), threading.Event()))
+        assert isinstance(third, Progress)
+        assert third.place == 1
+        gate.set()
+        first.result(30)
+
+
+@pytest.mark.parametrize("how", ["stop", "close"])
+def test_one_that_ends_early_leaves_the_other_its_music(held, how):
+    model, gate, widths = held
+    gate.set()
+    alone = files(last(Desk().generate_piece(model, options(1, bars=4), threading.Event())))
+    gate.clear()
+    desk, stop = Desk(), threading.Event()
+    with ThreadPoolExecutor(2) as threads:
+        stays = threads.submit(
+            last, desk.generate_piece(model, options(1, bars=4), threading.Event())
+        )
+        until_line(desk, (1, 0))
+        leaves = desk.generate_piece(model, options(2, bars=400), stop)
+        ended = threads.submit(next, leaves)
+        until_line(desk, (2, 0))
+        gate.set()
+        ended.result(30)
+        if how == "stop":
+            stop.set()
+            assert 0 < last(leaves).tokens < 10_000
+        else:
+            leaves.close()
+        until_line(desk, (1, 0) if not stays.done() else (0, 0))
+        assert files(stays.result(30)) == alone
+    assert widths[-1] == 1
+
+
+def test_a_prompt_is_read_while_others_write(quick_model, prompt_bytes, monkeypatch):
+    """None waits for a long prompt to its end: pieces of it take turns with tokens of the rest."""
+    model = quick_model
+    prompt = read_prompt(prompt_bytes, "song.mid", tokenizer=model.tokenizer)
+    monkeypatch.setattr("relpe.decoding.steps.PREFILL_CHUNK", 8)
+    order = []
+
+    def noted(kind, method):
+        def call(*arguments):
+            order.append(kind)
+            return method(*arguments)
+
+        return call
+
+    from app.server.worker import Drafts, _Job
+
+    monkeypatch.setattr(_Job, "read_on", noted("read", _Job.read_on))
+    monkeypatch.setattr(Drafts, "step", noted("step", Drafts.step))
+    desk = Desk()
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        long = desk.generate_piece(model, options(1, bars=4000), stop)
+        next(long)
+        work = threads.submit(last, long)
+        last(desk.continue_prompt(model, prompt, options(2), threading.Event()))
+        stop.set()
+        assert work.result(60).bars < 4000
+    first, end = order.index("step"), len(order) - order[::-1].index("read")
+    while_writing = order[first:end]
+    assert while_writing.count("read") > 3
+    pairs = itertools.pairwise(while_writing)
+    assert ("read", "read") not in pairs
+
+
+def test_an_error_of_one_prompt_is_not_that_of_others_and_the_desk_goes_on(held, monkeypatch):
+    model, gate, _ = held
+    from app.compose.piece import Opening
+
+    together = threading.Event()
+
+    def broken(self, state):
+        if self.options.seed == 2:
+            assert together.wait(30)
+            raise ZeroDivisionError
+        yield state
+
+    monkeypatch.setattr(Opening, "read", broken)
+    desk = Desk()
+    with ThreadPoolExecutor(2) as threads:
+        works = [
+            threads.submit(last, desk.generate_piece(model, options(seed), threading.Event()))
+            for seed in (1, 2)
+        ]
+        until_line(desk, (2, 0))
+        together.set()
+        gate.set()
+        assert works[0].result(30).bars == 2
+        with pytest.raises(ZeroDivisionError):
+            works[1].result(30)
+
+    def fail(self, slots, tokens):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HeldSteps, "step", fail)
+        with pytest.raises(MemoryError):
+            last(desk.generate_piece(model, options(1), threading.Event()))
+    assert last(desk.generate_piece(model, options(1), threading.Event())).bars == 2
+
+
+MOMENTS = ("before", "waiting", "preparing", "reading", "writing", "done")
+
+
+@pytest.mark.parametrize("how", ["stop", "close", "drop"])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_job_can_end_at_any_moment_and_leaves_nothing(held, monkeypatch, how, moment):
+    """Stopped, closed, or forgotten by a user who never looks at it again."""
+    model, gate, _ = held
+    gate.set()
+    desk, stop = Desk(max_rows=1), threading.Event()
+    if moment == "preparing":
+        monkeypatch.setattr(type(model), "preparing", lambda _: iter([None] * 3))
+    if moment == "reading":
+        monkeypatch.setattr(Opening, "read", lambda _, state: itertools.repeat(state))
+    bars = 1 if moment == "done" else 400
+    job = desk.generate_piece(model, options(1, bars=bars), stop)
+    with ExitStack() as others:
+        if moment == "waiting":
+            first = desk.generate_piece(model, options(2, bars=4000), threading.Event())
+            next(others.enter_context(closing(first)))
+        if moment == "done":
+            last(job)
+        elif moment == "writing":
+            next(step for step in job if isinstance(step, Progress) and step.tokens)
+        elif moment != "before":
+            next(job)
+        if how == "stop":
+            stop.set()
+            assert all(isinstance(step, Progress | Result) for step in job)
+        elif how == "close":
+            job.close()
+        del job
+    monkeypatch.undo()
+    assert desk.counts == (0, 0)
+    assert last(desk.generate_piece(model, options(3), threading.Event())).bars == 2
+
+
+def test_who_looks_when_the_music_has_just_ended_does_not_wait_for_ever(quick_model):
+    opening = Opening.of_nothing(quick_model, options(1))
+    job = _Job(Variations(opening), threading.Event())
+    with ThreadPoolExecutor(1) as threads:
+        job.end()  # between the user's wait for the end and the look
+        look = threads.submit(job.look)
+        try:
+            assert look.result(10) is job.written
+        finally:
+            with job._changed:
+                job._asked = False
+                job._changed.notify_all()
+
+
+def test_a_thread_that_cannot_be_started_is_an_error_of_one_job(quick_model, monkeypatch):
+    desk = Desk()
+    with monkeypatch.context() as patch:
+
+        def refuse(_):
+            raise RuntimeError("can't start new thread")
+
+        patch.setattr(threading.Thread, "start", refuse)
+        writer = Writer(quick_model)
+        opening = Opening.of_nothing(quick_model, options(1))
+        with pytest.raises(RuntimeError, match="new thread"):
+            next(writer.write(Variations(opening), threading.Event()))
+    assert last(writer.write(Variations(opening), threading.Event())).bars == 2
+    assert last(desk.generate_piece(quick_model, options(2), threading.Event())).bars == 2
+
+
+def test_when_the_model_fails_all_who_write_are_told_and_the_next_job_is_well(held, monkeypatch):
+    model, gate, widths = held
+    desk, steps = Desk(), HeldSteps.step
+
+    def fail_later(self, slots, tokens):
+        if len(widths) > 20:
+            raise ValueError("logits are not finite")
+        return steps(self, slots, tokens)
+
+    with monkeypatch.context() as patch, ThreadPoolExecutor(3) as threads:
+        patch.setattr(HeldSteps, "step", fail_later)
+        jobs = [
+            threads.submit(
+                last, desk.generate_piece(model, options(seed, bars=8), threading.Event())
+            )
+            for seed in range(3)
+        ]
+        until_line(desk, (3, 0))
+        gate.set()
+        for job in jobs:
+            with pytest.raises(ValueError, match="not finite"):
+                job.result(30)
+    assert desk.counts == (0, 0)
+    assert last(desk.generate_piece(model, options(1), threading.Event())).bars == 2
+
+
+@pytest.mark.slow
+def test_a_thousand_jobs_leave_nothing_behind(quick_model):
+    desk, kinds = Desk(max_rows=4, max_waiting=100), (_Job, Variations, Draft, Drafts, Turn)
+
+    def alive():
+        gc.collect()
+        return sum(type(each) in kinds for each in gc.get_objects())
+
+    def work(seed):
+        stop = threading.Event()
+        job = desk.generate_piece(quick_model, options(seed, bars=1, variations=1 + seed % 3), stop)
+        if seed % 5 == 1:
+            next(job, None)
+            job.close()
+        elif seed % 5 == 2:
+            stop.set()
+            last(job)
+        else:
+            last(job)
+
+    def rounds(count):
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(work, range(count)))
+        for thread in threading.enumerate():
+            if thread.name.startswith("writer of"):
+                thread.join(10)
+
+    rounds(50)
+    tracemalloc.start()
+    try:
+        before, left, threads = (
+            tracemalloc.get_traced_memory()[0],
+            alive(),
+            threading.active_count(),
+        )
+        rounds(1000)
+        assert alive() <= left
+        assert threading.active_count() <= threads
+        assert tracemalloc.get_traced_memory()[0] - before < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert desk.counts == (0, 0)
+
+
+def test_the_speed_is_known_after_the_first_job(quick_model):
+    desk = Desk()
+    assert desk.bars_per_second("small", 1) is None
+    made = last(desk.generate_piece(quick_model, options(1), threading.Event()))
+    assert desk.bars_per_second("small", 1) == pytest.approx(made.bars / made.seconds)
+    assert desk.bars_per_second("small", 4) == desk.bars_per_second("small", 1)
+    last(desk.generate_piece(quick_model, options(1, variations=4), threading.Event()))
+    assert desk.bars_per_second("small", 4) != desk.bars_per_second("small", 1)
+    assert desk.bars_per_second("other", 1) is None
+
+
+def test_the_thread_ends_with_the_work(quick_model):
+    desk = Desk()
+    last(desk.generate_piece(quick_model, options(1), threading.Event()))
+    for thread in threading.enumerate():
+        if thread.name.startswith("writer of"):
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def test_one_larger_than_the_room_goes_alone():
+    line = Line("it", 2)
+    with line.enter("large", 5) as large:
+        assert large.at_work
+        with line.enter("small", 1) as small:
+            assert not small.at_work
+            assert line.before(small) == ["large"]
+            assert line.place(small) == 1
+            assert not line.wait(small, 0.01)
+    assert line.counts == (0, 0)

@@ -1,0 +1,324 @@
+"""The calls for scripts: what is checked without a server, and what a client sees of one."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import gradio as gr
+import httpx
+import pytest
+import soundfile
+from gradio_client import Client, handle_file
+from gradio_client.exceptions import AppError
+
+from app.audio import stems
+from app.audio.synth.soundfont import SoundError
+from app.compose import replay
+from app.compose.options import NEW_PIECE_BARS, MusicOptions
+from app.server.studio import Sharing
+from app.web.call_values import LIMITS, file_of, number_of, options_of
+from tests.support import fakes
+from tests.support.paths import ROOT
+from tests.support.served import MARKS, PATIENT, served
+
+
+def on_a_server(test):
+    """Marks a test that talks to a served page."""
+    for mark in MARKS:
+        test = mark(test)
+    return test
+
+
+README = ROOT / "README.md"
+DEFAULT_ADDRESS = "http://127.0.0.1:7860"
+NO_STEERING = (0, 0.0, "", 0.0, 0.0, "bar", 0)
+"""The last arguments, for posts that bypass the client and its defaults."""
+WRONG = {
+    "bars": [None, "4", "many", 0, 257, 2.5, True, [4], {}, float("nan")],
+    "variations": [None, 5, 0, "2"],
+    "temperature": [None, "hot", 0, 3, float("inf")],
+    "top_p": [None, [], 0, 1.5],
+    "seed": ["x", -2, 2**31, 0.5, {}],
+    "last_bar": [None, -1, "end"],
+    "top_k": [None, -1, 0.5, "all"],
+    "min_p": [None, -0.1, 1.1, []],
+    "density": [None, -1, 201, "dense"],
+    "repetition": [None, 1.5, True],
+    "seconds": ["1", None, -1, 601],
+    "prompt_bars": [None, -1, 0.5],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in WRONG.items() for value in values]
+)
+def test_a_wrong_number_is_one_sentence_with_its_name_and_limits(name, value):
+    with pytest.raises(gr.Error) as caught:
+        number_of(name, value)
+    least, most = LIMITS[name]
+    assert caught.value.message.startswith(f"{name} is ")
+    assert caught.value.message.endswith(f"number from {least} to {most}")
+
+
+@pytest.mark.parametrize("value", [None, "song.mid", 5, [], {"path": "/etc/passwd"}])
+def test_only_an_upload_is_a_prompt(value):
+    with pytest.raises(gr.Error, match="expected an uploaded MIDI file"):
+        file_of("prompt", value)
+
+
+def test_a_long_wrong_value_is_cut():
+    with pytest.raises(gr.Error) as caught:
+        number_of("bars", "x" * 10**6)
+    assert len(caught.value.message) < 150
+
+
+def test_whole_numbers_may_come_with_a_point_and_no_seed_is_a_new_one():
+    options = options_of(4.0, 2, 1, 1, 7.0)
+    assert options == MusicOptions(bars=4, variations=2, temperature=1, top_p=1, seed=7)
+    assert type(options.bars) is type(options.seed) is int
+    steered = options_of(1, 1, 1.0, 1.0, 7, 5.0, 0.1, "F#m", 12, 0.5, "cadence")
+    assert steered == MusicOptions(
+        bars=1,
+        top_p=1,
+        seed=7,
+        top_k=5,
+        min_p=0.1,
+        key="F#m",
+        density=12,
+        repetition=0.5,
+        ending="cadence",
+    )
+    assert type(steered.top_k) is int
+    timed = options_of(1, 1, 1.0, 1.0, 7, seconds=30, prompt_bars=4.0)
+    assert (timed.seconds, timed.prompt_bars) == (30, 4)
+    drawn = {options_of(1, 1, 1.0, 0.9, seed).seed for seed in (None, None, -1, -1)}
+    assert len(drawn) == 4
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    sharing = Sharing(max_rows=2, max_waiting=2)
+    folder = tmp_path_factory.mktemp("music")
+    with served(folder, speed=200.0, sharing=sharing, root_path="/music") as running:
+        yield running
+
+
+@pytest.fixture
+def client(page, tmp_path):
+    return Client(page.address, verbose=False, download_files=str(tmp_path), httpx_kwargs=PATIENT)
+
+
+@pytest.fixture
+def prompt(tmp_path):
+    path = tmp_path / "prompt.mid"
+    path.write_bytes(fakes.example_midi(bars=3))
+    return path
+
+
+def until(condition):
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@on_a_server
+def test_a_script_gets_its_files_and_the_seed(client, prompt):
+    files, facts = client.predict(handle_file(prompt), bars=1, seed=5, api_name="/continue")
+    assert facts["seed"] == 5
+    assert replay.read(json.dumps(facts["replay"][0])).options.seed == 5
+    assert [Path(file).suffix for file in files] == [".mid", ".mid", ".flac"]
+    assert Path(files[0]).read_bytes()[:4] == b"MThd"
+    files, facts = client.predict(bars=1, seed=None, variations=2, api_name="/generate")
+    assert facts["seed"] >= 0
+    assert len(files) == 4
+    old = (handle_file(prompt), 1, 0, 1, 1.0, 0.9, 5, "file")  # before there was more to choose
+    files, facts = client.predict(*old, api_name="/continue")
+    assert (facts["seed"], len(files)) == (5, 3)
+    files, facts = client.predict(
+        bars=1, seed=5, key="C", density=8, ending="cadence", api_name="/generate"
+    )
+    assert "density 8.00 · in C · cadence" in facts["settings"][0]
+    assert all("_d8.00_in-C_cadence" in file for file in files)
+
+
+@on_a_server
+def test_the_script_of_the_readme_runs(page, monkeypatch, capsys):
+    (script,) = re.findall(r"```python\n(from gradio_client .*?)```", README.read_text(), re.DOTALL)
+    assert script.count(DEFAULT_ADDRESS) == 1
+    monkeypatch.chdir(README.parent)
+    exec(script.replace(DEFAULT_ADDRESS, page.address), {})
+    seed, metre = capsys.readouterr().out.splitlines()[-2:]
+    assert seed.startswith("1 [")
+    assert metre == "4/4"
+
+
+@on_a_server
+def test_what_a_script_does_wrong_is_said_in_one_sentence(client, prompt, capfd):
+    upload = handle_file(prompt)
+    for wrong, message in (
+        ({"bars": "many"}, "bars is 'many', expected a whole number from 1 to 256"),
+        ({"temperature": None}, "temperature is null, expected a number"),
+        ({"seed": [1]}, r"seed is \[1\], expected"),
+        ({"prompt": None}, "prompt is null, expected an uploaded"),
+        ({"prompt": "prompt.mid"}, "prompt is 'prompt.mid', expected an uploaded"),
+        ({"prompt": {"path": str(prompt)}}, "expected an uploaded"),
+        ({"last_bar": -3}, "last_bar is -3, expected"),
+        ({"key": "H"}, "key is 'H', expected a note from A to G"),
+        ({"key": 5}, "key is '5', expected a note"),
+        ({"density": "thick"}, "density is 'thick', expected a number from 0.0 to 200.0"),
+        ({"ending": "soft"}, "ending is 'soft', expected one of bar, cadence"),
+        ({"seconds": "long"}, "seconds is 'long', expected a number from 0.0 to 600.0"),
+        ({"prompt_bars": None}, "prompt_bars is null, expected a whole number"),
+        ({"model": "other"}, "model is 'other', expected one of fake"),
+        ({"beats": "none"}, "beats is 'none', expected one of file, estimate, grid"),
+    ):
+        with pytest.raises(AppError, match=message):
+            client.predict(**{"prompt": upload, "bars": 1} | wrong, api_name="/continue")
+    prompt.write_bytes(b"MThd")
+    with pytest.raises(AppError, match=r"prompt\.mid"):
+        client.predict(handle_file(prompt), api_name="/continue")
+    with pytest.raises(AppError, match="model is 'other', expected one of fake"):
+        client.predict(bars=1, model="other", api_name="/generate")
+    assert client.predict(api_name="/stop") is False
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@on_a_server
+def test_a_post_past_the_queue_is_refused(page, client, prompt):
+    """Two jobs at once would share the model; without a session nobody can stop them."""
+    before = len(page.model.ended)
+
+    def post(name, *data, session=None):
+        asked = {"data": list(data), "session_hash": session}
+        return httpx.post(f"{client.src}gradio_api/run/{name}", json=asked, timeout=60)
+
+    with ThreadPoolExecutor(2) as threads:
+        job = [1, 1, 1.0, 0.9, 1, "fake", *NO_STEERING]
+        answers = [threads.submit(post, "generate", *job) for _ in range(2)]
+        assert [answer.result().status_code for answer in answers] == [404, 404]
+    assert (
+        post("continue", None, 1, 0, 1, 1.0, 0.9, 1, "file", *NO_STEERING, 8, "").status_code == 404
+    )
+    assert len(page.model.ended) == before
+    assert "session_hash" in post("stop").json()["error"]
+    assert post("stop", session=client.session_hash).json()["data"] == [False]
+
+
+@on_a_server
+def test_a_piece_too_long_for_sound_comes_as_midi_with_the_reason(client, prompt, monkeypatch):
+    def long(*_, **__):
+        raise SoundError("the piece lasts 31 minutes")
+
+    monkeypatch.setattr(stems, "render", long)
+    files, facts = client.predict(handle_file(prompt), bars=1, variations=2, api_name="/continue")
+    assert [Path(file).suffix for file in files] == [".mid"] * 4
+    assert facts["alert"] == "the piece lasts 31 minutes"
+    assert len(facts["settings"]) == 2
+
+
+@on_a_server
+def test_defaults_are_those_of_commands_and_page(client):
+    described = client.view_api(return_format="dict")["named_endpoints"]
+    for name, bars in (("/continue", MusicOptions.bars), ("/generate", NEW_PIECE_BARS)):
+        parameters = {p["parameter_name"]: p for p in described[name]["parameters"]}
+        assert parameters["bars"]["parameter_default"] == bars
+
+
+@on_a_server
+def test_a_file_that_was_not_uploaded_is_not_read(client, prompt):
+    stolen = {"path": str(prompt), "meta": {"_type": "gradio.FileData"}}
+    asked = [stolen, 1, 0, 1, 1.0, 0.9, 1, "file", *NO_STEERING, 8, "", 1, 1]
+    join = {"data": asked, "session_hash": client.session_hash}
+    index = client.endpoints[client._infer_fn_index("/continue", None)].fn_index
+    response = httpx.post(f"{client.src}gradio_api/queue/join", json=join | {"fn_index": index})
+    assert response.status_code == 400
+    assert "not uploaded" in response.text
+
+
+@on_a_server
+def test_a_file_is_described_and_made_audible(client, prompt):
+    facts = client.predict(handle_file(prompt), api_name="/inspect")
+    assert (facts["model"], facts["bars"], facts["metre"], facts["bpm"]) == ("fake", 3, "4/4", 96.0)
+    assert [row["notes"] for row in facts["rows"]] == [row["notes"] for row in facts["rows"] if row]
+    assert sum(row["notes"] for row in facts["rows"]) == facts["notes"] > 0
+    path = client.predict(handle_file(prompt), api_name="/render")
+    assert soundfile.info(path).format == "FLAC"
+    seconds = 3 * 4 * 60 / 96
+    assert seconds <= soundfile.info(path).duration <= seconds + 2.1
+    prompt.write_bytes(b"MThd")
+    for name in ("/inspect", "/render"):
+        with pytest.raises(AppError, match=r"prompt\.mid"):
+            client.predict(handle_file(prompt), api_name=name)
+
+
+@on_a_server
+def test_health_counts_the_jobs(page, client):
+    def health():
+        return httpx.get(f"{page.address}healthz", timeout=60).json()
+
+    assert health() == {"status": "ok", "models": ["fake"], "jobs": {"running": 0, "waiting": 0}}
+    jobs = [client.submit(bars=256, variations=2, api_name="/generate") for _ in range(2)]
+    until(lambda: health()["jobs"] == {"running": 1, "waiting": 1})
+    assert client.predict(api_name="/health")["jobs"] == {"running": 1, "waiting": 1}
+    client.predict(api_name="/stop")
+    for job in jobs:
+        job.exception()
+    until(lambda: health()["jobs"] == {"running": 0, "waiting": 0})
+
+
+@on_a_server
+def test_jobs_run_beside_each_other_and_too_many_are_refused(page, client):
+    """Two have room, two wait, the fifth is told to come again."""
+    long = {"bars": 256, "api_name": "/generate"}
+    clients = [Client(page.address, verbose=False, httpx_kwargs=PATIENT) for _ in range(2)]
+    jobs = [one.submit(**long) for one in clients for _ in range(2)]
+    until(lambda: client.predict(api_name="/health")["jobs"] == {"running": 2, "waiting": 2})
+    with pytest.raises(AppError, match="Too many jobs want"):
+        client.predict(**long)
+    for one in clients:
+        one.predict(api_name="/stop")
+    for job in jobs:
+        job.exception()
+
+
+@on_a_server
+def test_behind_a_proxy_the_page_names_its_path(page):
+    config = httpx.get(f"{page.address}config", timeout=60).json()
+    assert config["root"].endswith("/music")
+
+
+@on_a_server
+def test_with_accounts_nobody_else_is_let_in_and_health_is_still_told(tmp_path):
+    with served(tmp_path, speed=5000.0, accounts=(("ada", "secret:1"),)) as running:
+        for path in ("config", "gradio_api/info"):
+            assert httpx.get(f"{running.address}{path}", timeout=60).status_code == 401
+        assert httpx.get(f"{running.address}healthz", timeout=60).status_code == 200
+        how = {"verbose": False, "httpx_kwargs": PATIENT}
+        with pytest.raises(ValueError, match="login"):
+            Client(running.address, auth=("ada", "secret"), **how)
+        client = Client(running.address, auth=("ada", "secret:1"), **how)
+        assert client.predict(bars=1, api_name="/generate")[1]["seed"] >= 0
+
+
+@on_a_server
+def test_stop_ends_a_job_that_waits_and_leaves_those_of_others(page, client):
+    other = Client(page.address, verbose=False, httpx_kwargs=PATIENT)
+    long = {"bars": 256, "variations": 2, "api_name": "/generate"}  # as many as there is room for
+    running = other.submit(**long)
+    until(lambda: client.predict(api_name="/health")["jobs"]["running"] == 1)
+    waiting = [client.submit(**long) for _ in range(2)]
+    until(lambda: client.predict(api_name="/health")["jobs"]["waiting"] == 2)
+    assert client.predict(api_name="/stop") is True
+    for job in waiting:
+        with pytest.raises(AppError, match="nothing to keep"):
+            job.result()
+    before = len(page.model.ended)
+    assert other.predict(api_name="/stop") is True
+    assert len(running.result()[0]) == 4
+    assert len(page.model.ended) == before + 1  # those that waited did not begin
+    assert client.predict(api_name="/stop") is False

@@ -1,0 +1,329 @@
+"""Calls that nobody should have sent: each gets 4xx and a sentence, and the log no traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import random
+import warnings
+from typing import TYPE_CHECKING, cast
+
+import gradio as gr
+import httpx
+import pytest
+from gradio.routes import App
+from starlette.testclient import TestClient
+
+from app.compose.models import Models
+from app.web import api as endpoints
+from app.web.guard import FAILED, HEALTH, MAX_CALL_BYTES, described, guarded
+from app.web.page import build_page
+from tests.support import fakes
+from tests.support.served import served
+
+if TYPE_CHECKING:
+    from app.compose.models import MusicModel
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+SESSION = "somebody"
+JUNK = [
+    *(None, True, 0, -1, 2**70, 1e308, "", "x", "\0", "../../etc/passwd", "é" * 300, [], {}),
+    *(float("nan"), float("inf"), "\ud800", "x\udfff\u202e", [0] * 10_000, "x" * 100_000),
+    *([None], [[[]]], {"path": "/etc/passwd"}, {"job": None}, {"error": None}, {"a": {"b": [1]}}),
+    {"path": "/etc/passwd", "meta": {"_type": "gradio.FileData"}},
+    {"job": "0" * 32, "variation": 0, "kind": "midi"},
+    {"job": ["x"], "variation": {}, "kind": "\0", "without": [{}]},
+    {"job": "0" * 32, "variation": 1e9, "kind": "../wav", "without": None},
+    {"audio": "/etc/passwd"},
+    {"path": "\ud800.mid", "meta": {"_type": "gradio.FileData"}},
+    {"path": "a\0b.mid", "url": "file:///etc/passwd", "meta": {"_type": "gradio.FileData"}},
+    {"path": ["x"], "orig_name": {}, "meta": {"_type": "gradio.FileData"}},
+    {"audio": ["x"]},
+    {"first": "a", "last": None},
+]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = cast("MusicModel", fakes.install(patch, speed=5000.0))
+        page = build_page(Models.only(model), tmp_path_factory.mktemp("music"))
+        page.queue(api_open=False)
+        middleware = [guarded(page, endpoints.health_of(page))]
+        page.app = App.create_app(page, app_kwargs={"middleware": middleware})
+        yield page
+        page.close(verbose=False)
+        asyncio.set_event_loop(None)
+        for _ in range(5):  # loops and sockets that the server leaves to the collector
+            gc.collect()
+
+
+@pytest.fixture(scope="module")
+def client(page):
+    client = TestClient(page.app, raise_server_exceptions=True)
+    yield client
+    client.close()
+
+
+@pytest.fixture(autouse=True)
+def no_traceback(capfd, caplog):
+    with caplog.at_level(logging.WARNING):
+        yield
+    said = "".join(capfd.readouterr())
+    assert "Traceback" not in said
+    assert all(record.exc_info is None for record in caplog.records)
+
+
+def post(client, route, body):
+    content = body if isinstance(body, bytes) else json.dumps(body)
+    kind = {"content-type": "application/json"}
+    return client.post(f"/gradio_api/{route}", content=content, headers=kind)
+
+
+def refused(answer):
+    """That an answer is a refusal of one sentence."""
+    assert 400 <= answer.status_code < 500, (answer.status_code, answer.text)
+    assert "Traceback" not in answer.text
+    assert 'File "' not in answer.text
+    return answer
+
+
+def test_health_says_how_the_page_is(client):
+    answer = client.get(HEALTH)
+    assert answer.status_code == 200
+    expected = {"status": "ok", "models": ["fake"], "jobs": {"running": 0, "waiting": 0}}
+    assert answer.json() == expected
+    assert answer.headers["cache-control"] == "no-store"
+    assert client.head(HEALTH).content == b""
+
+
+@pytest.mark.parametrize("route", ["run/continue", "queue/join", "component_server", "call/stop"])
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"[" * 100_000])
+def test_what_is_no_call_is_refused(client, route, body):
+    assert refused(post(client, route, body)).json()["error"].startswith("found")
+
+
+def test_a_call_that_is_too_large_is_refused(client):
+    body = b'{"data": ["' + b"x" * MAX_CALL_BYTES + b'"]}'
+    assert refused(post(client, "run/stop", body)).status_code == 413
+
+
+@pytest.mark.parametrize("index", [9999, -1, "0", 1.5, True, [], {}])
+@pytest.mark.parametrize("route", ["run/predict", "queue/join"])
+def test_a_call_that_is_not_there_is_refused(client, route, index):
+    body = {"data": [], "fn_index": index, "session_hash": SESSION}
+    assert "fn_index is" in refused(post(client, route, body)).json()["error"]
+
+
+@pytest.mark.parametrize("name", ["x" * 65, "\0", "\ud800", "a\nb", "é"])
+@pytest.mark.parametrize("route", ["run/stop", "queue/join", "call/stop", "component_server"])
+def test_a_session_of_no_plain_name_is_refused(client, route, name):
+    """It is kept as long as the program runs: four megabytes of it would be."""
+    answer = post(client, route, {"data": [], "fn_index": 0, "session_hash": name})
+    assert refused(answer).json()["error"].startswith("session_hash is ")
+
+
+@pytest.mark.parametrize("name", ["nothing", "x" * 300, "%00", "..%2Fstop"])
+@pytest.mark.parametrize("route", ["run", "api", "call", "call/v2"])
+def test_a_name_that_is_not_there_is_refused(client, route, name):
+    refused(post(client, f"{route}/{name}", {"data": [], "session_hash": SESSION}))
+
+
+@pytest.mark.parametrize("value", JUNK, ids=range(len(JUNK)))
+@pytest.mark.parametrize("field", ["component_id", "fn_name", "session_hash"])
+def test_a_function_that_no_component_has_is_refused(page, client, field, value):
+    known, name = next(iter(server_functions(page)))
+    good = {"component_id": known, "fn_name": name, "session_hash": SESSION, "data": {}}
+    if field == "session_hash" and value in ("", "x", "../../etc/passwd"):
+        return  # a session may be called so
+    refused(post(client, "component_server", good | {field: value}))
+
+
+def server_functions(page):
+    return [
+        (known, name)
+        for known, block in page.blocks.items()
+        for name in vars(block)
+        if getattr(vars(block)[name], "_is_server_fn", False)
+    ]
+
+
+@pytest.mark.parametrize("value", JUNK, ids=range(len(JUNK)))
+def test_functions_of_components_answer_anything_with_a_sentence(page, client, value):
+    """Each gives {"error": …}, or is refused; nothing of another file comes back."""
+    assert server_functions(page)
+    for known, name in server_functions(page):
+        body = {"component_id": known, "fn_name": name, "session_hash": SESSION, "data": value}
+        answer = post(client, "component_server", body)
+        assert answer.status_code < 500
+        assert "root:" not in answer.text
+        if answer.status_code == 200:
+            assert "error" in answer.json()
+
+
+def calls_of(page):
+    """All that is called at once, and takes values."""
+    return [
+        fn
+        for fn in page.fns.values()
+        if fn.queue is False and fn.fn is not None and fn.js is not True
+    ]
+
+
+def tried(page, client, values):
+    """Every call with the same value in all places, one too few, and one too many."""
+    for fn in calls_of(page):
+        for number in {0, len(fn.inputs) - 1, len(fn.inputs), len(fn.inputs) + 1} - {-1}:
+            data = [next(values) for _ in range(number)]
+            body = {"data": data, "fn_index": fn._id, "session_hash": SESSION}
+            body["event_data"] = next(values)
+            answer = post(client, "run/predict", body)
+            assert answer.status_code < 500, (fn.name, data, answer.text)
+            assert "Traceback" not in answer.text
+            assert "root:" not in answer.text
+
+
+def test_callbacks_called_with_wrong_values_answer_with_a_sentence(page, client):
+    drawn = random.Random(0)
+    tried(page, client, iter(lambda: drawn.choice(JUNK), ...))
+
+
+@pytest.mark.slow
+def test_callbacks_stand_hours_of_nonsense_in_small(page, client):
+    drawn = random.Random(1)
+
+    def grown(depth=0):
+        kind = drawn.randrange(8 if depth < 3 else 5)
+        if kind == 6:
+            return [grown(depth + 1) for _ in range(drawn.randrange(4))]
+        if kind == 7:
+            keys = (
+                "path",
+                "meta",
+                "job",
+                "variation",
+                "kind",
+                "without",
+                "first",
+                "heard",
+                "_type",
+            )
+            return {drawn.choice(keys): grown(depth + 1) for _ in range(drawn.randrange(5))}
+        return drawn.choice(JUNK)
+
+    for _ in range(10):
+        tried(page, client, iter(grown, ...))
+        for known, name in server_functions(page):
+            body = {"component_id": known, "fn_name": name, "session_hash": SESSION}
+            assert post(client, "component_server", body | {"data": grown()}).status_code < 500
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("file=/etc/passwd", "file=%00", "file=../../etc/passwd", "file=http://example.org/x"),
+        *(
+            "vibe-code",
+            "vibe-starter-queries/",
+            "dev/reload",
+            "proxy=http://example.org",
+            "call/x/y",
+        ),
+        *("stream/a/b/c/playlist.m3u8", "custom_component/a/b/c/d", "profiling/traces"),
+        *("upload_progress", "queue/data", "queue/data?session_hash=x"),
+    ],
+)
+def test_what_is_not_of_this_page_is_not_given(client, path):
+    refused(client.get(f"/gradio_api/{path}"))
+
+
+@pytest.mark.parametrize("route", ["cancel", "reset", "upload", "login", "vibe-edit", "stream/x"])
+@pytest.mark.parametrize("body", [b"{", b"[]", b"{}", b'{"event_id": 5, "session_hash": []}'])
+def test_other_routes_refuse_nonsense(client, route, body):
+    refused(post(client, route, body))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(2, "No such file", "/tmp/gradio/secret/secret song.mid"),
+        ValueError("no file at /tmp/gradio/secret/song.mid or C:\\secret\\song.mid"),
+        KeyError("secret"),
+        TypeError("""found {'password': 'secret', "x": "secret"} and 'secret that is cut"""),
+        LookupError("no session 0123456789secret0123456789"),
+    ],
+)
+def test_the_log_tells_neither_paths_nor_what_was_sent(error):
+    said = described(error)
+    assert said.startswith(f"{type(error).__name__}: ")
+    assert "secret" not in said
+    assert "song" not in said
+
+
+def test_nothing_of_a_session_is_in_the_log(caplog, capfd):
+    """Name and password of a login, name of the session, text that was sent."""
+
+    def broken(text, request: gr.Request):
+        raise KeyError(f"{text} of {request.session_hash} {request.username}")
+
+    with gr.Blocks(analytics_enabled=False) as blocks:
+        gr.Button().click(broken, gr.Textbox(), api_name="broken", queue=False)
+    blocks.auth = [("secret-anna", "secret-word")]
+    blocks.auth_message = None
+    app = App.create_app(blocks, app_kwargs={"middleware": [guarded(blocks, dict)]})
+    call = {"data": ["secret-text"], "session_hash": "secret-session"}
+    with TestClient(app) as client:
+        assert post(client, "run/broken", call).status_code == 401
+        for password in ("secret-wrong", "secret-word"):
+            form = {"username": "secret-anna", "password": password}
+            known = client.post("/login", data=form)
+            assert known.status_code == (200 if password == "secret-word" else 400)
+        refused(client.get("/gradio_api/file=/tmp/secret-song.mid"))
+        assert refused(post(client, "run/broken", call)).json()["error"] == FAILED
+    said = "".join([*(record.getMessage() for record in caplog.records), *capfd.readouterr()])
+    assert "broken: KeyError" in said
+    assert "secret" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["continue", "generate", "inspect", "render"])
+def test_jobs_asked_for_with_nonsense_end_with_a_sentence(tmp_path, name):
+    drawn = random.Random(2)
+    with served(tmp_path, speed=5000.0) as page, httpx.Client(timeout=60) as client:
+        where = f"{page.address}gradio_api/call/{name}"
+        for number in range(60):
+            body = {"data": [drawn.choice(JUNK) for _ in range(number % 20)]}
+            content = json.dumps(body).encode()
+            asked = client.post(
+                where, content=content, headers={"content-type": "application/json"}
+            )
+            assert asked.status_code < 500, (body, asked.text)
+            if asked.status_code != 200:
+                continue
+            told = client.get(f"{where}/{asked.json()['event_id']}")
+            assert told.status_code == 200
+            assert "event: error" in told.text
+            assert "Traceback" not in told.text
+            assert "root:" not in told.text
+
+
+def test_a_bug_is_one_line_in_the_log_and_one_sentence_for_the_caller(caplog):
+    def broken():
+        return 1 / 0
+
+    with gr.Blocks(analytics_enabled=False) as blocks:
+        gr.Button().click(broken, api_name="broken", queue=False)
+    app = App.create_app(blocks, app_kwargs={"middleware": [guarded(blocks, dict)]})
+    with TestClient(app) as client:
+        answer = post(client, "run/broken", {"data": [], "session_hash": SESSION})
+    assert refused(answer).json()["error"] == FAILED
+    (record,) = caplog.records
+    said = record.getMessage()
+    assert said.startswith("broken: ZeroDivisionError: division by zero (app/test_guard.py:")

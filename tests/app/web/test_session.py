@@ -1,0 +1,92 @@
+"""What the page remembers of those who have it open."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.web import session as history
+from app.web.session import Sessions
+
+
+def test_those_who_were_away_longest_are_forgotten_first(monkeypatch):
+    monkeypatch.setattr(history, "MOST_SESSIONS", 3)
+    sessions = Sessions(lambda _: None)
+    first = {name: sessions.of(name) for name in "abc"}
+    assert sessions.of("a") is first["a"]
+    sessions.of("d")
+    assert sessions.of("a") is first["a"]
+    assert sessions.of("b") is not first["b"]
+    sessions.leave("a")
+    assert sessions.of("a") is first["a"]
+
+
+TOKENS = ["0" * 31 + digit for digit in "0123456789abcdef"]
+
+
+@pytest.fixture
+def back():
+    """Names of those who have come back."""
+    return []
+
+
+@pytest.fixture
+def sessions(back):
+    return Sessions(back.append)
+
+
+def test_who_comes_back_by_the_same_name_goes_on_and_the_files_stay(sessions, back):
+    mine = sessions.of("a")
+    assert back == []
+    assert sessions.leave("a") == ["a"]
+    assert sessions.of("a") is mine
+    assert back == ["a"]
+    sessions.of("a")
+    assert back == ["a"]  # only once
+
+
+def test_a_page_that_was_left_goes_on_in_its_tab_of_the_browser(sessions, back):
+    assert sessions.adopt("a", "", TOKENS[0]) is None  # the first page of a tab
+    mine = sessions.of("a")
+    sessions.leave("a")
+    assert sessions.adopt("b", TOKENS[0], TOKENS[1]) is mine
+    assert sessions.of("b") is mine
+    assert "a" in back
+    assert sessions.of("a") is not mine
+    assert sessions.leave("c") == ["c"]  # one that never had the page open: a script
+
+
+def test_files_are_left_and_come_back_by_all_names_that_a_session_had(sessions, back):
+    sessions.adopt("a", "", TOKENS[0])
+    sessions.leave("a")
+    sessions.adopt("b", TOKENS[0], TOKENS[1])
+    assert sessions.leave("a") == []  # the server hears late that the connection was lost
+    assert sessions.leave("b") == ["a", "b"]
+    back.clear()
+    sessions.adopt("c", TOKENS[1], TOKENS[2])
+    assert back == ["a", "b", "c"]
+
+
+def test_nobody_gets_what_another_page_shows_or_what_was_given_away(sessions):
+    sessions.adopt("a", "", TOKENS[0])
+    mine = sessions.of("a")
+    assert sessions.adopt("b", TOKENS[0], TOKENS[1]) is None  # a duplicated tab
+    sessions.leave("a")
+    for guess in ("", TOKENS[5], TOKENS[0][:-1], TOKENS[0] + "0", "ä", TOKENS[1]):
+        assert sessions.adopt("c", guess, TOKENS[2]) is None
+    assert sessions.adopt("c", TOKENS[0], TOKENS[3]) is mine
+    sessions.leave("c")
+    assert sessions.adopt("d", TOKENS[0], TOKENS[4]) is None  # a token is good for once
+
+
+@pytest.mark.parametrize("weak", ["", "0", "x" * 32, "0" * 33, "0" * 31 + "\n"])
+def test_a_token_that_others_could_guess_is_none(sessions, weak):
+    sessions.adopt("a", "", weak)
+    sessions.leave("a")
+    assert sessions.adopt("b", weak, TOKENS[1]) is None
+
+
+def test_what_was_left_long_ago_does_not_come_back(sessions, monkeypatch):
+    sessions.adopt("a", "", TOKENS[0])
+    sessions.leave("a")
+    monkeypatch.setattr(history, "LEFT_SECONDS", -1.0)
+    assert sessions.adopt("b", TOKENS[0], TOKENS[1]) is None

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from relpe.attention.feature_maps import FavorConfig, FeatureMapConfig, Features, ReluConfig
+from relpe.attention.layer import LinearAttentionConfig, causal_convolution
+from relpe.attention.linear import reference
+from relpe.attention.linear.attention import LinearState, causal_linear_attention
+from relpe.attention.softmax import SoftmaxAttentionConfig
+from tests.support.paths import GOLDEN_FOLDER
+
+GOLDEN = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)
+
+
+def golden(name: str) -> torch.Tensor:
+    return torch.from_numpy(GOLDEN[name])
+
+
+def test_softmax_attention_is_exact() -> None:
+    q, k, v = (golden(f"attn_{name}") for name in "qkv")
+    operation = SoftmaxAttentionConfig().build()
+    shape = (q.shape[0], q.shape[2], v.shape[-1])
+    state = operation.init_state(shape, torch.Generator(), v, q.shape[-1])
+    out, _ = operation(q, k, v, state)
+    torch.testing.assert_close(out, golden("attn_causal_exact_softmax"), rtol=1e-9, atol=1e-9)
+
+
+def test_the_limit_of_many_draws_is_softmax_of_the_expected_logits() -> None:
+    out = reference.softmax_attention(golden("filt_expected_logits"), golden("e2e_v"))
+    torch.testing.assert_close(out, golden("e2e_limit_softmax"), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["favor", "relu"])
+def test_encoded_queries_and_keys_through_attention_are_those_of_the_original(kind: str) -> None:
+    q, k, v = golden("filt_qhat"), golden("filt_khat"), golden("e2e_v")
+    omega = golden("e2e_omega") if kind == "favor" else None
+    config = FavorConfig(num_features=2 * golden("e2e_omega").shape[1])
+    feature_map = config.build() if kind == "favor" else ReluConfig().build()
+    queries, keys = feature_map(q, omega), feature_map(k, omega)
+    rows, _, heads, features = queries.values.shape
+    state = LinearState.empty(
+        (rows, heads, features, v.shape[-1]), device=q.device, dtype=torch.float64
+    )
+    out, _ = causal_linear_attention(queries.values, keys.values, v, state, keys.log_scale)
+    # the original adds 1e-6 to the denominator
+    denominator = torch.einsum("blhf,bshf->bhls", queries.values, true_size(keys)).tril().sum(-1)
+    denominator = denominator.mT[..., None]
+    if queries.log_scale is not None:
+        denominator = denominator * queries.log_scale.exp()[..., None]
+    out = out * denominator / (denominator + 1e-6)
+    torch.testing.assert_close(out, golden(f"e2e_causal_{kind}"), rtol=1e-9, atol=1e-9)
+
+
+def true_size(features: Features) -> torch.Tensor:
+    if features.log_scale is None:
+        return features.values
+    return features.values * features.log_scale.exp()[..., None]
+
+
+def test_the_shapes_of_signatures_are_checked() -> None:
+    q, v = torch.ones(1, 4, 2, 3), torch.ones(1, 5, 2, 3)
+    state = LinearState.empty((1, 2, 3, 3), device=q.device, dtype=torch.float32)
+    with pytest.raises(Exception, match="type"):
+        causal_linear_attention(q, q, v, state)
+
+
+def test_the_short_convolution_is_a_convolution_with_gradients() -> None:
+    x = torch.randn(2, 9, 3, dtype=torch.float64, requires_grad=True)
+    taps = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    recent = torch.randn(2, 3, 3, dtype=torch.float64)
+    out, last = causal_convolution(x, taps, recent)
+    history = torch.cat([recent, x], 1).mT
+    wanted = torch.nn.functional.conv1d(history, taps[:, None], groups=3).mT
+    torch.testing.assert_close(out, wanted)
+    torch.testing.assert_close(last, x[:, -3:])
+    assert torch.autograd.gradcheck(
+        lambda x, taps: causal_convolution(x, taps, recent)[0], (x, taps)
+    )
+
+
+@pytest.mark.parametrize("config", [ReluConfig(), FavorConfig(num_features=8)])
+def test_fading_keys_are_the_slow_ones_with_gradients(config: FeatureMapConfig) -> None:
+    operation = LinearAttentionConfig(feature_map=config, half_lives=(1.5, 60.0)).build()
+    q, k, v = torch.randn(3, 2, 150, 3, 4, dtype=torch.float64).requires_grad_().unbind()
+    state = operation.init_state((2, 3, 4), torch.Generator().manual_seed(1), v.detach(), 4)
+    projection = None if state.projection is None else state.projection.double()
+    queries, keys = (operation.feature_map(x, projection) for x in (q, k))
+    lives = torch.tensor([1.5, math.sqrt(1.5 * 60), 60.0], dtype=torch.float64)
+    slow = reference.causal_linear_attention(
+        queries.values, keys.values, v, keys.log_scale, half_lives=lives
+    )
+    outs = []
+    for part in range(3):  # the state carries what has faded so far
+        span = slice(50 * part, 50 * part + 50)
+        out, state = operation(q[:, span], k[:, span], v[:, span], state)
+        outs.append(out)
+    fast = torch.cat(outs, 1)
+    torch.testing.assert_close(fast, slow, rtol=1e-7, atol=1e-9)
+    weights = torch.randn_like(slow)
+    for a, b in zip(
+        torch.autograd.grad(fast, (q, k, v), weights),
+        torch.autograd.grad(slow, (q, k, v), weights),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-8)
+
+
+def test_a_half_life_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="half_lives"):
+        LinearAttentionConfig(half_lives=(0.0, 8.0)).build()
+
+
+@pytest.mark.parametrize("size", [5.0, 15.0, 30.0])
+def test_large_queries_and_keys_have_gradients(size: float) -> None:
+    """Products of exponentials underflow, and the inverse of what is left would overflow."""
+    operation = LinearAttentionConfig(feature_map=FavorConfig(num_features=64)).build()
+    q, k, v = (size * torch.randn(3, 2, 100, 2, 32)).unbind(0)
+    q, k, v = (x.requires_grad_() for x in (q, k, v / size))
+    state = operation.init_state((2, 2, 32), torch.Generator().manual_seed(0), q, 32)
+    out, _ = operation(q, k, v, state)
+    grads = torch.autograd.grad(out.square().sum(), [q, k, v])
+    assert all(x.isfinite().all() for x in (out, *grads))
+
+
+@pytest.mark.parametrize("half_lives", [(1, 1024), (1, 1)])
+def test_keys_fade_exactly_in_long_calls(half_lives: tuple[float, float]) -> None:
+    operation = LinearAttentionConfig(half_lives=half_lives).build()
+    q, k, v = torch.randn(3, 1, 20_000, 2, 4).unbind(0)
+    start = operation.init_state((1, 2, 4), torch.Generator(), q, 4)
+    whole, _ = operation(q, k, v, start)
+    state, pieces = start, []
+    for part in range(0, 20_000, 400):
+        span = slice(part, part + 400)
+        out, state = operation(q[:, span], k[:, span], v[:, span], state)
+        pieces.append(out)
+    torch.testing.assert_close(torch.cat(pieces, 1), whole, rtol=1e-4, atol=2e-6)
+    assert state.sums.log_scale.dtype == torch.float32
+
+
+@pytest.mark.parametrize("half_lives", [(0, 1), (1, float("nan")), (1, float("inf")), (-1, 2)])
+def test_half_lives_that_are_no_times_are_refused(half_lives: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="expected two positive numbers"):
+        LinearAttentionConfig(half_lives=half_lives).build()

@@ -1,0 +1,550 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relpe.attention.windowed import attention as windowed_attention_module
+from relpe.attention.windowed import offset_scores as offset_attention
+from relpe.attention.windowed import reference as reference_offsets
+from relpe.attention.windowed.attention import (
+    WindowedAttentionConfig,
+    WindowedAttentionState,
+    box_of,
+    box_offsets,
+    windowed_attention,
+)
+from relpe.attention.windowed.offset_scores import softmax_with_table
+from relpe.encodings.base import OffsetTable
+from relpe.encodings.offset.windows import gaussian, in_box, span_size
+from tests.support.paths import GOLDEN_FOLDER
+
+GOLDEN = np.load(GOLDEN_FOLDER / "siren.npz", allow_pickle=False)
+CASES = sorted({key.split("/")[1] for key in GOLDEN.files if key.startswith("attn/")})
+CAUSAL_1D = [case for case in CASES if case.startswith("1d") and case.endswith("causal")]
+FEATURES, HEADS = 4, 2
+
+
+class GoldenCase:
+    """One attention case of the original, with its inputs as leaves in one dtype."""
+
+    def __init__(self, name: str, dtype: torch.dtype) -> None:
+        self.name, self.dtype = name, dtype
+        self.grid = tuple(GOLDEN[f"attn/{name}/structure_size"].tolist())
+        self.leaves = {
+            key: self.get(key).requires_grad_()
+            for key in ("q", "k", "v", "u", "vbias", "sigma")
+            if f"attn/{name}/{key}" in GOLDEN.files
+        }
+        self.encoder = "siren/1d_long" if "1d_long" in name else f"siren/{name[:2]}"
+        if "sinusoid" in name:
+            self.encoder = "baseline"
+        names = {"baseline": ("W", "b")}.get(self.encoder, ("W0", "b0", "W1", "b1", "W2", "b2"))
+        if "no_pe" not in name:
+            for key in names:
+                values = torch.from_numpy(GOLDEN[f"{self.encoder}/{key}"]).to(dtype)
+                self.leaves[key] = values.requires_grad_()
+
+    def get(self, key: str) -> torch.Tensor:
+        return torch.from_numpy(GOLDEN[f"attn/{self.name}/{key}"]).to(self.dtype)
+
+    @property
+    def order(self) -> Any:
+        if self.name.endswith("causal"):
+            return "raster"
+        return self.name.rsplit("_", 1)[1] if "_causal_" in self.name else None
+
+    @property
+    def half_widths(self) -> tuple[int, ...]:
+        widest = tuple(places - 1 for places in self.grid)
+        if "sigma" not in self.leaves:
+            return widest
+        threshold = float(GOLDEN[f"attn/{self.name}/threshold"])
+        sizes = span_size(self.grid, self.leaves["sigma"].double().tolist(), threshold)
+        assert list(sizes) == GOLDEN[f"attn/{self.name}/mask_size"].tolist()
+        return tuple(size // 2 for size in sizes)
+
+    def features(self, offsets: torch.Tensor) -> torch.Tensor | None:
+        leaves = self.leaves
+        if self.encoder == "baseline":
+            places = (offsets[..., :1] + self.grid[0] - 1).double()
+            angles = places * 10_000.0 ** (-torch.arange(0, 6, 2, dtype=torch.float64) / 6)
+            waves = torch.stack([angles.sin(), angles.cos()], -1).flatten(-2).to(self.dtype)
+            return (waves @ leaves["W"].T + leaves["b"]).unflatten(-1, (HEADS, FEATURES))
+        if "W0" not in leaves:
+            return None
+        w0, first = (float(GOLDEN[f"{self.encoder}/{key}"]) for key in ("w0", "w0_initial"))
+        x = self.scaled(offsets)
+        x = torch.sin((first or w0) * (x @ leaves["W0"].T + leaves["b0"]))
+        x = torch.sin(w0 * (x @ leaves["W1"].T + leaves["b1"]))
+        return (x @ leaves["W2"].T + leaves["b2"]).unflatten(-1, (HEADS, FEATURES))
+
+    def scaled(self, offsets: torch.Tensor) -> torch.Tensor:
+        extent = torch.tensor([max(1, places - 1) for places in self.grid], dtype=torch.float64)
+        return (offsets / extent).to(self.dtype)
+
+    def window(self, offsets: torch.Tensor) -> torch.Tensor | None:
+        if "sigma" not in self.leaves:
+            return None
+        flat = gaussian(self.scaled(offsets).flatten(0, -2), self.leaves["sigma"])
+        return flat.view(*offsets.shape[:-1], 1).expand(*offsets.shape[:-1], HEADS)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {
+            "multiplies": self.name == "1d_span_product",
+            "factor_on_position": "positional_only" in self.name,
+        }
+
+    def qkv(self) -> list[torch.Tensor]:
+        return [self.leaves[key].permute(0, 3, 1, 2) for key in "qkv"]
+
+    def table(self, offsets: torch.Tensor) -> OffsetTable:
+        features = self.features(offsets)
+        bias = None
+        if features is not None:
+            bias = torch.einsum("ohd,hd->oh", features, self.leaves["vbias"])
+        return OffsetTable(features, bias, self.leaves["u"], self.window(offsets), **self.options)
+
+    def check(self, out: torch.Tensor) -> None:
+        """Outputs (b, l, h, e) and all gradients are those of the original."""
+        tight = self.dtype == torch.float64
+        atol, rtol = (1e-9, 0.0) if tight else (2e-5, 1e-4)
+        wanted = self.get("out").permute(0, 3, 1, 2)
+        torch.testing.assert_close(out, wanted, atol=atol, rtol=rtol)
+        (out * self.get("cotangent").permute(0, 3, 1, 2)).sum().backward()
+        names = {key: key for key in ("q", "k", "v", "u", "vbias", "sigma")}
+        baseline = self.encoder == "baseline"
+        names |= {"pe_first_weight": "W" if baseline else "W0"}
+        names |= {"pe_last_bias": "b" if baseline else "b2"}
+        for golden, leaf in names.items():
+            if f"attn/{self.name}/grad_{golden}" not in GOLDEN.files:
+                continue
+            expected, found = self.get(f"grad_{golden}"), self.leaves[leaf].grad
+            assert found is not None, golden
+            if tight:
+                torch.testing.assert_close(found, expected, atol=1e-8, rtol=1e-7)
+            elif expected.abs().max() < 1e-12:
+                # zero by cancellation, as that of what is added to all logits of a query: what
+                # float32 leaves has no magnitude of its own to be compared with
+                assert found.abs().max() <= 2e-5, golden
+            else:
+                assert (found - expected).abs().max() <= 5e-4 * expected.abs().max(), golden
+
+
+BOTH = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+
+
+@pytest.mark.parametrize("name", CASES)
+@BOTH
+def test_reference_is_the_original(name: str, dtype: torch.dtype) -> None:
+    case = GoldenCase(name, dtype)
+    places = reference_offsets.grid_positions(case.grid)
+    offsets = reference_offsets.pair_offsets(places, places)
+    allowed = reference_offsets.span_mask(offsets, case.half_widths)
+    if case.order is not None:
+        allowed &= reference_offsets.causal_mask(offsets, case.order)
+    out, weights = reference_offsets.offset_attention(
+        *case.qkv(),
+        allowed=allowed,
+        features=case.features(offsets),
+        content_bias=case.leaves["u"],
+        position_bias=case.leaves.get("vbias"),
+        factor=case.window(offsets),
+        **case.options,
+    )
+    atol, rtol = (1e-9, 0) if dtype == torch.float64 else (2e-5, 1e-4)
+    torch.testing.assert_close(weights, case.get("weights"), atol=atol, rtol=rtol)
+    case.check(out)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("tile", [1, 5, 64])
+@BOTH
+def test_boxes_are_the_original(
+    name: str, tile: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_attention, "TILE", tile)
+    monkeypatch.setattr(offset_attention, "SCORES_AT_ONCE", 300)
+    case = GoldenCase(name, dtype)
+    q, k, v = (x.unflatten(1, case.grid) for x in case.qkv())
+    table = case.table(box_offsets(box_of(case.half_widths, case.order)))
+    out = windowed_attention(q, k, v, table, case.half_widths, order=case.order)
+    case.check(out.flatten(1, len(case.grid)))
+
+
+@pytest.mark.parametrize("name", CAUSAL_1D)
+@BOTH
+def test_dense_and_streamed_causal_attention_are_the_original(
+    name: str, dtype: torch.dtype
+) -> None:
+    case = GoldenCase(name, dtype)
+    span = min(case.half_widths[0] + 1, case.grid[0])
+    table = case.table(-torch.arange(span)[:, None])._replace(span=span)
+    q, k, v = case.qkv()
+    case.check(softmax_with_table(q, k, v, table))
+
+    case = GoldenCase(name, dtype)
+    table = case.table(-torch.arange(span)[:, None])._replace(span=span)
+    q, k, v = case.qkv()
+    case.check(run((q, k, v), table, [q.shape[1]])[0])
+
+    wanted = case.get("out").permute(0, 3, 1, 2)
+    atol, rtol = (1e-9, 0) if dtype == torch.float64 else (2e-5, 1e-4)
+    for prefill in (1, 7, 13):
+        with torch.no_grad():
+            out, state = run((q, k, v), table, [prefill] + [1] * (q.shape[1] - prefill))
+        torch.testing.assert_close(out, wanted, atol=atol, rtol=rtol)
+        assert state.keys.shape[1] == span - 1
+
+
+def run(
+    qkv: Iterable[torch.Tensor],
+    table: OffsetTable | None,
+    pieces: list[int],
+    *,
+    span: int = 256,
+    state: WindowedAttentionState | None = None,
+) -> tuple[torch.Tensor, WindowedAttentionState]:
+    q, k, v = qkv
+    operation = WindowedAttentionConfig(span=span).build()
+    if state is None:
+        shape = (q.shape[0], q.shape[2], v.shape[-1])
+        state = operation.init_state(shape, torch.Generator(), q, q.shape[-1])
+    outs, done = [], 0
+    for size in pieces:
+        piece = slice(done, done + size)
+        rows = table
+        if table is not None and table.rows is not None:
+            rows = table._replace(rows=table.rows[:, piece])
+        out, state = operation(q[:, piece], k[:, piece], v[:, piece], state, rows)
+        outs.append(out)
+        done += size
+    return torch.cat(outs, 1), state
+
+
+def inputs(length: int, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(3, 2, length, 3, 4, dtype=torch.float64, generator=generator).to(dtype)
+
+
+def random_table(span: int, *, seed: int = 1, dtype: torch.dtype, **options: Any) -> OffsetTable:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(span, 3, 4), (span, 3), (3, 4), (span, 3), (span, 3)]
+    parts: list[Any] = [
+        torch.randn(shape, dtype=torch.float64, generator=generator).to(dtype).requires_grad_()
+        for shape in shapes
+    ]
+    return OffsetTable(*parts)._replace(**{"span": span, **options})
+
+
+def leaves_of(table: OffsetTable) -> list[torch.Tensor]:
+    return [x for x in table if isinstance(x, torch.Tensor) and x.requires_grad]
+
+
+@given(
+    span=st.sampled_from([1, 2, 9, 40, 90]),
+    length=st.integers(1, 80),
+    multiplies=st.booleans(),
+    on_position=st.booleans(),
+    tile=st.sampled_from([1, 16, 64]),
+    double=st.booleans(),
+)
+@settings(max_examples=60)
+def test_banded_is_dense_with_gradients(
+    span: int, length: int, multiplies: bool, on_position: bool, tile: int, double: bool
+) -> None:
+    dtype = torch.float64 if double else torch.float32
+    q, k, v = (x.requires_grad_() for x in inputs(length, dtype=dtype))
+    table = random_table(span, dtype=dtype, multiplies=multiplies, factor_on_position=on_position)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offset_attention, "TILE", tile)
+        patch.setattr(offset_attention, "SCORES_AT_ONCE", 20_000)
+        banded = run((q, k, v), table, [length])[0]
+        leaves = [q, k, v, *leaves_of(table)]
+        cotangent = torch.randn_like(banded)
+        found = torch.autograd.grad(banded, leaves, cotangent)
+    dense = softmax_with_table(q, k, v, table)
+    expected = torch.autograd.grad(dense, leaves, cotangent)
+    tolerance = 1e-10 if double else 1e-5
+    torch.testing.assert_close(banded, dense, rtol=tolerance, atol=tolerance)
+    for one, other in zip(found, expected, strict=True):
+        largest = max(1.0, float(other.abs().max()))
+        assert (one - other).abs().max() <= tolerance * largest
+
+
+@given(
+    pieces=st.lists(st.integers(1, 70), min_size=1, max_size=6),
+    span=st.sampled_from([1, 2, 16, 100]),
+    grad=st.booleans(),
+)
+def test_any_split_of_a_sequence_gives_the_same_output(
+    pieces: list[int], span: int, grad: bool
+) -> None:
+    q, k, v = inputs(sum(pieces))
+    table = random_table(span, dtype=torch.float64)
+    with torch.set_grad_enabled(grad):
+        split, _ = run((q, k, v), table, pieces)
+        whole, _ = run((q, k, v), table, [sum(pieces)])
+    torch.testing.assert_close(split, whole, rtol=1e-10, atol=1e-10)
+
+
+def test_a_state_made_with_gradients_goes_on_without() -> None:
+    q, k, v = inputs(30)
+    table = random_table(12, dtype=torch.float64)
+    whole, _ = run((q, k, v), table, [30])
+    first, state = run((x[:, :5] for x in (q, k, v)), table, [5])
+    with torch.no_grad():
+        second, state = run((x[:, 5:9] for x in (q, k, v)), table, [4], state=state)
+    third, _ = run((x[:, 9:] for x in (q, k, v)), table, [21], state=state)
+    torch.testing.assert_close(torch.cat([first, second, third], 1), whole)
+
+
+def test_rows_may_be_at_different_times() -> None:
+    q, k, v = inputs(40)
+    table = random_table(16, dtype=torch.float64)
+    whole = softmax_with_table(q, k, v, table)
+    late = softmax_with_table(q[:, 11:], k[:, 11:], v[:, 11:], table)
+    with torch.no_grad():
+        _, long = run((x[:1, :20] for x in (q, k, v)), table, [20])
+        _, short = run((x[1:, 11:20] for x in (q, k, v)), table, [9])
+        joined = WindowedAttentionState(*map(torch.cat, zip(long, short, strict=True)))
+        out, state = run((x[:, 20:] for x in (q, k, v)), table, [1] * 20, state=joined)
+    torch.testing.assert_close(out[0], whole[0, 20:], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(out[1], late[1, 9:], rtol=1e-10, atol=1e-10)
+    assert state.seen.tolist() == [15, 15]
+
+
+def test_no_output_depends_on_a_later_token() -> None:
+    q, k, v = inputs(60)
+    changed = [x.clone() for x in (q, k, v)]
+    for x in changed:
+        x[:, 30:] += 1.0
+    table = random_table(16, dtype=torch.float64)
+    before, after = run((q, k, v), table, [60])[0], run(changed, table, [60])[0]
+    assert torch.equal(before[:, :30], after[:, :30])
+    assert not torch.allclose(before[:, 30:], after[:, 30:])
+
+
+def test_earlier_tokens_beyond_the_span_do_not_matter() -> None:
+    q, k, v = inputs(60)
+    table = random_table(16, dtype=torch.float64)
+    whole, late = (
+        run((q, k, v), table, [60])[0],
+        run((x[:, 20:] for x in (q, k, v)), table, [40])[0],
+    )
+    torch.testing.assert_close(whole[:, 35:], late[:, 15:], rtol=1e-10, atol=1e-10)
+
+
+@given(spans=st.lists(st.integers(1, 20), min_size=3, max_size=3), pieces=st.integers(1, 40))
+def test_heads_may_have_spans_of_their_own(spans: list[int], pieces: int) -> None:
+    q, k, v = (x.requires_grad_() for x in inputs(40))
+    table = random_table(20, dtype=torch.float64, head_spans=tuple(spans))
+    dense = softmax_with_table(q, k, v, table)
+    out, _ = run((q, k, v), table, [pieces] * (40 // pieces) + [40 % pieces] * (40 % pieces > 0))
+    torch.testing.assert_close(out, dense, rtol=1e-10, atol=1e-10)
+    for head, span in enumerate(spans):
+        alone = random_table(20, dtype=torch.float64)._replace(span=span)
+        expected = softmax_with_table(q, k, v, alone)[:, :, head]
+        torch.testing.assert_close(out[:, :, head], expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_rows_of_a_table_name_the_offsets_of_irregular_positions(shared: bool) -> None:
+    span, length, terms = 9, 50, 2
+    q, k, v = (x.requires_grad_() for x in inputs(length))
+    generator = torch.Generator().manual_seed(3)
+    rows = torch.randint(0, 30, (1 if shared else 2, length, span, terms), generator=generator)
+    wide, narrow = random_table(30, dtype=torch.float64), random_table(span, dtype=torch.float64)
+    table = narrow._replace(features=wide.features, bias=wide.bias, rows=rows)
+    leaves = [q, k, v, *leaves_of(table)]
+    out, _ = run((q, k, v), table, [length])
+    dense = softmax_with_table(q, k, v, table)
+    torch.testing.assert_close(out, dense, rtol=1e-10, atol=1e-10)
+    cotangent = torch.randn_like(out)
+    for one, other in zip(
+        torch.autograd.grad(out, leaves, cotangent),
+        torch.autograd.grad(dense, leaves, cotangent),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+    split, _ = run((q, k, v), table, [1, 20, 3, 26])
+    torch.testing.assert_close(split, dense, rtol=1e-10, atol=1e-10)
+
+    # and in words: the features of a pair are the sum of its rows'
+    plain = table._replace(factor=None, log_weight=None, bias=None)
+    found, _ = run((q, k, v), plain, [length])
+    assert table.features is not None
+    steps = torch.arange(length)
+    ages = (steps[:, None] - steps).clamp(0, span - 1)
+    pair_rows = rows.gather(2, ages[None, :, :, None].expand(len(rows), -1, -1, terms))
+    for row in range(2):
+        slow, _ = reference_offsets.offset_attention(
+            *(x[row : row + 1] for x in (q, k, v)),
+            allowed=(steps[:, None] >= steps) & (steps[:, None] - steps < span),
+            features=table.features[pair_rows[min(row, len(rows) - 1)]].sum(-3),
+            content_bias=table.content_bias,
+        )
+        torch.testing.assert_close(found[row : row + 1], slow, rtol=1e-10, atol=1e-10)
+
+
+@given(
+    grid=st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    data=st.data(),
+    order=st.sampled_from([None, "raster", "product"]),
+    tile=st.sampled_from([1, 8, 64]),
+)
+@settings(max_examples=60)
+def test_boxes_on_grids_are_dense_with_gradients(
+    grid: list[int], data: st.DataObject, order: Any, tile: int
+) -> None:
+    half_widths = [data.draw(st.integers(0, places + 1)) for places in grid]
+    q, k, v = (x.requires_grad_() for x in inputs(math.prod(grid)))
+    box = box_of(half_widths, order)
+    table = random_table(math.prod(box.sizes), dtype=torch.float64)
+    mask = torch.rand(2, *grid, generator=torch.Generator().manual_seed(5)) < 0.8
+    mask |= torch.rand(1) < 0.5
+    leaves = [q, k, v, *leaves_of(table)]
+    tiles = [x.unflatten(1, grid) for x in (q, k, v)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offset_attention, "TILE", tile)
+        patch.setattr(offset_attention, "SCORES_AT_ONCE", 500)
+        out = windowed_attention(
+            tiles[0], tiles[1], tiles[2], table, half_widths, order=order, key_mask=mask
+        )
+        out = out.flatten(1, len(grid))
+
+        places = reference_offsets.grid_positions(grid)
+        offsets = reference_offsets.pair_offsets(places, places)
+        allowed = in_box(offsets, half_widths)
+        if order is not None:
+            allowed &= reference_offsets.causal_mask(offsets, order)
+        index = torch.zeros(offsets.shape[:2], dtype=torch.int64)
+        for axis, (before, size) in enumerate(zip(box.before, box.sizes, strict=True)):
+            index = index * size + (offsets[..., axis] + before).clamp(0, size - 1)
+        by_offset: Any = (table.features, table.bias, table.factor, table.log_weight)
+        features, bias, factor, log_weight = (x[index] for x in by_offset)
+        assert table.content_bias is not None
+        seen = allowed & mask.flatten(1)[:, None]  # (b, l, s)
+        # a query without keys: its output has no meaning, and must not spread
+        empty = ~seen.any(-1)
+        seen = (seen | empty[..., None])[:, None]
+        logits = torch.einsum("blhd,bshd->bhls", q + table.content_bias, k)
+        logits = logits + torch.einsum("blhd,lshd->bhls", q, features) + bias.permute(2, 0, 1)
+        logits = logits * factor.permute(2, 0, 1) / 2 + log_weight.permute(2, 0, 1)
+        weights = logits.masked_fill(~seen, -math.inf).softmax(-1)
+        expected = torch.einsum("bhls,bshe->blhe", weights, v)
+        out, expected = (x * ~empty[..., None, None] for x in (out, expected))
+        torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
+        cotangent = torch.randn_like(out)
+        found = torch.autograd.grad(out, leaves, cotangent)
+    for one, other in zip(found, torch.autograd.grad(expected, leaves, cotangent), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@given(
+    pieces=st.lists(st.integers(1, 30), min_size=1, max_size=4),
+    span=st.sampled_from([1, 2, 8, 40, 200]),
+    block=st.sampled_from([3, 16, 256]),
+)
+def test_without_a_table_it_is_softmax_attention_of_a_span(
+    pieces: list[int], span: int, block: int
+) -> None:
+    q, k, v = (x.requires_grad_() for x in inputs(sum(pieces)))
+    expected = softmax_with_table(q, k, v, OffsetTable(span=span))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windowed_attention_module, "_BLOCK", block)
+        out, _ = run((q, k, v), None, pieces, span=span)
+        cotangent = torch.randn_like(out)
+        found = torch.autograd.grad(out, (q, k, v), cotangent)
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
+    for one, other in zip(found, torch.autograd.grad(expected, (q, k, v), cotangent), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("block", [4, 256])
+def test_without_a_table_rows_may_be_at_different_times(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windowed_attention_module, "_BLOCK", block)
+    q, k, v = inputs(40)
+    table = OffsetTable(span=16)
+    whole = softmax_with_table(q, k, v, table)
+    late = softmax_with_table(q[:, 11:], k[:, 11:], v[:, 11:], table)
+    with torch.no_grad():
+        _, long = run((x[:1, :20] for x in (q, k, v)), None, [20], span=16)
+        _, short = run((x[1:, 11:20] for x in (q, k, v)), None, [9], span=16)
+        joined = WindowedAttentionState(*map(torch.cat, zip(long, short, strict=True)))
+        out, _ = run((x[:, 20:] for x in (q, k, v)), None, [13, 7], span=16, state=joined)
+    torch.testing.assert_close(out[0], whole[0, 20:], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(out[1], late[1, 9:], rtol=1e-10, atol=1e-10)
+
+
+def test_state_is_of_constant_size_and_never_changed() -> None:
+    q, k, v = inputs(200)
+    table = random_table(16, dtype=torch.float64)
+    with torch.no_grad():
+        _, early = run((x[:, :3] for x in (q, k, v)), table, [3])
+        kept = [x.clone() for x in early]
+        _, late = run((x[:, 3:] for x in (q, k, v)), table, [1] * 50 + [147], state=early)
+    assert [x.shape for x in early] == [x.shape for x in late]
+    assert all(map(torch.equal, early, kept))
+    # nor does it hold on to the memory of a long piece
+    assert late.keys.untyped_storage().nbytes() <= 2 * late.keys.nbytes
+
+
+def test_training_keeps_nothing_of_the_size_of_scores() -> None:
+    kept: list[int] = []
+
+    def weigh(x: torch.Tensor) -> torch.Tensor:
+        kept.append(x.numel())
+        return x
+
+    def kept_for(length: int, span: int) -> int:
+        kept.clear()
+        q, k, v = inputs(length).requires_grad_()
+        table = random_table(span, dtype=torch.float64)
+        with torch.autograd.graph.saved_tensors_hooks(weigh, lambda x: x):
+            run((q, k, v), table, [length])
+        return sum(kept)
+
+    small, twice, wide = kept_for(512, 33), kept_for(1024, 33), kept_for(1024, 129)
+    assert twice - small <= 1.1 * 512 * 3 * 2 * 3 * 4  # of each position its q, k and v
+    # a wider span costs its band, (h, c, w) a few times over, whatever the length
+    assert wide - twice <= 10 * 3 * 64 * 96
+
+
+def test_bfloat16_under_autocast() -> None:
+    q, k, v = inputs(40, dtype=torch.float32)
+    table = random_table(16, dtype=torch.float32)
+    exact, _ = run((q, k, v), table, [40])
+    with torch.autocast("cpu", torch.bfloat16):
+        out, state = run((x.bfloat16() for x in (q, k, v)), table, [40])
+    assert out.dtype == torch.bfloat16
+    assert state.keys.dtype == torch.float32
+    torch.testing.assert_close(out.float(), exact, rtol=0.1, atol=0.1)
+
+
+def test_span_without_keys_is_refused() -> None:
+    with pytest.raises(ValueError, match="span 0"):
+        WindowedAttentionConfig(span=0).build()
+
+
+@pytest.mark.parametrize("length", [8, 9])
+def test_a_state_has_memory_of_its_own(length: int) -> None:
+    qkv = torch.randn(1, length, 3, 2, 4)
+    operation = WindowedAttentionConfig(span=9).build()
+    with torch.no_grad():
+        state = operation.init_state((1, 2, 4), torch.Generator(), qkv, 4)
+        q, k, v = qkv.unbind(2)
+        _, state = operation(q, k, v, state)
+        expected = state.keys.clone()
+        qkv.zero_()
+    assert torch.equal(state.keys, expected)
+    assert state.keys.untyped_storage().nbytes() == state.keys.nbytes

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from relpe.decoding.batch import ContinuousBatch, Row
+from relpe.decoding.sampling import SamplingOptions
+from relpe.decoding.steps import PlainSteps, prefill
+from relpe.encodings import SineSPEConfig
+from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
+
+VOCABULARY = 12
+
+
+def small_decoder() -> Decoder:
+    torch.manual_seed(0)
+    encoding = SineSPEConfig(num_sines=2, num_realizations=8)
+    config = DecoderConfig(
+        vocabulary_size=VOCABULARY,
+        width=16,
+        num_layers=2,
+        num_heads=2,
+        hidden=24,
+        encoding=encoding,
+    )
+    return config.build().eval()
+
+
+class Rule(NamedTuple):
+    """Tokens from `least` on, `left` of them; `liked`, where there is one, almost always."""
+
+    left: int
+    least: int = 0
+    liked: int | None = None
+
+    @property
+    def allowed(self) -> np.ndarray:
+        return (np.arange(VOCABULARY) >= self.least) & (self.left > 0)
+
+    @property
+    def bias(self) -> np.ndarray | None:
+        return None if self.liked is None else 50.0 * (np.arange(VOCABULARY) == self.liked)
+
+    def advance(self, token: int) -> Rule:
+        assert self.allowed[token]
+        return self._replace(left=self.left - 1)
+
+
+class Piece(NamedTuple):
+    """What is written after a prompt by some seeds."""
+
+    prompt: list[int]
+    seeds: list[int]
+    rule: Rule
+    options: SamplingOptions = SamplingOptions()
+
+
+PIECES = (
+    Piece([3, 1, 4, 1, 5], [1, 2, 3], Rule(12)),
+    Piece([9, 2, 6], [4], Rule(5, least=4), SamplingOptions(temperature=1.3, top_p=1.0)),
+    Piece([5, 3, 5, 8, 9, 7, 9], [5, 6], Rule(20), SamplingOptions(top_k=3)),
+    Piece([1], [7], Rule(0)),
+)
+
+
+class Writer:
+    """A batch that keeps what its rows write."""
+
+    def __init__(self) -> None:
+        self.decoder = small_decoder()
+        self.steps = PlainSteps(self.decoder)
+        self.batch: ContinuousBatch[Rule] = ContinuousBatch(self.steps)
+        self.rows: dict[Row[Rule], list[int]] = {}
+
+    def enter(self, piece: Piece) -> list[Row[Rule]]:
+        state: DecoderState = prefill(
+            self.decoder, self.decoder.init_state(1), torch.tensor([piece.prompt[:-1]])
+        )
+        rows = self.batch.enter(
+            state, len(piece.prompt) - 1, piece.prompt[-1], piece.rule, piece.options, piece.seeds
+        )
+        self.rows |= {row: [] for row in rows}
+        return rows
+
+    def step(self) -> bool:
+        written = self.batch.step()
+        assert not torch.is_inference_mode_enabled()
+        for row, token in written:
+            self.rows[row].append(token)
+        return bool(written)
+
+    def to_the_end(self) -> None:
+        while self.step():
+            pass
+
+
+def alone(piece: Piece) -> list[list[int]]:
+    """What each seed writes where nothing else is written."""
+    rows = []
+    for seed in piece.seeds:
+        writer = Writer()
+        (row,) = writer.enter(piece._replace(seeds=[seed]))
+        writer.to_the_end()
+        rows.append(writer.rows[row])
+    return rows
+
+
+def test_rows_that_enter_late_and_leave_early_write_what_they_write_alone() -> None:
+    writer = Writer()
+    first = writer.enter(PIECES[0])
+    for _ in range(3):
+        writer.step()
+    others = [writer.enter(piece) for piece in PIECES[1:]]
+    for _ in range(2):
+        writer.step()
+    writer.batch.leave(first[1])
+    writer.to_the_end()
+    rows = [[writer.rows[row] for row in entered] for entered in (first, *others)]
+    expected = [alone(piece) for piece in PIECES]
+    expected[0][1] = expected[0][1][:5]
+    assert rows == expected
+    assert [len(row) for row in rows[0]] == [12, 5, 12]
+
+
+def test_rows_end_on_their_own_and_give_their_slots_back() -> None:
+    writer = Writer()
+    for piece in PIECES:
+        writer.enter(piece)
+    writer.to_the_end()
+    assert not writer.batch.rows
+    assert not writer.batch.step()
+    assert not writer.steps._rows
+    assert sorted(map(len, writer.rows.values())) == [0, 5, 12, 12, 12, 20, 20]
+
+
+def test_seeds_make_the_difference_and_nothing_else_does() -> None:
+    one, two, three = alone(PIECES[0])
+    assert one != two != three
+    assert [one, two, three] == alone(PIECES[0])
+    assert alone(PIECES[0]._replace(seeds=[2, 2])) == [two, two]
+
+
+def test_one_that_may_not_begin_never_enters() -> None:
+    writer = Writer()
+    (row,) = writer.enter(PIECES[3])
+    assert row.ended
+    assert not writer.batch.rows
+    assert not writer.steps._rows
+
+
+@pytest.mark.parametrize("liked", [2, 9])
+def test_the_bias_of_a_rule_is_heard_and_allows_nothing(liked: int) -> None:
+    (row,) = alone(Piece([3, 1], [1], Rule(30, least=5, liked=liked)))
+    assert min(row) >= 5
+    assert (set(row) == {9}) == (liked == 9)

@@ -1,0 +1,390 @@
+"""Compiled steps give what the decoder gives, row by row, whatever rows are beside them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from llvmlite.binding import get_host_cpu_name
+
+from relpe.attention.feature_maps import FavorConfig
+from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.decoding import position_codes
+from relpe.decoding.batch import ContinuousBatch
+from relpe.decoding.compiled import CompiledDecoder
+from relpe.decoding.kernels import LARGEST_WEIGHT, exp, narrowed
+from relpe.decoding.sampling import SamplingOptions
+from relpe.decoding.steps import PlainSteps, choose_steps, prefill
+from relpe.encodings import (
+    AlgebraicConfig,
+    ConvSPEConfig,
+    LearnedPositionConfig,
+    RopeConfig,
+    SineSPEConfig,
+)
+from relpe.models.decoder import Decoder, DecoderConfig
+from tests.relpe.models.test_decoder import CONFIGS, decoder
+from tests.support.paths import ROOT
+
+REFUSED = {
+    "sine softmax",
+    "rope softmax",
+    "algebraic softmax",
+    "algebraic softmax, decay",
+    "algebraic relu, numerator",
+    "algebraic elu, numerator, fading",
+    "siren windowed",
+    "siren softmax, no window",
+    "transformer-xl windowed",
+    "shaw softmax",
+    "alibi windowed",
+    "learned softmax",
+}
+COMPILED = [name for name in CONFIGS if name not in REFUSED]
+MORE = {
+    "rope favor": {
+        "encoding": RopeConfig(),
+        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
+    },
+    "rope windowed": {"encoding": RopeConfig(), "attention": WindowedAttentionConfig(span=11)},
+    "learned relu": {"encoding": LearnedPositionConfig(num_positions=1000)},
+}
+
+
+@pytest.fixture(autouse=True)
+def _more(monkeypatch):
+    for name, changes in MORE.items():
+        monkeypatch.setitem(CONFIGS, name, changes)
+
+
+def test_all_that_can_be_released_is_compiled():
+    kinds = {(decoder(name).config.encoding.kind, decoder(name).config.attention.kind)
+             for name in COMPILED}  # fmt: skip
+    for pair in [
+        ("sine_spe", "linear"),
+        ("conv_spe", "linear"),
+        ("siren_spe", "linear"),
+        ("algebraic", "linear"),
+        ("algebraic", "windowed"),
+        ("sine_spe", "windowed"),
+        ("sinusoid", "linear"),
+        ("none", "linear"),
+    ]:
+        assert pair in kinds
+
+
+def logits_of(model: Decoder, tokens: torch.Tensor, start: int) -> np.ndarray:
+    """(l, v) by the decoder, all at once."""
+    places = torch.arange(start, start + len(tokens))[None, :, None]
+    with torch.no_grad():
+        return model(tokens[None], places, model.init_state(1))[0][0].numpy()
+
+
+def stepped(steps, model: Decoder, tokens: torch.Tensor, prompt: int, start: int = 0) -> np.ndarray:
+    """(l - prompt, v) by steps, after a prompt that the decoder read."""
+    state = prefill(model, model.init_state(1), tokens[None, :prompt], start)
+    slot = steps.admit(state, start + prompt)
+    made = [steps.step([slot], [token])[0] for token in tokens[prompt:].tolist()]
+    steps.release(slot)
+    return np.stack(made)
+
+
+@pytest.mark.parametrize("name", [*COMPILED, *MORE])
+@pytest.mark.parametrize("prompt", [0, 1, 37])
+def test_float32_steps_give_the_decoder_s_logits(name, prompt):
+    model, tokens = decoder(name), torch.randint(11, (90,))
+    made = stepped(CompiledDecoder(model, "float32").steps(), model, tokens, prompt)
+    np.testing.assert_allclose(made, logits_of(model, tokens, 0)[prompt:], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["sine relu, fading", "conv relu", "algebraic windowed"])
+def test_far_positions_are_as_exact(name):
+    model, tokens = decoder(name), torch.randint(11, (70,))
+    made = stepped(CompiledDecoder(model, "float32").steps(), model, tokens, 5, 1_000_000)
+    np.testing.assert_allclose(made, logits_of(model, tokens, 1_000_000)[5:], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_int8_steps_are_those_of_the_rounded_weights(name):
+    model, tokens = decoder(name), torch.randint(11, (60,))
+    made = stepped(CompiledDecoder(model, "int8").steps(), model, tokens, 0)
+    for key, weight in model.named_parameters():
+        if weight.dim() == 2 and ("project" in key):
+            scale = weight.data.abs().amax(1, keepdim=True) / LARGEST_WEIGHT
+            weight.data = (weight.data / scale).round() * scale
+    np.testing.assert_allclose(made, logits_of(model, tokens, 0), atol=2e-3, rtol=2e-2)
+
+
+def big(**changes) -> Decoder:
+    """Rows of several vectors, so that loops have bodies and ends; scores that differ."""
+    torch.manual_seed(1)
+    sizes = {"vocabulary_size": 97, "width": 68, "num_layers": 2, "num_heads": 2, "hidden": 101}
+    model = DecoderConfig(**sizes, **changes).build().eval()
+    for weight in model.parameters():
+        weight.data *= 3
+    return model
+
+
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"encoding": SineSPEConfig(num_realizations=24)},
+        {"encoding": AlgebraicConfig(), "attention": WindowedAttentionConfig(span=13)},
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_row_does_not_know_of_the_others(precision, changes, threads):
+    model = big(**changes)
+    compiled = CompiledDecoder(model, precision)
+    sequences = torch.randint(97, (32, 40)).tolist()
+    starts = [int(x) for x in torch.randint(400, (32,))]
+    alone = []
+    for tokens, start in zip(sequences, starts, strict=True):
+        steps = compiled.steps()
+        slot = steps.admit(model.init_state(1), start)
+        alone.append([steps.step([slot], [token])[0] for token in tokens])
+    for rows in (1, 3, 4, 32):
+        steps = compiled.steps(threads)
+        slots = [steps.admit(model.init_state(1), starts[row]) for row in range(rows)]
+        for place in range(40):
+            # in another order each time, and not all of them in each step
+            order = np.random.default_rng(place).permutation(rows).tolist()
+            for part in (order[: rows // 2], order[rows // 2 :]):
+                if not part:
+                    continue
+                made = steps.step([slots[r] for r in part], [sequences[r][place] for r in part])
+                for row, logits in zip(part, made, strict=True):
+                    assert (logits == alone[row][place]).all()
+
+
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+def test_rings_that_are_taken_over_are_those_that_steps_write(precision):
+    """In whole groups that no size of the model fills."""
+    model = big(encoding=AlgebraicConfig(), attention=WindowedAttentionConfig(span=13))
+    steps, tokens = CompiledDecoder(model, precision).steps(), torch.randint(97, (11,))
+    stepped_to = steps.admit(model.init_state(1), 0)
+    for token in tokens.tolist():
+        steps.step([stepped_to], [token])
+    read = steps.admit(prefill(model, model.init_state(1), tokens[None]), 11)
+    keys, values, scales = (array[[stepped_to, read]] for array in steps._memory[-3:])
+    assert scales.shape[-1] == 16
+    if precision == "int8":
+        np.testing.assert_allclose(scales[0], scales[1], rtol=0.03)
+        for ring in (keys, values):
+            assert np.abs(ring[0].astype(int) - ring[1]).max() <= 6
+            assert np.abs(ring).max() == LARGEST_WEIGHT
+    else:
+        for ring in (keys, values):
+            np.testing.assert_allclose(ring[0], ring[1], atol=1e-4, rtol=1e-4)
+            assert np.abs(ring).max() > 1
+
+
+def test_slots_are_forked_and_used_again():
+    model = big(encoding=AlgebraicConfig(), attention=WindowedAttentionConfig(span=13))
+    steps = CompiledDecoder(model).steps()
+    fresh = stepped(steps, model, torch.arange(30), 10)
+    slot = steps.admit(prefill(model, model.init_state(1), torch.arange(10)[None]), 10)
+    for token in range(10, 20):
+        steps.step([slot], [token])
+    copy = steps.fork(slot)
+    steps.step([slot], [50])  # the copy does not see it
+    made = [steps.step([copy], [token])[0] for token in range(20, 30)]
+    assert (made[-1] == fresh[-1]).all()
+    held = len(steps._positions)
+    for used in (slot, copy):
+        steps.release(used)
+    for _ in range(5):
+        assert (stepped(steps, model, torch.arange(30), 10) == fresh).all()
+    assert len(steps._positions) == held
+
+
+def test_more_positions_than_codes_are_kept_of(monkeypatch):
+    model = big(encoding=ConvSPEConfig(taps=(9,), num_realizations=8))
+    compiled = CompiledDecoder(model)
+
+    def written() -> np.ndarray:
+        steps = compiled.steps()
+        slots = [steps.admit(model.init_state(1), 100 * row) for row in range(7)]
+        return np.stack([steps.step(slots, [place] * 7) for place in range(40)])
+
+    many = written()
+    monkeypatch.setattr(position_codes, "CODE_BYTES", 2 * 32 * 2 * 2 * 34 * 8 * 4)
+    assert (written() == many).all()
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_cannot_be_compiled_is_refused(name):
+    model = decoder(name)
+    with pytest.raises(ValueError, match="no compiled steps"):
+        CompiledDecoder(model)
+    with pytest.raises(ValueError, match="use the backend torch"):
+        choose_steps(model, "compiled")
+    chosen = choose_steps(model)
+    assert chosen.name == "torch float32"
+    assert chosen.fell_back
+    assert isinstance(chosen.make(), PlainSteps)
+
+
+def test_the_backend_is_named():
+    model = decoder("sine relu")
+    host = get_host_cpu_name()
+    assert choose_steps(model).name == f"compiled int8 for {host}"
+    assert choose_steps(model, precision="float32").name == f"compiled float32 for {host}"
+    plain = choose_steps(model, "torch")
+    assert plain.name == "torch float32"
+    assert plain.fell_back is None
+
+
+@pytest.mark.parametrize("token", [-1, 11])
+def test_ids_beyond_the_vocabulary_are_refused(token):
+    model = decoder("sine relu")
+    steps = CompiledDecoder(model).steps()
+    with pytest.raises(ValueError, match="expected 0 to 10"):
+        steps.step([steps.admit(model.init_state(1), 0)], [token])
+
+
+@pytest.mark.parametrize("name", ["sine relu", "algebraic windowed", "rope softmax"])
+def test_plain_steps_are_the_decoder_s(name):
+    model, tokens = decoder(name), torch.randint(11, (20,))
+    steps = PlainSteps(model)
+    first = steps.admit(prefill(model, model.init_state(1), tokens[None, :5]), 5)
+    others = [steps.fork(first) for _ in range(3)]
+    wanted = logits_of(model, tokens, 0)
+    for place in range(5, 12):
+        made = steps.step([first, *others], tokens[place].expand(4).tolist())
+        np.testing.assert_allclose(made, wanted[place][None].repeat(4, 0), atol=1e-5, rtol=1e-4)
+    steps.release(others[1])
+    made = steps.step([others[2], first], [int(tokens[12])] * 2)  # the other waits
+    np.testing.assert_allclose(made[1], wanted[12], atol=1e-5, rtol=1e-4)
+    made = steps.step([others[0]], [int(tokens[12])])
+    np.testing.assert_allclose(made[0], wanted[12], atol=1e-5, rtol=1e-4)
+    made = steps.step([first, others[0], others[2]], [int(tokens[13])] * 3)
+    np.testing.assert_allclose(made, wanted[13][None].repeat(3, 0), atol=1e-5, rtol=1e-4)
+
+
+def test_plain_steps_run_rows_alone():
+    model = big(encoding=SineSPEConfig(num_realizations=24))
+    steps = PlainSteps(model)
+    slot = steps.admit(model.init_state(1), 0)
+    slots = [slot, *(steps.fork(slot) for _ in range(6))]
+    alone = PlainSteps(model)
+    single = alone.admit(model.init_state(1), 0)
+    for token in range(20):
+        assert (steps.step(slots, [token] * 7) == alone.step([single], [token])).all()
+
+
+def test_exponentials():
+    x = np.concatenate([np.linspace(-86.9, 87.9, 20_001), [0.0, -0.0, -1e-30]]).astype(np.float32)
+    made = np.array([exp(value) for value in x], np.float64)
+    np.testing.assert_allclose(made, np.exp(x.astype(np.float64)), rtol=2.5e-7)
+    assert exp(np.float32(0.0)) == 1
+    assert exp(np.float32(-88.0)) == 0
+    assert exp(np.float32(-np.inf)) == 0
+    assert np.isfinite(exp(np.float32(1e30)))
+
+
+@pytest.mark.parametrize("size", [1, 7, 256, 704, 4096, 100_000])
+def test_sums_of_whole_numbers_stay_within_32_bits(size):
+    x = np.random.default_rng(0).normal(size=size).astype(np.float32)
+    x[:] = np.sign(x)  # all as large as the largest
+    whole = np.empty(size, np.int16)
+    step = narrowed(x, whole)
+    np.testing.assert_allclose(whole * step, x, rtol=1e-6)
+    assert np.abs(whole.astype(np.int64)).sum() * LARGEST_WEIGHT < 2**31
+    assert narrowed(np.zeros(size, np.float32), whole) == 0
+    assert not whole.any()
+    whole[:] = 1
+    x[0] = np.nan
+    assert np.isnan(narrowed(x, whole))
+
+
+def test_slots_that_are_not_in_use_are_refused():
+    model = decoder("sine relu")
+    steps = CompiledDecoder(model).steps()
+    slot = steps.admit(model.init_state(1), 0)
+    for wrong in ([slot, slot], [slot + 1], [-1]):
+        with pytest.raises(ValueError, match="in use"):
+            steps.step(wrong, [1] * len(wrong))
+    steps.release(slot)
+    for misuse in (steps.release, steps.fork):
+        with pytest.raises(ValueError, match="in use"):
+            misuse(slot)
+
+
+def test_rows_of_a_continuous_batch_are_what_they_are_alone():
+    model = big(encoding=SineSPEConfig(num_realizations=24))
+    compiled = CompiledDecoder(model)
+
+    class Some(NamedTuple):
+        left: int
+        allowed_tokens: np.ndarray = np.ones(97, bool)
+
+        @property
+        def allowed(self) -> np.ndarray:
+            return self.allowed_tokens if self.left else ~self.allowed_tokens
+
+        def advance(self, token: int) -> Some:
+            return self._replace(left=self.left - 1)
+
+    prompts = [torch.randint(97, (1, 5 + 7 * row)) for row in range(6)]
+
+    def written(prompts: list[torch.Tensor]) -> list[list[int]]:
+        batch: ContinuousBatch[Some] = ContinuousBatch(compiled.steps(2))
+        texts: dict[object, list[int]] = {}
+        for prompt in prompts:
+            length = prompt.shape[1]
+            state = prefill(model, model.init_state(1), prompt[:, :-1])
+            seeds = [length, length + 100]
+            last, rule = int(prompt[0, -1]), Some(3 * length)
+            rows = batch.enter(state, length - 1, last, rule, SamplingOptions(), seeds)
+            texts.update({row: [] for row in rows})
+            for _ in range(4):  # the others enter while these are under way
+                for row, token in batch.step():
+                    texts[row].append(token)
+        while found := batch.step():
+            for row, token in found:
+                texts[row].append(token)
+        return list(texts.values())
+
+    assert written(prompts) == [text for prompt in prompts for text in written([prompt])]
+
+
+@pytest.mark.parametrize("case", ["NUMBA_DISABLE_JIT", "nowhere to keep"])
+def test_without_a_compiler_torch_takes_over(case, monkeypatch):
+    model = decoder("sine relu")
+    if case == "NUMBA_DISABLE_JIT":
+        monkeypatch.setattr("relpe.decoding.compiled.numba_config.DISABLE_JIT", 1)
+    else:
+        monkeypatch.setitem(sys.modules, "relpe.decoding.compiled", None)  # as if not installed
+    chosen = choose_steps(model)
+    assert chosen.name == "torch float32"
+    assert chosen.fell_back
+    with pytest.raises(ValueError, match="use the backend torch"):
+        choose_steps(model, "compiled")
+
+
+@pytest.mark.slow
+def test_processors_without_avx2_give_the_same_sums(tmp_path):
+    code = (
+        "import numpy as np, torch; from tests.relpe.decoding.test_compiled import *;"
+        "model = decoder('sine relu'); torch.manual_seed(5);"
+        "made = stepped(CompiledDecoder(model).steps(), model, torch.randint(11, (30,)), 0);"
+        "np.save('made.npy', made)"
+    )
+    made = []
+    for cpu in ("", "generic"):
+        folder = tmp_path / (cpu or "host")
+        folder.mkdir()
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+        if cpu:
+            environment |= {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": ""}
+        subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, check=True)
+        made.append(np.load(folder / "made.npy"))
+    np.testing.assert_allclose(made[0], made[1], atol=2e-5, rtol=1e-4)

@@ -1,0 +1,91 @@
+"""Steps of rows in tiles; on CPUs, where the graph of a GPU is left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from relpe.decoding.cuda_graph import TileSteps, why_not_tiled
+from relpe.decoding.steps import PlainSteps, choose_steps, prefill
+from relpe.encodings import ConvSPEConfig
+from relpe.models.decoder import DecoderConfig
+from tests.relpe.models.test_decoder import decoder, tokens_of
+
+NAMES = [
+    "sine relu",
+    "sine favor, fading",
+    "sine relu, layers of their own",
+    "sine windowed",
+    "algebraic windowed",
+    "ungated, not normalized",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_at_different_places_are_as_they_are_alone(name: str) -> None:
+    """Two tiles of three rows; some wait while others go on, some end and others enter."""
+    model, tokens = decoder(name), tokens_of(60)[0].tolist()
+    tiles, plain = TileSteps(model, rows=3), PlainSteps(model)
+    slots: dict[int, int] = {}
+
+    def enter(length: int) -> None:
+        prompt = torch.tensor([tokens[:length]])
+        state = prefill(model, model.init_state(1), prompt) if length else model.init_state(1)
+        slots[tiles.admit(state, length)] = plain.admit(state, length)
+
+    def step(chosen: list[int], at: int) -> None:
+        ids = [tokens[at + row] for row in range(len(chosen))]
+        made = tiles.step(chosen, ids)
+        wanted = plain.step([slots[slot] for slot in chosen], ids)
+        np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=2e-5)
+
+    for length in (0, 3, 1, 30):
+        enter(length)
+    for at in range(5):
+        step([*slots], at)
+    step([3, 0], 7)
+    step([1, 2], 11)
+    forked = tiles.fork(3)
+    slots[forked] = plain.fork(slots[3])
+    for at in range(20, 26):
+        step([*slots], at)
+    tiles.release(1)
+    plain.release(slots.pop(1))
+    enter(12)
+    assert set(slots) == {0, 1, 2, 3, 4}
+    for at in range(30, 36):
+        step([*slots], at)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_does_not_know_of_the_others_bit_for_bit(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(6)[0].tolist()
+
+    def steps(*others: int) -> list[np.ndarray]:
+        """Logits of a row that begins at 17, before others; which row it is may count on CPUs."""
+        tiles = TileSteps(model, rows=32)
+        slots = [tiles.admit(model.init_state(1), place) for place in (17, *others)]
+        beside = [9] * len(others)
+        return [tiles.step(slots, [token, *beside])[0] for token in tokens]
+
+    alone = steps()
+    for others in ((0, 300), (17, 40, 1000), tuple(range(31))):
+        np.testing.assert_array_equal(steps(*others), alone)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    assert why_not_tiled(decoder("rope softmax"))
+    model = DecoderConfig(width=16, num_heads=2, encoding=ConvSPEConfig()).build()
+    with pytest.raises(ValueError, match=r"conv_spe, whose codes .* use PlainSteps"):
+        TileSteps(model)
+    steps = TileSteps(decoder("sine relu"))
+    slot = steps.admit(decoder("sine relu").init_state(1), 0)
+    for wrong in ([slot, slot], [slot + 1]):
+        with pytest.raises(ValueError, match="in use"):
+            steps.step(wrong, [1] * len(wrong))
+
+
+def test_tiles_are_for_gpus() -> None:
+    assert choose_steps(decoder("sine relu"), "torch").name == "torch float32"
+    assert TileSteps(decoder("sine relu")).name == "torch float32 in tiles of 256 on cpu"

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from relpe.decoding.sampling import SamplingOptions, draw, kept_tokens
+from tests.support.paths import GOLDEN_FOLDER
+
+GOLDEN = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)
+LOGITS = arrays.arrays(np.float32, st.integers(2, 40), elements=st.floats(-900, 900, width=32))
+OPTIONS = st.builds(
+    SamplingOptions,
+    temperature=st.sampled_from([0.0, 0.3, 1.0, 2.5]),
+    top_k=st.integers(0, 8),
+    top_p=st.floats(0, 1),
+    min_p=st.floats(0, 1),
+)
+
+
+def seeded(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def mask(logits: np.ndarray, seed: int) -> np.ndarray:
+    """Some tokens, at least one."""
+    allowed = seeded(seed).random(len(logits)) < 0.6
+    allowed[seed % len(logits)] = True
+    return allowed
+
+
+def probabilities(logits: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    scores = np.where(allowed, logits, -np.inf).astype(float)
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum()
+
+
+def test_nucleus_is_that_of_the_original() -> None:
+    weights = np.exp(GOLDEN["nuc_logits"].astype(float) / float(GOLDEN["nuc_temp"]))
+    np.testing.assert_allclose(weights / weights.sum(), GOLDEN["nuc_probs"], rtol=1e-6, atol=1e-8)
+    kept = kept_tokens(weights, SamplingOptions(top_p=float(GOLDEN["nuc_p"])))
+    assert sorted(GOLDEN["nuc_candidates"].tolist()) == kept.tolist()
+
+
+@given(logits=LOGITS, options=OPTIONS, seed=st.integers(0, 99))
+def test_what_is_drawn_is_allowed_and_has_a_probability(
+    logits: np.ndarray, options: SamplingOptions, seed: int
+) -> None:
+    allowed = mask(logits, seed)
+    token = draw(logits, allowed, options, seeded(seed))
+    assert allowed[token]
+    assert probabilities(logits / (options.temperature or 1), allowed)[token] > 0
+
+
+@given(logits=LOGITS, seed=st.integers(0, 99), top_p=st.floats(0, 1))
+def test_the_nucleus_keeps_the_first_that_crosses_and_none_beyond(
+    logits: np.ndarray, seed: int, top_p: float
+) -> None:
+    likely = probabilities(logits, mask(logits, seed))
+    kept = kept_tokens(likely, SamplingOptions(top_p=top_p))
+    left_out = np.setdiff1d(np.flatnonzero(likely), kept)
+    assert len(kept)
+    if len(left_out):
+        assert likely[kept].min() >= likely[left_out].max()
+        assert likely[kept].sum() >= top_p - 1e-9
+    assert likely[kept].sum() - likely[kept].min() <= top_p + 1e-9
+
+
+@given(logits=LOGITS, seed=st.integers(0, 99), top_k=st.integers(1, 9), min_p=st.floats(0, 1))
+def test_top_k_and_min_p_keep_the_likeliest(
+    logits: np.ndarray, seed: int, top_k: int, min_p: float
+) -> None:
+    likely = probabilities(logits, mask(logits, seed))
+    some = np.flatnonzero(likely >= np.finfo(float).tiny)
+    kept = kept_tokens(likely, SamplingOptions(top_k=top_k, top_p=1.0))
+    assert 1 <= len(kept) <= min(top_k, len(some))
+    assert likely[kept].sum() >= np.sort(likely)[-top_k:].sum() * (1 - 1e-9)
+    kept = kept_tokens(likely, SamplingOptions(min_p=min_p, top_p=1.0))
+    wanted = some[likely[some] >= min_p * likely.max()]
+    assert set(kept) <= set(wanted)
+    assert likely[kept].sum() >= likely[wanted].sum() * (1 - 1e-9)
+
+
+def test_cuts_come_one_after_another() -> None:
+    weights = np.array([1.0, 5.0, 2.0, 0.0, 4.0, 3.0])
+    cases: list[tuple[dict[str, Any], list[int]]] = [
+        ({"top_p": 1.0}, [0, 1, 2, 4, 5]),
+        ({"top_k": 3, "top_p": 1.0}, [1, 4, 5]),
+        ({"top_k": 3, "top_p": 0.7}, [1, 4]),  # 9 of 12, not of 15
+        ({"top_p": 0.7}, [1, 4, 5]),
+        ({"top_p": 0.7, "min_p": 0.7}, [1, 4]),
+        ({"top_p": 0.0}, [1]),
+        ({"top_k": 99, "top_p": 1.0, "min_p": 1.0}, [1]),
+    ]
+    for options, wanted in cases:
+        assert kept_tokens(weights, SamplingOptions(**options)).tolist() == wanted
+
+
+def test_of_equals_the_first_are_kept() -> None:
+    assert kept_tokens(np.ones(5), SamplingOptions(top_k=2)).tolist() == [0, 1]
+
+
+class Points:
+    """Stands for a generator: gives the numbers that it was given."""
+
+    def __init__(self, points: list[float]) -> None:
+        self.points = iter(points)
+
+    def random(self) -> float:
+        return next(self.points)
+
+
+def test_draws_follow_the_tempered_probabilities_exactly() -> None:
+    """By inversion: even points give each token as often as its probability says."""
+    logits = np.array([0.0, 1.0, 2.0, 3.0], np.float32)
+    allowed = np.array([True, True, False, True])
+    options = SamplingOptions(temperature=2.0, top_p=1.0)
+    count = 100_000
+    points = Points(((np.arange(count) + 0.5) / count).tolist())
+    drawn = [draw(logits, allowed, options, points) for _ in range(count)]  # type: ignore[arg-type]
+    wanted = probabilities(logits / 2, allowed)
+    assert np.abs(np.bincount(drawn, minlength=4) - wanted * count).max() <= 1
+    assert drawn == sorted(drawn)
+
+
+def test_draws_of_a_generator_follow_the_probabilities() -> None:
+    generator, logits = seeded(0), np.log(np.array([4, 3, 2, 1], np.float32))
+    counts = np.bincount(
+        [draw(logits, np.ones(4, bool), SamplingOptions(top_p=1.0), generator) for _ in range(5000)]
+    )
+    wanted = np.array([2000, 1500, 1000, 500])
+    assert ((counts - wanted) ** 2 / wanted).sum() < 16.3  # chi-square of 3, one in a thousand
+
+
+def test_the_last_point_draws_the_last_that_is_kept() -> None:
+    logits = np.array([0.0, 0.0, -2000.0], np.float32)
+    points = Points([1 - 2**-53])
+    assert draw(logits, np.ones(3, bool), SamplingOptions(top_p=1.0), points) == 1  # type: ignore[arg-type]
+
+
+def test_temperature_zero_takes_the_likeliest() -> None:
+    logits, allowed = np.array([5.0, 1.0, 3.0], np.float32), np.array([False, True, True])
+    assert draw(logits, allowed, SamplingOptions(temperature=0), seeded(0)) == 2
+
+
+@given(logits=LOGITS, options=OPTIONS, seed=st.integers(0, 99))
+def test_a_token_takes_one_number_whatever_there_is_to_draw_from(
+    logits: np.ndarray, options: SamplingOptions, seed: int
+) -> None:
+    generator, counted = seeded(seed), seeded(seed)
+    draw(logits, mask(logits, seed), options, generator)
+    if options.temperature:
+        counted.random()
+    assert generator.random() == counted.random()
+
+
+@given(logits=LOGITS, options=OPTIONS, seed=st.integers(0, 99))
+def test_a_bias_is_added_to_the_logits_and_allows_nothing(
+    logits: np.ndarray, options: SamplingOptions, seed: int
+) -> None:
+    allowed, bias = mask(logits, seed), 100 * seeded(seed).normal(size=len(logits))
+    bias[~allowed] = 1e6
+    token = draw(logits, allowed, options, seeded(seed), bias)
+    assert allowed[token]
+    sums = np.where(allowed, logits + bias, 0)
+    assert token == draw(sums, allowed, options, seeded(seed))  # type: ignore[arg-type]
+    assert draw(logits, allowed, options, seeded(seed), 0 * bias) == draw(
+        logits, allowed, options, seeded(seed)
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": -0.1},
+        {"temperature": float("nan")},
+        {"top_k": -1},
+        {"top_p": 1.1},
+        {"min_p": -0.1},
+        {"min_p": float("nan")},
+    ],
+)
+def test_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        SamplingOptions(**wrong)

@@ -1,0 +1,459 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relpe.attention.feature_maps import EluConfig, FavorConfig, FeatureMapConfig, ReluConfig
+from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.linear.attention import LinearState, causal_linear_attention
+from relpe.attention.linear.numerator import numerator_only_attention
+from relpe.attention.softmax import SoftmaxAttentionConfig
+from relpe.encodings.algebraic import reference
+from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig, AlgebraicState
+from relpe.encodings.algebraic.rotations import Rotations
+from relpe.encodings.algebraic.spectra import spectrum_of_skew
+from relpe.encodings.algebraic.structures import (
+    CycleStructure,
+    DirectSum,
+    GridStructure,
+    SequenceStructure,
+    Structure,
+    TreeStructure,
+    distances,
+)
+from relpe.models.checkpoint import from_plain, to_plain
+from relpe.models.decoder import DecoderConfig
+from tests.support.golden_algebraic import close, golden
+
+START = AlgebraicState(0)
+MUSIC = DirectSum(
+    parts=(
+        SequenceStructure(),
+        DirectSum(parts=(CycleStructure(period=4), TreeStructure(branching=3))),
+        GridStructure(num_axes=2),
+    ),
+    features=(4, 8, 4),
+)
+"""Token index, beat of the bar, a node of the form, pitch and time."""
+STRUCTURES: list[Structure] = [
+    SequenceStructure(),
+    CycleStructure(period=7),
+    GridStructure(num_axes=3, features=(4, 8, 4)),
+    TreeStructure(branching=3),
+    TreeStructure(branching=2, word_axes=4),
+    MUSIC,
+]
+
+
+def built(structure: Structure, features: int = 16, layers: int = 2, **kw) -> Algebraic:
+    config = AlgebraicConfig(structure=structure, **kw)
+    encoding = config.build(num_layers=layers, num_heads=2, head_dim=features).double()
+    for name, parameter in encoding.named_parameters():
+        if name.endswith("triangle") or ".triangles." in name:
+            torch.nn.init.normal_(parameter)
+    return encoding
+
+
+def some_positions(structure: Structure, rows: int, length: int) -> torch.Tensor:
+    """Repeated, unordered, different in each row."""
+    encoding = built(structure)
+    if isinstance(structure, TreeStructure) and structure.word_axes:
+        words = torch.randint(0, structure.branching, (rows, length, structure.word_axes))
+        depths = torch.randint(0, structure.word_axes + 1, (rows, length, 1))
+        return words.masked_fill(torch.arange(structure.word_axes) >= depths, -1)
+    return torch.randint(0, 40, (rows, length, encoding.num_axes))
+
+
+def scores(
+    encoding: Algebraic, q: torch.Tensor, k: torch.Tensor, positions: torch.Tensor
+) -> torch.Tensor:
+    codes, _ = encoding.prepare(positions, START)
+    q, k = encoding.encode(q, k, codes, 1)
+    return torch.einsum("blhd,bshd->bhls", q, k)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("shared_by_layers", [False, True])
+@pytest.mark.parametrize("shared_by_heads", [False, True])
+def test_norms_stay_and_rows_and_splits_do_not_matter(
+    structure: Structure, shared_by_layers: bool, shared_by_heads: bool
+) -> None:
+    encoding = built(structure, shared_by_layers=shared_by_layers, shared_by_heads=shared_by_heads)
+    positions = some_positions(structure, 3, 8)
+    x = torch.randn(3, 8, 2, 16).double()
+    turned = encoding.rotate_features(x, encoding.prepare(positions, START)[0], 1)
+    close(turned.norm(dim=-1), x.norm(dim=-1), 1e-12)
+    for row in range(3):
+        for first, last in ((0, 3), (3, 8)):
+            piece = positions[row : row + 1, first:last]
+            codes, _ = encoding.prepare(piece, START)
+            part = encoding.rotate_features(x[row : row + 1, first:last], codes, 1)
+            close(part, turned[row : row + 1, first:last], 1e-12)
+    order = torch.randperm(8)
+    codes, _ = encoding.prepare(positions[:, order], START)
+    close(encoding.rotate_features(x[:, order], codes, 1), turned[:, order], 1e-12)
+
+
+@given(shift=st.integers(-(10**6), 10**6), seed=st.integers(0, 100))
+@pytest.mark.parametrize("structure", [STRUCTURES[0], STRUCTURES[1], STRUCTURES[2]])
+def test_shifts_change_no_score(structure: Structure, shift: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    encoding = built(structure, basis=bool(seed % 2))
+    q, k = torch.randn(2, 2, 5, 2, 16).double()
+    positions = some_positions(structure, 2, 5)
+    shifts = shift * torch.randint(-1, 2, positions.shape[-1:])
+    wanted = scores(encoding, q, k, positions)
+    close(scores(encoding, q, k, positions + shifts), wanted, 1e-7)
+    halves = positions.double() + shifts / 2
+    close(scores(encoding, q, k, halves), wanted, 1e-7)
+
+
+@given(prefix=st.lists(st.integers(0, 1), min_size=4, max_size=4))
+def test_a_common_ancestor_changes_no_score(prefix: list[int]) -> None:
+    structure = TreeStructure(branching=2, word_axes=8)
+    encoding = built(structure, features=6)
+    q, k = torch.randn(2, 1, 6, 2, 6).double()
+    words = some_positions(TreeStructure(branching=2, word_axes=4), 1, 6)
+    nothing = torch.full_like(words, -1)
+    below = torch.cat([torch.tensor(prefix).expand_as(words), words], -1)
+    wanted = scores(encoding, q, k, torch.cat([words, nothing], -1))
+    close(scores(encoding, q, k, below), wanted, 1e-12)
+
+
+def test_each_layer_and_head_turns_by_its_own_or_by_the_same() -> None:
+    positions = torch.arange(4)[None, :, None]
+    x = torch.randn(1, 4, 1, 16).double().expand(-1, -1, 2, -1)
+    for structure in (SequenceStructure(), TreeStructure()):
+        for by_layers in (False, True):
+            for by_heads in (False, True):
+                encoding = built(
+                    structure,
+                    shared_by_layers=by_layers,
+                    shared_by_heads=by_heads,
+                    initialization="near_identity",
+                )
+                codes, _ = encoding.prepare(positions, START)
+                first, second = (encoding.rotate_features(x, codes, layer) for layer in (0, 1))
+                assert torch.allclose(first, second) == by_layers
+                assert torch.allclose(first[:, :, 0], first[:, :, 1]) == by_heads
+
+
+def test_frozen_generators_get_no_gradient() -> None:
+    encoding = built(MUSIC, trainable=False)
+    assert list(encoding.parameters())
+    assert not any(parameter.requires_grad for parameter in encoding.parameters())
+    assert all(parameter.requires_grad for parameter in built(MUSIC).parameters())
+
+
+def test_one_sided_maps_leave_keys() -> None:
+    encoding = built(SequenceStructure(), 8, one_sided=True, basis=True)
+    rotations = encoding.parts[0]
+    assert isinstance(rotations, Rotations)
+    rotations.load([spectrum_of_skew(golden("seq/skew/f64"))])
+    q, k = (golden(f"seq/{side}/f64").transpose(2, 3) for side in "qk")
+    codes, _ = encoding.prepare(golden("seq/q_positions")[None, :, None], START)
+    turned, _ = encoding.encode(q, q, codes, 0)
+    codes, _ = encoding.prepare(golden("seq/k_positions")[None, :, None], START)
+    _, keys = encoding.encode(k, k, codes, 0)
+    assert keys is k
+    made = torch.einsum("blhd,bshd->blsh", turned, keys) / math.sqrt(8)
+    close(made, golden("seq/scores_query_only/f64"), 1e-11)
+
+
+def test_distances_are_those_of_the_original() -> None:
+    def at(name: str) -> torch.Tensor:
+        positions = golden(name)
+        return positions if positions.ndim > 1 else positions[:, None]
+
+    line = distances(SequenceStructure(), at("seq/q_positions"), at("seq/k_positions"))
+    assert torch.equal(line, golden("seq/distance"))
+    grid = distances(GridStructure(), at("grid/coords"), at("grid/coords"))
+    assert torch.equal(grid, golden("grid/distance"))
+    for name, branching in (("tree2", 2), ("tree3", 3)):
+        tree = TreeStructure(branching=branching)
+        assert torch.equal(
+            distances(tree, at(f"{name}/heap"), at(f"{name}/heap")), golden(f"{name}/steps")
+        )
+    cycle = distances(CycleStructure(period=12), at("seq/q_positions"), at("seq/k_positions"))
+    assert cycle.amax() <= 6
+    assert cycle[3, 5].item() == min((41 - 17) % 12, (17 - 41) % 12)
+    both = DirectSum(parts=(SequenceStructure(), TreeStructure()))
+    pairs = torch.tensor([[0, 1], [3, 2], [5, 6]])
+    assert distances(both, pairs, pairs).tolist() == [[0, 4, 7], [4, 0, 5], [7, 5, 0]]
+    real = distances(SequenceStructure(), torch.tensor([[0.5]]), torch.tensor([[2.0]]))
+    assert real.tolist() == [[1.5]]
+
+
+@pytest.mark.parametrize("kind", ["f64", "f32"])
+def test_decaying_logits_are_those_of_the_original(kind: str) -> None:
+    tolerance = {"f64": 1e-11, "f32": 1e-4}[kind]
+    for name, structure, at_q, at_k in (
+        ("seq", SequenceStructure(), golden("seq/q_positions"), golden("seq/k_positions")),
+        ("grid", GridStructure(), golden("grid/coords"), golden("grid/coords")),
+        ("tree2", TreeStructure(), golden("tree2/heap"), golden("tree2/heap")),
+    ):
+        encoding = built(structure, 8, decay=0.98)
+        factors = encoding.logit_factors(*(at.view(len(at), -1) for at in (at_q, at_k)))
+        plain = golden(f"{name}/scores/{kind}")
+        decayed = plain * factors[..., None].to(plain)
+        close(decayed, golden(f"{name}/scores_decay/f64"), tolerance)
+        if name == "seq":
+            mask = golden("seq/key_mask")[:, None, :, None]
+            masked = decayed.masked_fill(~mask, -1e10)
+            close(masked, golden("seq/scores_decay_keymask/f64"), tolerance)
+
+
+@pytest.mark.parametrize("split", [[12], [5, 7], [1] * 12])
+@pytest.mark.parametrize("decay", [1.0, 0.98])
+def test_attention_with_and_without_decay_is_that_of_the_original(
+    split: list[int], decay: float
+) -> None:
+    encoding = built(SequenceStructure(), 8, decay=decay, basis=True)
+    rotations = encoding.parts[0]
+    assert isinstance(rotations, Rotations)
+    rotations.load([spectrum_of_skew(golden("seq/skew/f64"))])
+    q, k, v = (golden(f"seq/self_{name}/f64").transpose(2, 3) for name in "qkv")
+    state, first, keys, outs, all_weights = encoding.init_state(0, q.device), 0, [], [], []
+    for size in split:
+        last = first + size
+        codes, state = encoding.prepare(torch.arange(first, last)[None, :, None], state)
+        turned, new = encoding.encode(q[:, first:last], k[:, first:last], codes, 0)
+        keys.append(new)
+        logits = torch.einsum("blhd,bshd->bhls", turned, torch.cat(keys, 1)) / math.sqrt(8)
+        places = torch.arange(first, last)[:, None] - torch.arange(last)
+        table = encoding.table(codes, 0)
+        assert (table is None) == (decay == 1)
+        if table is not None:
+            assert table.factor is not None
+            logits = logits * table.factor[places.clamp(min=0)].permute(2, 0, 1)
+        weights = logits.masked_fill(places < 0, -torch.inf).softmax(-1)
+        outs.append(torch.einsum("bhls,bshe->blhe", weights, v[:, :last]))
+        all_weights.append(torch.nn.functional.pad(weights, (0, 12 - last)))
+        first = last
+    made = torch.cat(all_weights, 2).permute(0, 2, 3, 1)
+    suffix = "" if decay == 1 else "_decay"
+    close(made, golden(f"seq/self_weights_causal{suffix}/f64"), 1e-11)
+    if decay < 1:
+        made = torch.cat(outs, 1).transpose(2, 3)
+        close(made, golden("seq/self_out_causal_decay/f64"), 1e-11)
+
+
+def test_a_decay_follows_rows_that_start_at_different_positions() -> None:
+    encoding = built(SequenceStructure(), decay=0.9)
+    positions = torch.arange(4) + torch.tensor([[0], [50]])
+    _, state = encoding.prepare(positions[..., None], START)
+    state = state.map_rows(lambda rows: rows[torch.tensor([1, 1, 0])])
+    following = torch.tensor([[54], [54], [4]])
+    codes, _ = encoding.prepare(following[..., None], state)
+    assert codes.factor is not None
+    close(codes.factor[:, 0], 0.9 ** torch.arange(5.0), 1e-6)
+    shared = START.map_rows(lambda rows: rows[:0])
+    assert shared == START
+    with pytest.raises(ValueError, match="consecutive"):
+        encoding.prepare(following.flip(0)[..., None], state)
+
+
+def test_factors_of_offsets_are_those_of_pairs() -> None:
+    encoding = built(GridStructure(), decay=0.9)
+    offsets = torch.tensor([[0, 0], [1, -1], [-3, 4]])
+    wanted = torch.tensor([1.0, 0.9, 0.9**5])
+    close(encoding.offset_factors(offsets), wanted[:, None].expand(-1, 2), 1e-6)
+    assert (
+        built(SequenceStructure()).table(
+            built(SequenceStructure()).prepare(torch.zeros(1, 2, 1), START)[0], 0
+        )
+        is None
+    )
+    with pytest.raises(ValueError, match="logit_factors"):
+        built(TreeStructure(), decay=0.9).offset_factors(offsets)
+    for structure, places in (
+        (SequenceStructure(), torch.tensor([0, 2])),
+        (TreeStructure(), torch.arange(2)),
+    ):
+        with pytest.raises(ValueError, match="consecutive"):
+            built(structure, decay=0.9).prepare(places[None, :, None], START)
+
+
+@pytest.mark.parametrize("structure", [SequenceStructure(), TreeStructure()])
+def test_random_features_of_turned_vectors_are_unbiased_at_every_position(
+    structure: Structure,
+) -> None:
+    """FAVOR+ estimates exp(q.A(a)^T A(b)k / sqrt d): within 3 standard errors of 3000 draws."""
+    encoding = built(structure)
+    q, k = 0.6 * torch.randn(2, 1, 1, 2, 16).double()
+    feature_map = FavorConfig(num_features=32).build()
+    if isinstance(structure, SequenceStructure):
+        pairs = [(0, 7), (30, 37), (1000, 1007), (10**6, 10**6 + 7)]
+    else:
+        pairs = [(5, 9), (2, 5), (1, 12), (40, 41)]
+    generator = torch.Generator().manual_seed(1)
+    draws = torch.stack([feature_map.draw(16, generator) for _ in range(3000)]).double()
+    targets = []
+    for a, b in pairs:
+        codes, _ = encoding.prepare(torch.tensor([[[a], [b]]]), START)
+        x, y = (encoding.rotate_features(z.expand(-1, 2, -1, -1), codes, 0) for z in (q, k))
+        x, y = x[0, 0], y[0, 1]  # (h, d)
+        target = torch.exp((x * y).sum(-1) / 4)
+        estimates = torch.ones(3000, 2).double()
+        features = [feature_map(z[None].expand(3000, -1, -1), draws) for z in (x, y)]
+        for found in features:
+            assert found.log_scale is not None
+            estimates = estimates * found.log_scale.exp()
+        estimates = estimates * (features[0].values * features[1].values).sum(-1)
+        error = estimates.std(0) / math.sqrt(3000)
+        assert ((estimates.mean(0) - target).abs() < 3 * error).all()
+        targets.append(target)
+    if isinstance(structure, SequenceStructure):
+        for target in targets:
+            close(target, targets[0], 1e-8)
+
+
+def empty_state(features: int) -> LinearState:
+    return LinearState.empty((2, 2, features, 5), device=torch.device("cpu"), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("feature_map", [ReluConfig(), EluConfig()])
+@pytest.mark.parametrize("fading", [False, True])
+@pytest.mark.parametrize("split", [[150], [70, 1, 79]])
+def test_turning_the_numerator_alone_is_the_slow_one_with_gradients(
+    feature_map: FeatureMapConfig, fading: bool, split: list[int]
+) -> None:
+    encoding = built(SequenceStructure(), placement="numerator")
+    codes, _ = encoding.prepare(torch.arange(150)[None, :, None] + 10**6, START)
+    inputs = torch.randn(2, 2, 150, 2, 16).double()
+    q, k = (x.requires_grad_() for x in inputs)
+    v = torch.randn(2, 150, 2, 5).double().requires_grad_()
+    same_q, same_k = encoding.encode(q, k, codes, 0)
+    assert same_q is q
+    assert same_k is k
+    function = feature_map.build()
+    a, b = function(q, None).values, function(k, None).values
+    turned_a = encoding.rotate_features(a, codes, 0)
+    turned_b = encoding.rotate_features(b, codes, 0, keys=True)
+    ramp = 0.02 * torch.arange(150).double()[None, :, None].expand(-1, -1, 2)
+    scale = ramp if fading else None
+
+    def fast_part(span: slice, state: LinearState) -> tuple[torch.Tensor, LinearState]:
+        parts = a[:, span], b[:, span], turned_a[:, span], turned_b[:, span], v[:, span]
+        return numerator_only_attention(*parts, state, None if scale is None else scale[:, span])
+
+    state, first, outs = empty_state(16), 0, []
+    for size in split:
+        out, state = fast_part(slice(first, first + size), state)
+        outs.append(out)
+        first += size
+    fast = torch.cat(outs, 1)
+    whole = None if scale is None else scale.expand(2, -1, -1)
+    slow = reference.numerator_only_attention(a, b, turned_a, turned_b, v, whole)
+    close(fast, slow, 1e-9)
+    with torch.no_grad():  # as in generation
+        state = empty_state(16)
+        for place in range(3):
+            out, state = fast_part(slice(place, place + 1), state)
+            close(out, slow[:, place : place + 1], 1e-10)
+    weights = [q, k, v, *encoding.parameters()]
+    grad = torch.randn_like(slow)
+    for one, other in zip(
+        torch.autograd.grad(fast, weights, grad, retain_graph=True),
+        torch.autograd.grad(slow, weights, grad, retain_graph=True),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-8)
+
+
+def test_the_turned_numerator_is_relative_and_without_turns_it_is_plain() -> None:
+    encoding = built(SequenceStructure())
+    a, b = torch.rand(2, 2, 20, 2, 16).double()
+    v = torch.randn(2, 20, 2, 5).double()
+
+    def out(start: int) -> torch.Tensor:
+        codes, _ = encoding.prepare(torch.arange(start, start + 20)[None, :, None], START)
+        turned_a, turned_b = (encoding.rotate_features(x, codes, 0) for x in (a, b))
+        return numerator_only_attention(a, b, turned_a, turned_b, v, empty_state(16))[0]
+
+    close(out(0), out(12_345), 1e-10)
+    plain = numerator_only_attention(a, b, a, b, v, empty_state(16))[0]
+    close(plain, causal_linear_attention(a, b, v, empty_state(16))[0], 1e-12)
+    assert not torch.allclose(out(0), plain)
+
+
+@pytest.mark.parametrize(
+    "attention", [LinearAttentionConfig(feature_map=FavorConfig()), SoftmaxAttentionConfig()]
+)
+@pytest.mark.parametrize("structure", [SequenceStructure(), MUSIC])
+def test_a_decoder_in_pieces_is_the_decoder_at_once(
+    attention: LinearAttentionConfig | SoftmaxAttentionConfig, structure: Structure
+) -> None:
+    config = DecoderConfig(
+        vocabulary_size=11,
+        width=32,
+        num_layers=2,
+        num_heads=2,
+        hidden=16,
+        attention=attention,
+        encoding=AlgebraicConfig(structure=structure),  # type: ignore[arg-type]
+    )
+    model = config.build().double()
+    tokens, axes = torch.randint(0, 11, (2, 12)), model.encoding.num_axes
+    assert isinstance(axes, int)
+    positions = torch.arange(12)[None, :, None].expand(-1, -1, axes)
+    whole, _ = model(tokens, positions, model.init_state(2))
+    state, outs = model.init_state(2), []
+    for span in (slice(0, 5), slice(5, 6), slice(6, 12)):
+        out, state = model(tokens[:, span], positions[:, span], state)
+        outs.append(out)
+    close(torch.cat(outs, 1), whole, 1e-10)
+    whole.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.encoding.parameters())
+
+
+def test_autocast_leaves_maps_as_they_are() -> None:
+    encoding = AlgebraicConfig(structure=MUSIC, basis=True).build(
+        num_layers=1, num_heads=2, head_dim=16
+    )
+    positions, x = some_positions(MUSIC, 1, 6), torch.randn(1, 6, 2, 16)
+    plain = encoding.rotate_features(x, encoding.prepare(positions, START)[0], 0)
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = encoding.rotate_features(x, encoding.prepare(positions, START)[0], 0)
+    assert torch.equal(plain, cast)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_configs_are_plain_data(structure: Structure) -> None:
+    config = AlgebraicConfig(structure=structure, decay=0.98, basis=True)
+    assert from_plain(AlgebraicConfig, to_plain(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("config", "features", "message"),
+    [
+        (AlgebraicConfig(), 7, "even"),
+        (AlgebraicConfig(structure=GridStructure(num_axes=3)), 4, "even number, at least 2"),
+        (AlgebraicConfig(structure=GridStructure(features=(4, 8))), 16, "sum is 16"),
+        (AlgebraicConfig(structure=GridStructure(features=(3, 5))), 8, "even"),
+        (AlgebraicConfig(structure=DirectSum(parts=())), 8, "at least one"),
+        (AlgebraicConfig(structure=CycleStructure(period=0)), 8, "period 0"),
+        (AlgebraicConfig(structure=CycleStructure(harmonics=())), 8, "no harmonics"),
+        (AlgebraicConfig(structure=TreeStructure(branching=0)), 8, "one branch"),
+        (AlgebraicConfig(decay=1.5), 8, "decay"),
+    ],
+)
+def test_what_does_not_fit_is_refused(config: AlgebraicConfig, features: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config.build(num_layers=1, num_heads=2, head_dim=features)
+
+
+def test_too_few_axes_are_refused_and_more_are_left() -> None:
+    encoding = built(GridStructure())
+    with pytest.raises(ValueError, match="has 2"):
+        encoding.prepare(torch.zeros(1, 3, 1), START)
+    positions, x = torch.randint(0, 9, (1, 3, 4)), torch.randn(1, 3, 2, 16).double()
+    a, b = (
+        encoding.rotate_features(x, encoding.prepare(part, START)[0], 0)
+        for part in (positions, positions[..., :2])
+    )
+    assert torch.equal(a, b)

@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relpe.encodings.algebraic import reference, trees
+from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig, AlgebraicState
+from relpe.encodings.algebraic.rotations import Rotations
+from relpe.encodings.algebraic.spectra import skew_from_triangle, spectrum_of_skew
+from relpe.encodings.algebraic.structures import (
+    DirectSum,
+    SequenceStructure,
+    TreeStructure,
+    distances,
+    tree_words,
+)
+from relpe.encodings.algebraic.trees import TreeMaps, word_maps
+from relpe.encodings.algebraic.words import prefix_tree, steps, words_of_heap
+from tests.support.golden_algebraic import KINDS, close, golden, scores
+
+START = AlgebraicState(0)
+
+
+def built(
+    branching: int = 2,
+    *,
+    features: int = 6,
+    heads: int = 2,
+    tree: TreeStructure | None = None,
+    **kw,
+) -> tuple[Algebraic, TreeMaps]:
+    """An encoding with generators far from the identity, and its maps."""
+    config = AlgebraicConfig(structure=tree or TreeStructure(branching=branching), **kw)
+    encoding = config.build(num_layers=2, num_heads=heads, head_dim=features).double()
+    maps = encoding.parts[-1]
+    assert isinstance(maps, TreeMaps)
+    torch.nn.init.normal_(maps.triangle)
+    return encoding, maps
+
+
+def imported(name: str, kind: str) -> Algebraic:
+    base = golden(f"{name}/base/{kind}")
+    heads, branching, features, _ = base.shape
+    config = AlgebraicConfig(structure=TreeStructure(branching=branching))
+    encoding = config.build(num_layers=1, num_heads=heads, head_dim=features).to(KINDS[kind])
+    (maps,) = encoding.parts
+    assert isinstance(maps, TreeMaps)
+    maps.load(base.mT - base)  # the original multiplies by the transposed generator
+    return encoding
+
+
+def nodes(*ids: int) -> torch.Tensor:
+    return torch.tensor(ids)[None, :, None]
+
+
+@pytest.mark.parametrize("name", ["tree2", "tree3"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_trees_are_those_of_the_original(name: str, kind: str) -> None:
+    encoding = imported(name, kind)
+    words, heap = golden(f"{name}/words"), golden(f"{name}/heap")
+    own = words_of_heap(heap, golden(f"{name}/base/{kind}").shape[1])
+    width = own.shape[1]
+    assert torch.equal(own, words[:, :width])
+    assert (words[:, width:] == -1).all()
+    assert torch.equal((own >= 0).sum(1), golden(f"{name}/depth"))
+    assert torch.equal(steps(own, words), golden(f"{name}/steps"))
+    codes, _ = encoding.prepare(heap[None, :, None], START)
+    (code,) = codes.parts
+    maps = code.maps[code.nodes[0], 0]  # type: ignore[union-attr]
+    close(maps, golden(f"{name}/maps/f64"), {"f64": 1e-12, "f32": 5e-6}[kind])
+    q, k = (golden(f"{name}/{side}/{kind}").transpose(2, 3) for side in "qk")
+    q, k = (x.transpose(2, 3) for x in encoding.encode(q, k, codes, 0))
+    tolerance = {"f64": 1e-11, "f32": 1e-4}[kind]
+    close(q, golden(f"{name}/q_mapped/f64"), tolerance)
+    close(scores(q, k), golden(f"{name}/scores/f64"), tolerance)
+    factors = 0.98 ** distances(encoding.config.structure, heap[:, None], heap[:, None]).double()
+    made = scores(q, k) * factors[..., None].to(q.dtype)
+    close(made, golden(f"{name}/scores_decay/f64"), tolerance)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_sum_of_a_sequence_and_a_tree_is_that_of_the_original(kind: str) -> None:
+    structure = DirectSum(parts=(SequenceStructure(), TreeStructure()), features=(8, 6))
+    config = AlgebraicConfig(structure=structure, basis=True)
+    encoding = config.build(num_layers=1, num_heads=2, head_dim=14).to(KINDS[kind])
+    rotations, maps = encoding.parts
+    assert isinstance(rotations, Rotations)
+    assert isinstance(maps, TreeMaps)
+    rotations.load([spectrum_of_skew(golden(f"seq/skew/{kind}"))])
+    base = golden(f"comp/tree_base/{kind}")
+    maps.load(base.mT - base)
+    positions = torch.stack([golden("comp/seq_positions"), golden("comp/tree_heap")], -1)[None]
+    codes, _ = encoding.prepare(positions, START)
+    eye = torch.eye(14, dtype=KINDS[kind])[:, None, None].expand(-1, 6, 2, -1)
+    made = encoding.rotate_features(eye, codes, 0).permute(1, 2, 3, 0)
+    close(made, golden("comp/maps/f64"), {"f64": 1e-11, "f32": 1e-4}[kind])
+    q, k = (golden(f"comp/{side}/{kind}").transpose(2, 3) for side in "qk")
+    q, k = (x.transpose(2, 3) for x in encoding.encode(q, k, codes, 0))
+    tolerance = {"f64": 1e-11, "f32": 1e-4}[kind]
+    close(scores(q, k), golden("comp/scores/f64"), tolerance)
+    parts = scores(q[:, :, :8], k[:, :, :8]) * 8**0.5 + scores(q[:, :, 8:], k[:, :, 8:]) * 6**0.5
+    close(scores(q, k) * 14**0.5, parts, 1e-4 if kind == "f32" else 1e-12)
+
+
+@given(node=st.integers(1, 10**17), branching=st.integers(1, 7))
+def test_words_are_those_of_heap_ids(node: int, branching: int) -> None:
+    node = min(node, 60) if branching == 1 else node
+    ids = torch.tensor([node, 1, 0, -1])
+    words = words_of_heap(ids, branching)
+    wanted = reference.heap_word(node, branching)
+    assert words[0].tolist() == wanted
+    assert (words[1:] == -1).all()
+
+
+@given(node=st.integers(1, 10**9), branching=st.integers(1, 5))
+def test_children_hang_under_their_parents(node: int, branching: int) -> None:
+    """The original looked up the word of the next id (O2)."""
+    node = min(node, 60) if branching == 1 else node
+    first = branching * (node - 1) + 2
+    family = torch.tensor([node, *range(first, first + branching)])
+    words = words_of_heap(family, branching)
+    parent = words[0][words[0] >= 0].tolist()
+    for branch, child in enumerate(words[1:]):
+        assert child[child >= 0].tolist() == [*parent, branch]
+
+
+words_strategy = st.lists(st.integers(0, 2), max_size=7)
+
+
+def padded(words: list[list[int]], letters: int = 0) -> torch.Tensor:
+    letters = max(letters, *map(len, words))
+    rows = [word + [-1] * (letters - len(word)) for word in words]
+    return torch.tensor(rows, dtype=torch.int64).view(len(words), letters)
+
+
+@given(words=st.lists(words_strategy, min_size=1, max_size=6), others=st.integers(0, 5))
+def test_steps_do_not_depend_on_the_batch(words: list[list[int]], others: int) -> None:
+    """The original's grew with the deepest word of the batch (O3)."""
+    table = steps(padded(words), padded(words, others + 7))
+    for i, one in enumerate(words):
+        for j, other in enumerate(words):
+            assert table[i, j] == reference.tree_steps(one, other)
+
+
+@given(words=st.lists(words_strategy, min_size=1, max_size=12))
+def test_each_node_is_computed_once(words: list[list[int]]) -> None:
+    levels, index = prefix_tree(padded(words), 3)
+    beginnings = {tuple(word[:length]) for word in words for length in range(len(word) + 1)}
+    assert 1 + sum(len(branches) for _, branches in levels) == len(beginnings)
+    assert len(index.unique()) == len({tuple(word) for word in words})
+
+
+@given(
+    words=st.lists(words_strategy, min_size=1, max_size=6),
+    prefix=words_strategy,
+    seed=st.integers(0, 2**31),
+)
+def test_a_common_prefix_cancels(words: list[list[int]], prefix: list[int], seed: int) -> None:
+    """A child's map is its parent's times its branch on the right: on the left this fails."""
+    torch.manual_seed(seed)
+    generators = torch.matrix_exp(skew_from_triangle(torch.randn(2, 3, 10).double(), 5))
+
+    def relative(with_prefix: list[int]) -> torch.Tensor:
+        maps, index = word_maps(generators, padded([with_prefix + word for word in words]))
+        maps = maps[index]
+        return torch.einsum("ahed,bhef->abhdf", maps, maps)
+
+    close(relative(prefix), relative([]), 1e-12)
+
+
+@given(words=st.lists(words_strategy, min_size=1, max_size=8), seed=st.integers(0, 99))
+def test_maps_are_products_in_word_order(words: list[list[int]], seed: int) -> None:
+    torch.manual_seed(seed)
+    generators = torch.matrix_exp(skew_from_triangle(torch.randn(2, 3, 6).double(), 4))
+    maps, index = word_maps(generators, padded(words))
+    for place, word in zip(index, words, strict=True):
+        close(maps[place], reference.tree_map(generators, word), 1e-12)
+    both, at = word_maps(generators, padded([words[0] + words[-1], words[0], words[-1]]))
+    whole, first, second = both[at]
+    close(first @ second, whole, 1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("shared_by_heads", [False, True])
+@pytest.mark.parametrize("shared_by_layers", [False, True])
+def test_fast_equals_slow_with_gradients(
+    rows: int, shared_by_heads: bool, shared_by_layers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trees, "GATHERED_BYTES", 2000)  # a few maps at once
+    encoding, maps = built(
+        3, heads=2, shared_by_heads=shared_by_heads, shared_by_layers=shared_by_layers
+    )
+    positions = torch.randint(-1, 60, (rows, 7, 1))
+    x = torch.randn(2, 7, 2, 6).double().requires_grad_()
+    grad = torch.randn_like(x)
+    fast = encoding.rotate_features(x, encoding.prepare(positions, START)[0], 1)
+
+    def slow() -> torch.Tensor:
+        generators = maps.generators()[0 if shared_by_layers else 1].expand(2, -1, -1, -1)
+        stack = [
+            reference.tree_map(generators, reference.heap_word(node, 3))
+            for node in positions.expand(2, -1, -1).flatten().tolist()
+        ]
+        return reference.apply_maps(torch.stack(stack).unflatten(0, (2, 7)), x)
+
+    close(fast, slow(), 1e-12)
+    for a, b in zip(
+        torch.autograd.grad(fast, (x, maps.triangle), grad),
+        torch.autograd.grad(slow(), (x, maps.triangle), grad),
+        strict=True,
+    ):
+        close(a, b, 1e-11)
+
+
+def test_every_head_and_branch_has_a_generator_that_learns() -> None:
+    """In the original all heads shared those of the first (O4)."""
+    encoding, maps = built(3, heads=4)
+    codes, _ = encoding.prepare(nodes(2, 3, 4, 9), START)
+    out = encoding.rotate_features(torch.randn(1, 4, 4, 6).double(), codes, 0)
+    out.mul(torch.randn_like(out)).sum().backward()
+    assert maps.triangle.shape[1:3] == (4, 3)
+    assert maps.triangle.grad is not None
+    assert (maps.triangle.grad.abs().amax(-1) > 0).all()
+
+
+@pytest.mark.parametrize("law", ["rope", "original", "near_identity"])
+@pytest.mark.parametrize(
+    ("branching", "features"), [(2, 3), (2, 4), (3, 8), (5, 4), (4, 7), (9, 6), (20, 4)]
+)
+def test_branches_start_in_planes_of_their_own(law: str, branching: int, features: int) -> None:
+    """In the original all branches started equal (O5)."""
+    config = AlgebraicConfig(structure=TreeStructure(branching=branching), initialization=law)  # type: ignore[arg-type]
+    encoding = config.build(num_layers=1, num_heads=1, head_dim=features).double()
+    (maps,) = encoding.parts
+    assert isinstance(maps, TreeMaps)
+    generators = maps.generators()[0, 0]
+    eye = torch.eye(features, dtype=torch.float64)
+    close(generators.mT @ generators, eye.expand_as(generators), 1e-12)
+    for one in range(branching):
+        for other in range(one):
+            assert not torch.allclose(generators[one], generators[other], atol=1e-6)
+    if law != "near_identity":
+        step = generators[0] @ generators[1] - generators[1] @ generators[0]
+        assert step.abs().amax() > 1e-3  # the order of branches matters
+        skew = maps.triangle[0, 0]
+        planes = skew.abs() > 1e-12
+        if branching <= features - 1 + features % 2:
+            assert (planes.sum(0) <= 1).all()
+
+
+def test_too_few_features_for_the_order_of_branches_are_refused() -> None:
+    with pytest.raises(ValueError, match="order of branches"):
+        AlgebraicConfig(structure=TreeStructure()).build(num_layers=1, num_heads=1, head_dim=2)
+
+
+def test_words_and_heap_ids_are_the_same_nodes() -> None:
+    by_id, maps = built(3)
+    by_word, same = built(3, tree=TreeStructure(branching=3, word_axes=5))
+    same.load_state_dict(maps.state_dict())
+    ids = torch.randint(-1, 100, (2, 9))
+    words = words_of_heap(ids, 3)
+    words = torch.nn.functional.pad(words, (0, 5 - words.shape[-1]), value=-1)
+    x = torch.randn(2, 9, 2, 6).double()
+    a = by_id.rotate_features(x, by_id.prepare(ids[..., None], START)[0], 0)
+    b = by_word.rotate_features(x, by_word.prepare(words, START)[0], 0)
+    close(a, b, 1e-14)
+    close(by_id.rotate_features(x, by_id.prepare(ids[..., None].double(), START)[0], 0), a, 0)
+
+
+def test_the_start_symbol_may_have_a_map_of_its_own() -> None:
+    for own in (False, True):
+        tree = TreeStructure(start=own)
+        encoding, _ = built(tree=tree)
+        for places in (nodes(0, 1, 5), nodes(0, 1, 0)):
+            x = torch.randn(1, 3, 2, 6).double()
+            out = encoding.rotate_features(x, encoding.prepare(places, START)[0], 0)
+            close(out[:, 1], x[:, 1], 1e-14)
+            assert torch.allclose(out[:, 0], x[:, 0]) != own
+    words = tree_words(TreeStructure(start=True), nodes(0, 1, 3, -1)[0])
+    assert words.tolist() == [[2], [-1], [1], [-1]]
+    assert distances(TreeStructure(start=True), nodes(0)[0], nodes(1, 3, 0)[0]).tolist() == [
+        [1, 2, 0]
+    ]
+
+
+def test_words_that_are_none_are_refused() -> None:
+    encoding, _ = built(tree=TreeStructure(word_axes=2))
+    for word in ([-1, 0], [2, -1]):
+        with pytest.raises(ValueError, match="branch"):
+            encoding.prepare(torch.tensor([[word]]), START)
+    encoding, _ = built()
+    with pytest.raises(ValueError, match="whole numbers"):
+        encoding.prepare(torch.tensor([[[1.5]]], dtype=torch.float64), START)
+
+
+def test_deep_maps_stay_orthogonal_in_float32() -> None:
+    """2000 levels, which no table of words could hold."""
+    depth = 2000
+    generators = torch.matrix_exp(skew_from_triangle(torch.randn(1, 2, 28).double(), 8))
+    word = torch.randint(0, 2, (1, depth))
+    maps, index = word_maps(generators.float(), word)
+    assert len(maps) == depth + 1
+    close(maps.mT @ maps, torch.eye(8).expand_as(maps), 1e-6)
+    exact, _ = word_maps(generators, word)
+    assert (maps[index] - exact[index]).abs().amax() < 1e-5
+
+
+def test_equal_angles_have_finite_gradients() -> None:
+    encoding, maps = built(heads=1)
+    with torch.no_grad():
+        maps.triangle.zero_()
+        maps.triangle[..., 0] = 1.0  # one plane turned, the others not at all
+    codes, _ = encoding.prepare(nodes(2, 5, 9), START)
+    out = encoding.rotate_features(torch.randn(1, 3, 1, 6).double(), codes, 0)
+    (grad,) = torch.autograd.grad(out.mul(torch.randn_like(out)).sum(), maps.triangle)
+    assert grad.isfinite().all()
+    assert grad.abs().amax() > 0

@@ -1,0 +1,362 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relpe.attention.windowed import reference as reference_offsets
+from relpe.attention.windowed.attention import (
+    WindowedAttentionConfig,
+    box_of,
+    box_offsets,
+    windowed_attention,
+)
+from relpe.attention.windowed.offset_scores import softmax_with_table
+from relpe.encodings.offset.siren import RelativeEncoding, SirenConfig
+from relpe.encodings.offset.siren_network import SirenNetwork, SirenNetworkConfig
+from relpe.encodings.offset.windows import WindowConfig
+from relpe.models.checkpoint import from_plain, to_plain
+from tests.support.offsets_in_pieces import attend
+from tests.support.paths import GOLDEN_FOLDER
+
+GOLDEN = np.load(GOLDEN_FOLDER / "siren.npz", allow_pickle=False)
+SHAPE = {"num_layers": 2, "num_heads": 2, "head_dim": 4}
+NETWORK = SirenNetworkConfig(width=8)
+SMALL = WindowConfig(width=(4.0,), block=4)
+CONFIGS = {
+    "soft": SirenConfig(network=NETWORK, window=SMALL),
+    "ramp, per head": SirenConfig(
+        network=NETWORK,
+        window=WindowConfig(
+            mode="adaptive_ramp", width=(2.0, 5.0), ramp=4.0, per_head=True, block=4
+        ),
+    ),
+    "original": SirenConfig(
+        network=NETWORK, window=WindowConfig(mode="logit_multiply", width=(4.0,), block=4)
+    ),
+    "original on positions, product": SirenConfig(
+        network=NETWORK,
+        combine="multiply",
+        window=WindowConfig(mode="logit_multiply", acts_on="position", width=(4.0,), block=1),
+    ),
+    "bias, shared": SirenConfig(
+        network=NETWORK,
+        shared=True,
+        window=WindowConfig(mode="log_bias", width=(4.0,), block=4),
+    ),
+    "no window": SirenConfig(network=NETWORK, window=None),
+    "span": SirenConfig(network=NETWORK, window=None, span=9),
+    "joint": SirenConfig(network=NETWORK, window=SMALL, coordinates="joint", num_axes=3),
+    "joint, no window": SirenConfig(network=NETWORK, window=None, coordinates="joint", num_axes=3),
+    "additive": SirenConfig(
+        network=NETWORK,
+        window=SMALL,
+        coordinates="additive",
+        num_axes=3,
+        reference_length=(64.0, 16.0, 128.0),
+    ),
+}
+MUSIC = [name for name in CONFIGS if CONFIGS[name].num_axes > 1]
+
+
+def build(name: str) -> RelativeEncoding:
+    torch.manual_seed(0)
+    return CONFIGS[name].build(**SHAPE).double().eval()
+
+
+def places(name: str, length: int, start: int = 0) -> torch.Tensor:
+    """Positions (1 or 2, length, p): places of tokens, or bar, beat and place in bar, by row."""
+    steps = torch.arange(start, start + length)
+    if CONFIGS[name].num_axes == 1:
+        return steps[None, :, None]
+    generator = torch.Generator().manual_seed(1)
+    jumps = torch.randint(0, 3, (2, 400, 2), generator=generator)
+    jumps[..., 0] //= 2
+    return torch.cat(
+        [jumps.cumsum(1)[:, :length] + start, steps[None, :, None].expand(2, -1, -1)], -1
+    )
+
+
+@given(
+    name=st.sampled_from(sorted(CONFIGS)),
+    pieces=st.lists(st.integers(1, 25), min_size=1, max_size=5),
+    dense=st.booleans(),
+    grad=st.booleans(),
+)
+def test_any_split_of_a_sequence_gives_the_same_output(
+    name: str, pieces: list[int], dense: bool, grad: bool
+) -> None:
+    encoding, positions = build(name), places(name, sum(pieces))
+    whole = attend(encoding, positions, [sum(pieces)], dense=True)
+    with torch.set_grad_enabled(grad):
+        split = attend(encoding, positions, pieces, dense=dense)
+    torch.testing.assert_close(split, whole, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_token_by_token_equals_the_whole(name: str) -> None:
+    encoding, positions = build(name), places(name, 40)
+    with torch.no_grad():
+        single, whole = (attend(encoding, positions, pieces) for pieces in ([1] * 40, [40]))
+    torch.testing.assert_close(single, whole, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_shifting_all_positions_changes_nothing(name: str) -> None:
+    encoding = build(name)
+    near, far = places(name, 30), places(name, 30, 10**6)
+    torch.testing.assert_close(
+        attend(encoding, near, [30]), attend(encoding, far, [30]), rtol=1e-10, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_no_output_depends_on_a_later_token(name: str) -> None:
+    encoding, positions = build(name), places(name, 40)
+    before = attend(encoding, positions, [40])
+    after = attend(encoding, positions, [40], changed_from=25)
+    torch.testing.assert_close(before[:, :25], after[:, :25], rtol=0, atol=1e-12)
+    assert not torch.allclose(before[:, 25:], after[:, 25:])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_parameter_gets_a_gradient(name: str) -> None:
+    encoding = build(name).train()
+    codes, _ = encoding.prepare(places(name, 30), encoding.init_state(0, torch.device("cpu")))
+    q, k, v = torch.randn(3, 2, 30, 2, 4, dtype=torch.float64)
+    operation = WindowedAttentionConfig().build()
+    memory = operation.init_state((2, 2, 4), torch.Generator(), q, 4)
+    outs = [operation(q, k, v, memory, encoding.table(codes, layer))[0] for layer in range(2)]
+    torch.stack(outs).square().sum().backward()
+    for parameter, weights in encoding.named_parameters():
+        assert weights.grad is not None, parameter
+        assert weights.grad.isfinite().all(), parameter
+        assert weights.grad.abs().max() > 0, parameter
+
+
+@pytest.mark.parametrize("name", MUSIC)
+def test_tables_of_irregular_positions_are_the_network_at_each_difference(name: str) -> None:
+    encoding, positions = build(name), places(name, 20)
+    codes, _ = encoding.prepare(positions, encoding.init_state(0, torch.device("cpu")))
+    table = encoding.table(codes, 1)
+    assert table.features is not None
+    assert table.rows is not None
+    assert encoding.networks is not None
+    networks = list(encoding.networks[1])  # type: ignore[arg-type]
+    for row, query, age in ((0, 12, 5), (1, 19, 0), (0, 7, 7), (1, 8, 3)):
+        difference = (positions[row, query - age] - positions[row, query]).double()
+        axes = [difference[None]] if len(networks) == 1 else list(difference[:, None, None])
+        terms = [network.at(axis) for network, axis in zip(networks, axes, strict=True)]
+        expected = torch.stack(terms).sum(0)
+        found = table.features[table.rows[row, query, age]].sum(0)
+        torch.testing.assert_close(found.flatten(), expected[0], rtol=1e-10, atol=1e-12)
+
+
+def test_positions_need_not_be_integers() -> None:
+    encoding = build("joint")
+    exact = places("joint", 24)
+    halves, doubled = exact.double() / 2, exact.double() / 2 + 0.25
+    torch.testing.assert_close(
+        attend(encoding, halves, [24]), attend(encoding, doubled, [10, 14]), rtol=1e-9, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("name", MUSIC)
+def test_notes_of_a_chord_are_told_apart_by_their_place_alone(name: str) -> None:
+    # without places a permutation of what sounds together changes what is heard by no one else
+    config = SirenConfig(
+        network=NETWORK,
+        window=None,
+        coordinates=CONFIGS[name].coordinates,
+        num_axes=2,
+    )
+    torch.manual_seed(0)
+    encoding = config.build(**SHAPE).double().eval()
+    beats = torch.tensor([0, 0, 0, 1, 2, 2])
+    positions = torch.stack([beats // 2, beats], -1)[None]
+    codes, _ = encoding.prepare(positions, encoding.init_state(0, torch.device("cpu")))
+    table = encoding.table(codes, 0)
+    q, k, v = torch.randn(3, 1, 6, 2, 4, dtype=torch.float64)
+    order = torch.tensor([2, 0, 1, 3, 4, 5])
+    plain = softmax_with_table(q, k, v, table)
+    permuted = softmax_with_table(q, k[:, order], v[:, order], table)
+    torch.testing.assert_close(plain[:, 3:], permuted[:, 3:], rtol=1e-10, atol=1e-12)
+
+
+def test_state_is_bounded_by_the_span() -> None:
+    for name in ("soft", "joint", "additive"):
+        encoding = build(name)
+        (span,) = {max(encoding.head_spans(layer) or ()) for layer in range(2)}
+        state = encoding.init_state(0, torch.device("cpu"))
+        with torch.no_grad():
+            for length in (50, 1, 1, 30):
+                codes, state = encoding.prepare(places(name, length), state)
+        table = encoding.table(codes, 0)
+        assert table.log_weight is not None
+        assert table.log_weight.shape[0] == span
+        assert state.positions is None or state.positions.shape[1] == span - 1
+
+
+def test_rows_of_a_state_can_be_taken() -> None:
+    encoding = build("joint")
+    with torch.no_grad():
+        _, state = encoding.prepare(places("joint", 9), encoding.init_state(0, torch.device("cpu")))
+    assert state.positions is not None
+    swapped = state.map_rows(lambda x: x[[1, 0, 1]])
+    assert swapped.positions is not None
+    assert torch.equal(swapped.positions, state.positions[[1, 0, 1]])
+    shared = state._replace(positions=state.positions[:1])
+    assert shared.map_rows(lambda x: x[[1, 0, 1]]) is shared
+
+
+def test_generation_evaluates_no_network() -> None:
+    encoding = build("soft")
+    with torch.no_grad():
+        _, state = encoding.prepare(places("soft", 5), encoding.init_state(0, torch.device("cpu")))
+        assert encoding.networks is not None
+        for module in encoding.modules():
+            if isinstance(module, SirenNetwork):
+                module.register_forward_pre_hook(lambda *_: pytest.fail("evaluated again"))
+        for step in range(5, 12):
+            _, state = encoding.prepare(places("soft", 1, step), state)
+
+
+def test_weights_fit_every_length() -> None:
+    state = build("soft").state_dict()
+    other = build("soft")
+    attend(other, places("soft", 77), [77])
+    other.load_state_dict(state)
+    assert {name: x.shape for name, x in other.state_dict().items()} == {
+        name: x.shape for name, x in state.items()
+    }
+
+
+def test_a_grid_has_boxes_of_its_own_windows() -> None:
+    config = SirenConfig(
+        network=NETWORK,
+        num_axes=2,
+        window=WindowConfig(mode="logit_multiply", width=(1.1,), block=1),
+    )
+    torch.manual_seed(0)
+    encoding = config.build(**SHAPE).double().eval()
+    half_widths = encoding.half_widths(1)
+    assert half_widths == (3, 3)
+    q, k, v = torch.randn(3, 2, 5, 7, 2, 4, dtype=torch.float64)
+    table = encoding.grid_table(box_offsets(box_of(half_widths, "raster")), 1)
+    out = windowed_attention(q, k, v, table, half_widths, order="raster")
+
+    points = reference_offsets.grid_positions([5, 7])
+    offsets = reference_offsets.pair_offsets(points, points)
+    wide = encoding.grid_table(offsets.flatten(0, 1), 1)
+    assert wide.features is not None
+    assert wide.factor is not None
+    assert encoding.position_bias is not None
+    expected, _ = reference_offsets.offset_attention(
+        *(x.flatten(1, 2) for x in (q, k, v)),
+        allowed=reference_offsets.span_mask(offsets, half_widths)
+        & reference_offsets.causal_mask(offsets, "raster"),
+        features=wide.features.unflatten(0, (35, 35)),
+        content_bias=encoding.content_bias[1],
+        position_bias=encoding.position_bias[1],
+        factor=wide.factor.unflatten(0, (35, 35)),
+    )
+    torch.testing.assert_close(out.flatten(1, 2), expected, rtol=1e-10, atol=1e-12)
+    with pytest.raises(ValueError, match="grid_table"):
+        encoding.prepare(places("joint", 4), encoding.init_state(0, torch.device("cpu")))
+
+
+def test_streamed_case_of_the_original_by_the_modules_themselves() -> None:
+    case = "attn/1d_long_span_causal"
+    weights = {key: torch.from_numpy(GOLDEN[f"siren/1d_long/{key}"]) for key in ("W0", "W1", "W2")}
+    width = float(GOLDEN[f"{case}/sigma"][0]) * 63
+    config = SirenConfig(
+        network=SirenNetworkConfig(
+            width=8,
+            w0=float(GOLDEN["siren/1d_long/w0"]),
+            w0_init=float(GOLDEN["siren/1d_long/w0_initial"]) or None,
+            initialization="original",
+        ),
+        window=WindowConfig(mode="logit_multiply", width=(width,), block=1),
+        reference_length=(63.0,),
+    )
+    encoding = config.build(num_layers=1, num_heads=2, head_dim=4).double().eval()
+    assert encoding.position_bias is not None
+    assert encoding.window is not None
+    (network,) = [x for x in encoding.modules() if isinstance(x, SirenNetwork)]
+    with torch.no_grad():
+        encoding.content_bias[0] = torch.from_numpy(GOLDEN[f"{case}/u"])
+        encoding.position_bias[0] = torch.from_numpy(GOLDEN[f"{case}/vbias"])
+        encoding.window.log_width.fill_(math.log(width))
+        for index, linear in enumerate(network.layers):
+            assert isinstance(linear, torch.nn.Linear)
+            linear.weight.copy_(weights[f"W{index}"])
+            linear.bias.copy_(torch.from_numpy(GOLDEN[f"siren/1d_long/b{index}"]))
+    q, k, v, expected = (
+        torch.from_numpy(GOLDEN[f"{case}/{key}"]).permute(0, 3, 1, 2)
+        for key in ("q", "k", "v", "out")
+    )
+    operation = WindowedAttentionConfig().build()
+    state = encoding.init_state(0, q.device)
+    memory = operation.init_state((1, 2, 4), torch.Generator(), q, 4)
+    outs = []
+    with torch.no_grad():
+        for step in range(64):
+            piece = slice(step, step + 1)
+            codes, state = encoding.prepare(torch.tensor([[[step]]]), state)
+            out, memory = operation(
+                q[:, piece], k[:, piece], v[:, piece], memory, encoding.table(codes, 0)
+            )
+            outs.append(out)
+            assert memory.keys.shape[1] == int(GOLDEN[f"{case}/mask_size"][0]) // 2
+    torch.testing.assert_close(torch.cat(outs, 1), expected, rtol=0, atol=1e-9)
+
+
+def test_configs_are_read_as_they_are_written() -> None:
+    for config in CONFIGS.values():
+        assert from_plain(SirenConfig, to_plain(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layer_networks": (NETWORK,)}, "layer_networks"),
+        ({"layer_networks": (NETWORK, NETWORK), "shared": True}, "layer_networks"),
+        ({"reference_length": (1.0, 2.0)}, "reference_length"),
+        ({"window": None, "span": 0}, "span"),
+    ],
+)
+def test_what_makes_no_encoding_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SirenConfig(**options).build(**SHAPE)
+
+
+def test_layers_may_have_networks_of_their_own() -> None:
+    networks = (SirenNetworkConfig(width=8, w0=5.0), SirenNetworkConfig(width=12))
+    encoding = SirenConfig(layer_networks=networks).build(**SHAPE)
+    found = [x.config for x in encoding.modules() if isinstance(x, SirenNetwork)]
+    assert found == list(networks)
+
+
+def test_window_advances_with_steps_of_training_alone() -> None:
+    torch.manual_seed(0)
+    encoding = SirenConfig(
+        network=NETWORK, window=WindowConfig(width=(4.0,), block=4, span_refresh=2)
+    ).build(**SHAPE)
+    assert encoding.window is not None
+    start = encoding.init_state(0, torch.device("cpu"))
+
+    def span() -> int:
+        codes, _ = encoding.prepare(places("soft", 50), start)
+        return encoding.table(codes, 0).span or 0
+
+    assert span() == 13
+    with torch.no_grad():
+        encoding.window.log_width.fill_(math.log(10.0))
+        for _ in range(3):
+            assert span() == 13  # without gradients no step is counted
+    assert [span() for _ in range(2)] == [13, 25]

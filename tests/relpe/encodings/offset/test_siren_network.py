@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from relpe.encodings.offset.siren_network import (
+    SirenNetwork,
+    SirenNetworkConfig,
+    absolute_steps,
+    centred_crop,
+    normalized,
+    normalized_points,
+    relative_steps,
+)
+from tests.support.paths import GOLDEN_FOLDER
+
+GOLDEN = np.load(GOLDEN_FOLDER / "siren.npz", allow_pickle=False)
+
+
+def assert_exact(made: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(made, expected, rtol=1e-9, atol=1e-9)
+
+
+def golden(name: str) -> torch.Tensor:
+    return torch.from_numpy(GOLDEN[name])
+
+
+def golden_network(name: str) -> SirenNetwork:
+    """The network whose weights are stored under `name`."""
+    depth = sum(f"{name}/W{layer}" in GOLDEN for layer in range(9))
+    width, axes = GOLDEN[f"{name}/W0"].shape
+    config = SirenNetworkConfig(
+        depth=depth,
+        width=width,
+        w0=float(GOLDEN[f"{name}/w0"]),
+        w0_init=float(GOLDEN[f"{name}/w0_initial"]),
+        initialization="original",
+    )
+    out_features = len(GOLDEN[f"{name}/W{depth - 1}"])
+    network = config.build(in_features=axes, out_features=out_features, reference_length=(1.0,))
+    weights = {
+        f"layers.{layer}.{kind}": golden(f"{name}/{letter}{layer}")
+        for layer in range(depth)
+        for kind, letter in (("weight", "W"), ("bias", "b"))
+    }
+    network = network.double()
+    network.load_state_dict(weights)
+    return network
+
+
+def network_of(
+    config: SirenNetworkConfig, *, axes: int = 1, features: int = 32, length: float = 1024.0
+) -> SirenNetwork:
+    built = config.build(in_features=axes, out_features=features, reference_length=(length,))
+    return built.double()
+
+
+@pytest.mark.parametrize("name", ["1d_S7", "2d_S4x5", "3d_S2x3x2"])
+def test_grids_are_those_of_the_original(name: str) -> None:
+    sizes = [int(size) for size in name.partition("_S")[2].split("x")]
+    steps = relative_steps(sizes)
+    assert torch.equal(steps.double(), golden(f"mesh/{name}/relative_integer"))
+    expected = golden(f"mesh/{name}/relative_normalized")
+    assert_exact(normalized(steps, sizes), expected)
+    expected = golden(f"mesh/{name}/absolute_normalized")
+    assert_exact(normalized_points(sizes), expected)
+
+
+def test_an_axis_of_one_point_has_the_coordinate_zero() -> None:
+    """The original has -1 there: its window would not be 1 at its middle."""
+    assert torch.equal(normalized(relative_steps([1, 3]), [1, 3])[..., 0], torch.zeros(1, 5))
+    assert torch.equal(normalized_points([1, 3])[..., 0], torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize("name", ["1d", "2d", "3d", "1d_w0init", "1d_integer", "1d_long"])
+def test_features_are_those_of_the_original(name: str) -> None:
+    network, name = golden_network(f"siren/{name}"), f"siren/{name}"
+    sizes = GOLDEN[f"{name}/structure_size"].tolist()
+    steps = relative_steps(sizes)
+    coordinates = steps.double() if name.endswith("integer") else normalized(steps, sizes)
+    assert_exact(network(coordinates), golden(f"{name}/E"))
+    crop = centred_crop(coordinates, GOLDEN[f"{name}/crop_size"].tolist())
+    assert_exact(network(crop), golden(f"{name}/E_crop"))
+    narrow = network.float()(coordinates)
+    torch.testing.assert_close(narrow.double(), golden(f"{name}/E"), rtol=1e-4, atol=2e-5)
+
+
+def test_original_initialization_keeps_its_bounds_and_is_odd() -> None:
+    config = SirenNetworkConfig(initialization="original", width=200, depth=4, w0=7.0)
+    network = network_of(config, axes=2)
+    first, second, third, last = (layer.weight for layer in network.linears())
+    for weight, bound in (
+        (first, 1 / 2),
+        (second, math.sqrt(6 / 200) / 7),
+        (third, math.sqrt(6 / 200) / 7),
+        (last, math.sqrt(3 / 200)),
+    ):
+        assert 0.97 * bound < weight.abs().max() <= bound
+    assert all(not layer.bias.any() for layer in network.linears())
+    assert network.factors == (7.0, 7.0, 7.0)
+    points = torch.randn(20, 2, dtype=torch.float64)
+    torch.testing.assert_close(network(-points), -network(points))
+    assert not network(torch.zeros(1, 2)).any()
+
+
+def test_random_phases_are_not_odd() -> None:
+    network = network_of(SirenNetworkConfig())
+    steps = torch.arange(1, 300)[:, None]
+    forth, back = network.at(steps), network.at(-steps)
+    even, odd = (forth + back).square().mean(), (forth - back).square().mean()
+    assert 0.5 < even / odd < 2
+    assert network.at(torch.zeros(1, 1)).abs().mean() > 0.05
+
+
+@pytest.mark.parametrize("axes", [1, 3])
+def test_first_periods_are_from_four_steps_to_twice_the_reference_length(axes: int) -> None:
+    torch.manual_seed(3)
+    network = network_of(SirenNetworkConfig(width=500), axes=axes, length=700.0)
+    first = network.linears()[0]
+    radians_per_step = network.factors[0] * first.weight.norm(dim=-1) / 700
+    periods = (2 * math.pi / radians_per_step).log2()
+    assert 2 <= periods.min() < 2.2
+    assert math.log2(1400) - 0.2 < periods.max() <= math.log2(1400)
+    middle = (2 + math.log2(1400)) / 2
+    assert abs(periods.mean() - middle) < 5 * periods.std() / math.sqrt(500)
+    phases = network.factors[0] * first.bias
+    assert 0.95 * math.pi < phases.abs().max() <= math.pi
+
+
+@pytest.mark.parametrize("length", [64, 1024, 4096])
+def test_neighbours_differ_however_long_the_reference_length(length: int) -> None:
+    """At the published setting the ratio is 0.0017 for 4096 steps."""
+    features = network_of(SirenNetworkConfig(), length=length).at(torch.arange(length)[:, None])
+    change = (features[1:] - features[:-1]).norm(dim=-1).mean()
+    spread = (features - features.mean(0)).norm(dim=-1).mean()
+    assert change / spread >= 0.2
+
+
+def test_sinusoidal_features_are_in_the_family() -> None:
+    """Two layers, a phase of a quarter of a turn for every other sine."""
+    size, length = 16, 512.0
+    config = SirenNetworkConfig(depth=2, width=size, w0_init=30.0)
+    network = network_of(config, features=size, length=length)
+    frequencies = 10_000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+    with torch.no_grad():
+        first, last = network.linears()
+        first.weight.copy_((frequencies * length / 30.0).repeat_interleave(2)[:, None])
+        first.bias.copy_(torch.tensor([0, math.pi / 60.0]).repeat(size // 2))
+        last.weight.copy_(torch.eye(size))
+        last.bias.zero_()
+    steps = torch.arange(-2000, 2000)[:, None]
+    angles = steps * frequencies
+    expected = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+    torch.testing.assert_close(network.at(steps), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("depth", [2, 3, 5])
+def test_factors_can_be_learned(depth: int) -> None:
+    torch.manual_seed(0)
+    fixed = network_of(SirenNetworkConfig(depth=depth))
+    torch.manual_seed(0)
+    learned = network_of(SirenNetworkConfig(depth=depth, learnable_w0=True))
+    steps = torch.arange(50)[:, None]
+    torch.testing.assert_close(learned.at(steps), fixed.at(steps), rtol=1e-3, atol=1e-3)
+    learned.at(steps).square().sum().backward()
+    assert learned.log_w0 is not None
+    assert learned.log_w0.shape == (depth - 1,)
+    assert learned.log_w0.grad is not None
+    assert learned.log_w0.grad.abs().min() > 0
+
+
+def test_far_steps_are_as_exact_as_near_ones() -> None:
+    network = network_of(SirenNetworkConfig(), length=256.0)
+    narrow = network_of(SirenNetworkConfig(), length=256.0).float()
+    narrow.load_state_dict({k: v.float() for k, v in network.state_dict().items()})
+    network.load_state_dict({k: v.double() for k, v in narrow.state_dict().items()})
+    steps = absolute_steps([100])
+    errors = [
+        (narrow.at(steps + far).double() - network.at(steps + far)).abs().max()
+        for far in (0, 10**6)
+    ]
+    assert max(errors) < 1e-4
+
+
+def test_each_axis_has_its_own_length() -> None:
+    torch.manual_seed(0)
+    both = SirenNetworkConfig().build(in_features=2, out_features=3, reference_length=(100.0, 10.0))
+    points = torch.tensor([[200.0, 30.0]])
+    torch.testing.assert_close(both.at(points), both(torch.tensor([[2.0, 3.0]])))
+
+
+@pytest.mark.parametrize(
+    ("config", "lengths"),
+    [
+        (SirenNetworkConfig(depth=1), (1.0,)),
+        (SirenNetworkConfig(w0=0.0), (1.0,)),
+        (SirenNetworkConfig(w0_init=-1.0), (1.0,)),
+        (SirenNetworkConfig(), (0.0,)),
+        (SirenNetworkConfig(), (1.0, 2.0)),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    config: SirenNetworkConfig, lengths: tuple[float, ...]
+) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        config.build(in_features=3, out_features=2, reference_length=lengths)

@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relpe.attention.windowed import reference as reference_offsets
+from relpe.attention.windowed.attention import box_of, box_offsets, later_offsets
+from relpe.attention.windowed.offset_scores import softmax_with_table
+from relpe.encodings.base import OffsetTable
+from relpe.encodings.offset.windows import (
+    Window,
+    WindowConfig,
+    gaussian,
+    group_sizes,
+    half_width,
+    in_box,
+    span_size,
+)
+from tests.support.paths import GOLDEN_FOLDER
+
+GOLDEN = np.load(GOLDEN_FOLDER / "siren.npz", allow_pickle=False)
+MODES = ["logit_multiply", "log_bias", "soft_threshold", "adaptive_ramp"]
+SOFT = ["soft_threshold", "adaptive_ramp"]
+
+
+def golden(name: str) -> torch.Tensor:
+    return torch.from_numpy(GOLDEN[name])
+
+
+def window(**options: Any) -> Window:
+    return WindowConfig(**options).build(num_layers=2, num_heads=3).double()
+
+
+@pytest.mark.parametrize("name", ["1d", "2d", "3d"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_gaussian_is_that_of_the_original(name: str, dtype: torch.dtype) -> None:
+    grid = GOLDEN[f"gauss/{name}/structure_size"].tolist()
+    axes = [torch.arange(1 - n, n).double() / max(1, n - 1) for n in grid]
+    offsets = torch.cartesian_prod(*axes).view(-1, len(grid))
+    made = gaussian(offsets.to(dtype), golden(f"gauss/{name}/sigma").to(dtype))
+    made = made.view(*(2 * places - 1 for places in grid))
+    whole, crop = golden(f"gauss/{name}/G"), golden(f"gauss/{name}/G_crop")
+    atol, rtol = (1e-9, 0) if dtype == torch.float64 else (2e-5, 1e-4)
+    torch.testing.assert_close(made, whole.to(dtype), atol=atol, rtol=rtol)
+    for axis, size in enumerate(GOLDEN[f"gauss/{name}/crop_size"].tolist()):
+        made = made.narrow(axis, (made.shape[axis] - size) // 2, size)
+    torch.testing.assert_close(made, crop.to(dtype), atol=atol, rtol=rtol)
+
+
+def test_sizes_of_spans_are_those_of_the_original() -> None:
+    cases = zip(
+        GOLDEN["mask_size/1d/in_S_sigma_threshold"].tolist(),
+        GOLDEN["mask_size/1d/out"].tolist(),
+        strict=True,
+    )
+    for (places, width, threshold), size in cases:
+        assert span_size([int(places)], [width], threshold) == (size,)
+    cases = zip(
+        GOLDEN["mask_size/2d/in_S0_S1_sigma0_sigma1_threshold"].tolist(),
+        GOLDEN["mask_size/2d/out"].tolist(),
+        strict=True,
+    )
+    for (rows, columns, *widths, threshold), sizes in cases:
+        assert list(span_size([int(rows), int(columns)], widths, threshold)) == sizes
+
+
+def test_spans_of_the_thesis() -> None:
+    assert [span_size([n], [0.3], 0.1) for n in (1024, 784)] == [(1319,), (1011,)]
+    assert span_size([32, 32], [0.3, 0.3], 0.1) == (41, 41)
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 7, 13])
+def test_span_mask_of_a_sequence(size: int) -> None:
+    places = reference_offsets.grid_positions([7])
+    offsets = reference_offsets.pair_offsets(places, places)
+    expected = golden(f"span_mask/1d_S7_m{size}")
+    assert torch.equal(in_box(offsets, [size // 2]), expected)
+    assert torch.equal(reference_offsets.span_mask(offsets, [size // 2]), expected)
+
+
+@pytest.mark.parametrize("sizes", [(3, 5), (1, 9)])
+def test_span_mask_of_a_grid(sizes: tuple[int, int]) -> None:
+    places = reference_offsets.grid_positions([4, 5])
+    offsets = reference_offsets.pair_offsets(places, places)
+    expected = golden(f"span_mask/2d_S4x5_m{sizes[0]}x{sizes[1]}")
+    assert torch.equal(in_box(offsets, [size // 2 for size in sizes]), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [("1d_S7", "raster"), ("2d_S4x5_raster", "raster"), ("2d_S4x5_product", "product")],
+)
+def test_causal_masks(name: str, order: Any) -> None:
+    grid = [7] if name.startswith("1d") else [4, 5]
+    places = reference_offsets.grid_positions(grid)
+    offsets = reference_offsets.pair_offsets(places, places)
+    expected = golden(f"causal/{name}")
+    assert torch.equal(reference_offsets.causal_mask(offsets, order), expected)
+    # the boxes of the fast version hold the same offsets
+    box = box_of([n - 1 for n in grid], order)
+    later = later_offsets(box, order)
+    seen = box_offsets(box) if later is None else box_offsets(box)[~later]
+    found = (offsets[:, :, None] == seen).all(-1).any(-1)
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("mode", SOFT)
+def test_soft_windows_end_where_the_span_does(mode: str) -> None:
+    made = window(mode=mode, width=(7.3,), ramp=5.0)
+    (exact,) = made.current().exact[0][0]
+    offsets = torch.arange(-40, 41, dtype=torch.float64)[:, None]
+    values = made(offsets, 0).log_weight
+    assert values is not None
+    beyond = offsets[:, 0].abs() > exact
+    assert (values[beyond] == -math.inf).all()
+    assert (values[offsets[:, 0].abs() <= exact - 1] > -math.inf).all()
+    assert values[40].abs().max() < 1e-12  # a query's own key has weight 1
+    expected = (
+        half_width(float(made.log_width[0].detach().exp()), 0.1) if mode == "soft_threshold" else 13
+    )
+    assert exact == expected
+
+
+def attend(made: Window, span: int, *, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v = torch.randn(3, 1, 60, 3, 4, dtype=torch.float64, generator=generator)
+    places = -torch.arange(span, dtype=torch.float64)[:, None]
+    factor, log_weight = made(places, 0)
+    table = OffsetTable(factor=factor, log_weight=log_weight, span=span)
+    return softmax_with_table(q, k, v, table)
+
+
+@pytest.mark.parametrize("mode", SOFT)
+@given(width=st.floats(1, 9), more=st.integers(1, 30))
+def test_rounding_a_soft_span_up_changes_nothing(mode: str, width: float, more: int) -> None:
+    made = window(mode=mode, width=(width,), ramp=4.0)
+    (exact,) = made.current().exact[0][0]
+    torch.testing.assert_close(
+        attend(made, exact + 1), attend(made, exact + 1 + more), rtol=1e-12, atol=1e-12
+    )
+
+
+def change_at_border(mode: str, border: int, step: float) -> float:
+    """How much a loss changes as the width grows by 2 `step` and a key enters half-way."""
+    made = window(mode=mode, ramp=4.0, block=1).eval()
+    middle = border - 4.0 if mode == "adaptive_ramp" else border / math.sqrt(-2 * math.log(0.1))
+    losses = []
+    for width, reach in ((middle - step, border), (middle + step, border + 1)):
+        with torch.no_grad():
+            made.log_width.fill_(math.log(width))
+            assert made.current().exact[0][0] == [reach]
+            losses.append(float(attend(made, reach + 1).square().sum()))
+    return abs(losses[1] - losses[0])
+
+
+@pytest.mark.parametrize("mode", SOFT)
+@pytest.mark.parametrize("border", [6, 9, 13])
+def test_loss_is_continuous_in_the_width_where_a_key_enters(mode: str, border: int) -> None:
+    coarse, fine = (change_at_border(mode, border, step) for step in (1e-4, 1e-7))
+    assert 0 < fine < 2e-3 * coarse
+
+
+def test_loss_of_the_original_window_jumps_where_a_key_enters() -> None:
+    coarse, fine = (change_at_border("logit_multiply", 9, step) for step in (1e-4, 1e-7))
+    assert fine > 0.5 * coarse > 0.01
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_of_the_width(mode: str) -> None:
+    made = window(mode=mode, width=(6.03,), ramp=4.1, per_head=True)
+
+    def loss(log_width: torch.Tensor) -> torch.Tensor:
+        values = torch.func.functional_call(
+            made, {"log_width": log_width}, (-torch.arange(9.0).double()[:, None], 0)
+        )
+        return torch.stack([x.exp().square() for x in values if x is not None])
+
+    leaf = made.log_width.detach().clone().requires_grad_()
+    assert torch.autograd.gradcheck(loss, (leaf,))
+
+
+def test_soft_window_gradient_is_finite_at_the_border() -> None:
+    # the border falls on an offset exactly: weight zero, and a logarithm of minus infinity
+    made = window(mode="adaptive_ramp", width=(4.0,), ramp=4.0)
+    with torch.no_grad():
+        made.log_width.fill_(math.log(4.0))
+    attend(made, 12).square().sum().backward()
+    assert made.log_width.grad is not None
+    assert made.log_width.grad.isfinite().all()
+    assert made.log_width.grad[0].abs() > 0
+
+
+def test_penalty_pulls_widths_down() -> None:
+    made = window(width=(20.0, 40.0), penalty=0.5, max_span=100)
+    expected = 0.5 * math.sqrt(-2 * math.log(0.1)) * 30.0 / 100
+    assert made.penalty().item() == pytest.approx(expected, rel=1e-6)
+    made.penalty().backward()
+    assert made.log_width.grad is not None
+    assert (made.log_width.grad > 0).all()
+
+
+def set_width(made: Window, value: float) -> None:
+    with torch.no_grad():
+        made.log_width.fill_(math.log(value))
+
+
+def test_spans_are_read_now_and_then_in_training() -> None:
+    made = window(width=(10.0,), block=16, span_refresh=5, max_span=200)
+    made.advance()
+    assert made.keys_per_head(0) == (33, 33, 33)  # 22 steps, rounded up to 32, and the query's own
+    set_width(made, 20.0)
+    for _ in range(4):
+        made.advance()
+        assert made.keys_per_head(0)[0] == 33
+    made.advance()
+    assert made.keys_per_head(0)[0] == 49
+    assert made.metrics()["outgrown_spans"] == 1.0
+    # one block less is no reason to change, two are
+    set_width(made, 14.5)
+    for _ in range(5):
+        made.advance()
+    assert made.current().exact[0][0] == [32]
+    assert made.keys_per_head(0)[0] == 49
+    set_width(made, 5.0)
+    for _ in range(5):
+        made.advance()
+    assert made.keys_per_head(0)[0] == 17
+    set_width(made, 500.0)
+    for _ in range(5):
+        made.advance()
+    assert made.keys_per_head(0)[0] == 200
+
+
+def test_spans_of_evaluation_are_those_of_the_widths() -> None:
+    made = window(width=(10.0,), span_refresh=1000, max_span=200)
+    made.advance()
+    set_width(made, 30.0)
+    assert made.keys_per_head(0)[0] == 33
+    assert made.eval().keys_per_head(0)[0] == 81
+    assert made.train().keys_per_head(0)[0] == 33
+
+
+def test_a_resumed_training_goes_on_with_its_spans() -> None:
+    made, resumed = (window(width=(10.0,), span_refresh=3, max_span=200) for _ in range(2))
+    made.advance()
+    set_width(made, 30.0)
+    resumed.load_state_dict(made.state_dict())
+    resumed.load_span_state(json.loads(json.dumps(made.span_state())))  # plain values
+    for _ in range(4):
+        assert made.current() == resumed.current()
+        made.advance()
+        resumed.advance()
+    assert made.current() == resumed.current()
+
+
+@given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=7), groups=st.integers(1, 4))
+def test_groups_of_sizes_cover_at_little_cost(sizes: list[int], groups: int) -> None:
+    found = group_sizes(sizes, groups)
+    assert len(set(found)) <= groups
+    assert all(new >= old for new, old in zip(found, sizes, strict=True))
+    values = sorted(set(sizes))
+    best = min(
+        sum(min(top for top in tops if top >= size) for size in sizes)
+        for count in range(1, groups + 1)
+        for tops in itertools.combinations(values, min(count, len(values)))
+        if max(tops) == values[-1]
+    )
+    assert sum(found) == best
+
+
+def test_metrics_say_how_far_the_model_sees() -> None:
+    made = window(width=(10.0, 20.0), max_span=200)
+    assert made.metrics() == {
+        "mean_span": (33 + 49) / 2,
+        "receptive_field": 1.0 + 32 + 48,
+        "outgrown_spans": 0.0,
+    }
+
+
+def test_frozen_widths_are_not_learned() -> None:
+    assert list(window(learned=False).parameters()) == []
+    assert window(learned=False).state_dict() == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"width": (0.0,)},
+        {"width": (1.0, 2.0, 3.0)},
+        {"threshold": 1.0},
+        {"threshold": 0.0},
+        {"acts_on": "position"},
+        {"max_span": 0},
+    ],
+)
+def test_windows_that_are_none_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        window(**options)

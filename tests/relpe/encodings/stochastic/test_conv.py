@@ -1,0 +1,435 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relpe.encodings.stochastic import reference as reference_stochastic
+from relpe.encodings.stochastic.conv import ConvSPE, ConvSPEConfig
+from relpe.encodings.stochastic.filtered_noise import FilteredNoiseState
+from relpe.encodings.stochastic.noise import lattice as noise_tiles
+from relpe.encodings.stochastic.noise import products as noise_products
+from tests.support.filtered import moments, state_with, unit_noise
+from tests.support.largest_tensor import LargestTensor
+from tests.support.paths import GOLDEN_FOLDER
+
+GOLDEN = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)
+CPU = torch.device("cpu")
+
+
+def golden(name: str) -> torch.Tensor:
+    return torch.from_numpy(GOLDEN[name])
+
+
+def golden_encoding(axes: int) -> tuple[ConvSPE, FilteredNoiseState]:
+    weights = [golden(f"conv{axes}_filter_{side}") for side in "qk"]
+    noise = golden(f"conv{axes}_z").movedim(0, -1)
+    config = ConvSPEConfig(taps=tuple(weights[0].shape[2:]), num_realizations=noise.shape[-1])
+    encoding = config.build(num_layers=1, num_heads=2, head_dim=3).double()
+    with torch.no_grad():
+        encoding.query_filter.copy_(weights[0])
+        encoding.key_filter.copy_(weights[1])
+    return encoding, state_with(encoding, noise, (0,) * axes)
+
+
+def small(
+    taps: tuple[int, ...] = (5,),
+    *,
+    gated: bool = True,
+    noise: noise_tiles.NoiseKind = "normal",
+    draws: int = 6,
+    shared: bool = True,
+) -> ConvSPE:
+    torch.manual_seed(len(taps))
+    config = ConvSPEConfig(
+        taps=taps, num_realizations=draws, gated=gated, noise=noise, shared_by_layers=shared
+    )
+    encoding = config.build(num_layers=2, num_heads=2, head_dim=3).double()
+    with torch.no_grad():  # of both signs, to tell all terms apart
+        encoding.query_filter.normal_()
+        encoding.key_filter.normal_()
+    return encoding
+
+
+def line(length: int, start: int = 0) -> torch.Tensor:
+    return torch.arange(start, start + length)[None, :, None]
+
+
+def lags_of(positions: torch.Tensor) -> torch.Tensor:
+    """(l * l, p)"""
+    return (positions[:, None] - positions).flatten(0, 1)
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_codes_are_those_of_the_original(axes: int) -> None:
+    encoding, state = golden_encoding(axes)
+    expected = golden(f"conv{axes}_qbar"), golden(f"conv{axes}_kbar")
+    sizes = expected[0].shape[:axes]
+    codes, _ = encoding.prepare(noise_tiles.lattice(sizes)[None], state)
+    assert codes.shared is not None
+    for made, codes_of_all in zip(codes.shared, expected, strict=True):
+        torch.testing.assert_close(made, codes_of_all.flatten(0, axes - 1), rtol=1e-10, atol=1e-10)
+
+
+def test_covariance_is_that_of_the_original() -> None:
+    encoding, _ = golden_encoding(1)
+    made = encoding.covariance(golden("conv1_lags"))
+    torch.testing.assert_close(made, golden("conv1_P_lag"), rtol=1e-10, atol=1e-10)
+    encoding, _ = golden_encoding(2)
+    expected = golden("conv2_P_lag")
+    sizes = torch.tensor(expected.shape[2:])
+    lags = noise_tiles.lattice(sizes.tolist()) - sizes // 2
+    made = encoding.covariance(lags).unflatten(-1, sizes.tolist())
+    torch.testing.assert_close(made, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_covariance_ends_with_the_filters() -> None:
+    encoding = small((3, 2))
+    lags = torch.tensor([[3, 0], [-3, 0], [0, 2], [0, -2], [7, 9], [-40, 1]])
+    assert torch.equal(encoding.covariance(lags), torch.zeros(2, 3, 6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("taps", [(5,), (3, 2), (2, 3, 2)])
+@pytest.mark.parametrize("far", [0, 10**6])
+def test_second_moments_are_the_covariance_wherever_positions_begin(
+    taps: tuple[int, ...], far: int
+) -> None:
+    """Over white noise, exactly; so no expected score changes when all positions shift."""
+    for offset in (0, 13, -29):
+        positions = noise_tiles.lattice({1: (40,), 2: (5, 7), 3: (2, 3, 3)}[len(taps)])
+        positions = positions + offset + far
+        encoding = small(taps, draws={1: 160, 2: 32 * 16, 3: 32 * 64}[len(taps)])
+        made = moments(encoding, positions, unit_noise(encoding, positions, taps))
+        length = len(positions)
+        expected = encoding.covariance(lags_of(positions)).unflatten(-1, (length, length))
+        torch.testing.assert_close(made, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("taps", [(5,), (40,), (3, 2), (2, 3, 2)])
+@pytest.mark.parametrize(
+    ("gated", "fused", "held"), [(True, False, True), (True, True, True), (False, True, False)]
+)
+def test_fast_equals_slow_with_gradients(
+    taps: tuple[int, ...], gated: bool, fused: bool, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", 0 if fused else 2**30)
+    monkeypatch.setattr(noise_tiles, "HELD_NOISE_BYTES", 2**30 if held else 0)
+    encoding = small(taps, gated=gated, noise="signs" if held else "normal")
+    # in no order, some twice, on both sides of zero and far away
+    positions = torch.randint(-9, 30, (8, len(taps)))
+    positions = torch.cat([positions, positions[:2], positions[:1] + 10**6])
+    q, k = torch.randn(2, 3, len(positions), 2, 3, dtype=torch.float64).unbind(0)
+    grad = torch.randn(2, 3, len(positions), 2, 6, dtype=torch.float64)
+    state = encoding.init_state(7, CPU)
+
+    def run(fast: bool) -> list[torch.Tensor]:
+        inputs = a, b = q.clone().requires_grad_(), k.clone().requires_grad_()
+        if fast:
+            codes, _ = encoding.prepare(positions[None], state)
+            assert (codes.shared is None) == fused
+            out = encoding.encode(a, b, codes, 1)
+        else:
+            out = reference_stochastic.apply_filtered_noise(encoding, a, b, positions, state, 1)
+        weights = [*inputs, *encoding.parameters()]
+        return [*out, *torch.autograd.grad(list(out), weights, list(grad))]
+
+    for fast, slow in zip(run(True), run(False), strict=True):
+        torch.testing.assert_close(fast, slow, rtol=1e-10, atol=1e-10)
+
+
+@settings(max_examples=15)
+@given(
+    start=st.sampled_from([0, 31, -50, 10**6 - 3]),
+    pieces=st.lists(st.integers(1, 70), min_size=1, max_size=5),
+    fused=st.booleans(),
+    trained=st.booleans(),
+    shared=st.booleans(),
+    num_realizations=st.sampled_from([None, 1, 9]),
+)
+def test_any_split_of_the_positions_gives_the_same_codes(
+    start: int,
+    pieces: list[int],
+    fused: bool,
+    trained: bool,
+    shared: bool,
+    num_realizations: int | None,
+) -> None:
+    encoding, length = small((40,), shared=shared), sum(pieces)
+    q, k = torch.randn(2, 1, length, 2, 3, dtype=torch.float64).unbind(0)
+
+    def run(sizes: list[int]) -> list[torch.Tensor]:
+        state, outs, done = encoding.init_state(3, CPU, num_realizations), [], 0
+        for size in sizes:
+            codes, state = encoding.prepare(line(size, start + done), state)
+            here = slice(done, done + size)
+            outs.append(encoding.encode(q[:, here], k[:, here], codes, 1))
+            done += size
+        return [torch.cat(side, 1) for side in zip(*outs, strict=True)]
+
+    with pytest.MonkeyPatch.context() as patch, torch.set_grad_enabled(trained):
+        patch.setattr(noise_products, "SHARED_CODE_BYTES", 0 if fused else 2**30)
+        for split, whole in zip(run(pieces), run([length]), strict=True):
+            torch.testing.assert_close(split, whole, rtol=1e-10, atol=1e-12)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("taps", [(6,), (3, 4), (2, 2, 2)])
+def test_steps_equal_the_whole(taps: tuple[int, ...]) -> None:
+    encoding = small(taps)
+    positions = noise_tiles.lattice({1: (70,), 2: (6, 11), 3: (3, 5, 5)}[len(taps)]) + 10**6
+    state = encoding.init_state(2, CPU)
+    whole, _ = encoding.prepare(positions[None], state)
+    assert whole.shared is not None
+    for row, position in enumerate(positions):
+        codes, state = encoding.prepare(position[None, None], state)
+        assert codes.shared is not None
+        torch.testing.assert_close(codes.shared[:, 0], whole.shared[:, row], rtol=1e-12, atol=0)
+
+
+@torch.no_grad()
+def test_a_step_draws_no_noise_twice_and_the_state_does_not_grow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoding, drawn, sizes = small((40,)), [], set()
+    original = noise_tiles.white_noise
+
+    def counted(*args: object) -> torch.Tensor:
+        drawn.append(args[3])
+        return original(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(noise_tiles, "white_noise", counted)
+    _, state = encoding.prepare(line(100), encoding.init_state(2, CPU))
+    for place in range(100, 400):
+        _, state = encoding.prepare(line(1, place), state)
+        sizes.add(tuple(x.shape for x in state))
+    # positions to 399 are in tiles to 12, whose filters read 39 + 31 samples beyond its start
+    assert sorted(drawn) == [(tile,) for tile in range(12 + 2 + 1)]
+    assert len(sizes) == 1
+
+
+def test_codes_kept_for_steps_are_not_used_in_training() -> None:
+    encoding = small()
+    with torch.no_grad():
+        _, state = encoding.prepare(line(3), encoding.init_state(2, CPU))
+        encoding.query_filter.mul_(2)
+    codes, _ = encoding.prepare(line(3), state)
+    fresh, _ = encoding.prepare(line(3), encoding.init_state(2, CPU))
+    assert codes.shared is not None
+    assert fresh.shared is not None
+    assert codes.shared.requires_grad
+    assert torch.equal(codes.shared, fresh.shared)
+
+
+@torch.no_grad()
+def test_a_calls_realizations_leave_the_mean_of_scores_and_divide_their_variance() -> None:
+    """Over seeds, to 5 standard errors; the variance is that of one realization, which
+    `test_mean_and_variance_of_scores` looks at, over their number."""
+    encoding, seeds, num_realizations = small((3,), gated=False), 800, 15
+    q, k = torch.randn(2, 1, 3, 2, 3, dtype=torch.float64).unbind(0)
+    found = []
+    for seed in range(seeds):
+        state = encoding.init_state(seed, CPU, num_realizations)
+        a, b = encoding.encode(q, k, encoding.prepare(line(3), state)[0], 0)
+        found.append(torch.einsum("lhr,shr->hls", a[0], b[0]) / math.sqrt(num_realizations))
+    scores = torch.stack(found)
+    filters = encoding.query_filter, encoding.key_filter
+    lags = lags_of(line(3)[0])
+    lagged = noise_correlation(*filters, lags).unflatten(-1, (3, 3))
+    mean = torch.einsum("lhd,shd,hdls->hls", q[0], k[0], lagged) / math.sqrt(3)
+    norms = [
+        torch.einsum("lhd,hd->hl", x[0] ** 2, f.square().sum(-1))
+        for x, f in zip((q, k), filters, strict=True)
+    ]
+    variance = (norms[0][:, :, None] * norms[1][:, None] / 3 + mean**2) / num_realizations
+    assert ((scores.mean(0) - mean).abs() <= 5 * (variance / seeds).sqrt()).all()
+    torch.testing.assert_close(scores.var(0), variance, rtol=0.3, atol=0.01)
+
+
+def test_a_call_may_have_the_realizations_of_another_config() -> None:
+    encoding, other = small(draws=6), small(draws=9)
+    codes, state = encoding.prepare(line(50), encoding.init_state(5, CPU, 9))
+    expected, of_other = other.prepare(line(50), other.init_state(5, CPU))
+    assert codes.shared is not None
+    assert expected.shared is not None
+    assert torch.equal(codes.shared, expected.shared)
+    for made, wanted in zip(state, of_other, strict=True):
+        assert torch.equal(made, wanted)
+    with pytest.raises(ValueError, match="num_realizations is -1, expected at least 1"):
+        encoding.init_state(0, CPU, -1)
+
+
+@pytest.mark.parametrize("taps", [(5,), (40,), (3, 2)])
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_layer_with_its_own_filters_is_an_encoding_of_these_with_gradients(
+    taps: tuple[int, ...], fused: bool, trained: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", 0 if fused else 2**30)
+    encoding = small(taps, shared=False)
+    positions = torch.cat([torch.randint(-9, 30, (40, len(taps))), torch.zeros(1, len(taps))])
+    q, k = torch.randn(2, 3, 41, 2, 3, dtype=torch.float64).unbind(0)
+    grads = torch.randn(2, 3, 41, 2, 6, dtype=torch.float64)
+    lags = noise_tiles.lattice((4,) * len(taps))
+    names = ["query_filter", "key_filter", "gates"]
+    with torch.set_grad_enabled(trained):
+        codes, state = encoding.prepare(positions[None], encoding.init_state(7, CPU))
+        # the last position's codes are kept where nothing is trained
+        again, _ = encoding.prepare(positions[None, -1:], state)
+        for layer in range(2):
+            alone = small(taps)
+            weights = {name: encoding.get_parameter(name).detach() for name in names}
+            alone.load_state_dict(
+                {name: x if name == "gates" else x[layer] for name, x in weights.items()}
+            )
+            torch.testing.assert_close(encoding.covariance(lags)[layer], alone.covariance(lags))
+            expected, _ = alone.prepare(positions[None], alone.init_state(7, CPU))
+            outs = [
+                made.encode(q, k, of, layer) for made, of in ((encoding, codes), (alone, expected))
+            ]
+            for made, wanted in zip(*outs, strict=True):
+                torch.testing.assert_close(made, wanted, rtol=1e-12, atol=1e-12)
+            steps = encoding.encode(q[:, -1:], k[:, -1:], again, layer)
+            for made, wanted in zip(steps, outs[1], strict=True):
+                torch.testing.assert_close(made, wanted[:, -1:], rtol=1e-12, atol=1e-12)
+            if not trained:
+                continue
+            found, wanted = (
+                torch.autograd.grad(
+                    list(out), [made.get_parameter(name) for name in names], list(grads), True
+                )
+                for out, made in zip(outs, (encoding, alone), strict=True)
+            )
+            for name, made, right in zip(names, found, wanted, strict=True):
+                made = made if name == "gates" else made[layer]
+                torch.testing.assert_close(made, right, rtol=1e-10, atol=1e-10)
+
+
+def test_the_bound_of_codes_is_that_of_all_layers_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_one = 2 * 50 * 2 * 3 * 6 * 8  # both sides, (l, h, d, r), float64
+    for allowed, shared, made in (
+        (of_one, True, True),
+        (2 * of_one - 1, False, False),
+        (2 * of_one, False, True),
+    ):
+        monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", allowed)
+        encoding = small(shared=shared)
+        codes, _ = encoding.prepare(line(50), encoding.init_state(0, CPU))
+        assert all((of.shared is not None) == made for of in codes.by_layer or (codes,))
+
+
+@pytest.mark.parametrize("noise", ["normal", "signs"])
+@torch.no_grad()
+def test_mean_and_variance_of_scores(noise: noise_tiles.NoiseKind) -> None:
+    """Every realization is an estimate: unbiased, with the variance of the derivation, from which
+    signs take the fourth moments that they lack. The mean holds to 5 standard errors."""
+    draws, length = 40_000, 4
+    encoding = small((3,), noise=noise, draws=draws)
+    assert encoding.gates is not None
+    q, k = torch.randn(2, 1, length, 2, 3, dtype=torch.float64).unbind(0)
+    codes, _ = encoding.prepare(line(length), encoding.init_state(11, CPU))
+    a, b = (x[0] for x in encoding.encode(q, k, codes, 1))
+    scores = torch.einsum("lhr,shr->hlsr", a, b) * math.sqrt(draws)
+
+    lags = lags_of(line(length)[0])
+    gate = torch.sigmoid(encoding.gates[1])[..., None]
+
+    def with_gate(queries: torch.Tensor, keys: torch.Tensor, power: int) -> torch.Tensor:
+        """(h, d, l, l), the covariance of filters, gate included, or of their squares."""
+        lagged = noise_correlation(queries**power, keys**power, lags)
+        mixed = (1 - gate) ** power * lagged + gate**power
+        return mixed.unflatten(-1, (length, length))
+
+    filters = encoding.query_filter, encoding.key_filter
+    mean = torch.einsum("lhd,shd,hdls->hls", q[0], k[0], with_gate(*filters, 1)) / math.sqrt(3)
+    norms = [
+        torch.einsum(
+            "lhd,hd->hl", x[0] ** 2, (1 - gate[..., 0]) * f.square().sum(-1) + gate[..., 0]
+        )
+        for x, f in zip((q, k), filters, strict=True)
+    ]
+    variance = norms[0][:, :, None] * norms[1][:, None] / 3 + mean**2
+    if noise == "signs":
+        fourth = torch.einsum("lhd,shd,hdls->hls", q[0] ** 2, k[0] ** 2, with_gate(*filters, 2))
+        variance = variance - 2 * fourth / 3
+    assert ((scores.mean(-1) - mean).abs() <= 5 * (variance / draws).sqrt()).all()
+    torch.testing.assert_close(scores.var(-1), variance, rtol=0.1, atol=0.01)
+
+
+def noise_correlation(a: torch.Tensor, b: torch.Tensor, lags: torch.Tensor) -> torch.Tensor:
+    """sum_i a_i b_(i + lag) of (h, d, n), by the letter."""
+    taps = a.shape[-1]
+    return torch.stack(
+        [
+            sum(
+                (a[..., i] * b[..., i + lag] for i in range(taps) if 0 <= i + lag < taps),
+                start=torch.zeros_like(a[..., 0]),
+            )
+            for lag in lags.flatten().tolist()
+        ],
+        -1,
+    )
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_no_tensor_of_all_products_ever_exists(
+    fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", 0 if fused else 2**30)
+    monkeypatch.setattr(noise_tiles, "HELD_NOISE_BYTES", 0 if fused else 2**30)
+    rows, length, heads, features, draws = 5, 512, 2, 8, 32
+    config = ConvSPEConfig(taps=(9,), num_realizations=draws)
+    encoding = config.build(num_layers=1, num_heads=heads, head_dim=features)
+    q, k = torch.randn(2, rows, length, heads, features, requires_grad=True).unbind(0)
+    with LargestTensor() as largest:
+        codes, _ = encoding.prepare(line(length), encoding.init_state(0, CPU))
+        a, b = encoding.encode(q, k, codes, 0)
+        (a.square().sum() + b.square().sum()).backward()
+    codes_of_all = length * heads * features * draws
+    if fused:  # what comes in and goes out, and what belongs to one tile
+        assert largest.elements == max(2 * q.numel(), a.numel(), largest_of_a_tile(config, q))
+        assert largest.elements < codes_of_all
+    else:
+        assert largest.elements == 2 * codes_of_all  # of queries and keys, for all rows
+
+
+def largest_of_a_tile(config: ConvSPEConfig, q: torch.Tensor) -> int:
+    """Elements of the largest tensor that a tile needs: noise around it, codes, filters."""
+    c, halo = noise_tiles.SITES, 2 * noise_tiles.SITES
+    heads, features = q.shape[2:]
+    draws = config.num_realizations
+    return heads * features * max(halo * draws, 2 * c * draws, 2 * c * halo)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_autocast_changes_little(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", 0 if fused else 2**30)
+    encoding = small().float()
+    q, k = torch.randn(2, 2, 50, 2, 3).unbind(0)
+    exact = encoding.encode(q, k, encoding.prepare(line(50), encoding.init_state(1, CPU))[0], 0)
+    with torch.autocast("cpu", torch.bfloat16):
+        codes, _ = encoding.prepare(line(50), encoding.init_state(1, CPU))
+        narrow = encoding.encode(q.bfloat16(), k.bfloat16(), codes, 0)
+    sum(x.float().sum() for x in narrow).backward()  # type: ignore[union-attr]
+    assert encoding.query_filter.grad is not None
+    for made, expected in zip(narrow, exact, strict=True):
+        torch.testing.assert_close(made.float(), expected, rtol=0.05, atol=0.05)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    encoding = small((3, 2))
+    state = encoding.init_state(0, CPU)
+    with pytest.raises(ValueError, match="give one row"):
+        encoding.prepare(torch.zeros(3, 2, 2, dtype=torch.int64), state)
+    with pytest.raises(ValueError, match="positions of 1 axes; the filters have 2"):
+        encoding.prepare(line(2), state)
+    with pytest.raises(ValueError, match="positions between whole numbers"):
+        encoding.prepare(torch.full((1, 2, 2), 0.5), state)
+    codes, _ = encoding.prepare(torch.zeros(1, 2, 2, dtype=torch.float64), state)
+    assert codes.shared is not None
+    for taps in ((), (2, 2, 2, 2), (0,)):
+        with pytest.raises(ValueError, match=r"axes|taps"):
+            ConvSPEConfig(taps=taps).build(num_layers=1, num_heads=1, head_dim=1)

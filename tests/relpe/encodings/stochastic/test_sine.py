@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relpe.attention.linear import reference
+from relpe.encodings.stochastic import sine as sine_spe
+from relpe.encodings.stochastic.sine import SineNoise, SineSPE, SineSPEConfig
+from tests.support.largest_tensor import LargestTensor
+from tests.support.paths import GOLDEN_FOLDER
+
+GOLDEN = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)
+
+
+def golden(name: str) -> torch.Tensor:
+    return torch.from_numpy(GOLDEN[name])
+
+
+def golden_encoding(*, gated: bool = True) -> tuple[SineSPE, SineNoise]:
+    heads, features, sines = GOLDEN["sine_freqs_raw"].shape
+    draws = GOLDEN["sine_z"].shape[-1]
+    config = SineSPEConfig(num_sines=sines, num_realizations=draws, gated=gated)
+    encoding = config.build(num_layers=1, num_heads=heads, head_dim=features).double()
+    weights = {
+        "frequencies": "sine_freqs_raw",
+        "offsets": "sine_offsets",
+        "gains": "sine_gains_raw",
+    }
+    with torch.no_grad():
+        for name, key in weights.items():
+            getattr(encoding, name).copy_(golden(key))
+        if encoding.gates is not None:
+            encoding.gates.copy_(golden("filt_gate_raw")[None])
+    return encoding, SineNoise(
+        golden("sine_z").unflatten(2, (sines, 2)), golden("filt_gate_noise")[None]
+    )
+
+
+def small(
+    length: int = 0, *, gated: bool = True, shared: bool = True
+) -> tuple[SineSPE, SineNoise, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(length)
+    config = SineSPEConfig(num_sines=3, num_realizations=6, gated=gated, shared_by_layers=shared)
+    encoding = config.build(num_layers=2, num_heads=2, head_dim=4).double()
+    noise = encoding.init_state(7, torch.device("cpu"))
+    noise = SineNoise(noise.sines.double(), noise.gates.double())
+    q, k = torch.randn(2, 3, length, 2, 4, dtype=torch.float64).unbind(0)
+    return encoding, noise, q, k
+
+
+def positions_of(length: int, start: int = 0) -> torch.Tensor:
+    return torch.arange(start, start + length)[None, :, None]
+
+
+def test_covariance_is_that_of_the_original() -> None:
+    encoding, _ = golden_encoding()
+    length = GOLDEN["sine_P"].shape[-1]
+    lags = torch.arange(length)[:, None] - torch.arange(length)
+    torch.testing.assert_close(
+        encoding.covariance(lags.flatten()).unflatten(-1, (length, length)),
+        golden("sine_P"),
+        rtol=1e-10,
+        atol=1e-10,
+    )
+
+
+def test_codes_are_those_of_the_original() -> None:
+    encoding, noise = golden_encoding()
+    for name, positions in (("", np.arange(GOLDEN["sine_qbar"].shape[0])), ("_at_positions", None)):
+        place = golden("sine_positions") if positions is None else torch.from_numpy(positions)
+        codes, _ = encoding.prepare(place[None, :, None], noise)
+        tolerance = 1e-9 if positions is None else 1e-10
+        for made, key in ((codes.queries, "sine_qbar"), (codes.keys, "sine_kbar")):
+            torch.testing.assert_close(made, golden(key + name), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_encoded_queries_and_keys_are_those_of_the_original(gated: bool) -> None:
+    encoding, noise = golden_encoding(gated=gated)
+    q, k = golden("filt_queries"), golden("filt_keys")
+    codes, _ = encoding.prepare(positions_of(q.shape[1]), noise)
+    suffix = "" if gated else "_ungated"
+    for made, key in zip(encoding.encode(q, k, codes, 0), ("filt_qhat", "filt_khat"), strict=True):
+        torch.testing.assert_close(made, golden(key + suffix), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("steps", [[1] * 300, [5 * i for i in range(40)], [1] * 130 + [9] * 70])
+def test_fast_equals_slow_with_gradients(
+    gated: bool, fused: bool, steps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sine_spe, "SHARED_CODE_BYTES", 0 if fused else 2**30)
+    positions = torch.tensor(steps).cumsum(0) + 1000
+    encoding, noise, q, k = small(len(steps), gated=gated)
+    grad = torch.randn(2, 3, len(steps), 2, 6, dtype=torch.float64)
+
+    def run(fast: bool) -> list[torch.Tensor]:
+        inputs = a, b = q.clone().requires_grad_(), k.clone().requires_grad_()
+        if fast:
+            codes, _ = encoding.prepare(positions[None, :, None], noise)
+            assert (codes.queries is None) == fused
+            out = encoding.encode(a, b, codes, 1)
+        else:
+            out = reference.apply_sine_spe(encoding, a, b, positions, noise, 1)
+        weights = [*inputs, *encoding.parameters()]
+        grads = torch.autograd.grad(list(out), weights, list(grad))
+        return [*out, *grads]
+
+    for fast, slow in zip(run(True), run(False), strict=True):
+        torch.testing.assert_close(fast, slow, rtol=1e-8, atol=1e-8)
+
+
+@given(start=st.integers(0, 10**7), shift=st.integers(0, 10**6), length=st.integers(1, 140))
+def test_shifting_positions_changes_no_expected_score(start: int, shift: int, length: int) -> None:
+    """Over the noise, by its exact second moments: products of waves do not change when all
+    positions do."""
+    encoding, noise, _, _ = small(length)
+    identity = torch.eye(6, dtype=torch.float64).view(3, 2, 6)  # unit noise in place of random
+    unit = noise._replace(sines=identity.expand(2, 4, 3, 2, 6))
+
+    def moments(first: int) -> torch.Tensor:
+        codes, _ = encoding.prepare(positions_of(length, first), unit)
+        assert codes.queries is not None
+        return torch.einsum("lhdr,shdr->hdls", codes.queries, codes.keys)
+
+    torch.testing.assert_close(moments(start), moments(start + shift), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(("num_realizations", "draws"), [(None, 4000), (24, 1000)])
+def test_mean_and_variance_of_scores(num_realizations: int | None, draws: int) -> None:
+    """The estimate is unbiased with the variance of the derivation (reference formula, independent
+    draws), which falls with the number of realizations: here the config's, or the call's."""
+    encoding, _, q, k = small(4)
+    q, k = q[:1], k[:1]
+    lags = torch.arange(4)[:, None] - torch.arange(4)
+    covariance = encoding.covariance(lags.flatten()).unflatten(-1, (4, 4))
+    assert encoding.gates is not None
+    gate = torch.sigmoid(encoding.gates[0])[..., None, None]
+    covariance = (1 - gate) * covariance + gate
+    variance = (1 - gate[..., 0, 0]) * encoding_variance(encoding) + gate[..., 0, 0]
+    mean = torch.einsum("lhd,shd,hdls->hls", q[0], k[0], covariance) / 2
+    spread = torch.einsum("lhd,hd->lh", q[0] ** 2, variance)[:, None] * torch.einsum(
+        "shd,hd->sh", k[0] ** 2, variance
+    )
+    spread = (spread.permute(2, 0, 1) + (2 * mean) ** 2) / ((num_realizations or 6) * 4)
+    scores = torch.stack(
+        [one_score(encoding, q, k, seed, num_realizations) for seed in range(draws)]
+    )
+    assert ((scores.mean(0) - mean).abs() <= 5 * (spread / draws).sqrt()).all()
+    torch.testing.assert_close(scores.var(0), spread, rtol=0.25, atol=0.02)
+
+
+def encoding_variance(encoding: SineSPE) -> torch.Tensor:
+    gains = torch.nn.functional.softplus(encoding.gains)
+    return gains.square().sum(-1) / (2 * encoding.config.num_sines)
+
+
+@torch.no_grad()
+def one_score(
+    encoding: SineSPE, q: torch.Tensor, k: torch.Tensor, seed: int, num_realizations: int | None
+) -> torch.Tensor:
+    noise = encoding.init_state(seed, torch.device("cpu"), num_realizations)
+    codes, _ = encoding.prepare(
+        positions_of(q.shape[1]), SineNoise(noise.sines.double(), noise.gates.double())
+    )
+    a, b = encoding.encode(q, k, codes, 0)
+    return torch.einsum("blhr,bshr->hls", a, b) / a.shape[-1] ** 0.5
+
+
+@given(num_realizations=st.integers(1, 12), seed=st.integers(0, 99))
+def test_a_call_may_have_the_realizations_of_another_config(
+    num_realizations: int, seed: int
+) -> None:
+    encoding, _, q, k = small(5)
+    config = dataclasses.replace(encoding.config, num_realizations=num_realizations)
+    other = config.build(num_layers=2, num_heads=2, head_dim=4).double()
+    other.load_state_dict(encoding.state_dict())
+    states = (
+        encoding.init_state(seed, torch.device("cpu"), num_realizations),
+        other.init_state(seed, torch.device("cpu")),
+    )
+    outs = [
+        torch.stack(made.encode(q, k, made.prepare(positions_of(5), state)[0], 1))
+        for made, state in zip((encoding, other), states, strict=True)
+    ]
+    assert outs[0].shape[-1] == num_realizations
+    assert torch.equal(*outs)
+
+
+def test_no_realizations_are_refused() -> None:
+    encoding, _, _, _ = small()
+    with pytest.raises(ValueError, match="num_realizations is 0, expected at least 1"):
+        encoding.init_state(0, torch.device("cpu"), 0)
+
+
+def of_layer(encoding: SineSPE, layer: int) -> SineSPE:
+    """An encoding that all layers share, with the parameters of one of `encoding`."""
+    config = dataclasses.replace(encoding.config, shared_by_layers=True)
+    made = config.build(num_layers=2, num_heads=2, head_dim=4).double()
+    own = ("frequencies", "offsets", "gains")
+    made.load_state_dict(
+        {name: x[layer] if name in own else x for name, x in encoding.state_dict().items()}
+    )
+    return made
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("gated", [True, False])
+def test_a_layer_with_its_own_sines_is_an_encoding_of_these_with_gradients(
+    gated: bool, fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sine_spe, "SHARED_CODE_BYTES", 0 if fused else 2**30)
+    encoding, noise, q, k = small(300, gated=gated, shared=False)
+    lags = torch.arange(-3, 9)
+    codes, _ = encoding.prepare(positions_of(300, 7), noise)
+    grads = torch.randn(2, 3, 300, 2, 6, dtype=torch.float64)
+    for layer in range(2):
+        alone = of_layer(encoding, layer)
+        torch.testing.assert_close(encoding.covariance(lags)[layer], alone.covariance(lags))
+        outs = (
+            encoding.encode(q, k, codes, layer),
+            alone.encode(q, k, alone.prepare(positions_of(300, 7), noise)[0], layer),
+        )
+        names = [name for name, _ in encoding.named_parameters()]
+        found, expected = (
+            torch.autograd.grad(
+                list(out), [made.get_parameter(name) for name in names], list(grads), True
+            )
+            for out, made in zip(outs, (encoding, alone), strict=True)
+        )
+        for made, wanted in zip(*outs, strict=True):
+            torch.testing.assert_close(made, wanted, rtol=1e-12, atol=1e-12)
+        for name, made, wanted in zip(names, found, expected, strict=True):
+            made = made if name == "gates" else made[layer]
+            torch.testing.assert_close(made, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_the_bound_of_codes_is_that_of_all_layers_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_one = 2 * 50 * 2 * 4 * 6 * 8  # both sides, (l, h, d, r), float64
+    for allowed, shared, made in (
+        (of_one, True, True),
+        (2 * of_one - 1, False, False),
+        (2 * of_one, False, True),
+    ):
+        monkeypatch.setattr(sine_spe, "SHARED_CODE_BYTES", allowed)
+        encoding, noise, _, _ = small(50, shared=shared)
+        codes, _ = encoding.prepare(positions_of(50), noise)
+        layers = codes.by_layer or (codes,)
+        assert all((layer.queries is not None) == made for layer in layers)
+
+
+def test_rows_of_positions_that_differ_are_refused() -> None:
+    encoding, noise, _, _ = small(2)
+    with pytest.raises(ValueError, match="give one row"):
+        encoding.prepare(torch.zeros(3, 2, 1, dtype=torch.int64), noise)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_no_tensor_of_all_products_ever_exists(
+    fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sine_spe, "SHARED_CODE_BYTES", 0 if fused else 2**30)
+    rows, length, heads, features, draws = 4, 512, 2, 8, 32
+    encoding = SineSPEConfig(num_sines=2, num_realizations=draws).build(
+        num_layers=1, num_heads=heads, head_dim=features
+    )
+    q, k = torch.randn(2, rows, length, heads, features, requires_grad=True).unbind(0)
+    with LargestTensor() as largest:
+        noise = encoding.init_state(0, torch.device("cpu"))
+        codes, _ = encoding.prepare(positions_of(length), noise)
+        sum(x.square().sum() for x in encoding.encode(q, k, codes, 0)).backward()  # type: ignore[union-attr]
+    codes_of_all = length * heads * features * draws
+    assert largest.elements < rows * codes_of_all / 2
+    if fused:
+        assert largest.elements < codes_of_all

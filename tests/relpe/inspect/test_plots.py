@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import sys
+from typing import get_args
+
+import pytest
+import torch
+
+from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.softmax import SoftmaxAttentionConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.encodings import (
+    AlgebraicConfig,
+    AlibiConfig,
+    ConvSPEConfig,
+    EncodingConfig,
+    LearnedPositionConfig,
+    NoEncodingConfig,
+    RopeConfig,
+    ShawConfig,
+    SineSPEConfig,
+    SinusoidConfig,
+    SirenConfig,
+    SirenSPEConfig,
+    TransformerXLConfig,
+    TreeSQConfig,
+)
+from relpe.encodings.algebraic.structures import (
+    CycleStructure,
+    DirectSum,
+    SequenceStructure,
+    TreeStructure,
+)
+from relpe.encodings.offset.siren_network import SirenNetworkConfig
+from relpe.encodings.offset.windows import WindowConfig
+from relpe.encodings.stochastic.sine import SineSPE
+from relpe.inspect.learned import kernel
+from relpe.inspect.plots import main, pictures
+from relpe.models.checkpoint import save_model
+from relpe.models.decoder import Decoder, DecoderConfig
+
+pytest.importorskip("matplotlib")
+
+LINEAR, SOFTMAX = LinearAttentionConfig(), SoftmaxAttentionConfig()
+FADING, WINDOWED = LinearAttentionConfig(half_lives=(1.0, 40.0)), WindowedAttentionConfig(span=11)
+SMALL = SirenNetworkConfig(width=8)
+STOCHASTIC = {"kernel", "features", "spectrum", "gates"}
+MIXED = DirectSum(
+    parts=(SequenceStructure(), CycleStructure(period=5), TreeStructure()), features=(2, 2, 4)
+)
+# encoding, attention, and what is drawn
+CASES: dict[str, tuple[EncodingConfig, object, set[str]]] = {
+    "sine": (SineSPEConfig(num_sines=3, num_realizations=4), FADING, {*STOCHASTIC, "fading"}),
+    "sine, ungated": (SineSPEConfig(gated=False), LINEAR, STOCHASTIC - {"gates"}),
+    "conv": (ConvSPEConfig(taps=(5,), num_realizations=4), LINEAR, STOCHASTIC),
+    "conv, two axes": (ConvSPEConfig(taps=(5, 3), num_realizations=4), LINEAR, STOCHASTIC),
+    "siren spe": (SirenSPEConfig(network=SMALL, max_taps=(32,)), LINEAR, STOCHASTIC),
+    "rope": (RopeConfig(), SOFTMAX, {"kernel", "angles"}),
+    "algebraic": (AlgebraicConfig(shared_by_layers=False), SOFTMAX, {"kernel", "angles"}),
+    "algebraic sum": (AlgebraicConfig(structure=MIXED), SOFTMAX, {"kernel", "angles"}),
+    "numerator": (AlgebraicConfig(placement="numerator"), FADING, {"kernel", "angles", "fading"}),
+    "siren": (SirenConfig(network=SMALL), WINDOWED, {"features", "window"}),
+    "siren, per head": (
+        SirenConfig(network=SMALL, window=WindowConfig(width=(8.0, 150.0), per_head=True)),
+        WINDOWED,
+        {"features", "window"},
+    ),
+    "siren, joint": (
+        SirenConfig(network=SMALL, window=None, coordinates="joint", num_axes=2),
+        SOFTMAX,
+        {"features"},
+    ),
+    "siren, additive": (
+        SirenConfig(network=SMALL, coordinates="additive", num_axes=2),
+        WINDOWED,
+        {"features", "window"},
+    ),
+    "transformer-xl": (TransformerXLConfig(num_sinusoids=4, span=20), WINDOWED, {"features"}),
+    "shaw": (ShawConfig(window=4), SOFTMAX, {"features"}),
+    "alibi": (AlibiConfig(), WINDOWED, {"window"}),
+    "sinusoid": (SinusoidConfig(), LINEAR, {"positions"}),
+    "learned": (LearnedPositionConfig(num_positions=30), SOFTMAX, {"positions"}),
+    "tree": (TreeSQConfig(), SOFTMAX, {"positions"}),
+    "tree of words": (
+        TreeSQConfig(max_depth=4, tree=TreeStructure(word_axes=4)),
+        SOFTMAX,
+        {"positions"},
+    ),
+    "none": (NoEncodingConfig(), LINEAR, set()),
+    "none, fading": (NoEncodingConfig(), FADING, {"fading"}),
+}
+
+
+def decoder(name: str) -> Decoder:
+    encoding, attention, _ = CASES[name]
+    sizes = {"vocabulary_size": 11, "width": 16, "num_layers": 2, "num_heads": 2, "hidden": 24}
+    return DecoderConfig(**sizes, encoding=encoding, attention=attention).build().eval()  # pyright: ignore[reportArgumentType]
+
+
+def test_every_encoding_is_among_the_cases():
+    assert {type(encoding) for encoding, _, _ in CASES.values()} == set(get_args(EncodingConfig))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_files_are_written_and_show_something(name, tmp_path, capsys):
+    from matplotlib.image import imread
+
+    save_model(decoder(name), tmp_path / "model")
+    folder = tmp_path / "deep" / "pictures"
+    assert main([str(tmp_path / "model"), "--output", str(folder)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    expected = {f"{kind}.png" for kind in CASES[name][2]}
+    assert {path.name for path in folder.iterdir()} == expected  # and nothing half written
+    for path in folder.iterdir():
+        assert str(path) in printed
+        assert imread(path)[..., :3].std() > 0.01
+    if not expected:
+        assert len(printed) == 1
+        assert "nothing to draw" in printed[0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_numbers_are_finite_and_fit_their_axis(name):
+    for picture in pictures(decoder(name)).values():
+        for numbers in picture.panels.values():
+            assert numbers.isfinite().all()
+            assert len(picture.x) >= numbers.shape[1]
+        assert not picture.names or len(picture.names) >= len(picture.panels)
+
+
+def test_the_kernel_picture_is_the_mean_over_features_over_its_largest():
+    encoding = decoder("sine").encoding
+    assert isinstance(encoding, SineSPE)
+    panels = pictures(decoder_of(encoding))["kernel"].panels
+    assert [*panels] == ["P, before gates", "(1 − g) P + g, layer 1", "(1 − g) P + g, layer 2"]
+    mean = kernel(encoding, torch.arange(-256, 257)).mean(2)[1]
+    expected = mean / mean.abs().max(1, keepdim=True).values
+    torch.testing.assert_close(panels["(1 − g) P + g, layer 2"], expected)
+
+
+def decoder_of(encoding: SineSPE) -> Decoder:
+    found = decoder("sine")
+    found.encoding = encoding
+    return found
+
+
+def test_the_spectrum_picture_has_all_of_each_head_where_its_periods_are():
+    model = decoder("sine")
+    encoding = model.encoding
+    assert isinstance(encoding, SineSPE)
+    wanted = torch.tensor([3.0, 100.0, 10**6])  # the last is beyond the picture
+    with torch.no_grad():
+        encoding.frequencies.copy_((2 / wanted).logit().expand_as(encoding.frequencies))
+    picture = pictures(model)["spectrum"]
+    (shares,) = picture.panels.values()
+    torch.testing.assert_close(shares.sum(1), torch.ones_like(shares[:, 0]))
+    starts = picture.x[:-1][shares.sum(0) > 0]
+    ends = picture.x[1:][shares.sum(0) > 0]
+    assert (starts <= torch.tensor([3.0, 100.0, 4097.0])).all()
+    assert (ends > torch.tensor([3.0, 100.0, 4096.0])).all()
+
+
+@pytest.mark.parametrize("name", ["rope", "algebraic"])
+def test_the_kernel_of_rotations_is_the_mean_score_of_equal_unit_vectors(name):
+    model = decoder(name)
+    encoding = model.encoding
+    for weight in encoding.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    encoding.double()
+    panels = pictures(model)["kernel"].panels
+    lags = torch.tensor([0, 1, 7, 200])
+    codes, _ = encoding.prepare(
+        torch.cat([torch.zeros(1), lags])[None, :, None], encoding.init_state(0, lags.device)
+    )
+    units = torch.eye(8).double()[:, None, None].expand(8, 5, 2, 8)
+    for layer in range(2):
+        q, k = encoding.encode(units, units, codes, layer)
+        expected = (q[:, 1:] * k[:, :1]).sum(-1).mean(0).T
+        found = [*panels.values()][layer % len(panels)][:, 256 + lags]
+        torch.testing.assert_close(found.expand(2, -1).to(expected), expected)
+
+
+def test_the_window_picture_goes_as_far_as_the_widest_span():
+    picture = pictures(decoder("siren, per head"))["window"]
+    widest = max(int(name.split(": ")[1]) for names in picture.names for name in names)
+    assert widest > 257
+    assert len(picture.x) == widest
+
+
+def test_fading_is_that_of_the_attention():
+    model = decoder("none, fading")
+    operation = FADING.build()
+    length, picture = 30, pictures(model)["fading"]
+    values = torch.eye(length).double()[None, :, None].expand(-1, -1, 2, -1)
+    ones = torch.ones(1, length, 2, 4).double()
+    state = operation.init_state((1, 2, length), torch.Generator(), ones, 4)
+    weights, _ = operation(ones, ones, values, state)
+    (curves,) = picture.panels.values()
+    found = torch.log2(curves[:, -1]) / picture.x[-1]  # exponential: one point tells all
+    ratio = weights[0, -1] / weights[0, -1, :, -1:]
+    lags = torch.arange(length - 1, -1, -1)
+    torch.testing.assert_close(torch.exp2(found[:, None] * lags), ratio)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["no such model", "--output", "x"], "no model 'no such model'"),
+        (["piano"], "--output"),
+        (["piano", "--output", "x", "--outptu", "y"], "--outptu"),
+        (["piano", "--out", "x"], "--out"),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence(arguments, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert error.count("\n") == 1
+    assert said in error
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_file_in_the_place_of_the_folder_is_one_sentence(capsys, tmp_path):
+    save_model(decoder("none"), tmp_path / "model")
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(SystemExit) as stopped:
+        main([str(tmp_path / "model"), "--output", str(tmp_path / "taken")])
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert error.count("\n") == 1
+    assert "taken" in error
+
+
+def test_without_the_drawing_library_one_sentence_says_what_to_install(
+    capsys, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit) as stopped:
+        main(["piano", "--output", str(tmp_path / "x")])
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert error.count("\n") == 1
+    assert "matplotlib" in error
+    assert "train" in error

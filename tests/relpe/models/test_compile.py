@@ -1,0 +1,78 @@
+"""`torch.compile` changes nothing: every encoding with every attention, gradients too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jaxtyping
+import pytest
+import torch
+
+from tests.relpe.models.test_decoder import CONFIGS, decoder, tokens_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the compiler warns of much in itself
+
+MACHINE_CODE = ("algebraic favor",)
+BREAKS = ("conv", "siren spe", "windowed", "decay")
+"""Noise is drawn, spans are read and boxes are attended to between graphs, not in them."""
+
+
+@pytest.fixture(autouse=True)
+def _unwrapped() -> Iterator[None]:
+    """Compilers do not trace the shape checks of the tests."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def results(name: str, backend: str | None) -> list[torch.Tensor]:
+    torch.compiler.reset()
+    model, tokens = decoder(name), tokens_of(70)
+    positions = torch.arange(70)[None, :, None]
+    run = model
+    if backend is not None:
+        whole = not any(word in name for word in BREAKS)
+        run = torch.compile(model, backend=backend, fullgraph=whole)
+    out, state = run(tokens[:, :40], positions[:, :40], model.init_state(2))
+    rest, _ = run(tokens[:, 40:], positions[:, 40:], state)
+    out = torch.cat([out, rest], 1)
+    out.logsumexp(-1).sum().backward()
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    assert len(grads) == len(list(model.parameters()))
+    return [out.detach(), *grads]
+
+
+def compare(name: str, backend: str) -> None:
+    for compiled, eager in zip(results(name, backend), results(name, None), strict=True):
+        torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow  # the first one takes ten seconds
+@pytest.mark.parametrize("name", CONFIGS)
+def test_traced_and_differentiated_by_the_compiler(name: str) -> None:
+    compare(name, "aot_eager")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MACHINE_CODE)
+def test_compiled_to_machine_code(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # its cache would take what an earlier version of an operation said of its outputs
+    monkeypatch.setattr("torch._inductor.config.force_disable_caches", True)
+    compare(name, "inductor")
+
+
+@pytest.mark.parametrize("scale", [None, torch.float32, torch.float64])
+def test_the_operation_is_what_it_tells_the_compiler(scale: torch.dtype | None) -> None:
+    q, k = torch.rand(2, 4, 70, 8).unbind(0)
+    sums = torch.zeros(4, 8, 5), torch.zeros(4, 8)
+    log_scale = None if scale is None else torch.randn(4, 70, dtype=scale)
+    inputs = [q, k, torch.randn(4, 70, 5), *sums]
+    inputs = [x.requires_grad_() for x in inputs]
+    torch.library.opcheck(
+        torch.ops.relpe.causal_sums.default,
+        (*inputs, log_scale, torch.full((4,), -torch.inf), 16, 3, 2),
+        test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
+    )

@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from relpe.attention.feature_maps import EluConfig, FavorConfig
+from relpe.attention.layer import LinearAttentionConfig, causal_convolution
+from relpe.attention.softmax import SoftmaxAttentionConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.encodings import (
+    AlgebraicConfig,
+    AlibiConfig,
+    ConvSPEConfig,
+    LearnedPositionConfig,
+    NoEncodingConfig,
+    RopeConfig,
+    ShawConfig,
+    SineSPEConfig,
+    SinusoidConfig,
+    SirenConfig,
+    SirenSPEConfig,
+    TransformerXLConfig,
+)
+from relpe.encodings.offset.siren_network import SirenNetworkConfig
+from relpe.models.checkpoint import from_plain
+from relpe.models.decoder import Decoder, DecoderConfig
+
+SMALL_SIREN = SirenNetworkConfig(width=8)
+SINE = SineSPEConfig(num_sines=3, num_realizations=8)
+CONFIGS = {
+    "sine relu": {"encoding": SINE},
+    "sine favor": {
+        "encoding": SINE,
+        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
+    },
+    "sine relu, fading": {"encoding": SINE, "attention": LinearAttentionConfig(half_lives=(1, 40))},
+    "sine favor, fading": {
+        "encoding": SINE,
+        "attention": LinearAttentionConfig(
+            feature_map=FavorConfig(num_features=8), half_lives=(2, 9)
+        ),
+    },
+    "sine softmax": {
+        "encoding": SineSPEConfig(num_sines=2, num_realizations=6),
+        "attention": SoftmaxAttentionConfig(),
+    },
+    "ungated, not normalized": {
+        "encoding": SineSPEConfig(num_sines=2, num_realizations=8, gated=False),
+        "normalize_queries_keys": False,
+        "convolution_taps": 0,
+    },
+    "sine relu, layers of their own": {
+        "encoding": SineSPEConfig(num_sines=2, num_realizations=6, shared_by_layers=False)
+    },
+    "sine windowed": {
+        "encoding": SineSPEConfig(num_realizations=6),
+        "attention": WindowedAttentionConfig(span=11),
+    },
+    "algebraic windowed": {
+        "encoding": AlgebraicConfig(),
+        "attention": WindowedAttentionConfig(span=60),
+    },
+    "rope softmax": {"encoding": RopeConfig(), "attention": SoftmaxAttentionConfig()},
+    "conv relu": {"encoding": ConvSPEConfig(taps=(5,), num_realizations=6)},
+    "conv favor, ungated, signs": {
+        "encoding": ConvSPEConfig(taps=(3,), num_realizations=6, gated=False, noise="signs"),
+        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
+    },
+    "siren spe relu": {
+        "encoding": SirenSPEConfig(num_realizations=6, max_taps=(9,), reference_length=16.0),
+    },
+    "conv favor, layers of their own": {
+        "encoding": ConvSPEConfig(taps=(5,), num_realizations=6, shared_by_layers=False),
+        "attention": LinearAttentionConfig(
+            feature_map=FavorConfig(num_features=8, redraw_interval=40)
+        ),
+    },
+    "siren spe relu, layers of their own": {
+        "encoding": SirenSPEConfig(
+            num_realizations=6, max_taps=(9,), reference_length=16.0, shared_by_layers=False
+        ),
+    },
+    "algebraic softmax": {
+        "encoding": AlgebraicConfig(basis=True),
+        "attention": SoftmaxAttentionConfig(),
+    },
+    "algebraic softmax, decay": {
+        "encoding": AlgebraicConfig(decay=0.98),
+        "attention": SoftmaxAttentionConfig(),
+    },
+    "algebraic favor": {
+        "encoding": AlgebraicConfig(shared_by_layers=False),
+        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
+    },
+    "algebraic relu, numerator": {"encoding": AlgebraicConfig(placement="numerator")},
+    "algebraic elu, numerator, fading": {
+        "encoding": AlgebraicConfig(placement="numerator"),
+        "attention": LinearAttentionConfig(feature_map=EluConfig(), half_lives=(1, 40)),
+    },
+    "siren windowed": {
+        "encoding": SirenConfig(network=SMALL_SIREN),
+        "attention": WindowedAttentionConfig(),
+    },
+    "siren softmax, no window": {
+        "encoding": SirenConfig(network=SMALL_SIREN, window=None),
+        "attention": SoftmaxAttentionConfig(),
+    },
+    "transformer-xl windowed": {
+        "encoding": TransformerXLConfig(num_sinusoids=4, span=20),
+        "attention": WindowedAttentionConfig(),
+    },
+    "shaw softmax": {"encoding": ShawConfig(window=4), "attention": SoftmaxAttentionConfig()},
+    "alibi windowed": {"encoding": AlibiConfig(), "attention": WindowedAttentionConfig(span=11)},
+    "sinusoid relu": {"encoding": SinusoidConfig()},
+    "learned softmax": {
+        "encoding": LearnedPositionConfig(num_positions=1000),
+        "attention": SoftmaxAttentionConfig(),
+    },
+    "none elu": {
+        "encoding": NoEncodingConfig(),
+        "attention": LinearAttentionConfig(feature_map=EluConfig()),
+    },
+}
+
+
+def decoder(name: str) -> Decoder:
+    torch.manual_seed(0)
+    sizes = {"vocabulary_size": 11, "width": 16, "num_layers": 2, "num_heads": 2, "hidden": 24}
+    return DecoderConfig(**sizes, **CONFIGS[name]).build().eval()
+
+
+def run(model: Decoder, tokens: torch.Tensor, pieces: list[int], start: int = 0) -> torch.Tensor:
+    state = model.init_state(tokens.shape[0])
+    outs, done = [], 0
+    with torch.no_grad():
+        for size in pieces:
+            positions = torch.arange(start + done, start + done + size)[None, :, None]
+            out, state = model(tokens[:, done : done + size], positions, state)
+            outs.append(out)
+            done += size
+    return torch.cat(outs, 1)
+
+
+def tokens_of(length: int, rows: int = 2) -> torch.Tensor:
+    return torch.randint(0, 11, (rows, length), generator=torch.Generator().manual_seed(length))
+
+
+@given(
+    pieces=st.lists(st.integers(0, 140), min_size=1, max_size=4),
+    name=st.sampled_from(sorted(CONFIGS)),
+)
+def test_any_split_of_a_sequence_gives_the_same_output(pieces: list[int], name: str) -> None:
+    model, tokens = decoder(name), tokens_of(sum(pieces))
+    torch.testing.assert_close(
+        run(model, tokens, pieces), run(model, tokens, [sum(pieces)]), rtol=1e-4, atol=2e-5
+    )
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_token_by_token_equals_the_whole(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(40)
+    torch.testing.assert_close(
+        run(model, tokens, [1] * 40), run(model, tokens, [40]), rtol=1e-4, atol=2e-5
+    )
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_no_output_depends_on_a_later_token(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(50)
+    changed = tokens.clone()
+    changed[:, 30:] = (changed[:, 30:] + 1) % 11
+    before, after = run(model, tokens, [50]), run(model, changed, [50])
+    torch.testing.assert_close(before[:, :30], after[:, :30], rtol=0, atol=1e-6)
+    assert not torch.allclose(before[:, 30:], after[:, 30:])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_rows_are_independent_and_can_be_repeated(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(20, rows=3)
+    together = run(model, tokens, [20])
+    for row in range(3):
+        torch.testing.assert_close(
+            run(model, tokens[row : row + 1], [20])[0], together[row], rtol=1e-4, atol=1e-5
+        )
+    with torch.no_grad():
+        _, state = model(tokens[:, :12], torch.arange(12)[None, :, None], model.init_state(3))
+        positions = torch.arange(12, 20)[None, :, None]
+        twice = torch.arange(3).repeat_interleave(2)
+        out, _ = model(tokens[twice, 12:], positions, state.rows(twice))
+        swapped, _ = model(tokens[[2, 0], 12:], positions, state.rows(torch.tensor([2, 0])))
+    torch.testing.assert_close(out[::2], together[:, 12:], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(out[1::2], together[:, 12:], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(swapped, together[[2, 0], 12:], rtol=1e-4, atol=1e-5)
+
+
+def test_state_is_of_constant_size_with_linear_attention() -> None:
+    model, tokens = decoder("sine relu"), tokens_of(200)
+
+    def size(length: int) -> int:
+        with torch.no_grad():
+            _, state = model(
+                tokens[:, :length], torch.arange(length)[None, :, None], model.init_state(2)
+            )
+        return sum(
+            x.numel() for layer in state.layers for x in (layer.recent, *layer.operation.sums)
+        )
+
+    assert size(5) == size(200)
+
+
+def test_noise_is_a_function_of_the_seed() -> None:
+    model, tokens = decoder("sine favor"), tokens_of(10)
+    positions = torch.arange(10)[None, :, None]
+    with torch.no_grad():
+        outs = [
+            model(tokens, positions, model.init_state(2, seed))[0] for seed in (3, 3, 4, None, 0)
+        ]
+    assert torch.equal(outs[0], outs[1])
+    assert not torch.equal(outs[0], outs[2])
+    assert torch.equal(outs[3], outs[4])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_parameter_gets_a_gradient(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(30)
+    out, _ = model(tokens, torch.arange(30)[None, :, None], model.init_state(2))
+    out.logsumexp(-1).sum().backward()
+    for parameter, weights in model.named_parameters():
+        assert weights.grad is not None, parameter
+        assert weights.grad.isfinite().all(), parameter
+        assert weights.grad.abs().max() > 0, parameter
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("fused", [True, False])
+def test_bfloat16_autocast_trains(name: str, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relpe.encodings.stochastic.sine.SHARED_CODE_BYTES", 0 if fused else 2**30)
+    model, tokens = decoder(name), tokens_of(20)
+    positions = torch.arange(20)[None, :, None]
+    exact, _ = model(tokens, positions, model.init_state(2))
+    with torch.autocast("cpu", torch.bfloat16):
+        out, state = model(tokens, positions, model.init_state(2))
+    out.float().logsumexp(-1).sum().backward()
+    torch.testing.assert_close(out.float(), exact, rtol=0.1, atol=0.05)
+    if hasattr(state.layers[0].operation, "sums"):
+        assert state.layers[0].operation.sums.kv.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_float64_is_float64_throughout(name: str) -> None:
+    model, tokens = decoder(name).double(), tokens_of(150)
+    torch.testing.assert_close(
+        run(model, tokens, [1] * 5 + [80, 65]), run(model, tokens, [150]), rtol=1e-9, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_heads": 0}, "num_heads is 0, expected at least 1"),
+        ({"width": -16}, "width is -16"),
+        ({"width": 18, "num_heads": 4}, "width 18 does not divide among 4 heads"),
+        ({"convolution_taps": -1}, "convolution_taps is -1"),
+        ({"convolution_start": "delayed", "convolution_taps": 1}, "expected at least 2"),
+        ({"convolution_start": "late"}, "late"),
+    ],
+)
+def test_impossible_sizes_are_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_plain(DecoderConfig, change)
+
+
+def test_a_short_convolution_begins_with_the_present_or_half_of_it_a_position_late() -> None:
+    x = torch.randn(2, 9, 16)
+    late = torch.cat([torch.zeros(2, 1, 16), x[:, :-1]], 1)
+    for start, odd in (("present", x), ("delayed", late)):
+        config = from_plain(
+            DecoderConfig, {"width": 16, "num_heads": 2, "convolution_start": start}
+        )
+        taps = config.build().blocks[1].attention.convolution
+        out, _ = causal_convolution(x, taps, torch.zeros(2, 3, 16))
+        assert torch.equal(out[..., ::2], x[..., ::2])
+        assert torch.equal(out[..., 1::2], odd[..., 1::2])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_encodings_keep_the_initial_values_that_they_chose(name: str) -> None:
+    torch.manual_seed(0)
+    config = decoder(name).config
+    torch.manual_seed(7)
+    whole = config.build()
+    torch.manual_seed(7)
+    nn.Embedding(config.vocabulary_size, config.width)  # what is drawn before
+    sizes = {"num_layers": config.num_layers, "num_heads": config.num_heads, "head_dim": 8}
+    alone = config.encoding.build(**sizes).state_dict()
+    for key, values in whole.encoding.state_dict().items():
+        assert torch.equal(values, alone[key]), key
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_all_of_a_model_can_be_bfloat16(name: str) -> None:
+    model, tokens = decoder(name), tokens_of(40)
+    exact = run(model, tokens, [40])
+    rounded = run(model.bfloat16(), tokens, [15, 1, 24])
+    assert rounded.dtype == torch.bfloat16
+    assert (rounded.float() - exact).norm() < 0.03 * exact.norm()

@@ -1,0 +1,29 @@
+"""Expected values of algebraic encodings, and how tests compare with them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from tests.support.paths import GOLDEN_FOLDER
+
+ARRAYS = np.load(GOLDEN_FOLDER / "algebraic.npz", allow_pickle=False)
+KINDS = {"f64": torch.float64, "f32": torch.float32}
+"""Precisions that values were computed in, by the ends of their names."""
+
+
+def golden(name: str) -> torch.Tensor:
+    """The stored array of that name."""
+    return torch.from_numpy(ARRAYS[name])
+
+
+def close(made: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> None:
+    """Fails unless they differ by no more than `tolerance` anywhere."""
+    torch.testing.assert_close(made, wanted.to(made.dtype), rtol=0, atol=tolerance)
+
+
+def scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """(b, l, s, h) of q and k in the stored layout, (b, l, d, h)."""
+    return torch.einsum("bldh,bsdh->blsh", q, k) / math.sqrt(q.shape[2])

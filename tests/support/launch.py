@@ -1,0 +1,83 @@
+"""Runs experiments in several processes, as torchrun would start them; a script of the tests.
+
+`launch.py WORLD JOBS`, JOBS a JSON list of [experiment, folder, stop]: each in WORLD processes,
+forks of one that has loaded the engine, which meet in a store whose port the system has chosen. The
+last of them gets a SIGTERM when it draws the rows of step `stop`, if that is a number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch.distributed import (
+    TCPStore,  # pyright: ignore[reportPrivateImportUsage]  # documented there
+)
+
+from training.data.corpus import Crops
+from training.experiment import build_experiment
+from training.runs.fit import fit
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def launch(world: int, experiment: dict[str, object], folder: Path, stop: int | None) -> int:
+    """Sum of what the processes have ended with."""
+    store = TCPStore("127.0.0.1", 0, world, is_master=True, wait_for_workers=False)
+    children: list[int] = []
+    for rank in range(world):
+        child = os.fork()
+        if child:
+            children.append(child)
+            continue
+        os.environ |= {
+            "TORCHELASTIC_RUN_ID": "test",
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(store.port),
+            "WORLD_SIZE": str(world),
+            "LOCAL_WORLD_SIZE": str(world),
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+        }
+        code = 1
+        try:
+            if rank == world - 1 and stop is not None:
+                stop_at(stop)
+            result = fit(build_experiment(experiment), folder, show=False)
+            code = 0 if result.rank == rank and result.finished == (stop is None) else 3
+        except Exception:  # noqa: BLE001 - whatever it was: nothing of the parent's runs here
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    return sum(os.waitpid(child, 0)[1] for child in children)
+
+
+def stop_at(step: int) -> None:
+    """Let this process end by SIGTERM while it draws the rows of a step."""
+    draw = Crops.__getitem__
+
+    def drawn(self: Crops, index: int) -> NDArray[np.int64]:
+        if index == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return draw(self, index)
+
+    setattr(Crops, "__getitem__", drawn)  # noqa: B010 - a method of another signature
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")
+    torch.set_num_threads(1)
+    jobs = json.loads(sys.argv[2])
+    codes = [launch(int(sys.argv[1]), job, Path(folder), stop) for job, folder, stop in jobs]
+    sys.exit(1 if any(codes) else 0)

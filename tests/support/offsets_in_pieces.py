@@ -1,0 +1,50 @@
+"""Attention that scores offsets, of a sequence in pieces, for tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.attention.windowed.offset_scores import softmax_with_table
+
+if TYPE_CHECKING:
+    from relpe.encodings.base import Encoding
+
+
+def attend(
+    encoding: Encoding,
+    positions: torch.Tensor,
+    pieces: list[int],
+    *,
+    dense: bool = False,
+    changed_from: int | None = None,
+) -> torch.Tensor:
+    """Values (2, l, 2, 4) of random inputs for an encoding of two layers, heads of 4 features.
+
+    The second layer's table, at positions (b, l, p); by the windowed operation with its state, or
+    `dense`. Inputs from `changed_from` on are others.
+    """
+    generator = torch.Generator().manual_seed(4)
+    q, k, v = torch.randn(3, 2, sum(pieces), 2, 4, dtype=torch.float64, generator=generator)
+    if changed_from is not None:
+        q, k, v = (
+            x + (torch.arange(sum(pieces)) >= changed_from)[:, None, None] for x in (q, k, v)
+        )
+    state = encoding.init_state(0, q.device)
+    operation = WindowedAttentionConfig(span=1000).build()
+    memory = operation.init_state((2, 2, 4), torch.Generator(), q, 4)
+    outs, done = [], 0
+    for size in pieces:
+        codes, state = encoding.prepare(positions[:, done : done + size], state)
+        piece, known = slice(done, done + size), slice(0, done + size)
+        table = encoding.table(codes, 1)
+        assert table is not None
+        if dense:
+            outs.append(softmax_with_table(q[:, piece], k[:, known], v[:, known], table))
+        else:
+            out, memory = operation(q[:, piece], k[:, piece], v[:, piece], memory, table)
+            outs.append(out)
+        done += size
+    return torch.cat(outs, 1)

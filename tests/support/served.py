@@ -1,0 +1,68 @@
+"""The page on a port, with a fake model."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import pytest
+
+from app.compose.models import Models
+from app.server.studio import Sharing
+from app.web.page import build_page
+from app.web.serving import Serving, open_page
+from tests.support import fakes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from app.compose.models import MusicModel
+
+
+class Served(NamedTuple):
+    """A running page."""
+
+    address: str
+    model: fakes.FakeModel
+    folder: Path
+
+
+MARKS = (
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    # of pandas, in Gradio's statistics of its queue
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.slow,
+)
+"""For tests of a served page: server and client leave loops and sockets to the collector."""
+PATIENT = {"timeout": 60.0}
+"""What a client tells httpx, in seconds: machines are shared."""
+
+
+@contextmanager
+def served(
+    folder: Path, *, speed: float, sharing: Sharing | None = None, **how: object
+) -> Iterator[Served]:
+    """A page whose model writes `speed` notes a second; nothing is left open for a later test.
+
+    `how` are more fields of `Serving`.
+    """
+    sharing = sharing or Sharing()
+    with pytest.MonkeyPatch.context() as patch:
+        model = fakes.install(patch, speed=speed)
+        models = Models.only(cast("MusicModel", model))
+        blocks = build_page(models, folder, max_upload_bytes=20_000, sharing=sharing)
+        serving = Serving(port=None, max_upload_bytes=50_000, sharing=sharing)
+        address = open_page(blocks, folder, replace(serving, **how))
+        yield Served(address, model, folder)
+        blocks.close(verbose=False)
+    asyncio.set_event_loop(None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        for _ in range(5):
+            gc.collect()

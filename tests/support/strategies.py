@@ -1,0 +1,135 @@
+"""Hypothesis strategies: scores as hostile as MIDI allows, and rows of token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from tokenization.remi.multitrack import MultitrackRemi
+from tokenization.remi.remi import PianoRemi, Remi
+from tokenization.remi.vocabulary import BAR, BOS, EOS, POSITION, TEMPO, TIME_SIGNATURE
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+PIANO = PianoRemi()
+RESOLUTIONS = (1, 5, 12, 24, 96, 120, 480, 1000)
+METRES = (
+    *((4, 4), (3, 4), (2, 4), (6, 8), (7, 8), (12, 8), (2, 2)),
+    *((1, 4), (1, 8), (5, 16), (13, 4), (17, 8), (3, 32), (255, 1), (1, 1 << 20), (0, 4), (4, 0)),
+)
+
+
+def notes(last_tick: int) -> st.SearchStrategy[tuple[int, int, int, int]]:
+    """Rows of a track: few pitches beside all of them, so that notes meet."""
+    return st.tuples(
+        st.integers(0, last_tick),
+        st.integers(0, last_tick),
+        st.integers(58, 62) | st.integers(0, 127),
+        st.integers(1, 127),
+    )
+
+
+@st.composite
+def time_signatures(draw: st.DrawFn, last_tick: int = 2000) -> list[TimeSignature]:
+    """Metre changes on and off the bar lines."""
+    rows = st.tuples(st.integers(0, last_tick), st.sampled_from(METRES))
+    return [TimeSignature(tick, *metre) for tick, metre in draw(st.lists(rows, max_size=4))]
+
+
+@st.composite
+def scores(draw: st.DrawFn, max_beats: int = 40, programs: tuple[int, ...] = (0,)) -> Score:
+    """Scores of any resolution, with drums, overlaps, unheard pitches, odd metres and tempos."""
+    ticks_per_beat = draw(st.sampled_from(RESOLUTIONS))
+    last = max_beats * ticks_per_beat
+    tracks = [
+        Track.of(
+            draw(st.lists(notes(last), max_size=12)),
+            program=draw(st.sampled_from(programs)),
+            is_drum=draw(st.integers(0, 5)) == 0,
+        )
+        for _ in range(draw(st.integers(0, 3 if len(programs) == 1 else 7)))
+    ]
+    bpm = st.floats(1, 1000) | st.integers(20, 300).map(float) | st.just(float("inf"))
+    return Score(
+        ticks_per_beat=ticks_per_beat,
+        tracks=tuple(tracks),
+        tempos=tuple(draw(st.lists(st.builds(Tempo, st.integers(0, last), bpm), max_size=4))),
+        time_signatures=tuple(draw(time_signatures(last))),
+        end_ticks=draw(st.integers(0, last)),
+    )
+
+
+def first_ids(remi: Remi[Any]) -> tuple[int, ...]:
+    """Rising ids with which the families of tokens begin."""
+    of = remi.families
+    begin = (of.program, of.part, of.pitch, of.drum, of.velocity, of.duration)
+    return tuple(sorted({BOS, BAR, TIME_SIGNATURE, POSITION, TEMPO, *begin}))
+
+
+@st.composite
+def canonical_ids(draw: st.DrawFn, remi: Remi[Any] = PIANO, max_tokens: int = 60) -> np.ndarray:
+    """Whole pieces drawn from the grammar: first a kind of token, then one of that kind."""
+    families = first_ids(remi)
+    state = remi.grammar().advance(BOS)
+    ids = [BOS]
+    choices = st.tuples(st.integers(0, len(families) - 1), st.integers(0, 255))
+    for kind, which in draw(st.lists(choices, max_size=max_tokens)):
+        # Kinds come in the order of their ids, so a kind is a range of the allowed ones.
+        allowed = np.flatnonzero(state.allowed)
+        allowed = allowed[allowed != EOS]
+        kinds = np.searchsorted(families, allowed, side="right")
+        of_kind = allowed[kinds == np.unique(kinds)[kind % len(np.unique(kinds))]]
+        ids.append(int(of_kind[which % len(of_kind)]))
+        state = state.advance(ids[-1])
+    while not state.allowed[EOS]:
+        allowed = np.flatnonzero(state.allowed)
+        ids.append(BAR if BAR in allowed else int(allowed[0]))
+        state = state.advance(ids[-1])
+    return np.array([*ids, EOS], dtype=np.int32)
+
+
+def any_ids(remi: Remi[Any] = PIANO, max_tokens: int = 60) -> st.SearchStrategy[list[int]]:
+    """Integers in a row, most of them ids, some of them in a sensible order."""
+    of = remi.families
+    token = (
+        st.integers(0, of.size - 1)
+        | st.sampled_from(first_ids(remi))
+        | st.integers(-3, of.size + 3)
+    )
+    velocity = st.integers(of.velocity, of.duration - 1)
+    few = st.integers(0, 3)
+    note = st.tuples(few.map(of.pitch.__add__), velocity, st.integers(of.duration, of.size))
+    drum = st.tuples(few.map(of.drum.__add__), velocity)
+    pieces = st.lists(st.tuples(token) | note | drum, max_size=max_tokens)
+    return pieces.map(lambda rows: [token for row in rows for token in row])
+
+
+class Case(NamedTuple):
+    """A vocabulary, and what its laws are tested with."""
+
+    name: str
+    remi: Remi[Any]
+    pitches: range
+    """What a track that is not the drums can play."""
+    scores: st.SearchStrategy[Score]
+    ids: st.SearchStrategy[np.ndarray]
+    """Canonical."""
+    any_ids: st.SearchStrategy[list[int]]
+
+    @classmethod
+    def of(cls, name: str, remi: Remi[Any], pitches: range, programs: tuple[int, ...]) -> Case:
+        of_remi = (scores(programs=programs), canonical_ids(remi), any_ids(remi))
+        return cls(name, remi, pitches, *of_remi)
+
+
+PIANO_CASE = Case.of("piano", PIANO, range(21, 109), (0,))
+MULTITRACK_CASE = Case.of("multitrack", MultitrackRemi(), range(128), (0, 0, 0, 33, 48, 65))
+
+
+def for_each_vocabulary(test: Callable[..., None]) -> Callable[..., None]:
+    """Runs a test with `case` for each of them."""
+    cases = (PIANO_CASE, MULTITRACK_CASE)
+    return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])(test)

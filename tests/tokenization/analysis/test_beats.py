@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.strategies import RESOLUTIONS, scores
+from tokenization.analysis.beats import (
+    MIN_TICKS_PER_BEAT,
+    ON_GRID,
+    estimate_beats,
+    extend_by_pedal,
+    on_grid,
+    pickup_beats,
+    warp,
+)
+from tokenization.errors import MidiError
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+ROOTS = (48, 45, 41, 43)
+
+
+def song(beats: np.ndarray, *, metre: int = 4, jitter: float = 0, seed: int = 0) -> Score:
+    """Bass, chords and eighths of melody on beats in seconds; times in milliseconds."""
+    generator = np.random.default_rng(seed)
+    rows = []
+    for beat in range(len(beats) - 1):
+        root = ROOTS[beat // metre % 4]
+        length = beats[beat + 1] - beats[beat]
+        is_first = beat % metre == 0
+        notes = [(0, metre if is_first else 0.9, root - 12 if is_first else root + 7, 80)]
+        notes += [(0, 0.9, root + interval, 60) for interval in (12, 16, 19)]
+        notes += [(half / 2, 0.45, 72 + int(generator.integers(12)), 70) for half in (0, 1)]
+        for place, duration, pitch, velocity in notes:
+            onset = beats[beat] + place * length + generator.normal(0, jitter)
+            rows.append((max(0, 1000 * onset), 1000 * duration * length, pitch, velocity))
+    return Score(1000, (Track.of(np.rint(rows).astype(int)),), (Tempo(0, 60.0),))
+
+
+def share_found(found: np.ndarray, wanted: np.ndarray) -> float:
+    """F-measure of beats within 70 ms."""
+    near = np.abs(found[:, None] - wanted).min(axis=1) <= 0.07
+    return 2 * np.count_nonzero(near) / (len(found) + len(wanted))
+
+
+@st.composite
+def rising_seconds(draw: st.DrawFn) -> np.ndarray:
+    periods = draw(st.lists(st.floats(0.2, 2), min_size=1, max_size=20))
+    return draw(st.floats(0, 3)) + np.append(0, np.cumsum(periods))
+
+
+@st.composite
+def steady_scores(draw: st.DrawFn) -> Score:
+    """Scores whose tempo changes on quarters and whose metre on bar lines, as files have them."""
+    resolution = draw(st.sampled_from(RESOLUTIONS))
+    times = st.integers(0, 30 * resolution)
+    notes = st.tuples(times, times, st.integers(0, 127), st.integers(1, 127))
+    tempos, signatures, line = [], [], 0
+    for numerator, bars in draw(st.lists(st.tuples(st.integers(1, 7), st.integers(1, 3)))):
+        if not signatures or signatures[-1].numerator != numerator:
+            signatures.append(TimeSignature(line * resolution, numerator, 4))
+        line += numerator * bars
+    microseconds = st.integers(200_000, 2_000_000)
+    for beat, period in enumerate(draw(st.lists(microseconds, min_size=1, unique=True))):
+        tempos.append(Tempo(3 * beat * resolution, 60e6 / period))
+    tracks = draw(st.lists(st.lists(notes, min_size=1), max_size=3))
+    return Score(
+        *(resolution, tuple(map(Track.of, tracks)), tuple(tempos), tuple(signatures)),
+        end_ticks=max(line, 60, 3 * len(tempos) + 3) * resolution,
+    )
+
+
+@st.composite
+def pedalled(draw: st.DrawFn) -> Score:
+    """Few pitches and times, so that notes, strikes and pedals meet."""
+    time = st.integers(0, 30)
+    note = st.tuples(time, st.integers(0, 12), st.integers(60, 62), st.integers(1, 127))
+    control = st.tuples(time, st.sampled_from((64, 64, 64, 1)), st.integers(0, 127))
+    tracks = draw(st.lists(st.tuples(st.lists(note), st.lists(control)), max_size=2))
+    return Score(
+        12,
+        tuple(
+            Track(np.array(n), controls=np.array(sorted(c, key=lambda r: r[0]))) for n, c in tracks
+        ),
+        end_ticks=draw(st.integers(0, 60)),
+    )
+
+
+# ---- warping
+
+
+@given(score=steady_scores())
+def test_the_beats_of_the_file_change_nothing(score):
+    num_beats = score.end_ticks // score.ticks_per_beat
+    beats = score.seconds_at(np.arange(num_beats + 1) * score.ticks_per_beat)
+    lines, line = [], 0
+    bars = {change.tick // score.ticks_per_beat: change[1] for change in score.time_signatures}
+    while bars and line <= num_beats:
+        lines.append(line)
+        line += bars[max(start for start in bars if start <= line)]
+    warped = warp(score, beats, lines)
+    factor = warped.ticks_per_beat // score.ticks_per_beat
+    assert warped.ticks_per_beat == factor * score.ticks_per_beat >= MIN_TICKS_PER_BEAT
+    for before, after in zip(score.tracks, warped.tracks, strict=True):
+        np.testing.assert_array_equal(after.notes, before.notes * (factor, factor, 1, 1))
+    assert warped.end_ticks == factor * score.end_ticks
+    wanted = [Tempo(factor * tick, bpm) for tick, bpm in score.tempos]
+    assert [tempo.tick for tempo in warped.tempos] == [tempo.tick for tempo in wanted]
+    assert [t.bpm for t in warped.tempos] == pytest.approx([t.bpm for t in wanted], rel=1e-12)
+    known = [
+        change
+        for change in score.time_signatures
+        if change.tick // score.ticks_per_beat in lines[:-1]
+    ]
+    assert list(warped.time_signatures) == [
+        TimeSignature(factor * tick, *rest) for tick, *rest in known
+    ]
+
+
+@given(score=scores(), beats=rising_seconds())
+def test_warping_keeps_seconds(score, beats):
+    score = Score(score.ticks_per_beat, score.tracks, (Tempo(0, 90.0), Tempo(70, 45.5)))
+    warped = warp(score, beats)
+    pickup = pickup_beats(score, beats)
+    shift = warped.seconds_at(pickup * warped.ticks_per_beat) - beats[0]
+    half_tick = np.diff(beats).max() / warped.ticks_per_beat / 2
+    for before, after in zip(score.tracks, warped.tracks, strict=True):
+        wanted = score.seconds_at(before.notes[:, 0]) + shift
+        # Half a microsecond for every quarter.
+        slack = half_tick + 1e-6 * (2 + after.end_ticks / warped.ticks_per_beat)
+        found = warped.seconds_at(after.notes[:, 0])
+        np.testing.assert_allclose(found, np.sort(wanted), rtol=0, atol=slack)
+        assert sorted(after.notes[:, 2]) == sorted(before.notes[:, 2])
+
+
+def test_an_upbeat_stands_in_front_of_the_first_beat():
+    rows = [(250, 250, 60, 64), (1000, 500, 62, 64), (1500, 1750, 64, 64), (3250, 10, 65, 64)]
+    score = Score(1000, (Track.of(rows),), (Tempo(0, 60.0),))
+    beats = [0.5, 1, 1.5, 2, 2.5, 3, 3.5]
+    assert pickup_beats(score, beats) == 1
+    warped = warp(score, beats, [1, 4])
+    assert warped.ticks_per_beat == 1000
+    assert warped.tracks[0].notes[:, :2].tolist() == [
+        *([500, 500], [2000, 1000], [3000, 3500], [6500, 20]),
+    ]
+    assert warped.tempos == (Tempo(0, 120.0),)
+    assert warped.time_signatures == (TimeSignature(0, 2, 4), TimeSignature(2000, 3, 4))
+
+
+def test_controllers_and_bends_move_with_the_notes():
+    track = Track(
+        np.array([(480, 480, 60, 64)]),
+        controls=np.array([(0, 64, 127), (480, 64, 0)]),
+        bends=np.array([(720, 100)]),
+    )
+    warped = warp(Score(480, (track,)), [0.5, 1.5])
+    assert warped.tracks[0].notes.tolist() == [[0, 240, 60, 64]]
+    assert warped.tracks[0].controls.tolist() == [[0, 64, 127], [0, 64, 0]]
+    assert warped.tracks[0].bends.tolist() == [[120, 100]]
+
+
+def test_pedal_is_applied_before_warping():
+    rows = [(0, 240, 60, 64), (960, 240, 60, 64), (960, 240, 67, 64), (1920, 240, 72, 64)]
+    pedal = np.array([(120, 64, 64), (1440, 64, 63)])
+    score = Score(480, (Track(np.array(rows), controls=pedal),))
+    assert [row[1] for row in extend_by_pedal(score).tracks[0].notes.tolist()] == [
+        *(960, 480, 480, 240),
+    ]
+    warped = warp(score, [0, 1, 2], pedal=True)
+    assert [row[1] for row in warped.tracks[0].notes.tolist()] == [480, 240, 240, 120]
+
+
+@pytest.mark.parametrize("beats", [[], [1.0], [0.0, 1.0, 1.0], [[0.0, 1.0]], [0.0, np.nan, 1.0]])
+def test_beats_have_to_rise(beats):
+    with pytest.raises(ValueError, match="two or more rising seconds"):
+        warp(Score(480), beats)
+    with pytest.raises(ValueError, match="downbeats do not rise"):
+        warp(Score(480), [0, 1, 2], [1, 1])
+
+
+# ---- grids
+
+
+@given(
+    places=st.lists(st.tuples(st.integers(0, 50), st.sampled_from((0, 3, 4, 6, 8, 9))), min_size=1),
+    resolution=st.sampled_from((12, 24, 96, 480, 960)),
+)
+def test_what_is_quantized_is_on_the_grid(places, resolution):
+    rows = [((12 * beat + part) * resolution // 12, 1, 60, 64) for beat, part in places]
+    assert on_grid(Score(resolution, (Track.of(rows),))) == pytest.approx(1)
+
+
+@given(seed=st.integers(0, 999), late=st.integers(30, 90))
+def test_what_knows_nothing_of_the_grid_is_not_on_it(seed, late):
+    onsets = np.random.default_rng(seed).integers(0, 480_000, 200)
+    rows = [(int(onset), 1, 60, 64) for onset in onsets]
+    assert abs(on_grid(Score(480, (Track.of(rows),)))) < 0.3
+    steady = [(120 * step + late, 1, 60, 64) for step in range(200)]
+    assert on_grid(Score(480, (Track.of(steady),))) < ON_GRID
+
+
+def test_a_player_near_the_grid_is_on_it():
+    deviations = np.random.default_rng(0).normal(0, 480 / 40, 400)
+    onsets = np.maximum(0, 120 * np.arange(400) + deviations).astype(int)
+    rows = [(onset, 1, 60, 64) for onset in onsets.tolist()]
+    assert 0.7 < on_grid(Score(480, (Track.of(rows),))) < 0.95
+    assert on_grid(Score(480)) == 1
+
+
+# ---- pedal
+
+
+def slow_pedal(track: Track, end_ticks: int) -> list[list[int]]:
+    """Tick by tick."""
+    events = track.controls[track.controls[:, 1] == 64].tolist()
+    last = max([end_ticks, *(tick for tick, *_ in events)])
+
+    def is_down(tick: int) -> bool:
+        values = [value for at, _, value in events if at <= tick]
+        return bool(values) and values[-1] >= 64
+
+    rows = []
+    for onset, length, pitch, velocity in track.notes.tolist():
+        strikes = {row[0] for row in track.notes.tolist() if row[2] == pitch and row[0] > onset}
+        end = onset + length
+        while end < last and is_down(end) and not any(onset < tick <= end for tick in strikes):
+            end += 1
+        rows.append([onset, end - onset, pitch, velocity])
+    return sorted(rows)
+
+
+@given(score=pedalled())
+def test_the_pedal_holds_until_it_is_released_or_the_pitch_struck(score):
+    extended = extend_by_pedal(score)
+    for before, after in zip(score.tracks, extended.tracks, strict=True):
+        assert sorted(after.notes.tolist()) == slow_pedal(before, score.end_ticks)
+    assert extend_by_pedal(extended) == extended
+
+
+@given(score=scores())
+def test_without_a_pedal_nothing_is_extended(score):
+    assert extend_by_pedal(score) == score
+
+
+# ---- finding beats
+
+
+@given(
+    seed=st.integers(0, 999),
+    bpm=st.floats(60, 110),
+    metre=st.sampled_from((3, 4)),
+    shift=st.integers(1, 5000),
+)
+@settings(max_examples=10)
+def test_later_music_has_later_beats_in_any_order_of_tracks(seed, bpm, metre, shift):
+    score = song(1 + np.arange(49) * 60 / bpm, metre=metre, jitter=0.01, seed=seed)
+    found = estimate_beats(score)
+    notes = score.tracks[0].notes
+    notes = np.add(notes, (shift, 0, 0, 0))
+    halves = (Track(notes[1::2]), Track(notes[::2]))
+    later = estimate_beats(Score(1000, halves, score.tempos))
+    np.testing.assert_allclose(later.seconds, found.seconds + shift / 1000, atol=1e-6)
+    assert later.downbeats.tolist() == found.downbeats.tolist()
+
+
+@pytest.mark.parametrize("metre", [3, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_beats_and_bars_of_a_performance(metre, seed):
+    generator = np.random.default_rng(seed)
+    drift = np.interp(np.arange(96), np.arange(0, 97, 12), generator.normal(0, 0.1, 9))
+    periods = 60 / 80 * np.exp(drift + generator.normal(0, 0.02, 96))
+    beats = 0.7 + np.append(0, np.cumsum(periods))
+    score = song(beats, metre=metre, jitter=0.015, seed=seed)
+    found = estimate_beats(score)
+    assert share_found(found.seconds, beats[:-1]) > 0.95
+    assert share_found(found.seconds[found.downbeats], beats[:-1:metre]) > 0.9
+    warped = warp(score, found.seconds, found.downbeats)
+    assert on_grid(score) < ON_GRID < on_grid(warped)
+    assert warped.time_signatures[-1].numerator == metre
+    assert pickup_beats(score, found.seconds) == 0
+
+
+@given(score=scores())
+@settings(max_examples=25)
+def test_any_score_has_beats_around_its_notes(score):
+    if score.num_notes == 0 or score.seconds_at(score.end_ticks) > 1000:
+        return
+    found = estimate_beats(score)
+    onsets = score.seconds_at(np.concatenate([track.notes[:, 0] for track in score.tracks]))
+    assert (np.diff(found.seconds) > 0).all()
+    assert len(found.seconds) >= 2
+    assert found.seconds[0] <= onsets.min()
+    assert found.seconds[-1] > onsets.max() - 3
+    assert (np.diff(found.downbeats) > 0).all()
+    assert 0 <= found.downbeats[0] <= found.downbeats[-1] < len(found.seconds)
+    assert pickup_beats(score, found.seconds) == 0
+
+
+@pytest.mark.parametrize("length", [1, 300, 10**9])
+def test_a_piece_of_one_chord_has_two_beats(length):
+    score = Score(1000, (Track.of([(500, length, 60, 64), (510, length, 64, 64)]),))
+    found = estimate_beats(score)
+    assert len(found.seconds) == 2
+    assert found.seconds[0] == score.seconds_at(500)
+
+
+def test_what_has_no_beats_is_refused():
+    with pytest.raises(MidiError, match="found no notes"):
+        estimate_beats(Score(480, (Track.of([]),)))
+    far = Track.of([(0, 1, 60, 64), (30_000 * 480, 1, 60, 64)])
+    with pytest.raises(MidiError, match="at most 14,400"):
+        estimate_beats(Score(480, (far,)))

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support import strategies
+from tokenization.constraints.recall import (
+    ANYWHERE,
+    GAIN,
+    IN_PHRASE,
+    LONGEST_PHRASE,
+    MANNER,
+    Recall,
+    phrase_bars,
+)
+from tokenization.remi.multitrack import MultitrackRemi
+from tokenization.remi.remi import PianoRemi
+from tokenization.remi.vocabulary import BAR, POSITION, TEMPO
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+REMI = MultitrackRemi()
+FAMILIES = REMI.families
+MOST = GAIN * MANNER * (ANYWHERE[0] + IN_PHRASE[0])
+
+
+def loop(bars):
+    """A bar of bass and drums, again and again."""
+    bass = [
+        (1920 * bar + at, 240, pitch, 80)
+        for bar in range(bars)
+        for at, pitch in ((0, 40), (720, 43))
+    ]
+    drums = [
+        (1920 * bar + 480 * beat, 60, 36 + beat, 90) for bar in range(bars) for beat in range(4)
+    ]
+    tracks = (Track.of(drums, is_drum=True), Track.of(bass, 33))
+    return REMI.encode(Score(480, tracks, (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))).ids
+
+
+def test_a_loop_is_recalled_token_by_token():
+    ids = loop(9)
+    bars = np.flatnonzero(ids == BAR)
+    grammar = REMI.grammar(end=False).resume(ids[: bars[8] + 1])
+    grammar = grammar.remember(ids[: bars[8] + 1], presence=0)
+    for token in ids[bars[8] + 1 : -1].tolist():
+        bias = grammar.bias
+        assert bias is not None
+        assert bias.argmax() == token
+        assert bias[token] > GAIN / 2
+        assert np.count_nonzero(bias) <= 2  # the first bar has a metre besides
+        grammar = grammar.advance(token)
+
+
+def form(num_bars, phrase, seed=0):
+    """Bars that begin alike and go on otherwise, the same ones again after each phrase."""
+    pitches = 30 + np.random.default_rng(seed).permutation(phrase)
+    bass = [(1920 * bar + 480, 480, int(pitches[bar % phrase]), 80) for bar in range(num_bars)]
+    drums = [(1920 * bar, 60, 36, 90) for bar in range(num_bars)]
+    tracks = (Track.of(drums, is_drum=True), Track.of(bass, 33))
+    return REMI.encode(Score(480, tracks, (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))).ids
+
+
+@pytest.mark.parametrize(
+    ("num_bars", "phrase"), [(4, 4), (8, 8), (11, 8), (12, 12), (18, 6), (24, 12), (32, 16)]
+)
+def test_bars_that_begin_alike_come_back_in_the_order_of_the_phrase(num_bars, phrase):
+    ids = form(num_bars + 16, phrase)
+    bars = np.flatnonzero(ids == BAR)
+    recall = Recall.after(FAMILIES, ids[: bars[num_bars] + 1])
+    for token in ids[bars[num_bars] + 1 : -1].tolist():
+        assert recall.bias is not None
+        assert recall.bias.argmax() == token
+        recall = recall.advance(token)
+
+
+def test_the_opening_of_the_first_new_bar_is_not_of_the_prompt():
+    for num_bars in (1, 3, 7, 8, 12, 15, 40):
+        ids = form(num_bars + 1, 12)
+        bars = np.flatnonzero(ids == BAR)
+        heard = ids[: bars[num_bars] + 1]
+        opening = [*heard, POSITION, TEMPO + 3]
+        plain, opened = Recall.after(FAMILIES, heard), Recall.after(FAMILIES, opening)
+        assert opened.phrase == plain.phrase
+        assert opened.followed == plain.followed
+        assert plain.advance(POSITION).advance(TEMPO + 3) == opened
+
+
+def test_of_two_instruments_the_second_parts_are_two():
+    players = [[(480 * at, 240, pitch, 80) for at in range(64)] for pitch in (40, 45, 70, 75)]
+    tracks = tuple(map(Track.of, players, (33, 33, 48, 48)))
+    ids = REMI.encode(Score(480, tracks, (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))).ids
+    recall = Recall.after(FAMILIES, ids[: np.flatnonzero(ids == BAR)[8] + 1])
+    ids_of = REMI.vocabulary.ids
+    for name in ("Position_0", "Program_33", "Part_1"):  # never the second alone before
+        recall = recall.advance(ids_of[name])
+    assert recall.bias is not None
+    assert np.flatnonzero(recall.bias).tolist() == [ids_of["Pitch_45"]]
+
+
+def test_a_long_prompt_is_its_last_bars():
+    ids = form(200, 16)
+    bars = np.flatnonzero(ids == BAR)
+    heard = Recall.after(FAMILIES, ids[: bars[100] + 1])
+    assert len(heard.followed) == len(Recall.after(FAMILIES, ids[: bars[199] + 1]).followed)
+    assert heard.phrase == LONGEST_PHRASE
+
+
+def test_every_number_of_bars_has_a_phrase_that_it_holds():
+    different = [{(bar,)} for bar in range(100)]
+    phrases = [phrase_bars(different[:bars]) for bars in range(100)]
+    assert phrases[:9] == [1, 1, 2, 2, 4, 4, 4, 4, 8]
+    assert all(phrase <= max(bars, 1) for bars, phrase in enumerate(phrases))
+    assert max(phrases) == LONGEST_PHRASE
+    assert phrase_bars([set()] * 8) == 4  # whatever comes again after four bars is a phrase of it
+
+
+def test_more_often_is_surer_and_the_strength_is_a_factor():
+    least = []
+    for bars in (1, 2, 4, 8):
+        ids = loop(bars + 1)
+        heard = ids[: np.flatnonzero(ids == BAR)[bars] + 1]
+        at = ids[: len(heard) + 2]  # behind a Position and a Program
+        whole, half = Recall.after(FAMILIES, at), Recall.after(FAMILIES, at, 0.5)
+        assert whole.bias is not None
+        assert half.bias is not None
+        np.testing.assert_allclose(half.bias, whole.bias / 2)
+        least.append(whole.bias.max())
+    assert least == sorted(least)
+    assert 0 < least[0] < least[-1] < MOST
+
+
+@settings(max_examples=50, deadline=None)
+@given(score=strategies.scores(programs=(0, 33, 48)), at=st.integers(1, 200))
+def test_the_place_is_that_of_all_tokens_at_once_and_the_bias_finite(score, at):
+    ids = REMI.encode(score).ids
+    at = min(at, len(ids) - 1)
+    recall = Recall.after(FAMILIES, ids[:at])
+    for token in ids[at:].tolist():
+        bias = recall.bias
+        if bias is not None:
+            assert (bias >= 0).all()
+            assert bias.sum() <= MOST
+            bias[:] = np.nan  # a caller's own
+        recall = recall.advance(token)
+    assert recall.place == Recall.after(FAMILIES, ids).place
+
+
+def test_what_never_stood_like_it_is_left_to_the_model():
+    ids = loop(2)
+    recall = Recall.after(FAMILIES, ids[:-1])
+    for token in (BAR, 21 + 5):  # a position without notes so far
+        recall = recall.advance(token)
+    assert recall.bias is None
+
+
+def test_a_piano_alone_and_a_strength_of_nothing_remember_nothing():
+    piano = PianoRemi()
+    notes = Track.of([(480 * at, 240, 60, 80) for at in range(16)], 0)
+    ids = piano.encode(Score(480, (notes,), (Tempo(0, 90.0),), (TimeSignature(0, 4, 4),))).ids
+    grammar = piano.grammar(end=False).resume(ids[:-1])
+    assert grammar.remember(ids[:-1]).bias is None
+    ids = loop(3)
+    grammar = REMI.grammar(end=False).resume(ids[:-1])
+    assert grammar.remember(ids[:-1], presence=0, recall=0) == grammar

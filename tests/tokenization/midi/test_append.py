@@ -1,0 +1,470 @@
+from __future__ import annotations
+
+import io
+import itertools
+import subprocess
+import sys
+from collections import Counter
+from contextlib import suppress
+
+import miditoolkit
+import muspy
+import pretty_midi
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support import midi_files
+from tests.support.midi_files import END, SlowEvent, meta, midi_file, note, tempo
+from tokenization.errors import MidiError
+from tokenization.midi.reader import append_to_midi, read_midi
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+SYSEX = b"\x00\xf0\x05\x7e\x7f\x09\x01\xf7"
+
+
+def _division(data: bytes) -> int:
+    at = data.index(b"MThd")
+    return int.from_bytes(data[at + 12 : at + 14], "big")
+
+
+def _last_tick(data: bytes) -> int:
+    return max((event.tick for track in midi_files.slow_tracks(data) for event in track), default=0)
+
+
+@st.composite
+def appended(draw: st.DrawFn, *, late: bool) -> tuple[bytes, Score, int]:
+    """A prompt, new music, and a joint: behind all events of the prompt, or anywhere."""
+    prompt = draw(midi_files.files_of_anything())
+    division, num_tracks = _division(prompt), len(midi_files.slow_tracks(prompt))
+    ticks_per_beat = draw(st.sampled_from([1, 12, 480]))
+    last = -(-_last_tick(prompt) * ticks_per_beat // division) + 1
+    joint = last + draw(st.integers(0, 50)) if late else draw(st.integers(0, last))
+    tracks: list[Track] = []
+    # One new track for each channel, or nobody could tell which note is whose.
+    for channel in draw(st.lists(st.integers(0, 8), min_size=1, max_size=3, unique=True)):
+        chunk = draw(st.none() | st.integers(0, num_tracks - 1))
+        notes = draw(midi_files.notes_of_a_track(joint, shortest=1))
+        tracks.append(
+            Track(
+                notes,  # pyright: ignore[reportArgumentType]
+                program=draw(st.sampled_from([0, 5])),
+                channel=channel,
+                chunk=chunk,
+            )
+        )
+    score = Score(
+        ticks_per_beat,
+        tuple(tracks),
+        (Tempo(0, 50.0), Tempo(joint, 60.0), Tempo(joint + 3, 70.0)),
+        (TimeSignature(joint + 7, 5, 8),),
+    )
+    return prompt, score, joint
+
+
+@given(case=appended(late=True))
+def test_the_bytes_of_the_prompt_stay(case):
+    prompt, new, joint = case
+    result = append_to_midi(prompt, new, joint)
+    assert append_to_midi(prompt, new, joint) == result
+    before, after = midi_files.slow_chunks(prompt), midi_files.slow_chunks(result)
+    assert [kind for kind, _ in after][: len(before)] == [kind for kind, _ in before]
+    assert {kind for kind, _ in after[len(before) :]} <= {b"MTrk"}
+    num_tracks = sum(kind == b"MTrk" for kind, _ in after)
+    assert int.from_bytes(after[0][1][2:4], "big") == num_tracks
+    assert int.from_bytes(after[0][1][:2], "big") != 0 or num_tracks == 1
+    assert after[0][1][6:] == before[0][1][6:]
+    if _division(result) != _division(prompt):
+        return
+    for (kind, old), (_, content) in zip(before[1:], after[1:], strict=False):
+        end = midi_files.slow_track_and_end(old)[1] if kind == b"MTrk" else len(old)
+        assert content[:end] == old[:end]
+
+
+def _is_within(part: list[SlowEvent], whole: list[SlowEvent]) -> bool:
+    """Whether the events of a part are in a whole, in the same order."""
+    rest = iter(whole)
+    return all(event in rest for event in part)
+
+
+@given(case=appended(late=False) | appended(late=True))
+def test_every_event_of_the_prompt_stays_at_its_time(case):
+    prompt, new, joint = case
+    result = append_to_midi(prompt, new, joint)
+    factor = _division(result) // _division(prompt)
+    assert _division(result) == factor * _division(prompt)
+    before, after = midi_files.slow_tracks(prompt), midi_files.slow_tracks(result)
+    assert len(after) - len(before) <= len(new.tracks)
+    for old, extended in zip(before, after, strict=False):
+        assert _is_within([SlowEvent(e.tick * factor, e.content) for e in old], extended)
+        assert [e.tick for e in extended] == sorted(e.tick for e in extended)
+
+
+def _scaled(tick: int, new: Score, data: bytes) -> int:
+    return (2 * tick * _division(data) + new.ticks_per_beat) // (2 * new.ticks_per_beat)
+
+
+@given(case=appended(late=False))
+def test_tracks_are_taken_apart_in_blocks(case):
+    prompt, new, joint = case
+    whole = append_to_midi(prompt, new, joint)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokenization.midi.append._ROWS_AT_ONCE", 2)
+        assert append_to_midi(prompt, new, joint) == whole
+
+
+@given(case=appended(late=True))
+def test_new_notes_are_read_back(case):
+    prompt, new, joint = case
+    result = append_to_midi(prompt, new, joint)
+    start = _scaled(joint, new, result)
+    found = [
+        (track.program, *row)
+        for track in read_midi(result).tracks
+        for row in track.notes.tolist()
+        if row[0] >= start
+    ]
+    expected = [
+        (track.program, begin, _scaled(onset + duration, new, result) - begin, pitch, velocity)
+        for track in new.tracks
+        for onset, duration, pitch, velocity in track.notes.tolist()
+        for begin in [_scaled(onset, new, result)]
+    ]
+    assert sorted(found) == sorted(expected)
+    # On the grid of the new music nothing has moved.
+    ticks, division = new.ticks_per_beat, _division(result)
+    assert [(2 * row[1] * ticks + division) // (2 * division) for row in sorted(found)] == [
+        note[0]
+        for _, *note in sorted((t.program, *r) for t in new.tracks for r in t.notes.tolist())
+    ]
+    later = [tempo.bpm for tempo in read_midi(result).tempos if tempo.tick > start]
+    assert later == pytest.approx([70.0], abs=1e-3)
+
+
+def _held(data: bytes) -> dict[tuple[int, ...], int]:
+    """What pedals, modulation and bends of all channels are left at, where it is not 0."""
+    held: dict[tuple[int, ...], int] = {}
+    tracks = midi_files.slow_tracks(data)
+    for _, content in sorted(itertools.chain(*tracks), key=lambda event: event.tick):
+        kind, channel = content[0] & 0xF0, content[0] & 15
+        if kind == 0xB0 and content[1] in (1, 64, 66, 67):
+            held[kind, channel, content[1]] = content[2]
+        elif kind == 0xE0:
+            held[kind, channel] = (content[2] << 7 | content[1]) - 8192
+    return {key: value for key, value in held.items() if value}
+
+
+@given(case=appended(late=True))
+def test_nothing_is_held_across_the_joint(case):
+    prompt, new, joint = case
+    result = append_to_midi(prompt, new, joint)
+    assert not _held(result)
+    settings_after, settings_before = (
+        Counter(e.content for track in midi_files.slow_tracks(data) for e in track)
+        for data in (result, prompt)
+    )
+    closing = [c for c in settings_after - settings_before if c[0] >> 4 in (0xB, 0xE)]
+    assert len(closing) == len(_held(prompt))
+
+
+# ---- other readers
+
+
+@settings(max_examples=20)
+@given(
+    start=st.integers(20, 40),
+    chunks=st.lists(st.sampled_from([None, 1]), min_size=1, max_size=3),
+    division=st.sampled_from([4, 100, 480]),
+)
+def test_other_libraries_read_prompt_and_new_music(start, chunks, division):
+    prompt = midi_file(tempo(600_000), b"\x00\xc0\x05" + note(60), division=division)
+    tracks = [
+        Track.of([(12 * start, 6, 60 + at, 80)], program=5) if chunk is None
+        else Track(
+            [(12 * start, 6, 60 + at, 80)],  # pyright: ignore[reportArgumentType]
+            program=5,
+            channel=at,
+            chunk=chunk,
+        )
+        for at, chunk in enumerate(chunks)
+    ]  # fmt: skip
+    tempos = (Tempo(0, 100.0), Tempo(12 * start + 12, 50.0))
+    result = append_to_midi(prompt, Score(12, tuple(tracks), tempos), 12 * start)
+    ours = read_midi(result)
+    rows = sorted(tuple(row) for track in ours.tracks for row in track.notes.tolist())
+    assert len(rows) == 1 + len(chunks)
+
+    toolkit = miditoolkit.MidiFile(file=io.BytesIO(result))
+    notes = [n for instrument in toolkit.instruments for n in instrument.notes]
+    assert sorted((n.start, n.end - n.start, n.pitch, n.velocity) for n in notes) == rows
+    assert [round(change.tempo) for change in toolkit.tempo_changes] == [100, 50]
+
+    pretty = pretty_midi.PrettyMIDI(io.BytesIO(result))
+    seconds = [n.start for instrument in pretty.instruments for n in instrument.notes]
+    onsets = ours.seconds_at([row[0] for row in rows])
+    assert sorted(seconds) == pytest.approx(onsets.tolist())
+    assert {instrument.program for instrument in pretty.instruments} == {5}
+
+    music = muspy.from_pretty_midi(pretty_midi.PrettyMIDI(io.BytesIO(result)))
+    assert sum(len(track.notes) for track in music.tracks) == len(rows)
+
+
+# ---- examples
+
+NEW = Track.of([(48, 12, 72, 90)])
+
+
+def _continue(prompt: bytes, **changes: object) -> bytes:
+    fields = {"notes": NEW.notes, "channel": 0, "chunk": 0} | changes
+    return append_to_midi(prompt, Score(12, (Track(**fields),)), 48)  # pyright: ignore
+
+
+def test_only_the_end_moves():
+    music = b"\x00\xc0\x00" + SYSEX + meta(1, b"text") + b"\x00\xd0\x33" + note(60)
+    prompt = midi_file(music + END, division=96)
+    new = b"\x81\x10\x90\x48\x5a\x60\x80\x48\x40"
+    assert _continue(prompt) == midi_file(music + new + END, division=96)
+
+
+def test_a_late_end_stays_where_it_is():
+    music = note(60) + b"\x87\x00\xff\x2f\x00"
+    result = _continue(midi_file(music, division=96))
+    new = b"\x81\x10\x90\x48\x5a\x60\x80\x48\x40"
+    assert result == midi_file(note(60) + new + b"\x85\x10\xff\x2f\x00", division=96)
+
+
+def test_an_untouched_track_is_untouched():
+    junk = note(60) + END + b"junk behind the end"
+    result = _continue(midi_file(note(62) + END, junk, division=96))
+    assert midi_files.slow_chunks(result)[2] == (b"MTrk", junk)
+
+
+def test_events_behind_the_joint_keep_time_and_meaning():
+    late = b"\x00\x90\x3c\x40" + b"\x83\x30\x3e\x40" + b"\x81\x50\x3c\x00\x00\x3e\x00"
+    text = meta(1, b"late", delta=100)
+    result = _continue(midi_file(late + text + END, division=96))
+    assert midi_files.slow_tracks(result) == [
+        [
+            SlowEvent(0, b"\x90\x3c\x40"),
+            SlowEvent(384, b"\x90\x48\x5a"),
+            SlowEvent(432, b"\x90\x3e\x40"),
+            SlowEvent(480, b"\x80\x48\x40"),
+            SlowEvent(640, b"\x90\x3c\x00"),
+            SlowEvent(640, b"\x90\x3e\x00"),
+            SlowEvent(740, b"\xff\x01\x04late"),
+        ]
+    ]
+
+
+def test_format_0_stays_when_its_track_goes_on_and_becomes_1_with_a_new_one():
+    prompt = midi_file(note(60) + END, midi_format=0)
+    assert _continue(prompt)[8:12] == b"\x00\x00\x00\x01"
+    result = _continue(prompt, chunk=None, program=40)
+    assert result[8:12] == b"\x00\x01\x00\x02"
+    assert [(t.chunk, t.channel, t.program) for t in read_midi(result).tracks] == [
+        (0, 0, 0),
+        (1, 1, 40),
+    ]
+
+
+def test_a_coarse_resolution_is_multiplied():
+    prompt = midi_file(note(60, delta=3, length=5) + END, note(61) + END, division=5)
+    assert _division(_continue(prompt)) == 5  # whole beats need nothing finer
+    result = _continue(prompt, notes=[(49, 12, 72, 90)])
+    assert _division(result) == 15
+    assert [track.notes.tolist()[0] for track in read_midi(result).tracks] == [
+        [9, 15, 60, 80],
+        [0, 720, 61, 80],
+    ]
+
+
+def test_the_program_is_chosen_again_only_where_it_is_another():
+    prompt = midi_file(b"\x00\xc0\x05" + note(60) + END)
+    assert _continue(prompt, program=5).count(b"\xc0") == 1
+    assert _continue(prompt, program=6).count(b"\xc0\x06") == 1
+
+
+def test_two_programs_on_one_channel_get_different_channels():
+    prompt = midi_file(note(60) + END)
+    rows = [(48, 12, 72, 90)]
+    tracks = [Track(rows, program=program, chunk=0) for program in (0, 7)]  # pyright: ignore
+    result = read_midi(append_to_midi(prompt, Score(12, tuple(tracks)), 48))
+    assert [(t.chunk, t.channel, t.program) for t in result.tracks] == [(0, 0, 0), (1, 1, 7)]
+
+
+def test_what_is_held_is_closed_where_it_was_held():
+    held = b"\x00\xb0\x40\x7f\x00\xb0\x01\x20\x00\xe0\x00\x50\x00\xb0\x42\x01\x00\x90\x30\x50"
+    closed = b"\x00\xb1\x40\x7f\x10\xb1\x40\x00"
+    result = _continue(midi_file(note(60) + END, held + closed + END, division=96), chunk=0)
+    contents = [event.content for event in midi_files.slow_tracks(result)[1] if event.tick == 384]
+    assert contents == [
+        b"\xb0\x01\x00",
+        b"\xb0\x40\x00",
+        b"\xb0\x42\x00",
+        b"\xe0\x00\x40",
+        b"\x80\x30\x40",
+    ]
+
+
+def test_a_key_that_never_ends_is_ended_once():
+    endless = b"\x00\x90\x3c\x40" * 3 + b"\x00\x90\x3e\x40"
+    result = _continue(midi_file(note(60) + endless + END, division=96))
+    contents = [event.content for event in midi_files.slow_tracks(result)[0] if event.tick == 384]
+    assert contents[:2] == [b"\x80\x3c\x40", b"\x80\x3e\x40"]
+    assert contents[2][0] == 0x90
+
+
+def test_a_status_byte_is_written_out_behind_new_events_also_past_a_text():
+    late = meta(1, b"late", delta=48) + b"\x00\x3e\x40" + b"\x00\x3e\x00" + b"\x60\x3f\x00"
+    result = _continue(midi_file(b"\x83\x00\x90\x3c\x00" + late + END, division=96))
+    assert midi_files.slow_tracks(result)[0] == [
+        SlowEvent(384, b"\x90\x3c\x00"),
+        SlowEvent(384, b"\x90\x48\x5a"),
+        SlowEvent(432, b"\xff\x01\x04late"),
+        SlowEvent(432, b"\x90\x3e\x40"),
+        SlowEvent(432, b"\x90\x3e\x00"),
+        SlowEvent(480, b"\x80\x48\x40"),
+        SlowEvent(528, b"\x90\x3f\x00"),
+    ]
+
+
+# ---- a prompt that fades out
+
+
+def _controls(data: bytes, tick: int = 384) -> list[tuple[int, ...]]:
+    """Volume and expression events at a tick: chunk, status, controller, value."""
+    return [
+        (chunk, *event.content)
+        for chunk, track in enumerate(midi_files.slow_tracks(data))
+        for event in track
+        if event.tick == tick and event.content[0] >> 4 == 0xB and event.content[1] in (7, 11)
+    ]
+
+
+def _fade(*values: int, control: int = 7, channel: int = 0, delta: int = 10) -> bytes:
+    return b"".join(bytes((delta, 0xB0 | channel, control, value)) for value in values)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "restored"),
+    [
+        # set to 0 behind the last note: back to what it was, or to what MIDI begins with
+        (_fade(90, delta=0) + note(60) + _fade(0), [(0, 0xB0, 7, 90)]),
+        (note(60) + _fade(0), [(0, 0xB0, 7, 100)]),
+        (note(60) + _fade(0, control=11), [(0, 0xB0, 11, 127)]),
+        # faded while notes sounded: loud enough to be heard
+        (_fade(90) + note(60) + _fade(40, 9) + note(60) + _fade(0), [(0, 0xB0, 7, 64)]),
+        # never louder than it was
+        (_fade(30, delta=0) + note(60) + _fade(4), [(0, 0xB0, 7, 30)]),
+        # no fade
+        (_fade(5, delta=0) + note(60), []),
+        (_fade(0, delta=0) + note(60), []),
+        (_fade(90, 16) + note(60), []),
+        (note(60) + _fade(0, 80), []),
+        (note(60) + _fade(0, channel=1), []),
+    ],
+)
+def test_a_fade_is_taken_back_once_and_nothing_else_is_set(prompt, restored):
+    assert _controls(_continue(midi_file(prompt + END, division=96))) == restored
+
+
+def test_a_fade_is_taken_back_where_it_stands_for_the_channels_that_go_on():
+    prompt = midi_file(note(60) + END, note(60, channel=1) + _fade(0) + _fade(0, channel=1) + END,
+                       division=96)  # fmt: skip
+    assert _controls(_continue(prompt)) == [(1, 0xB0, 7, 100)]
+    assert _controls(_continue(prompt, notes=[])) == []
+    # a track of its own may get the channel as well
+    assert _controls(_continue(prompt, chunk=None)) == [(1, 0xB0, 7, 100)]
+
+
+def test_what_fades_behind_the_joint_is_left_alone():
+    prompt = midi_file(note(60) + b"\x85\x00\xb0\x07\x00" + END, division=96)
+    assert _controls(_continue(prompt)) == []
+
+
+def test_new_controllers_and_bends_are_written():
+    changes = {"controls": [(50, 64, 127), (60, 64, 0)], "bends": [(48, 100)]}
+    track = read_midi(_continue(midi_file(note(60) + END, division=96), **changes)).tracks[0]
+    assert track.controls.tolist() == [[400, 64, 127], [480, 64, 0]]
+    assert track.bends.tolist() == [[384, 100]]
+
+
+@given(data=midi_files.files_of_anything())
+def test_nothing_new_changes_no_byte_of_a_track_in_which_nothing_is_held(data):
+    result = append_to_midi(data, Score(1, (Track.of([]),)), 0)
+    before, after = midi_files.slow_chunks(data), midi_files.slow_chunks(result)
+    for (kind, old), (_, content) in zip(before[1:], after[1:], strict=False):
+        held = [e for e in midi_files.slow_track(old) if e.tick == 0] if kind == b"MTrk" else []
+        assert held or content == old
+
+
+def test_a_chunk_that_is_not_there_is_an_error_of_the_caller():
+    with pytest.raises(ValueError, match="track chunk 3"):
+        _continue(midi_file(note(60) + END), chunk=3)
+
+
+_RUNNING = b"\x01\x90\x3c\x40"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "file",
+    [
+        lambda: midi_file(_RUNNING + b"\x01\x3c\x40\x00\x3c\x00" * 1_660_000 + END),
+        lambda: midi_file(_RUNNING + b"\x00\x3c\x40\x00\x3c\x00" * 1_660_000, division=5),
+        lambda: midi_file(note(60) + b"\x00\x90\x3c\x40" + b"\x00\x3c\x40" * 3_330_000),
+        lambda: midi_file(*[_RUNNING + b"\x01\x3c\x40\x00\x3c\x00" * 5500 + END] * 300),
+        lambda: midi_file(
+            note(60),
+            *[
+                b"".join(
+                    bytes((0, 0x90 | channel, 0, 9))
+                    + b"".join(bytes((0, pitch, 9)) for pitch in range(1, 128))
+                    for channel in range(16)
+                )
+            ] * 1600,
+        ),
+        lambda: midi_file(note(60), *[_RUNNING * 35 + END] * 65_534),
+        lambda: midi_file(note(60) + b"\x00\xff\x01\x00" * 2_500_000),
+        lambda: midi_file(note(60) + b"\x00\xc0\x01\x00\xb0\x01\x01" * 1_400_000),
+    ],
+    ids=["running", "coarse", "endless", "tracks", "all keys", "65535 tracks", "metas", "turns"],
+)  # fmt: skip
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory in use from Linux's /proc")
+def test_a_full_file_of_anything_is_continued_and_cut_within_a_gigabyte(file):
+    # The high-water mark of the new program alone: that of getrusage includes its parent's.
+    script = (
+        "import sys; from pathlib import Path; from tokenization.errors import MidiError\n"
+        "from tokenization.midi_append import append_to_midi\n"
+        "from tokenization.midi_cut import cut_midi\n"
+        "from tokenization.score import Score, Track\n"
+        "data = sys.stdin.buffer.read()\n"
+        "notes = [(at, 6, 60, 80) for at in range(12, 120, 5)]\n"
+        "cut_midi(data, 12, 12)\n"
+        "try: append_to_midi(data, Score(12, (Track(notes, chunk=0),)), 12)\n"
+        "except MidiError: pass\n"
+        "words = Path('/proc/self/status').read_text().split()\n"
+        "print(int(words[words.index('VmHWM:') + 1]) >> 10)"
+    )
+    data = file()
+    assert 9.5e6 < len(data) < 10.1e6
+    run = subprocess.run(
+        [sys.executable, "-c", script], input=data, capture_output=True, check=True
+    )
+    assert int(run.stdout) < 900
+
+
+@pytest.mark.slow
+def test_there_is_no_room_for_a_track_behind_the_last_possible_one():
+    tracks = [END] * 0xFFFE
+    with pytest.raises(MidiError, match="65536 tracks"):
+        _continue(midi_file(note(60) + END, *tracks), chunk=None)
+
+
+@pytest.mark.parametrize("file", midi_files.bad_files(), ids=lambda file: file.name)
+def test_bad_files_are_continued_or_refused(file):
+    if isinstance(file.outcome, int):
+        assert read_midi(_continue(file.data)).num_notes >= file.outcome + 1
+        return
+    with suppress(MidiError):  # without notes, or with late ones, a file can still be appended to
+        _continue(file.data)

@@ -1,0 +1,356 @@
+"""Which token may follow: laws of both vocabularies, then one state after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.strategies import MULTITRACK_CASE, PIANO_CASE, for_each_vocabulary
+from tokenization.remi.grammar import RemiGrammar, Rules
+from tokenization.remi.remi import Remi
+from tokenization.remi.vocabulary import BAR, BOS, EOS, PAD, POSITION, TEMPO, TIME_SIGNATURE
+from tokenization.score import Track
+
+PIANO, MULTITRACK = PIANO_CASE.remi, MULTITRACK_CASE.remi
+NAMES = PIANO.vocabulary.ids
+START = "BOS Bar TimeSignature_48 Position_0 Tempo_120 "
+
+
+def ids_of(text: str, remi: Remi[Any] = PIANO) -> list[int]:
+    return [remi.vocabulary.ids[name] for name in text.split()]
+
+
+def after(text: str, remi: Remi[Any] = PIANO, **rules: Any) -> RemiGrammar:
+    return remi.grammar(**rules).resume(ids_of(text, remi))
+
+
+def names_allowed(state: RemiGrammar) -> set[str]:
+    """Kinds of the tokens that may follow."""
+    names = state.families.vocabulary.names
+    return {names[token].split("_")[0] for token in np.flatnonzero(state.allowed)}
+
+
+def positions_allowed(state: RemiGrammar) -> list[int]:
+    return np.flatnonzero(state.allowed[POSITION:TEMPO]).tolist()
+
+
+def walk(remi: Remi[Any], ids: Iterable[int]) -> RemiGrammar:
+    """State after each token was checked."""
+    state = remi.grammar()
+    for token in ids:
+        state = state.advance(int(token))
+    return state
+
+
+def accepts(remi: Remi[Any], ids: list[int]) -> bool:
+    try:
+        walk(remi, ids)
+    except ValueError:
+        return False
+    return True
+
+
+def is_canonical(remi: Remi[Any], ids: list[int]) -> bool:
+    return np.array_equal(remi.encode(remi.decode(ids)).ids, ids)
+
+
+# ---- laws
+
+
+@for_each_vocabulary
+@given(data=st.data())
+def test_what_is_encoded_is_accepted(case, data):
+    ids = case.remi.encode(data.draw(case.scores)).ids
+    for state in (walk(case.remi, ids), case.remi.grammar().resume(ids)):
+        assert np.flatnonzero(state.allowed).tolist() == [PAD]
+
+
+@for_each_vocabulary
+@given(data=st.data())
+def test_what_is_accepted_is_canonical(case, data):
+    assert is_canonical(case.remi, data.draw(case.ids))
+
+
+@for_each_vocabulary
+@given(data=st.data())
+def test_a_changed_sequence_is_accepted_if_and_only_if_it_is_canonical(case, data):
+    ids, last = data.draw(case.ids), case.remi.families.size - 1
+    place = data.draw(st.integers(1, len(ids) - 2))
+    length = data.draw(st.integers(0, 4))
+    near = st.integers(max(0, ids[place] - 3), min(last, ids[place] + 3))
+    new = data.draw(st.lists(near | st.integers(0, last), max_size=4))
+    changed = [*ids[:place], *new, *ids[place + length : -1], EOS]
+    assert accepts(case.remi, changed) == is_canonical(case.remi, changed)
+
+
+@for_each_vocabulary
+@given(data=st.data())
+def test_any_row_is_accepted_if_and_only_if_it_is_canonical(case, data):
+    whole = [BOS, *data.draw(case.any_ids), EOS]
+    assert accepts(case.remi, whole) == is_canonical(case.remi, whole)
+
+
+@for_each_vocabulary
+@given(data=st.data())
+def test_the_grammar_tells_the_place_of_the_next_token(case, data):
+    ids = data.draw(case.ids)
+    beats = case.remi.encode(case.remi.decode(ids)).beats
+    state = case.remi.grammar()
+    bars = 0
+    for token, beat in zip(ids.tolist(), beats, strict=True):
+        assert state.beat == beat
+        assert state.bar == bars
+        bars += token == BAR
+        state = state.advance(token)
+
+
+@for_each_vocabulary
+@given(
+    data=st.data(),
+    tempo=st.sampled_from(["free", "bar_line", "never"]),
+    time_signature=st.booleans(),
+    end=st.booleans(),
+    tracks=st.none() | st.frozensets(st.sampled_from([0, 4, 5, 36, 512]), min_size=1),
+)
+def test_rules_only_forbid_and_never_leave_nothing(case, data, tempo, time_signature, end, tracks):
+    free = case.remi.grammar()
+    rules = Rules(tempo, time_signature, end, None if case.remi is PIANO else tracks)
+    for token in data.draw(case.ids).tolist():
+        ruled = free._replace(rules=rules)
+        assert not (ruled.allowed & ~free.allowed).any()
+        in_a_track_of_its_own = rules.tracks is not None and free.track not in {-1, *rules.tracks}
+        assert ruled.allowed.any() or in_a_track_of_its_own
+        free = free.advance(token)
+
+
+@for_each_vocabulary
+@given(data=st.data())
+def test_resuming_gives_the_state_that_walking_does(case, data):
+    remi, ids = case.remi, data.draw(case.ids)
+    first = data.draw(st.integers(0, int(np.count_nonzero(ids == BAR)) - 1))
+    prompt = remi.crop(ids, first)
+    prompt = prompt[: data.draw(st.integers(1, len(prompt)))]
+    resumed, walked = remi.grammar().resume(prompt), walk(remi, prompt)
+    for left in (resumed, remi.grammar().advance(int(prompt[0])).resume(prompt[1:])):
+        now = 12 * walked.beat
+        still = [{note for note in state.sounding if note[2] > now} for state in (left, walked)]
+        assert still[0] == still[1]
+        assert left._replace(sounding=()) == walked._replace(sounding=())
+        np.testing.assert_array_equal(left.allowed, walked.allowed)
+
+
+RINGING = {
+    "piano": "Bar Position_3 Pitch_60 Velocity_9 Duration_48 ",
+    "multitrack": "Bar Position_3 Program_Drums Drum_36 Velocity_9 "
+    "Program_33 Part_2 Pitch_60 Velocity_9 Duration_48 Pitch_62 Velocity_9 Duration_48 ",
+}
+"""A bar the notes of which sound on in the next one."""
+
+
+@for_each_vocabulary
+def test_notes_sound_on_after_resuming(case):
+    ids = [*ids_of(START, case.remi), *3 * ids_of(RINGING[case.name], case.remi), BAR]
+    resumed, walked = case.remi.grammar().resume(ids), walk(case.remi, ids)
+    ranks = {"piano": [1], "multitrack": [10, 10]}
+    assert [(rank, end) for rank, _, end in resumed.sounding] == [
+        (rank, 4 * 48 + 3) for rank in ranks[case.name]
+    ]
+    assert resumed == walked
+
+
+@for_each_vocabulary
+def test_resuming_a_long_prompt_costs_little(case):
+    ids = ids_of(START, case.remi) + 200_000 * ids_of(RINGING[case.name], case.remi)
+    begin = time.process_time()
+    state = case.remi.grammar(tempo="never").resume(ids)
+    assert time.process_time() - begin < 4
+    assert (state.bar, state.beat) == (200_001, 200_000 * 4 + 0.25)
+
+
+@for_each_vocabulary
+@given(
+    notes=st.lists(
+        st.tuples(st.sampled_from([-1, 0, 1, 36, 37]), st.integers(0, 127), st.integers(0, 99))
+    ),
+    position=st.integers(1, 47),
+)
+def test_held_notes_are_not_struck_before_they_end(case, notes, position):
+    start = after(START, case.remi).hold(notes)
+    state = start.advance(POSITION + position)
+    of, plays = case.remi.families, 1
+    if case.name == "multitrack":
+        state, plays = state.advance(case.remi.vocabulary.ids["Program_0"]), 36
+    allowed = np.flatnonzero(state.allowed[of.pitch : of.drum]) + of.lowest_pitch
+    held = {pitch for rank, pitch, end in notes if rank == plays and end > position}
+    assert set(allowed.tolist()) == set(case.pitches) - held
+    ends = [end for rank, pitch, end in notes if rank > 0 and pitch in case.pitches]
+    assert start.allowed[EOS] == (max(ends, default=0) <= 48)
+
+
+def test_the_last_bar_of_a_prompt_is_checked():
+    with pytest.raises(ValueError, match="Position_2 may not stand here: bar 2"):
+        after(START + "Bar Position_3 Pitch_60 Velocity_9 Duration_3 Position_2")
+
+
+# ---- which tracks may play
+
+
+KEYS, BASS, DRUMS = Track.of([]), Track.of([], program=33), Track.of([], is_drum=True)
+
+
+def test_the_only_tracks_that_may_play():
+    state = after(START, MULTITRACK, tracks=[BASS, DRUMS])
+    of = MULTITRACK.families
+    programs = np.flatnonzero(state.allowed[of.program :]) + of.program
+    assert set(programs) == set(ids_of("Program_Drums Program_33", MULTITRACK))
+    np.testing.assert_array_equal(after(START, tracks=[DRUMS]).allowed, after(START).allowed)
+
+
+def test_a_part_may_play_where_the_parts_before_it_may_not():
+    second = MULTITRACK.track_ranks([KEYS, KEYS])[1]
+    state = after(START + "Program_0", MULTITRACK)
+    state = state._replace(rules=Rules(tracks=frozenset({second})))
+    assert np.flatnonzero(state.allowed).tolist() == ids_of("Part_1", MULTITRACK)
+
+
+def test_where_no_track_can_strike_a_note_no_position_may_stand():
+    rank = MULTITRACK.track_ranks([KEYS])[0]
+    held = [(rank, pitch, 20 + (pitch > 60)) for pitch in range(128)]
+
+    def positions(notes: list[tuple[int, int, int]], *tracks: Track, tempo: str = "never"):
+        state = after(START, MULTITRACK, tempo=tempo, tracks=tracks)
+        return positions_allowed(state.hold(notes))
+
+    assert positions(held, KEYS) == list(range(20, 48))
+    assert positions(held + held, KEYS) == list(range(20, 48))
+    assert positions(held[:-1], KEYS) == list(range(1, 48))
+    assert positions(held, KEYS, DRUMS) == list(range(1, 48))
+    assert positions(held, KEYS, tempo="free") == list(range(1, 48))
+    assert positions([]) == []
+
+
+def test_a_track_all_pitches_of_which_sound_does_not_begin():
+    rank = MULTITRACK.track_ranks([KEYS])[0]
+    state = after(START, MULTITRACK).hold((rank, pitch, 20) for pitch in range(128))
+    names = MULTITRACK.vocabulary.ids
+    state = state.advance(names["Position_5"]).advance(names["Program_0"])
+    assert names_allowed(state) == {"Part"}
+    assert "Pitch" in names_allowed(state.advance(names["Part_1"]))
+
+
+# ---- one state after the other, in the piano
+
+
+def test_the_first_bar_has_a_time_signature_a_position_and_a_tempo():
+    state = PIANO.grammar(tempo="never", time_signature=False, end=False)
+    assert np.flatnonzero(state.allowed).tolist() == [BOS, BAR]
+    state = state.advance(BOS)
+    assert np.flatnonzero(state.allowed).tolist() == [BAR]
+    state = state.advance(BAR)
+    assert names_allowed(state) == {"TimeSignature"}
+    assert np.count_nonzero(state.allowed) == 16
+    state = state.advance(NAMES["TimeSignature_36"])
+    assert np.flatnonzero(state.allowed).tolist() == [POSITION]
+    state = state.advance(POSITION)
+    assert names_allowed(state) == {"Tempo"}
+    assert np.count_nonzero(state.allowed) == 211
+    state = state.advance(NAMES["Tempo_90"])
+    assert names_allowed(state) == {"Bar", "Position", "Pitch"}
+    assert (state.bar, state.position, state.bar_length) == (1, 0, 36)
+
+
+def test_positions_rise_within_the_bar():
+    state = after(START + "Pitch_60 Velocity_16 Duration_3 Position_7 Tempo_90")
+    positions = state.allowed[POSITION:TEMPO]
+    assert np.flatnonzero(positions).tolist() == list(range(8, 48))
+
+
+def test_pitches_rise_within_a_position():
+    state = after(START + "Pitch_60 Velocity_16 Duration_3")
+    assert np.flatnonzero(
+        state.allowed[PIANO.families.pitch : PIANO.families.drum]
+    ).tolist() == list(range(40, 88))
+
+
+def test_a_sounding_pitch_is_not_struck():
+    state = after(
+        START + "Pitch_60 Velocity_16 Duration_6 Position_5 Pitch_58 Velocity_1 Duration_1"
+    )
+    assert not state.allowed[NAMES["Pitch_60"]]
+    assert state.allowed[NAMES["Pitch_61"]]
+    assert state.advance(NAMES["Position_6"]).allowed[NAMES["Pitch_60"]]
+
+
+def test_a_piece_ends_when_its_notes_have():
+    state = after(START + "Position_47 Pitch_60 Velocity_16 Duration_2")
+    assert not state.allowed[EOS]
+    assert state.advance(BAR).allowed[EOS]
+
+
+def test_tempo_and_time_signature_change():
+    state = after(START + "Bar")
+    assert not state.allowed[NAMES["TimeSignature_48"]]
+    assert state.allowed[NAMES["TimeSignature_42"]]
+    state = state.advance(NAMES["Position_12"])
+    assert not state.allowed[NAMES["Tempo_120"]]
+    assert state.allowed[NAMES["Tempo_121"]]
+
+
+def test_rules_of_tempo():
+    assert "Tempo" in names_allowed(after(START + "Bar Position_12"))
+    for rule in ("bar_line", "never"):
+        assert names_allowed(after(START + "Bar Position_12", tempo=rule)) == {"Pitch"}
+    assert "Tempo" in names_allowed(after(START + "Bar Position_0", tempo="bar_line"))
+    assert "Tempo" not in names_allowed(after(START + "Bar Position_0", tempo="never"))
+
+
+def test_rules_of_time_signature_and_end():
+    assert {"TimeSignature", "EOS"} <= names_allowed(after(START + "Bar"))
+    assert "TimeSignature" not in names_allowed(after(START + "Bar", time_signature=False))
+    state = after(START + "Bar", end=False).advance(BAR).advance(BAR)
+    assert not state.allowed[EOS]
+    assert state.beat == 12
+
+
+def test_a_prompt_may_break_the_rules_for_what_follows():
+    prompt = START + "Bar TimeSignature_36 Position_12 Tempo_90"
+    state = after(prompt, tempo="never", time_signature=False, end=False)
+    assert state.rules == Rules("never", time_signature=False, end=False)
+    assert state.bar_length == 36
+
+
+def test_where_every_key_sounds_nothing_can_be_struck():
+    chord = "".join(f" Pitch_{pitch} Velocity_9 Duration_20" for pitch in range(21, 108))
+    text = START + chord + " Pitch_108 Velocity_9 Duration_30"
+    for rule, positions in [
+        ("free", range(1, 48)),
+        ("bar_line", range(20, 48)),
+        ("never", range(20, 48)),
+    ]:
+        state = after(text, tempo=rule)
+        assert np.flatnonzero(state.allowed[POSITION:TEMPO]).tolist() == list(positions)
+    long = after(
+        text.replace("Duration_20", "Duration_768").replace("Duration_30", "Duration_768") + " Bar"
+    )
+    assert "Pitch" not in names_allowed(long.advance(POSITION))
+    ruled = long._replace(rules=Rules("bar_line"))
+    assert np.flatnonzero(ruled.allowed[POSITION:TEMPO]).tolist() == [0]
+    assert not long._replace(rules=Rules("never")).allowed[POSITION:TEMPO].any()
+
+
+@pytest.mark.parametrize("token", [-1, 512, EOS, PAD, TIME_SIGNATURE, 511])
+def test_a_token_that_is_not_allowed_is_refused(token):
+    with pytest.raises(ValueError, match="may not stand here: bar 0"):
+        PIANO.grammar().advance(token)
+
+
+def test_masks_cannot_be_written_to():
+    for state in (PIANO.grammar(), after(START)):
+        with pytest.raises(ValueError, match="read-only"):
+            state.allowed[0] = True

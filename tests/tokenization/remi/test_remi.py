@@ -1,0 +1,396 @@
+"""What the REMI tokenizers write and read: laws of both, and the piano's examples."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.paths import ROOT
+from tests.support.strategies import MULTITRACK_CASE, PIANO_CASE, Case, for_each_vocabulary, scores
+from tokenization.errors import MidiError
+from tokenization.remi.quantize import quantize_tempos
+from tokenization.remi.remi import Remi
+from tokenization.remi.vocabulary import BAR, BOS, DURATIONS, EOS, PIANO_VOCABULARY, TEMPO
+from tokenization.score import Note, Score, Tempo, TimeSignature, Track
+
+PIANO = PIANO_CASE.remi
+
+
+def named(ids: Iterable[int]) -> str:
+    return " ".join(PIANO_VOCABULARY.names[token] for token in ids)
+
+
+def notes_of(score: Score) -> list[Note]:
+    return [Note(*row) for track in score.tracks for row in track.notes.tolist()]
+
+
+def notes_by_rank(remi: Remi[Any], score: Score) -> dict[int, list[Note]]:
+    """Notes of each rank that has any, those that are not heard at -1."""
+    found: dict[int, list[Note]] = {}
+    for rank, track in zip(remi.track_ranks(score.tracks), score.tracks, strict=True):
+        if len(track):
+            found.setdefault(rank, []).extend(Note(*row) for row in track.notes.tolist())
+    return {rank: sorted(notes) for rank, notes in found.items()}
+
+
+def slow_notes(case: Case, score: Score) -> tuple[dict[int, list[Note]], int, int, int]:
+    """What the grid makes of each track's notes; how many are dropped, merged, clipped."""
+    quantized: dict[int, list[Note]] = {}
+    dropped = merged = clipped = 0
+    for rank, notes in notes_by_rank(case.remi, score).items():
+        if rank < 0:
+            continue
+        best: dict[tuple[int, int], tuple[int, int]] = {}
+        for onset, length, pitch, velocity in notes:
+            if pitch not in case.pitches:
+                dropped += 1
+                continue
+            begin, end = (
+                (24 * tick + score.ticks_per_beat) // (2 * score.ticks_per_beat)
+                for tick in (onset, onset + length)
+            )
+            merged += (pitch, begin) in best
+            candidate = (1 if rank == 0 else max(1, end - begin), velocity // 4)
+            best[pitch, begin] = max(best.get((pitch, begin), (0, 0)), candidate)
+        quantized[rank] = []
+        for (pitch, begin), (length, velocity) in best.items():
+            room = min([10**9, *(o - begin for p, o in best if p == pitch and o > begin)])
+            clipped += min(length, room) > 768
+            fitting = [steps for steps in DURATIONS.tolist() if steps <= room]
+            length = min(fitting, key=lambda steps: (abs(steps - min(length, room)), -steps))
+            quantized[rank].append(Note(begin, length, pitch, velocity * 4 + 2))
+        quantized[rank].sort()
+    return {rank: notes for rank, notes in quantized.items() if notes}, dropped, merged, clipped
+
+
+def bar_starts(remi: Remi[Any], ids: np.ndarray) -> list[int]:
+    """Steps where bars begin; the grammar checks every token."""
+    state = remi.grammar()
+    lines = []
+    for token in ids.tolist():
+        state = state.advance(token)
+        if token == BAR:
+            lines.append(state.bar_start)
+    return lines
+
+
+# ---- laws
+
+
+@for_each_vocabulary
+@given(data=st.data())
+def test_decoding_gives_the_quantized_score(case, data):
+    score = data.draw(case.scores)
+    sequence = case.remi.encode(score)
+    decoded = case.remi.decode(sequence.ids)
+    notes, dropped, merged, clipped = slow_notes(case, score)
+    assert notes_by_rank(case.remi, decoded) == notes
+    assert (sequence.dropped, sequence.merged, sequence.clipped) == (dropped, merged, clipped)
+    end = (24 * score.end_ticks + score.ticks_per_beat) // (2 * score.ticks_per_beat)
+    assert decoded.end_ticks >= end
+    tempos = quantize_tempos(score)
+    expected = [
+        Tempo(step, bpm)
+        for step, bpm in zip(tempos.steps.tolist(), tempos.bpm.tolist(), strict=True)
+        if step < decoded.end_ticks
+    ]
+    assert list(decoded.tempos) == expected
+
+
+@for_each_vocabulary
+@given(data=st.data())
+def test_encoding_what_was_decoded_gives_the_same_ids(case, data):
+    sequence = case.remi.encode(data.draw(case.scores))
+    for known in ((), (sequence.signatures, sequence.tracks)):
+        again = case.remi.encode(case.remi.decode(sequence.ids, *known))
+        np.testing.assert_array_equal(again.ids, sequence.ids)
+        assert again.dropped == again.merged == again.clipped == again.tempos_clipped == 0
+
+
+@for_each_vocabulary
+@given(data=st.data())
+def test_written_signatures_are_restored(case, data):
+    sequence = case.remi.encode(data.draw(case.scores))
+    decoded = case.remi.decode(sequence.ids, sequence.signatures)
+    end = decoded.end_ticks
+    restored = decoded.time_signatures
+    if restored != sequence.signatures:
+        # Only a last bar that is cut short has another name.
+        *restored, last = decoded.time_signatures
+        assert 6 <= end - last.tick == 12 * last.bar_quarters()
+        assert restored == [change for change in sequence.signatures if change.tick < last.tick]
+
+
+@for_each_vocabulary
+@given(data=st.data())
+def test_canonical_ids_are_encoded_again(case, data):
+    ids = data.draw(case.ids)
+    sequence = case.remi.encode(case.remi.decode(ids))
+    np.testing.assert_array_equal(sequence.ids, ids)
+    assert sequence.ids.dtype == np.int32
+
+
+@for_each_vocabulary
+@given(data=st.data())
+def test_any_ids_are_decoded(case, data):
+    ids = data.draw(case.any_ids)
+    score = case.remi.decode(ids)
+    sequence = case.remi.encode(score)
+    bar_starts(case.remi, sequence.ids)
+    assert sequence.dropped == sequence.merged == 0
+    assert case.remi.decode(np.array(ids, dtype=np.int64)) == score
+
+
+@for_each_vocabulary
+@given(data=st.data(), factor=st.integers(2, 9))
+def test_the_resolution_does_not_matter(case, data, factor):
+    score = data.draw(case.scores)
+    finer = Score(
+        score.ticks_per_beat * factor,
+        tuple(replace(t, notes=t.notes * [factor, factor, 1, 1]) for t in score.tracks),
+        tuple(Tempo(tempo.tick * factor, tempo.bpm) for tempo in score.tempos),
+        tuple(TimeSignature(tick * factor, *metre) for tick, *metre in score.time_signatures),
+        score.end_ticks * factor,
+    )
+    np.testing.assert_array_equal(case.remi.encode(finer).ids, case.remi.encode(score).ids)
+
+
+@given(score=scores(), order=st.randoms())
+def test_the_order_of_tracks_and_their_split_do_not_matter_to_a_piano(score, order):
+    rows = [row for track in score.tracks if not track.is_drum for row in track.notes.tolist()]
+    order.shuffle(rows)
+    split = (Track.of(rows[::2]), Track.of(rows[1::2], program=9))
+    one = PIANO.encode(replace(score, tracks=split))
+    np.testing.assert_array_equal(one.ids, PIANO.encode(score).ids)
+
+
+@for_each_vocabulary
+@given(data=st.data())
+def test_a_crop_is_canonical_and_has_the_same_notes(case, data):
+    remi, ids = case.remi, data.draw(case.ids)
+    num_bars = int(np.count_nonzero(ids == BAR))
+    first = data.draw(st.integers(0, num_bars - 1))
+    count = data.draw(st.none() | st.integers(1, num_bars + 1))
+    crop = remi.crop(ids.astype(np.uint16), first, count)
+    assert crop.dtype == np.uint16
+    last = num_bars if count is None else min(first + count, num_bars)
+    assert np.count_nonzero(crop == BAR) == last - first
+    assert (crop[0] == BOS) == (first == 0)
+    assert (crop[-1] == EOS) == (last == num_bars)
+    bar_starts(remi, crop)
+    whole, part = remi.decode(ids), remi.decode(crop)
+    starts = [*bar_starts(remi, ids), whole.end_ticks]
+    begin, end = starts[first], starts[last] if last < num_bars else 10**9
+    kept = {
+        rank: [
+            note._replace(onset_ticks=note[0] - begin) for note in notes if begin <= note[0] < end
+        ]
+        for rank, notes in notes_by_rank(remi, whole).items()
+    }
+    assert notes_by_rank(remi, part) == {rank: notes for rank, notes in kept.items() if notes}
+    in_force = [tempo for tempo in whole.tempos if tempo.tick < end]
+    before = [tempo for tempo in in_force if tempo.tick <= begin][-1]
+    assert list(part.tempos) == [
+        Tempo(max(0, tick - begin), bpm) for tick, bpm in in_force if (tick, bpm) >= before
+    ]
+    bars_end = (whole.end_ticks if last == num_bars else end) - begin
+    assert part.end_ticks == max([bars_end, *(track.end_ticks for track in part.tracks)])
+
+
+@for_each_vocabulary
+@given(data=st.data(), semitones=st.integers(-12, 12) | st.integers(-130, 130))
+def test_transposing_moves_every_pitch_but_drums(case, data, semitones):
+    ids = data.draw(case.ids)
+    moved = case.remi.transpose(ids.astype(np.uint16), semitones)
+    notes = notes_by_rank(case.remi, case.remi.decode(ids))
+    expected = {
+        rank: [n if rank == 0 else n._replace(pitch=n.pitch + semitones) for n in notes[rank]]
+        for rank in notes
+    }
+    pitches = {note.pitch for rank in expected if rank for note in expected[rank]}
+    assert (moved is None) == (not pitches <= set(case.pitches))
+    if moved is not None:
+        assert moved.dtype == np.uint16
+        assert notes_by_rank(case.remi, case.remi.decode(moved)) == expected
+        bar_starts(case.remi, moved)
+        np.testing.assert_array_equal(case.remi.transpose(moved, -semitones), ids)
+
+
+# ---- fast, and the same ids for ever
+
+
+@for_each_vocabulary
+def test_decoding_is_linear_in_time(case):
+    ids = np.random.default_rng(0).integers(0, case.remi.families.size, 1_000_000)
+    begin = time.process_time()
+    case.remi.decode(ids)
+    assert time.process_time() - begin < 5
+
+
+def long_piece(programs: tuple[int, ...]) -> Score:
+    """A thousand notes of nothing in particular; 9 stands for drums."""
+    state, rows = 1, []
+    for _ in range(4000):
+        state = state * 6364136223846793005 % 2**64
+        rows.append((state >> 40) % 200_000)
+    columns = [rows[0::4], [row % 2000 for row in rows[1::4]], [row % 128 for row in rows[2::4]]]
+    notes = list(zip(*columns, [1 + row % 127 for row in rows[3::4]], strict=True))
+    return Score(
+        480,
+        tuple(
+            Track.of(notes[part :: len(programs)], program, is_drum=program == 9)
+            for part, program in enumerate(programs)
+        ),
+        tuple(Tempo(7919 * k, 60 + 11.7 * k) for k in range(15)),
+        (TimeSignature(0, 5, 4), TimeSignature(50_000, 7, 16), TimeSignature(90_001, 9, 8)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "programs", "expected"),
+    [
+        (PIANO_CASE, (0,), "4614224c434c1b3e60f19252cb52ce42e9fc1331340eb47901ca045fbf783c06"),
+        (
+            MULTITRACK_CASE,
+            (0, 33, 9, 0, 48, 9),
+            "cce9c2d549a88b6af8b25c2c2cce1d6086cccf868b8445426c12540daa5fba91",
+        ),
+    ],
+)
+def test_the_ids_of_a_long_piece_stay_what_they_are(case, programs, expected):
+    ids = case.remi.encode(long_piece(programs)).ids
+    assert hashlib.sha256(ids.astype("<i4").tobytes()).hexdigest() == expected
+
+
+# ---- examples of the piano
+
+
+def test_one_bar():
+    score = Score(
+        480,
+        (
+            Track.of([(0, 480, 60, 64), (480, 240, 64, 100)]),
+            Track.of([(0, 1920, 48, 50)], program=33),
+            Track.of([(0, 10, 36, 127)], is_drum=True),
+        ),
+        (Tempo(0, 96.3),),
+        (TimeSignature(0, 4, 4),),
+    )
+    assert named(PIANO.encode(score).ids) == (
+        "BOS Bar TimeSignature_48 Position_0 Tempo_96 "
+        "Pitch_48 Velocity_12 Duration_48 Pitch_60 Velocity_16 Duration_12 "
+        "Position_12 Pitch_64 Velocity_25 Duration_6 EOS"
+    )
+
+
+def test_a_piece_of_nothing():
+    sequence = PIANO.encode(Score(480))
+    assert named(sequence.ids) == "BOS Bar TimeSignature_48 Position_0 Tempo_120 EOS"
+    assert sequence.beats.tolist() == [0] * 6
+    assert sequence.signatures == (TimeSignature(0, 4, 4),)
+    assert PIANO.decode([]) == Score(12, (Track.of([]),))
+
+
+def test_a_pickup_and_an_odd_metre_keep_their_bars():
+    score = Score(
+        480,
+        (Track.of([(0, 480, 60, 64), (480, 480, 62, 64), (480 + 1680, 240, 64, 64)]),),
+        (Tempo(0, 100.0), Tempo(960, 90.0)),
+        (TimeSignature(0, 1, 4), TimeSignature(480, 7, 8)),
+    )
+    assert named(PIANO.encode(score).ids) == (
+        "BOS Bar TimeSignature_12 Position_0 Tempo_100 Pitch_60 Velocity_16 Duration_12 "
+        "Bar TimeSignature_42 Position_0 Pitch_62 Velocity_16 Duration_12 Position_12 Tempo_90 "
+        "Bar Position_0 Pitch_64 Velocity_16 Duration_6 EOS"
+    )
+
+
+def test_notes_of_one_pitch_are_merged_and_cut():
+    rows = [(0, 48, 60, 10), (0, 48, 60, 100), (0, 24, 60, 127), (30, 12, 60, 64)]
+    sequence = PIANO.encode(Score(12, (Track.of(rows),)))
+    assert sequence.merged == 2
+    assert notes_of(PIANO.decode(sequence.ids)) == [Note(0, 30, 60, 102), Note(30, 12, 60, 66)]
+
+
+def test_a_decoded_note_is_cut_where_its_pitch_is_struck_again():
+    text = (
+        "Bar Position_0 Pitch_60 Velocity_9 Duration_48 Position_7 Pitch_60 Velocity_9 Duration_1"
+    )
+    ids = [PIANO_VOCABULARY.ids[name] for name in text.split()]
+    assert [note.duration_ticks for note in notes_of(PIANO.decode(ids))] == [7, 1]
+
+
+def test_empty_bars_at_the_end_are_kept():
+    sequence = PIANO.encode(Score(12, (Track.of([(0, 12, 60, 64)]),), end_ticks=3 * 48))
+    assert named(sequence.ids).endswith("Duration_12 Bar Bar EOS")
+    assert PIANO.decode(sequence.ids).end_ticks == 3 * 48
+
+
+def test_a_written_metre_is_restored_where_it_fits():
+    metres = (TimeSignature(0, 6, 8), TimeSignature(72, 5, 16), TimeSignature(132, 13, 4))
+    sequence = PIANO.encode(Score(12, time_signatures=metres, end_ticks=132 + 156))
+    assert sequence.signatures == metres
+    assert PIANO.decode(sequence.ids, metres).time_signatures == metres
+    longer = [*sequence.ids[:-1], BAR, PIANO_VOCABULARY.ids["TimeSignature_24"], EOS]
+    assert PIANO.decode(longer, metres).time_signatures == (*metres, TimeSignature(288, 2, 4))
+
+
+def test_tempos_out_of_range_are_clipped_and_counted():
+    score = Score(12, tempos=(Tempo(0, 10.0), Tempo(12, 240.4), Tempo(24, 500.0)), end_ticks=48)
+    sequence = PIANO.encode(score)
+    assert sequence.tempos_clipped == 2
+    assert (sequence.ids[(sequence.ids >= TEMPO) & (sequence.ids < 328)] - TEMPO).tolist() == [
+        0,
+        210,
+    ]
+
+
+def test_a_hostile_gap_is_refused():
+    score = Score(480, (Track.of([(0, 480, 60, 64), (10**9, 480, 60, 64)]),))
+    with pytest.raises(MidiError, match=r"quarter note 2,083,333, expected none after 65,536"):
+        PIANO.encode(score)
+    far = Score(1, (Track.of([(2**60, 1, 60, 64)]),))
+    with pytest.raises(MidiError, match="remove the silence"):
+        PIANO.encode(far)
+
+
+def test_an_endless_note_is_clipped_with_the_piece():
+    score = Score(480, (Track.of([(0, 480, 60, 64), (960, 10**9, 62, 64)]),))
+    sequence = PIANO.encode(score)
+    assert sequence.clipped == 1
+    assert PIANO.decode(sequence.ids).tracks[0].end_ticks == 24 + 768
+
+
+def test_a_crop_out_of_range_is_refused():
+    ids = PIANO.encode(Score(12, end_ticks=96)).ids
+    for first, count in [(2, None), (-1, None), (0, 0)]:
+        with pytest.raises(ValueError, match="piece of 2 bars"):
+            PIANO.crop(ids, first, count)
+
+
+def test_the_bar_of_the_readme():
+    _, text = (
+        (ROOT / "tokenization/README.md")
+        .read_text("utf-8")
+        .split("## Canonical")[0]
+        .split("## One bar")
+    )
+    rows = [
+        [int(cell) for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("| ") and line[2].isdigit()
+    ]
+    columns = [(onset, length, pitch, velocity) for onset, length, pitch, velocity in rows]
+    score = Score(12, (Track.of(columns),), (Tempo(0, 96.0),), (TimeSignature(0, 3, 4),))
+    sequence = PIANO.encode(score)
+    assert named(sequence.ids).split() == text.split("```")[1].split()
+    beats = dict(zip(named(sequence.ids).split(), sequence.beats, strict=True))
+    assert (beats["Position_24"], beats["Position_30"], beats["EOS"]) == (0, 2, 2.5)

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tokenization.remi import vocabulary
+from tokenization.remi.vocabulary import (
+    DURATIONS,
+    MULTITRACK_FAMILIES,
+    MULTITRACK_VOCABULARY,
+    PIANO_FAMILIES,
+    PIANO_VOCABULARY,
+    POSITION,
+    PROGRAM_ORDER,
+    TEMPO,
+    TIME_SIGNATURE,
+    Families,
+    Kind,
+    Vocabulary,
+)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "size", "expected"),
+    [
+        (PIANO_VOCABULARY, 512, "56dbc320aaae010e58335c17db066269dc843928689715e5e4ed938c4885c331"),
+        (
+            MULTITRACK_VOCABULARY,
+            812,
+            "38f3fa4ee814abef661bcd81b809c8bd70dd1a2f0d3ed409b1a0c2a286126d06",
+        ),
+    ],
+)
+def test_the_ids_are_those_of_the_released_weights(vocabulary, size, expected):
+    assert vocabulary.hash == expected
+    assert len(vocabulary) == size
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("PAD", vocabulary.PAD),
+        ("BOS", vocabulary.BOS),
+        ("EOS", vocabulary.EOS),
+        ("MASK", vocabulary.MASK),
+        ("Bar", vocabulary.BAR),
+        ("TimeSignature_6", vocabulary.TIME_SIGNATURE),
+        ("Position_0", vocabulary.POSITION),
+        ("Tempo_30", vocabulary.TEMPO),
+        ("Pitch_21", PIANO_FAMILIES.pitch),
+        ("Velocity_0", PIANO_FAMILIES.velocity),
+        ("Duration_1", PIANO_FAMILIES.duration),
+    ],
+)
+def test_constants_are_the_ids_of_names(name, first):
+    assert PIANO_VOCABULARY.ids[name] == first
+    assert PIANO_VOCABULARY.names[first] == name
+
+
+@pytest.mark.parametrize("families", [PIANO_FAMILIES, MULTITRACK_FAMILIES])
+def test_families_stand_where_the_table_says(families: Families):
+    first = {
+        "TimeSignature": TIME_SIGNATURE,
+        "Position": POSITION,
+        "Tempo": TEMPO,
+        "Program": families.program,
+        "Part": families.part,
+        "Pitch": families.pitch,
+        "Drum": families.drum,
+        "Velocity": families.velocity,
+        "Duration": families.duration,
+    }
+    names = families.vocabulary.names
+    for (family, begin), end in zip(
+        first.items(), [*first.values(), families.size][1:], strict=True
+    ):
+        assert all(name.startswith(f"{family}_") for name in names[begin:end])
+    assert names[families.pitch] == f"Pitch_{families.lowest_pitch}"
+
+
+@pytest.mark.parametrize("families", [PIANO_FAMILIES, MULTITRACK_FAMILIES])
+def test_kinds_and_values_say_what_names_do(families: Families):
+    kinds = {"TimeSignature": Kind.TIME_SIGNATURE, "Bar": Kind.BAR, "EOS": Kind.EOS}
+    kinds |= {k: getattr(Kind, k.upper()) for k in ("Position", "Tempo", "Program", "Part")}
+    kinds |= {k: getattr(Kind, k.upper()) for k in ("Pitch", "Drum", "Velocity", "Duration")}
+    rows = zip(families.vocabulary.names, families.kinds, families.values, strict=False)
+    for name, kind, value in rows:
+        family, _, number = name.partition("_")
+        assert kind == kinds.get(family, Kind.OTHER)
+        if family == "Program":
+            program = vocabulary.DRUMS if number == "Drums" else int(number)
+            number = 4 * PROGRAM_ORDER.index(program)
+        assert value == int(number or 0)
+    assert len(families.kinds) == len(families.values) == families.size + 1
+    assert families.kinds[-1] == Kind.OTHER
+
+
+def test_every_program_has_a_place():
+    assert sorted(PROGRAM_ORDER) == list(range(129))
+
+
+def test_durations_grow_by_steps_and_then_by_quarter_octaves():
+    assert DURATIONS[:48].tolist() == list(range(1, 49))
+    ratios = DURATIONS[48:] / DURATIONS[47:-1]
+    np.testing.assert_allclose(ratios, 2**0.25, rtol=0.01)
+    assert DURATIONS[-1] == 768
+
+
+def test_the_hash_depends_on_order_and_on_where_names_end():
+    hashes = {Vocabulary(names).hash for names in [("a", "b"), ("b", "a"), ("ab",), ("a", "b", "")]}
+    assert len(hashes) == 4
+
+
+def test_names_are_unique():
+    with pytest.raises(ValueError, match="same name"):
+        Vocabulary(("Bar", "Bar"))

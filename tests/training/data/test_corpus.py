@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.paths import GOLDEN_FOLDER
+from tokenization.remi.remi import PianoRemi
+from tokenization.tokenizer import load_tokenizer
+from training.data import shards
+from training.data.augmentation import NOTHING, Augmentation
+from training.data.corpus import Corpus, Crops, windows
+from training.data.prepare import prepare
+from training.errors import TrainingError
+
+OLD = GOLDEN_FOLDER / "corpus_of_format_1"
+CHANGED = Augmentation(program=0.5, drums=0.5, dropped=0.1, velocity=0.5, tempo=1.25)
+
+names = PianoRemi().vocabulary.names
+ids = PianoRemi().vocabulary.ids
+
+
+def crops(data, **changes):
+    settings: dict[str, Any] = {"length": 64, "batch_size": 4, "seed": 1} | changes
+    return Crops(corpus=Corpus.load(data, "train"), tokenizer=PianoRemi(), **settings)
+
+
+@given(seed=st.integers(0, 2**31 - 1), step=st.integers(0, 10**6))
+def test_a_batch_is_a_function_of_seed_and_step(data, seed, step):
+    first, second = crops(data, seed=seed), crops(data, seed=seed)
+    second[step + 1]  # what was drawn before leaves no trace
+    batch = first[step]
+    assert batch.shape == (4, 65)
+    assert np.array_equal(batch, second[step])
+    assert not np.array_equal(batch, first[step + 1])
+
+
+@given(step=st.integers(0, 10**6))
+def test_crops_begin_with_what_is_in_force(data, step):
+    for row in crops(data)[step]:
+        start = [names[token] for token in row[:5]]
+        start = start[1:] if start[0] == "BOS" else start
+        kinds = [name.split("_")[0] for name in start[:4]]
+        assert kinds == ["Bar", "TimeSignature", "Position", "Tempo"]
+        assert start[2] == "Position_0"
+
+
+@given(step=st.integers(0, 10**6))
+def test_crops_are_canonical(data, step):
+    for row in crops(data)[step]:
+        state = PianoRemi().grammar()
+        for token in row[row != 0]:
+            state = state.advance(int(token))
+
+
+def test_one_crop_in_ten_is_a_beginning(data):
+    drawn = crops(data, batch_size=1000)[0]
+    assert 0.07 < (drawn[:, 0] == ids["BOS"]).mean() < 0.13
+
+
+def test_crops_are_filled_and_whole_pieces_end(data):
+    drawn = crops(data, batch_size=500)[0]
+    assert (drawn != 0).mean() > 0.9
+    assert (drawn == ids["EOS"]).any()
+
+
+def test_transpositions_take_all_twelve_steps_and_stay_on_the_keyboard(data):
+    low, high = ids["Pitch_21"], ids["Pitch_108"]
+    source = crops(data, transposition=(0, 0), batch_size=300)
+    moved = crops(data, transposition=(-5, 6), batch_size=300)
+    shifts = set()
+    for before, after in zip(source[3], moved[3], strict=True):
+        places = (before >= low) & (before <= high)
+        assert ((after[places] >= low) & (after[places] <= high)).all()
+        assert np.array_equal(before[~places], after[~places])
+        shifts |= set((after[places] - before[places]).tolist())
+    assert shifts == set(range(-5, 7))
+
+
+def test_a_draw_that_leaves_the_keyboard_is_drawn_again(data):
+    wide = crops(data, transposition=(-60, 60), batch_size=200)[0]
+    pitches = wide[(wide >= ids["Pitch_21"]) & (wide <= ids["Pitch_108"])]
+    assert len(pitches)
+    assert len(set(pitches.tolist())) > 60
+
+
+def test_windows_hold_every_target_once(data):
+    corpus = Corpus.load(data, "test")
+    cut = windows(corpus, 50)
+    wanted = np.concatenate([corpus.piece(index)[1:] for index in range(len(corpus))])
+    assert cut.shape[1] == 51
+    assert np.array_equal(cut[:, 1:][cut[:, 1:] != 0], wanted)
+
+
+@given(length=st.integers(1, 200), count=st.integers(1, 40))
+def test_some_windows_are_those_at_even_distances_of_all(data, length, count):
+    corpus = Corpus.load(data, "train")
+    cut = windows(corpus, length)
+    chosen = np.unique(np.linspace(0, len(cut), count, endpoint=False).astype(int))
+    assert np.array_equal(windows(corpus, length, count), cut[chosen])
+
+
+@pytest.mark.parametrize(
+    ("kind", "augmentation", "digest"),
+    [
+        ("piano", NOTHING, "b7286c70c71a4f0cfb07bb33ff329a773fc25bb00bd700aaf33c500568c98c95"),
+        ("multitrack", CHANGED, "a272554d486cc534f360b6b49a87d63cccf122044a726ba9473e837b3e3babfa"),
+    ],
+)
+def test_corpora_of_format_1_give_the_examples_they_gave_when_they_were_made(
+    kind, augmentation, digest
+):
+    drawn = Crops(
+        corpus=Corpus.load(OLD / kind, "train"),
+        tokenizer=load_tokenizer(OLD / kind),
+        length=64,
+        batch_size=4,
+        seed=7,
+        augmentation=augmentation,
+    )
+    batches = np.stack([drawn[step] for step in (*range(20), 10**6)]).astype("<i8")
+    assert hashlib.sha256(batches.tobytes()).hexdigest() == digest
+
+
+@pytest.mark.parametrize("limit", [1, 500, 900])
+def test_shards_change_nothing_of_what_is_read(data, midi_folder, tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(shards, "SHARD_TOKENS", limit)
+    prepare(midi_folder, tmp_path / "data", PianoRemi(), workers=1, progress=False)
+    whole, cut = (Corpus.load(folder, "train") for folder in (data, tmp_path / "data"))
+    assert len(cut.shards) > 1
+    assert (len(cut), cut.num_tokens) == (len(whole), whole.num_tokens)
+    assert np.array_equal(cut.lengths, whole.lengths)
+    for index in range(len(whole)):
+        assert np.array_equal(cut.piece(index), whole.piece(index))
+        assert np.array_equal(cut.piece_bars(index), whole.piece_bars(index))
+        assert cut.length(index) == whole.length(index) == len(whole.piece(index))
+    of_places = np.repeat(np.arange(len(whole)), whole.lengths).tolist()
+    assert [cut.piece_at(place) for place in range(whole.num_tokens)] == of_places
+    changed = Augmentation(drums=1, dropped=0.3, velocity=0.5)  # which draws other examples too
+    one, many = crops(data, augmentation=changed), crops(tmp_path / "data", augmentation=changed)
+    assert all(np.array_equal(one[step], many[step]) for step in range(10))
+    assert np.array_equal(windows(cut, 50), windows(whole, 50))
+
+
+def test_a_rank_reads_the_pieces_of_its_rows_alone(data, monkeypatch):
+    read = []
+    piece = Corpus.piece
+
+    def counted(self, index, start=0, stop=None):
+        read.append(index)
+        return piece(self, index, start, stop)
+
+    monkeypatch.setattr(Corpus, "piece", counted)
+    whole = crops(data, batch_size=6)[3]
+    of_all = list(read)
+    for rank in range(3):
+        read.clear()
+        assert np.array_equal(
+            crops(data, batch_size=2, first_row=2 * rank)[3], whole[2 * rank : 2 * rank + 2]
+        )
+        assert read == of_all[2 * rank : 2 * rank + 2]
+
+
+def test_tokens_and_bars_stay_on_disk_and_are_mapped_again_by_another_process(data):
+    corpus = Corpus.load(data, "train")
+    again = pickle.loads(pickle.dumps(corpus))
+    assert len(pickle.dumps(corpus)) < 1000
+    assert np.array_equal(again.piece(1), corpus.piece(1))
+    for shard in (*corpus.shards, *again.shards):
+        assert isinstance(shard.tokens.base, np.memmap)
+        assert isinstance(shard.bars.base, np.memmap)
+
+
+def test_what_is_not_prepared_is_refused(data, tmp_path):
+    with pytest.raises(TrainingError, match="relpe-train prepare"):
+        Corpus.load(tmp_path, "train")
+    with pytest.raises(TrainingError, match="no split 'dev'"):
+        Corpus.load(data, "dev")
+    for content in ("", '{"format": 1, "sp', "[1]", '{"format": 1}'):
+        (tmp_path / "data.json").write_text(content)
+        with pytest.raises(TrainingError, match=r"data\.json: damaged, [^\n]*; prepare again$"):
+            Corpus.load(tmp_path, "train")
+    (tmp_path / "data.json").write_text(json.dumps({"format": 99}))
+    with pytest.raises(TrainingError, match="format 99"):
+        Corpus.load(tmp_path, "train")
+
+
+def test_damaged_tables_are_refused(data, tmp_path):
+    shutil.copytree(data, tmp_path / "data")
+    part = tmp_path / "data" / "train"
+    (part / "bars.npy").write_bytes(b"")
+    with pytest.raises(TrainingError, match=r"train: damaged .*; prepare again"):
+        Corpus.load(tmp_path / "data", "train")
+    (part / "tokens.uint16").write_bytes((part / "tokens.uint16").read_bytes()[:-2])
+    shutil.copy(data / "train" / "bars.npy", part)
+    with pytest.raises(TrainingError, match=r"train: found \d+ tokens, expected \d+"):
+        Corpus.load(tmp_path / "data", "train")
+    (part / "offsets.npy").unlink()
+    with pytest.raises(TrainingError, match=r"train: damaged .*offsets.*; prepare again"):
+        Corpus.load(tmp_path / "data", "train")

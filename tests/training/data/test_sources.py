@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.data.sources import Source, deal
+
+names = st.lists(st.text("abcdef/", min_size=1, max_size=8), min_size=1, max_size=40, unique=True)
+
+
+def source(*members):
+    return Source(Path("midi"), members)
+
+
+@given(names=names)
+def test_dealing_by_hash_fills_every_split_and_loses_nothing(names):
+    names = [f"{name}.mid" for name in names]
+    dealt, unassigned = deal(source(*names), names, None)
+    assert not unassigned
+    assert sorted(name for members in dealt.values() for name in members) == sorted(names)
+    assert list(dealt) == ["train", "validation", "test"]
+    assert len(names) < 3 or all(dealt.values())
+
+
+@given(names=names)
+def test_dealing_by_hash_does_not_depend_on_the_order(names):
+    names = [f"{name}.mid" for name in names]
+    first, _ = deal(source(*names), names, None)
+    second, _ = deal(source(*names), names[::-1], None)
+    assert {split: sorted(members) for split, members in first.items()} == {
+        split: sorted(members) for split, members in second.items()
+    }
+
+
+@pytest.mark.parametrize("other", ["val", "valid", "validation"])
+def test_tables_and_folders_may_call_validation_val(other, tmp_path):
+    table = {"training": ["a"], other: ["b"], "test": ["c"], "extra": ["d"]}
+    (tmp_path / "s.json").write_text(json.dumps(table))
+    names = ["a.mid", "b.mid", "c.mid", "d.mid", "e.mid"]
+    wanted = {
+        "train": ["a.mid"],
+        "validation": ["b.mid"],
+        "test": ["c.mid"],
+        "extra": ["d.mid"],
+    }
+    assert deal(source(*names), names, tmp_path / "s.json") == (wanted, ["e.mid"])
+    names = ["training/a.mid", f"{other}/b.mid", "test/c.mid", "extra/d.mid"]
+    dealt, _ = deal(source(*names), names, None)
+    assert {split: [Path(n).name for n in members] for split, members in dealt.items()} == wanted
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Files in folders, links to a file, to a folder and to nothing."""
+    folder = tmp_path / "midi"
+    for number, name in enumerate(("b.mid", "a/c.mid", "a/d/e.MID", "a/f.txt", "a b/g.midi")):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes([number]) * 1000 * number)
+    (folder / "empty").mkdir()
+    (folder / "link.mid").symlink_to("b.mid")
+    (folder / "link").symlink_to("a")
+    (folder / "nothing.mid").symlink_to("nowhere")
+    return folder
+
+
+def test_a_folder_lists_all_files_below_it_once(tree):
+    names = Source.open(tree).names
+    assert names == ("a b/g.midi", "a/c.mid", "a/d/e.MID", "a/f.txt", "b.mid", "link.mid")
+
+
+def test_parts_of_an_archive_are_read_without_its_directory(tree, tmp_path, monkeypatch):
+    path = tmp_path / "midi.zip"
+    path.write_bytes(b"what stands before an archive")
+    wanted = {}
+    with zipfile.ZipFile(path, "a") as archive:
+        for number, name in enumerate(Source.open(tree).names):
+            wanted[name] = (tree / name).read_bytes()
+            method = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)[number % 2]
+            archive.writestr(name, wanted[name], compress_type=method)
+        archive.mkdir("folder")
+        wanted["b.mid"] = b"later"
+        with pytest.warns(UserWarning, match="Duplicate"):
+            archive.writestr("b.mid", wanted["b.mid"])
+    source = Source.open(path)
+    assert source.names == tuple(sorted(wanted))
+    monkeypatch.setattr(zipfile, "ZipFile", lambda path: pytest.fail("the directory is read again"))
+    for names in (source.names, source.names[::-1], ("b.mid",), ()):
+        assert list(source.part(names).read()) == [(name, wanted[name]) for name in names]
+        assert list(Source.open(tree).part(names).read()) == [
+            (name, (tree / name).read_bytes()) for name in names
+        ]
+
+
+def test_a_stamp_is_of_names_sizes_and_times(tree):
+    names = ["b.mid", "a/c.mid"]
+    stamp = Source.open(tree).stamp
+    first = stamp(names)
+    assert stamp(names) == first != stamp(names[:1])
+    assert stamp(["a/c.mid", "b.mid"]) != first
+    status = (tree / "b.mid").stat()
+    os.utime(tree / "b.mid", ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    later = stamp(names)
+    assert later != first
+    (tree / "b.mid").write_bytes(b"x")
+    os.utime(tree / "b.mid", ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    assert stamp(names) not in (first, later)

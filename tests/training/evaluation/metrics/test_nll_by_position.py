@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.evaluation.metrics.nll_by_position import (
+    beyond_training,
+    nll_by_position,
+    plot,
+    write_csv,
+)
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=6))
+def test_only_pieces_that_reach_count_and_bins_average_to_their_mean(lengths):
+    nats = [np.arange(length) / 7 + index for index, length in enumerate(lengths)]
+    bins = nll_by_position(nats, reach=20, width=5)
+    long = [piece[:20] for piece in nats if len(piece) >= 20]
+    assert len(bins) == (4 if long else 0)
+    if long:
+        assert {b.pieces for b in bins} == {len(long)}
+        np.testing.assert_allclose(np.mean([b.nats_per_token for b in bins]), np.mean(long))
+        assert (bins[0].first, bins[-1].last) == (1, 20)
+
+
+def test_table_and_drawing_are_written(tmp_path):
+    bins = nll_by_position([np.ones(20), np.zeros(30)], reach=20, width=5)
+    write_csv(bins, tmp_path / "a.csv")
+    plot({"model": bins}, tmp_path / "a.png", 10)
+    rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
+    assert [float(row["nats_per_token"]) for row in rows] == [0.5] * 4
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@given(
+    st.lists(st.integers(0, 40), min_size=1, max_size=6),
+    st.integers(1, 19),
+    st.floats(-1, 1, allow_subnormal=False),
+)
+def test_what_lies_beyond_the_training_length_is_compared_within_pieces(lengths, trained, step):
+    nats = [np.full(length, float(index)) for index, length in enumerate(lengths)]
+    for piece in nats:
+        piece[trained:] += step
+    found = beyond_training(nats, trained, reach=20)
+    long = [index for index, length in enumerate(lengths) if length >= 20]
+    if not long:
+        assert found is None
+        return
+    assert found is not None
+    assert found.pieces == len(long)
+    np.testing.assert_allclose(found.within, np.mean(long), atol=1e-12)
+    # however far the pieces lie apart, the step from within to beyond is that of each
+    np.testing.assert_allclose(found.difference, step, atol=1e-12)
+    np.testing.assert_allclose(found.beyond - found.within, found.difference, atol=1e-12)
+    if len(long) > 1:
+        np.testing.assert_allclose(found.within_deviation, np.std(long, ddof=1), atol=1e-12)
+        np.testing.assert_allclose(found.difference_deviation, 0, atol=1e-12)
+
+
+def test_nothing_lies_beyond_a_training_length_that_is_never_passed():
+    assert beyond_training([np.ones(20)], 20, reach=20) is None
+    assert beyond_training([np.ones(19)], 5, reach=20) is None

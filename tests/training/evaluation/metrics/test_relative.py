@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relpe.attention.feature_maps import EluConfig, FavorConfig, ReluConfig
+from relpe.attention.layer import LinearAttentionConfig, SelfAttention
+from relpe.attention.softmax import SoftmaxAttentionConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.encodings import (
+    AlgebraicConfig,
+    AlibiConfig,
+    NoEncodingConfig,
+    RopeConfig,
+    SinusoidConfig,
+    SirenConfig,
+    TransformerXLConfig,
+)
+from relpe.encodings.offset.windows import WindowConfig
+from relpe.encodings.stochastic.sine import SineSPEConfig
+from relpe.models.blocks import Block
+from relpe.models.decoder import Decoder, DecoderConfig
+from tests.support.paths import GOLDEN_FOLDER
+from training.evaluation.metrics.relative import (
+    _Probe,
+    monotonicity_violation,
+    positional_maps,
+    relativity,
+    translation_invariance,
+)
+
+GOLDEN = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)
+few = settings(max_examples=30)
+LINEAR_FADING = LinearAttentionConfig(feature_map=EluConfig(), half_lives=(1.0, 16.0))
+SOFTMAX, WINDOWED = SoftmaxAttentionConfig(), WindowedAttentionConfig(span=6)
+
+
+def decoder(attention, encoding, **changes) -> Decoder:
+    torch.manual_seed(1)
+    sizes = {"vocabulary_size": 8, "width": 16, "num_layers": 2, "num_heads": 2, "hidden": 8}
+    config = DecoderConfig(**{**sizes, "attention": attention, "encoding": encoding, **changes})
+    return config.build()
+
+
+def attention_of(model: Decoder, layer: int) -> SelfAttention:
+    block = model.blocks[layer]
+    assert isinstance(block, Block)
+    return block.attention
+
+
+def random_map(seed: int, size: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(size, size))
+
+
+@pytest.mark.parametrize("row", GOLDEN["pem_results"], ids=lambda row: str(row[:3].astype(int)))
+def test_golden_maps_have_the_published_values(row):
+    first, last, offset = (None if value < 0 else int(value) for value in row[:3])
+    limits = {"min_pos": first or 0, "max_pos": last, "max_offset": offset}
+    found = translation_invariance(GOLDEN["pem_map"], **limits)
+    assert found == pytest.approx(row[3], rel=1e-12)
+    assert monotonicity_violation(GOLDEN["pem_map"], **limits) == pytest.approx(row[4], rel=1e-12)
+
+
+@few
+@given(seed=st.integers(0, 9), size=st.integers(1, 40), limit=st.none() | st.integers(0, 8))
+def test_a_toeplitz_map_has_t_of_zero(seed, size, limit):
+    lags = np.random.default_rng(seed).normal(size=2 * size)
+    toeplitz = lags[size + np.subtract.outer(np.arange(size), np.arange(size))]
+    assert translation_invariance(toeplitz, max_offset=limit) == pytest.approx(0, abs=1e-20)
+
+
+def test_a_map_of_equal_columns_is_far_from_translation_invariant():
+    columns = np.tile(random_map(0, 64)[0], (64, 1))
+    assert translation_invariance(columns) > 0.8
+
+
+@few
+@given(seed=st.integers(0, 9), scale=st.floats(0.1, 10), shift=st.floats(-5, 5))
+def test_neither_measure_changes_with_scale_and_shift(seed, scale, shift):
+    scores = random_map(seed, 12)
+    for measure in (translation_invariance, monotonicity_violation):
+        assert measure(scale * scores + shift) == pytest.approx(measure(scores), rel=1e-9)
+
+
+@few
+@given(seed=st.integers(0, 9), size=st.integers(2, 80), limit=st.none() | st.integers(1, 80))
+def test_scores_that_grow_towards_the_diagonal_have_m_of_zero_and_their_opposites_one(
+    seed, size, limit
+):
+    growing = np.sort(random_map(seed, size), 1)
+    assert monotonicity_violation(growing, max_offset=limit) == 0
+    assert monotonicity_violation(-growing, max_offset=limit) == 1
+    assert monotonicity_violation(np.ones((size, size)), max_offset=limit) == 0
+
+
+@few
+@given(
+    seed=st.integers(0, 99),
+    size=st.integers(1, 40),
+    first=st.integers(0, 20),
+    limit=st.none() | st.integers(0, 40),
+)
+def test_m_counts_every_pair(seed, size, first, limit):
+    scores = np.random.default_rng(seed).integers(0, 5, (size, size)).astype(float)
+    first = min(first, size - 1)
+    violations = pairs = 0
+    for query in range(first, size):
+        keys = [k for k in range(query + 1) if limit is None or query - k <= limit]
+        pairs += len(keys) * (len(keys) - 1) // 2
+        violations += sum(scores[query, i] > scores[query, j] for i in keys for j in keys if i < j)
+    found = monotonicity_violation(scores, min_pos=first, max_offset=limit)
+    assert found == pytest.approx(violations / pairs) if pairs else np.isnan(found)
+
+
+def test_later_keys_do_not_count():
+    scores = random_map(3, 20)
+    changed = np.where(np.tri(20, dtype=bool), scores, np.nan)
+    for measure in (translation_invariance, monotonicity_violation):
+        assert measure(changed) == measure(scores)
+
+
+@pytest.mark.parametrize("measure", [translation_invariance, monotonicity_violation])
+def test_what_is_no_map_is_refused(measure):
+    with pytest.raises(ValueError, match="expected"):
+        measure(np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="no scores"):
+        measure(np.zeros((2, 2)), min_pos=2)
+    with pytest.raises(ValueError, match="not finite"):
+        measure(np.array([[0, 0], [np.inf, 0.0]]))
+
+
+@pytest.mark.parametrize(
+    ("attention", "encoding"),
+    [
+        (SOFTMAX, NoEncodingConfig()),
+        (SOFTMAX, AlibiConfig()),
+        (SOFTMAX, TransformerXLConfig()),
+        (SOFTMAX, SirenConfig(window=WindowConfig())),
+        (WINDOWED, RopeConfig()),
+        (WINDOWED, AlibiConfig()),
+        (LINEAR_FADING, NoEncodingConfig()),
+        (LinearAttentionConfig(feature_map=FavorConfig(num_features=8)), SineSPEConfig()),
+        (LinearAttentionConfig(half_lives=(1.0, 8.0)), AlgebraicConfig(placement="numerator")),
+    ],
+    ids=lambda config: type(config).__name__,
+)
+def test_scores_are_those_that_attention_turns_into_its_weights(attention, encoding):
+    """Values that are the rows of the identity come back as weights."""
+    model, length = decoder(attention, encoding).double(), 12
+    probe = _Probe(attention_of(model, 1).operation)
+    state = model.init_state(1)
+    draw = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(1, length, 2, 8, generator=draw).double() for _ in range(2))
+    positions = torch.arange(length)[None, :, None]
+    codes, _ = model.encoding.prepare(positions, state.encoding)
+    q, k = model.encoding.encode(q, k, codes, 1)
+    numerator = model.encoding.placement == "numerator"
+    scoring = model.encoding.table(codes, 1)
+    if numerator:
+        scoring = lambda x, **keys: model.encoding.rotate_features(x, codes, 1, **keys)  # noqa: E731
+    eye = torch.eye(length, dtype=torch.float64)
+    operation = attention_of(model, 1).operation
+    empty = operation.init_state((1, 2, length), draw, eye, q.shape[-1])
+    with torch.no_grad():
+        weights, _ = probe(q, k, eye[None, :, None].expand(1, -1, 2, -1), empty, scoring)
+        scores = probe.scores()
+    weights = weights[0].transpose(0, 1)
+    seen = torch.ones(2, length, length, dtype=torch.bool).tril()
+    for head, span in enumerate(probe.spans()):
+        if span is not None:
+            seen[head] = seen[head].triu(1 - span)
+    if attention.kind == "linear":
+        expected = scores.masked_fill(~seen, 0.0)
+        if not numerator:
+            expected = expected / expected.sum(-1, keepdim=True)
+        else:  # the denominator is another sum: rows agree up to a factor
+            expected = expected * (weights[..., :1] / expected[..., :1])
+    else:
+        expected = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+    torch.testing.assert_close(weights, expected, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("attention", "encoding"),
+    [(SOFTMAX, RopeConfig()), (WINDOWED, AlibiConfig()), (LINEAR_FADING, NoEncodingConfig())],
+    ids=lambda config: type(config).__name__,
+)
+def test_exact_relative_encodings_are_translation_invariant(attention, encoding):
+    found = relativity(decoder(attention, encoding), 40, token=3, seeds=[0])
+    assert found.translation_invariance.shape == (1, 2, 2)
+    assert found.translation_invariance.max() < 1e-4
+
+
+def test_positions_added_to_embeddings_are_not_translation_invariant():
+    found = relativity(decoder(SOFTMAX, SinusoidConfig()), 40, token=3, seeds=[0])
+    assert found.translation_invariance.min() > 0.01
+
+
+def test_alibi_and_fading_keys_are_monotone():
+    for attention, encoding in ((SOFTMAX, AlibiConfig()), (LINEAR_FADING, NoEncodingConfig())):
+        model = decoder(attention, encoding, convolution_taps=0)
+        found = relativity(model, 30, token=3, seeds=[0]).monotonicity_violation
+        assert found.max() < 1e-9
+
+
+def test_more_realizations_of_stochastic_codes_bring_t_towards_zero():
+    means = []
+    for realizations in (4, 256):
+        encoding = SineSPEConfig(num_realizations=realizations)
+        model = decoder(SOFTMAX, encoding, convolution_taps=0)
+        found = relativity(model, 48, token=3, seeds=[0, 1, 2])
+        assert found.translation_invariance.std(0).min() > 0  # each seed draws anew
+        means.append(found.translation_invariance.mean())
+    assert means[1] < means[0] / 2
+
+
+def test_maps_are_repeatable_and_leave_the_model_as_it_was():
+    relu = LinearAttentionConfig(feature_map=ReluConfig())
+    model = decoder(relu, SineSPEConfig(num_realizations=4))
+    operation = attention_of(model, 0).operation
+    first, second = (list(positional_maps(model, 10, token=3)) for _ in range(2))
+    assert [maps.scores.shape for maps in first] == [(2, 10, 10)] * 2
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a.scores, b.scores)
+    assert attention_of(model, 0).operation is operation
+    assert next(model.parameters()).dtype == torch.float32

@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import muspy
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.strategies import scores
+from tokenization.midi.convert import to_muspy
+from tokenization.score import Score, TimeSignature, Track
+from training.evaluation.metrics.bars import BarNotes, TrackKey, new_music
+from training.evaluation.metrics.structure import (
+    HISTOGRAMS,
+    bar_similarity,
+    histograms,
+    jensen_shannon,
+    longest_empty_runs,
+    muspy_measures,
+    playing_at_end,
+    pooled,
+    repeated_bars,
+    similarity_by_lag,
+    structure,
+    stuck_notes,
+)
+
+BAR = 48
+ANY = scores(max_beats=20, programs=(0, 0, 33, 48))
+few = settings(max_examples=20)
+
+
+def notes_of(*tracks: list[tuple[int, ...]], bars: int, drums: bool = False) -> BarNotes:
+    """Bars of 4/4 in twelfths; the first track is the drums where there are some."""
+    made = [
+        Track.of(rows, program=10 * i, is_drum=drums and i == 0) for i, rows in enumerate(tracks)
+    ]
+    return BarNotes.of(Score(12, tuple(made), end_ticks=bars * BAR))
+
+
+def assert_close(found: Mapping[str, float], expected: Mapping[str, float]) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, nan_ok=True, abs=1e-12), name
+
+
+@few
+@given(ANY)
+def test_all_notes_are_counted_in_bars_of_their_own(score):
+    notes = BarNotes.of(score)
+    assert len(notes.onsets) == score.num_notes
+    assert (notes.positions >= 0).all()
+    assert (notes.positions < np.diff(notes.lines)[notes.bars]).all()
+    counts = histograms(notes)
+    assert set(counts) == set(HISTOGRAMS)
+    pitched = int((~notes.is_drum).sum())
+    totals = (pitched, pitched, score.num_notes, score.num_notes, notes.num_bars)
+    assert tuple(int(counts[name].sum()) for name in HISTOGRAMS) == totals
+
+
+@few
+@given(ANY, st.integers(0, 6))
+def test_prompt_and_new_music_are_the_whole(score, first_bar):
+    notes = BarNotes.of(score)
+    parts = [notes.between(0, first_bar), notes.between(first_bar)]
+    assert sum(len(part.onsets) for part in parts) == len(notes.onsets)
+    whole, added = histograms(notes), pooled(map(histograms, parts))
+    if first_bar < notes.num_bars:
+        for name in HISTOGRAMS:
+            np.testing.assert_array_equal(added[name], whole[name])
+
+
+def test_new_music_keeps_its_place_on_the_bar_grid():
+    track = Track.of([(0, 6, 60, 80), (47, 6, 61, 80), (48, 6, 62, 80), (90, 6, 63, 80)])
+    score = Score(12, (track,), end_ticks=200)
+    new = new_music(score, 1)
+    assert new.tracks[0].notes[:, 2].tolist() == [62, 63]
+    np.testing.assert_array_equal(BarNotes.of(new).bars, [1, 1])
+    assert not new_music(score, 9).num_notes
+
+
+@few
+@given(ANY, ANY)
+def test_divergence_is_symmetric_bounded_and_zero_for_itself(one, other):
+    a, b = histograms(BarNotes.of(one)), histograms(BarNotes.of(other))
+    for name in HISTOGRAMS:
+        value = jensen_shannon(a[name], b[name])
+        if a[name].any() and b[name].any():
+            assert 0 <= value <= 1
+            assert value == pytest.approx(jensen_shannon(b[name], a[name]))
+            assert jensen_shannon(a[name], 3 * a[name]) == pytest.approx(0, abs=1e-12)
+        else:
+            assert math.isnan(value)
+
+
+def test_divergence_by_hand():
+    assert jensen_shannon(np.array([5, 0]), np.array([0, 2])) == 1
+    # of (1, 0) and (1/2, 1/2): entropy of (3/4, 1/4) less half a bit
+    expected = -0.75 * math.log2(0.75) + 0.25 * 2 - 0.5
+    assert jensen_shannon(np.array([4, 0]), np.array([3, 3])) == pytest.approx(expected)
+
+
+def random_song(seed: int, numerator: int, drums: bool) -> Score:
+    """No two notes of one pitch of one track meet, which MIDI could not say."""
+    draw = np.random.default_rng(seed)
+    tracks = []
+    for number in range(3):
+        rows = []
+        for pitch in draw.choice(128, 6, replace=False).tolist():
+            onsets = np.cumsum(draw.integers(13, 90, 5))
+            rows += [(int(on), int(draw.integers(1, 13)), pitch, 80) for on in onsets]
+        tracks.append(Track.of(rows, 10 * number, is_drum=drums and number == 0))
+        tracks[-1] = Track(tracks[-1].notes, 10 * number, drums and number == 0, channel=number)
+    return Score(12, tuple(tracks), (), (TimeSignature(0, numerator, 4),))
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 99), st.sampled_from([2, 3, 4, 5]), st.booleans())
+def test_measures_of_muspy_are_muspys(seed, numerator, drums):
+    score = random_song(seed, numerator, drums)
+    music, found = to_muspy(score), muspy_measures(BarNotes.of(score))
+    assert music.resolution == 12
+    assert found == pytest.approx(
+        {
+            "pitch_range": muspy.pitch_range(music),
+            "n_pitch_classes_used": muspy.n_pitch_classes_used(music),
+            "pitch_class_entropy": muspy.pitch_class_entropy(music),
+            "scale_consistency": muspy.scale_consistency(music),
+            "polyphony": muspy.polyphony(music),
+            "polyphony_rate": muspy.polyphony_rate(music),
+            "empty_beat_rate": muspy.empty_beat_rate(music),
+            "empty_measure_rate": muspy.empty_measure_rate(music, 12 * numerator),
+            "groove_consistency": muspy.groove_consistency(music, 12 * numerator),
+        },
+        abs=1e-12,
+    )
+
+
+@pytest.mark.parametrize("end", [BAR - 1, BAR, BAR + 1, 2 * BAR])
+def test_measures_of_muspy_are_muspys_where_the_music_ends_on_a_line(end):
+    score = Score(12, (Track.of([(0, 5, 60, 80), (end - 7, 7, 62, 80)]),))
+    music, found = to_muspy(score), muspy_measures(BarNotes.of(score))
+    assert found["empty_beat_rate"] == pytest.approx(muspy.empty_beat_rate(music))
+    assert found["empty_measure_rate"] == pytest.approx(muspy.empty_measure_rate(music, BAR))
+    expected = muspy.groove_consistency(music, BAR)
+    assert found["groove_consistency"] == pytest.approx(expected, nan_ok=True)
+
+
+def test_measures_without_notes_or_with_drums_alone_are_defined():
+    nothing = muspy_measures(notes_of([], bars=2))
+    assert nothing.pop("pitch_range") == nothing.pop("n_pitch_classes_used") == 0
+    assert all(math.isnan(value) for value in nothing.values())
+    drums = muspy_measures(notes_of([(0, 1, 36, 80), (60, 1, 36, 80)], bars=2, drums=True))
+    assert drums["pitch_range"] == drums["polyphony_rate"] == 0
+    assert math.isnan(drums["polyphony"])
+    assert drums["empty_beat_rate"] == pytest.approx(4 / 6)
+
+
+def test_metres_may_change_within_the_music():
+    """Bars of 4, 3 and 2 beats, each with a note on its first beat: no groove ever changes."""
+    lines = [0, 48, 84, 108]
+    signatures = tuple(
+        TimeSignature(tick, beats, 4) for tick, beats in zip(lines[:3], (4, 3, 2), strict=True)
+    )
+    track = Track.of([(tick, 6, 60, 80) for tick in lines[:3]])
+    found = muspy_measures(BarNotes.of(Score(12, (track,), (), signatures, 108)))
+    assert found["groove_consistency"] == 1
+    assert found["empty_measure_rate"] == 0
+
+
+@few
+@given(ANY)
+def test_bars_are_as_similar_to_one_another_as_the_other_way_round(score):
+    similarity = bar_similarity(BarNotes.of(score))
+    np.testing.assert_array_equal(similarity, similarity.T)
+    has_notes = np.isin(np.arange(len(similarity)), BarNotes.of(score).bars)
+    np.testing.assert_array_equal(np.diagonal(similarity)[has_notes], 1)
+    assert np.isnan(np.diagonal(similarity)[~has_notes]).all()
+    known = similarity[~np.isnan(similarity)]
+    assert ((known >= 0) & (known <= 1)).all()
+
+
+def test_similarity_by_hand():
+    """A bar of C and E, one of C and G (an octave higher), silence, the first bar again."""
+    rows = [(0, 6, 60), (12, 6, 64), (48, 6, 72), (60, 6, 67), (144, 20, 60), (156, 6, 64)]
+    similarity = bar_similarity(notes_of([(*row, 80) for row in rows], bars=4))
+    assert similarity[0].tolist() == [1, 1 / 3, 0, 1]
+    by_lag = similarity_by_lag(similarity, (1, 2, 3, 4))
+    np.testing.assert_allclose(by_lag, [(1 / 3) / 3, (0 + 1 / 3) / 2, 1, np.nan])
+
+
+def test_drums_are_no_pitch_classes():
+    rows = [(0, 1, 36, 80), (48, 1, 48, 80)]
+    assert bar_similarity(notes_of(rows, bars=2))[0, 1] == 1
+    assert bar_similarity(notes_of(rows, bars=2, drums=True))[0, 1] == 0
+
+
+def test_a_loop_is_similar_at_multiples_of_its_length():
+    rows = [(12 * beat, 6, 60 + beat % 4 + 3 * (beat // 4 % 4), 80) for beat in range(128)]
+    by_lag = similarity_by_lag(bar_similarity(notes_of(rows, bars=32)))
+    np.testing.assert_array_equal(by_lag, [0, 0, 1, 1, 1])
+
+
+@given(st.integers(0, 20), st.integers(1, 4))
+def test_bars_of_the_prompt_again_are_found_and_others_are_not(seed, first_bar):
+    draw = np.random.default_rng(seed)
+    pitches = draw.integers(30, 90, 8).tolist()
+    bar = [(6 * place, 6, pitch, 80) for place, pitch in enumerate(pitches)]
+    prompt = [(48 * n + on, d, x + n, v) for n in range(first_bar) for on, d, x, v in bar]
+    end = 48 * first_bar
+    again = [(end + on, 3, x, 50) for on, _, x, _ in bar]
+    other = [(end + 48 + on, d, x - 1, v) for on, d, x, v in bar]
+    both = [(48 + on, *rest) for on, *rest in other]
+    notes = notes_of(prompt + again + other + both, bars=first_bar + 5)
+    # again; one that is new; that one again; two without notes
+    found = repeated_bars(notes, first_bar)
+    assert found == (pytest.approx(1 / 3), pytest.approx(2 / 3))
+
+
+def test_the_same_bar_in_another_track_is_another_bar():
+    first, second = [(0, 6, 60, 80)], [(48, 6, 60, 80)]
+    assert repeated_bars(notes_of(first + second, bars=2), 1) == (1, 1)
+    assert repeated_bars(notes_of(first, second, bars=2), 1) == (0, 0)
+    assert all(math.isnan(share) for share in repeated_bars(notes_of(first, bars=4), 1))
+
+
+def test_empty_bars_are_counted_on_both_sides_of_the_joint():
+    """Bars 0 and 3 have notes, the one of bar 3 is held through 4; 8 is the last bar."""
+    notes = notes_of([(0, 48, 60, 80), (144, 96, 60, 80), (8 * 48, 1, 60, 80)], bars=10)
+    assert longest_empty_runs(notes, 2) == (1, 3)
+    assert longest_empty_runs(notes, 6) == (2, 2)
+    assert longest_empty_runs(notes, 0) == (0, 3)
+    assert longest_empty_runs(notes_of([], bars=3), 1) == (1, 2)
+
+
+def test_a_note_that_ends_on_a_bar_line_does_not_sound_in_the_next_bar():
+    assert longest_empty_runs(notes_of([(0, 48, 60, 80)], bars=2), 0).new == 1
+    assert longest_empty_runs(notes_of([(0, 49, 60, 80)], bars=2), 0).new == 0
+
+
+def test_stuck_notes_are_those_longer_than_bars_and_than_the_prompt():
+    prompt = [(0, 20, 60, 80)]
+    new = [(48, 20, 62, 80), (60, 21, 63, 80), (96, 96, 64, 80), (96, 97, 65, 80)]
+    notes = notes_of(prompt + new, bars=8)
+    assert stuck_notes(notes, 1) == (4, 1, 3, 1)
+    assert stuck_notes(notes, 1, bars=0.4) == (4, 4, 3, 3)
+    assert stuck_notes(notes, 0) == (5, 1, 5, 1)
+    # one is longer than its short bar allows, the other than the prompt: neither is both
+    notes = notes_of([(0, 130, 50, 80), (48, 120, 60, 80), (96, 140, 64, 80)], bars=8)
+    short = notes._replace(lines=np.array([0, 48, 72, 168, 216, 264, 312, 360, 408]))
+    assert stuck_notes(short, 1, bars=4) == (2, 1, 1, 0)
+    drums = notes_of([(48, 400, 36, 80)], prompt, bars=8, drums=True)
+    assert stuck_notes(drums, 1) == (0, 0, 0, 0)
+
+
+def test_instruments_that_fell_silent_are_named():
+    bass, piano = [(0, 6, 40, 80), (100, 6, 40, 80)], [(0, 6, 60, 80), (470, 6, 60, 80)]
+    later = [(300, 6, 70, 80)]
+    notes = notes_of(bass, piano, later, bars=10)
+    expected = {TrackKey(0, 0): False, TrackKey(10, 0): True}
+    assert playing_at_end(notes, 1) == expected
+    assert playing_at_end(notes, 1, last_bars=8) == dict.fromkeys(expected, True)
+    # held chords are played, up to the line where they end
+    pads = notes_of(
+        [(0, 6, 60, 80), (96, 193, 60, 80)], [(0, 6, 60, 80), (96, 192, 60, 80)], bars=10
+    )
+    assert playing_at_end(pads, 1) == {TrackKey(0, 0): True, TrackKey(10, 0): False}
+    # never the prompt itself
+    assert playing_at_end(notes_of([(0, 480, 60, 80)], bars=10), 1) == {TrackKey(0, 0): False}
+    assert playing_at_end(notes_of(bass[:1], bars=2), 1) == {TrackKey(0, 0): False}
+
+
+@few
+@given(ANY, st.integers(0, 5))
+def test_all_figures_are_defined_for_any_score(score, first_bar):
+    found = structure(BarNotes.of(score), first_bar)
+    for name, value in found.items():
+        assert isinstance(value, float), name
+        if name.endswith(("rate", "consistency", "share", "playing")) or "lag" in name:
+            assert math.isnan(value) or 0 <= value <= 1, name
+
+
+def test_a_prompt_that_goes_on_looping_is_a_copy_of_itself():
+    loop = [(12 * beat, 6, 60 + beat % 4, 80) for beat in range(64)]
+    found = structure(notes_of(loop, bars=16), 8)
+    expected = {"bars_of_prompt": 1, "similarity_lag_1": 1, "still_playing": 1, "bars": 8}
+    assert_close({name: found[name] for name in expected}, expected)
+    assert found["stuck_share"] == found["longest_empty_run"] == found["emptier_than_prompt"] == 0

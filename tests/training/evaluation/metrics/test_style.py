@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.paths import GOLDEN_FOLDER
+from tokenization.remi.multitrack import MultitrackRemi
+from tokenization.score import Score, TimeSignature, Track
+from training.evaluation.metrics.bars import TrackKey
+from training.evaluation.metrics.style import (
+    Form,
+    ProfileName,
+    cosine_similarity,
+    mean_style,
+    profiles,
+    style_by_quarter,
+)
+
+GOLDEN = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)
+FORMS: list[Form] = ["exact", "compat"]
+few = settings(max_examples=20)
+
+
+def golden_score(piece: str) -> Score:
+    """Three tracks, the second one drums."""
+    notes = GOLDEN[f"style_notes_{piece}"]
+    tracks = [
+        Track(notes[notes[:, 0] == track][:, [1, 3, 2, 4]], is_drum=track == 1)
+        for track in range(3)
+    ]
+    return Score(int(GOLDEN["style_resolution"]), tuple(tracks))
+
+
+def song(seed: int, bars: int = 8, metre: tuple[int, int] = (4, 4)) -> Score:
+    """Drums, bass and two pianos, at random on the grid of twelfths."""
+    draw = np.random.default_rng(seed)
+    length = bars * 48 * metre[0] // metre[1]
+
+    def track(program: int, low: int, *, is_drum: bool = False) -> Track:
+        onsets = np.sort(draw.integers(0, length, 5 * bars))
+        columns = (draw.integers(1, 30, len(onsets)), draw.integers(low, low + 12, len(onsets)))
+        notes = np.stack([onsets, *columns, np.full(len(onsets), 80)], 1)
+        return Track(notes, program, is_drum=is_drum)
+
+    tracks = (track(0, 36, is_drum=True), track(33, 30), track(0, 60), track(0, 72))
+    return Score(12, tracks, (), (TimeSignature(0, *metre),), length + 60)
+
+
+def shifted(score: Score, ticks: int, semitones: int = 0) -> Score:
+    tracks = [
+        track.with_tables(
+            notes=track.notes + np.array((ticks, 0, semitones * (not track.is_drum), 0))
+        )
+        for track in score.tracks
+    ]
+    return Score(12, tuple(tracks), (), score.time_signatures, score.end_ticks + ticks)
+
+
+@pytest.mark.parametrize("piece", ["a", "b"])
+def test_golden_profiles_are_met(piece):
+    score = golden_score(piece)
+    for number, track in enumerate(score.tracks):
+        exact, compat = (profiles(score, track, form) for form in FORMS)
+        name = f"style_{piece}_t{number}"
+        expected: dict[ProfileName, str] = {"onset_drum": "onset.drum"}
+        if not track.is_drum:
+            expected = {"onset_duration": "onset.duration", "time_pitch_diff": "time_pitch_diff"}
+        assert exact.keys() == compat.keys() == expected.keys()
+        for key, golden in expected.items():
+            wanted = GOLDEN[f"{name}_{golden}"]
+            assert compat[key].shape == wanted.shape
+            np.testing.assert_allclose(compat[key], wanted, rtol=1e-12, atol=1e-12)
+            counted = "exact" if key == "time_pitch_diff" else "fixed"
+            wanted = GOLDEN[f"{name}_{golden}_{counted}"]
+            np.testing.assert_array_equal(exact[key][: len(wanted)], wanted)
+            assert not exact[key][len(wanted) :].any()  # beyond a bar of four beats
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [*zip(GOLDEN["style_sim_names"].tolist(), GOLDEN["style_sim_values"].tolist(), strict=True)],
+)
+def test_golden_similarities_are_met(name, value):
+    track, rest = name.split("_", 1)
+    profile, form = rest.rsplit("_", 1)
+    a, b = (
+        profiles(score, score.tracks[int(track[1])], "compat" if form == "original" else "exact")
+        for score in (golden_score("a"), golden_score("b"))
+    )
+    key = profile.replace(".", "_")
+    assert cosine_similarity(a[key], b[key]) == pytest.approx(value, rel=1e-12)
+
+
+def test_one_note_after_another_by_hand():
+    """C at 0, E a beat later, and the C above with it: three pairs, and one more at once."""
+    track = Track.of([(0, 12, 60, 80), (12, 24, 64, 80), (12, 25, 72, 80)])
+    found = profiles(Score(12, (track,)), track)
+    pairs = {tuple(place): found["time_pitch_diff"][tuple(place)]
+             for place in np.argwhere(found["time_pitch_diff"])}  # fmt: skip
+    assert pairs == {(24, 6): 1, (32, 6): 1, (28, 0): 1, (12, 0): 1}
+    # two beats are in the last bin, a tick more is not counted
+    assert np.argwhere(found["onset_duration"]).tolist() == [[0, 6], [6, 11]]
+
+
+@few
+@given(seed=st.integers(0, 20), semitones=st.integers(-12, 12))
+def test_transposition_changes_no_profile_but_that_of_drums(seed, semitones):
+    score = song(seed)
+    moved = shifted(score, 0, semitones)
+    for track, other in zip(score.tracks, moved.tracks, strict=True):
+        for form in FORMS:
+            a, b = profiles(score, track, form), profiles(moved, other, form)
+            assert all(np.array_equal(a[name], b[name]) for name in a)
+
+
+@few
+@given(
+    seed=st.integers(0, 20),
+    bars=st.integers(0, 5),
+    metre=st.sampled_from([(4, 4), (3, 4), (6, 8), (12, 8), (5, 4), (2, 2)]),
+)
+def test_a_shift_of_whole_bars_changes_no_profile_in_any_metre(seed, bars, metre):
+    score = song(seed, metre=metre)
+    moved = shifted(score, bars * 48 * metre[0] // metre[1])
+    for track, other in zip(score.tracks, moved.tracks, strict=True):
+        a, b = profiles(score, track), profiles(moved, other)
+        assert all(np.array_equal(a[name], b[name]) for name in a)
+
+
+@few
+@given(seed=st.integers(0, 20), ticks=st.integers(1, 3).map(lambda k: 12 * k))
+def test_a_shift_within_the_bar_changes_onsets_but_no_time_differences(seed, ticks):
+    score = song(seed)
+    moved = shifted(score, ticks)
+    a, b = (profiles(s, s.tracks[1]) for s in (score, moved))
+    assert np.array_equal(a["time_pitch_diff"], b["time_pitch_diff"])
+    assert not np.array_equal(a["onset_duration"], b["onset_duration"])
+
+
+@few
+@given(seed=st.integers(0, 20), factor=st.sampled_from([2, 10, 40]))
+def test_profiles_do_not_depend_on_the_resolution(seed, factor):
+    score = song(seed)
+    tracks = [t.with_tables(notes=t.notes * [factor, factor, 1, 1]) for t in score.tracks]
+    fine = Score(12 * factor, tuple(tracks), (), (), score.end_ticks * factor)
+    for track, other in zip(score.tracks, fine.tracks, strict=True):
+        a, b = profiles(score, track), profiles(fine, other)
+        assert all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def test_bars_begin_anew_where_the_metre_changes():
+    track = Track.of([(48 + 36, 6, 60, 80)])
+    signatures = (TimeSignature(0, 4, 4), TimeSignature(48, 3, 4))
+    for metre, expected in ((signatures, 0), (signatures[:1], 18)):
+        found = profiles(Score(12, (track,), (), metre), track)
+        assert np.argwhere(found["onset_duration"]).tolist() == [[expected, 3]]
+
+
+@few
+@given(seed=st.integers(0, 20), form=st.sampled_from(FORMS))
+def test_similarity_of_a_profile_with_itself_is_one_and_symmetric(seed, form):
+    first, second = song(seed), song(seed + 1)
+    for one, other in zip(first.tracks, second.tracks, strict=True):
+        a, b = profiles(first, one, form), profiles(second, other, form)
+        for name in a:
+            # the published form may count nothing at all
+            assert form == "compat" or a[name].any()
+            assert cosine_similarity(a[name], 3 * a[name]) == pytest.approx(float(a[name].any()))
+            value = cosine_similarity(a[name], b[name])
+            assert value == cosine_similarity(b[name], a[name])
+            assert 0 <= value <= 1
+            assert cosine_similarity(a[name], 0 * a[name]) == 0
+
+
+def looped(bars: int) -> Score:
+    """The same bar of drums, bass and two pianos again and again."""
+    tracks = []
+    for program, pitch in ((128, 36), (33, 40), (0, 60), (0, 72)):
+        onsets = np.arange(4 * bars) * 12
+        pitches = pitch + np.tile([0, 4, 7, 4], bars)
+        notes = np.stack([onsets, np.full_like(onsets, 6), pitches, np.full_like(onsets, 80)], 1)
+        tracks.append(Track(notes, program % 128, is_drum=program == 128))
+    return Score(12, tuple(tracks))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_loop_that_goes_on_keeps_its_style_in_all_quarters(form):
+    rows = style_by_quarter(looped(40), [looped(40)] * 3, 8, form=form)
+    assert [(row.track, row.profile) for row in rows] == [
+        (TrackKey(128, 0), "onset_drum"),
+        (TrackKey(33, 0), "time_pitch_diff"),
+        (TrackKey(33, 0), "onset_duration"),
+        (TrackKey(0, 0), "time_pitch_diff"),
+        (TrackKey(0, 0), "onset_duration"),
+        (TrackKey(0, 1), "time_pitch_diff"),
+        (TrackKey(0, 1), "onset_duration"),
+    ]
+    # pairs across the ends of a quarter are missing, and nothing else
+    assert min(row.similarities.min() for row in rows) > 0.99
+    means = mean_style(rows)
+    assert set(means) == {"onset_drum", "onset_duration", "time_pitch_diff"}
+    assert means["onset_drum"].shape == (4,)
+
+
+def test_the_prompt_itself_is_not_scored():
+    reference = looped(12)
+    silent = reference.with_tracks(
+        track.with_tables(notes=track.notes[track.notes[:, 0] < 4 * 48])
+        for track in reference.tracks
+    )
+    for row in style_by_quarter(reference, [silent], 4):
+        assert not row.similarities.any()
+
+
+def test_a_track_that_is_missing_counts_as_zero():
+    reference = looped(12)
+    without_bass = reference.with_tracks(t for t in reference.tracks if t.program != 33)
+    rows = style_by_quarter(reference, [without_bass], 4)
+    for row in rows:
+        assert (row.similarities.max() == 0) == (row.track == TrackKey(33, 0))
+    means = mean_style(rows)
+    assert means["time_pitch_diff"] == pytest.approx(
+        2 / 3 * mean_style([r for r in rows if r.track.program != 33])["time_pitch_diff"]
+    )
+
+
+def test_continuations_are_pooled_before_they_are_compared():
+    """A profile that each of two has one half of is met by both together."""
+    reference, empty = looped(8), looped(8).tracks[1].notes
+    beat = (empty[:, 0] // 12) % 4
+    halves = [
+        reference.with_tracks([reference.tracks[1].with_tables(notes=empty[beat % 2 == part])])
+        for part in (0, 1)
+    ]
+
+    def onsets(continuations: list[Score]) -> float:
+        rows = style_by_quarter(reference, continuations, 0)
+        return next(r.similarities[0] for r in rows if r[:2] == (TrackKey(33, 0), "onset_duration"))
+
+    assert onsets(halves) == pytest.approx(1)
+    assert onsets(halves[:1]) == pytest.approx(0.5**0.5)
+
+
+def test_quarters_are_those_of_the_time_that_is_new():
+    reference = looped(8)
+    for quarter in range(4):
+        start = 48 * (4 + quarter)
+        one_bar = reference.with_tracks(
+            t.with_tables(notes=t.notes[(t.notes[:, 0] >= start) & (t.notes[:, 0] < start + 48)])
+            for t in reference.tracks
+        )
+        for row in style_by_quarter(reference, [one_bar], 4):
+            assert np.flatnonzero(row.similarities).tolist() == [quarter]
+
+
+def test_decoded_scores_match_their_pieces_track_by_track():
+    remi = MultitrackRemi()
+    score = remi.decode(remi.encode(song(3)).ids)
+    for row in style_by_quarter(score, [score], 0, quarters=1):
+        assert row.similarities == pytest.approx(1)

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import training.evaluation.continuations as samples
+from relpe.decoding.steps import PlainSteps, StepsMaker
+from tests.training.conftest import piece
+from tokenization.midi.reader import read_midi
+from tokenization.remi.multitrack import MultitrackRemi
+from tokenization.remi.remi import PianoRemi
+from tokenization.remi.vocabulary import BAR, EOS
+from tokenization.score import Score, TimeSignature, Track
+from training.evaluation.continuations import (
+    BAR_TOKENS,
+    NewBars,
+    continuations,
+    in_bars,
+    write_sample,
+)
+from training.experiment import build_experiment
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return PianoRemi()
+
+
+@pytest.fixture
+def decoder(experiment):
+    return build_experiment(experiment).task.model.build().eval()
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch):
+    """The decoder's own steps: there is nothing to compile. Bars of few tokens."""
+
+    def chosen(decoder, *_, **__):
+        return StepsMaker("plain", lambda: PlainSteps(decoder))
+
+    monkeypatch.setattr(samples, "choose_steps", chosen)
+    monkeypatch.setattr(samples, "BAR_TOKENS", 8)
+
+
+def prompt(tokenizer, seed, bars=2):
+    return tokenizer.crop(tokenizer.encode(piece(seed, 6)).ids, 0, bars)
+
+
+def test_a_continuation_holds_its_prompt_and_as_many_new_bars_as_asked_for(decoder, tokenizer):
+    prompts = [prompt(tokenizer, 1), prompt(tokenizer, 2, 3)]
+    done = []
+    made = continuations(decoder, tokenizer, prompts, bars=3, seeds=(0, 1), advance=done.append)
+    assert len(made) == 4
+    assert sum(done) == 4 * 3
+    for ids, given in zip(made, (prompts[0], prompts[0], prompts[1], prompts[1]), strict=True):
+        np.testing.assert_array_equal(ids[: len(given)], given)
+        assert np.count_nonzero(ids == BAR) == np.count_nonzero(given == BAR) + 3
+        assert EOS not in ids
+        # what is written is canonical: the grammar takes all of it
+        tokenizer.grammar().resume(ids)
+    assert not np.array_equal(made[0], made[1])
+
+
+def test_what_a_prompt_becomes_does_not_hang_on_those_beside_it(decoder, tokenizer, monkeypatch):
+    prompts = [prompt(tokenizer, seed) for seed in (1, 2, 3)]
+    together = continuations(decoder, tokenizer, prompts, bars=2, seeds=(5, 6, 7))
+    alone = continuations(decoder, tokenizer, prompts[1:2], bars=2, seeds=(6,))
+    np.testing.assert_array_equal(together[4], alone[0])
+    monkeypatch.setattr(samples, "MOST_ROWS", 2)
+    few = continuations(decoder, tokenizer, prompts, bars=2, seeds=(5, 6, 7))
+    for one, other in zip(few, together, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_no_more_rows_are_written_at_once_than_there_is_room_for(decoder, tokenizer, monkeypatch):
+    most = 0
+    step = samples.ContinuousBatch.step
+
+    def counted(batch):
+        nonlocal most
+        most = max(most, len(batch.rows))
+        return step(batch)
+
+    monkeypatch.setattr(samples, "MOST_ROWS", 2)
+    monkeypatch.setattr(samples.ContinuousBatch, "step", counted)
+    prompts = [prompt(tokenizer, seed) for seed in (1, 2)]
+    assert len(continuations(decoder, tokenizer, prompts, bars=1, seeds=(0, 1, 2))) == 6
+    assert most == 2
+
+
+def test_a_prompt_that_ends_is_gone_on_with(decoder, tokenizer):
+    whole = tokenizer.encode(piece(1, 2)).ids
+    assert whole[-1] == EOS
+    (made,) = continuations(decoder, tokenizer, [whole], bars=1)
+    np.testing.assert_array_equal(made[: len(whole)], [*whole[:-1], BAR])
+
+
+def test_a_bar_that_would_never_end_is_ended(monkeypatch):
+    monkeypatch.undo()
+    tokenizer = PianoRemi()
+    rule = NewBars(tokenizer.grammar(end=False).resume([*prompt(tokenizer, 1), BAR]), 3)
+    full = rule._replace(bar_tokens=BAR_TOKENS)
+    assert rule.allowed.sum() > 1
+    assert np.flatnonzero(full.allowed).tolist() == [BAR]
+    assert full.advance(BAR).finished
+    assert not full.advance(BAR).allowed.any()
+
+
+def test_new_music_is_in_the_metre_and_for_the_instruments_of_the_prompt(experiment):
+    tokenizer = MultitrackRemi()
+    experiment["task"]["model"] = {
+        **experiment["task"]["model"],
+        "vocabulary_size": len(tokenizer.vocabulary),
+    }
+    decoder = build_experiment(experiment).task.model.build().eval()
+    beats = range(0, 72, 12)
+    tracks = (
+        Track.of([(t, 6, 40, 80) for t in beats], 33),
+        Track.of([(t, 1, 36, 80) for t in beats], is_drum=True),
+    )
+    score = Score(12, tracks, (), (TimeSignature(0, 3, 4),))
+    ids = tokenizer.encode(score).ids
+    (made,) = continuations(decoder, tokenizer, [ids], bars=2)
+    whole = in_bars(made, tokenizer)
+    assert whole.lines.tolist() == [0, 36, 72, 108, 144]
+    assert {(t.is_drum, t.program) for t in whole.score.tracks if len(t)} <= {
+        (True, 0),
+        (False, 33),
+    }
+
+
+def test_bar_lines_are_those_of_the_tokens_and_nothing_rings_over_the_last(tokenizer):
+    score = Score(
+        12,
+        (Track.of([(0, 12, 60, 80), (40, 100, 62, 80)]),),
+        (),
+        (TimeSignature(0, 4, 4), TimeSignature(48, 3, 4)),
+    )
+    ids = tokenizer.encode(score).ids
+    whole = in_bars(tokenizer.crop(ids, 0, 2), tokenizer)
+    assert whole.lines.tolist() == [0, 48, 84]
+    assert whole.score.tracks[0].end_ticks == whole.score.end_ticks == 84
+
+
+def test_a_sample_is_a_file_that_plays_and_a_picture(tokenizer, tmp_path):
+    ids = prompt(tokenizer, 1, 4)
+    write_sample(ids, tokenizer, tmp_path / "step.100", 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step.100.mid", "step.100.png"]
+    played = read_midi((tmp_path / "step.100.mid").read_bytes())
+    assert played.num_notes == in_bars(ids, tokenizer).score.num_notes > 0
+    assert (tmp_path / "step.100.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_is_drawn_of_drums_alone_and_of_silence(tmp_path):
+    tokenizer = MultitrackRemi()
+    drums = Score(12, (Track.of([(0, 1, 36, 80), (30, 1, 38, 90)], is_drum=True),))
+    for name, score in (("drums", drums), ("silence", Score(12, end_ticks=48))):
+        write_sample(tokenizer.encode(score).ids, tokenizer, tmp_path / name, 1)
+        assert (tmp_path / f"{name}.png").stat().st_size > 1000

@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import training.evaluation.evaluate as evaluation
+from relpe.models.checkpoint import load_model
+from tokenization.errors import TokenizerError
+from tokenization.remi.multitrack import MultitrackRemi
+from training.cli import main
+from training.data.corpus import Corpus
+from training.data.prepare import prepare
+from training.errors import TrainingError
+from training.evaluation.evaluate import EvaluateOptions, evaluate, summary
+from training.evaluation.generated_music import GenerationOptions
+from training.evaluation.likelihood import streaming_nats, window_nats
+from training.experiment import build_experiment
+from training.release import export
+from training.runs.fit import fit
+from training.runs.weights import load_decoder
+
+
+@pytest.fixture
+def decoder(experiment):
+    return build_experiment(experiment).task.model.build().eval()
+
+
+@pytest.fixture
+def pieces():
+    draw = np.random.default_rng(0)
+    return [draw.integers(4, 512, length) for length in (2, 70, 33, 90, 5)]
+
+
+def test_windows_give_every_token_once(decoder, pieces):
+    nats = window_nats(decoder, pieces, 16, 3)
+    assert [len(row) for row in nats] == [len(piece) - 1 for piece in pieces]
+    assert all((row > 0).all() for row in nats)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 8])
+def test_neither_chunks_nor_batches_change_what_is_measured(decoder, pieces, batch_size):
+    whole = streaming_nats(decoder, pieces, 1000, 1)
+    parts = streaming_nats(decoder, pieces, 16, batch_size)
+    cut = window_nats(decoder, pieces, 1000, batch_size)
+    for index, row in enumerate(whole):
+        np.testing.assert_allclose(parts[index], row, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(cut[index], row, rtol=1e-3, atol=1e-3)
+
+
+def test_a_window_knows_nothing_of_the_last_one(decoder, pieces):
+    alone = window_nats(decoder, [pieces[3][32:]], 16, 4)
+    within = window_nats(decoder, [pieces[3]], 16, 4)
+    np.testing.assert_allclose(within[0][32:], alone[0], rtol=1e-3, atol=1e-3)
+
+
+def test_a_run_is_measured_exported_and_loaded(experiment, data, tmp_path):
+    run = tmp_path / "run"
+    fit(build_experiment(experiment), run, show=False)
+    options = EvaluateOptions(
+        model=str(run),
+        data=data,
+        length=32,
+        chunk=20,
+        reach=100,
+        ngram=3,
+        batch_size=2,
+        map_length=24,
+    )
+    results = evaluate(options, show=False)
+    assert json.loads((run / "evaluation" / "results.json").read_text()) == results
+    assert results["pieces"] == results["by_position"]["pieces"] == 2
+    for name in ("windows_32", "streaming"):
+        ratio = results[name]["nats_per_note"] / results[name]["nats_per_token"]
+        assert ratio == pytest.approx(results["tokens"] / results["notes"])
+        ratio = results[name]["nats_per_bar"] / results[name]["nats_per_token"]
+        assert ratio == pytest.approx(results["tokens"] / results["bars"])
+    corpus = Corpus.load(data, "test")
+    assert results["bars"] == sum(len(corpus.piece_bars(index)) for index in range(2))
+    beyond = results["beyond_training"]
+    assert beyond["pieces"] == 2
+    bins = results["by_position"]["bins"]
+    assert beyond["within"] * 32 + beyond["beyond"] * 68 == pytest.approx(
+        sum(b["nats_per_token"] * (b["last"] - b["first"] + 1) for b in bins)
+    )
+    assert results["relativity"]["length"] == 24
+    assert 0 <= results["relativity"]["translation_invariance"]["mean"] <= 1
+    (goal,) = results["goals"]
+    assert goal["holds"] == (beyond["difference"] <= 0.05)
+    assert "| nats per bar, whole pieces |" in (run / "evaluation" / "evaluation.md").read_text()
+    assert len(results["3-gram"]) == 4
+    _, origin = load_decoder(run)
+    assert results["weights"] == origin._asdict()
+    assert results["weights"]["file"] == "best.ckpt"
+    assert (run / "evaluation" / "nll_by_position.png").exists()
+
+    folder = export(run, tmp_path / "piano", licence="MIT, by nobody")
+    readme = (folder / "README.md").read_text()
+    assert "MIT, by nobody" in readme
+    assert f"{results['streaming']['nats_per_token']:.4f}" in readme
+    assert f"`best.ckpt`, step {origin.step}, {origin.tokens:,} tokens" in readme
+    released, (trained, _) = load_model(folder), load_decoder(run)
+    for name, tensor in trained.state_dict().items():
+        assert torch.equal(released.state_dict()[name], tensor.bfloat16().float()), name
+
+    again = EvaluateOptions(
+        model=str(folder),
+        data=data,
+        length=32,
+        output=tmp_path / "out",
+        reach=100,
+        batch_size=2,
+        map_length=24,
+    )
+    measured = evaluate(again, show=False)
+    assert measured["weights"]["file"] == "model.safetensors"
+    # what is measured of a run are the weights that are released
+    assert measured["weights"]["digest"] == results["weights"]["digest"]
+    assert measured["windows_32"] == results["windows_32"]
+    assert "weights rounded to bfloat16 as they are released" in readme
+
+
+def test_released_models_are_measured_beside_runs_and_the_curve_ends_where_training_did(
+    experiment, data, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    lengths = {}
+    draw = evaluation.plot
+
+    def drawn(curves, path, trained_length):
+        lengths.update(dict.fromkeys(curves, trained_length))
+        draw(curves, path, trained_length)
+
+    monkeypatch.setattr(evaluation, "plot", drawn)
+    fit(build_experiment(experiment), Path("runs/tiny"), show=False)
+    export(Path("runs/tiny"), Path("models/released"))
+    Path("runs/released").mkdir()
+    for model in ("runs/tiny", "models/released"):
+        options = EvaluateOptions(
+            model=model, data=data, length=50, reach=100, threads=1, map_length=8
+        )
+        evaluate(options, show=False)
+    assert lengths == {"tiny": 32, "released": None}
+    assert sorted(path.name for path in Path("evaluation/released").iterdir()) == [
+        "evaluation.md",
+        "evaluation.png",
+        "nll_by_position.csv",
+        "nll_by_position.png",
+        "results.json",
+    ]
+    assert list(Path("runs/released").iterdir()) == []
+
+    (tmp_path / "models/released/tokenizer.json").unlink()
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json cannot be read"):
+        evaluate(EvaluateOptions(model="models/released", data=data), show=False)
+
+
+def test_a_model_is_measured_on_its_own_vocabulary(experiment, data, midi_folder, tmp_path):
+    fit(build_experiment(experiment), tmp_path / "run", show=False)
+    model = export(tmp_path / "run", tmp_path / "model")
+    other = tmp_path / "multitrack"
+    prepare(midi_folder, other, MultitrackRemi(), progress=False)
+    for folder in (model, tmp_path / "run"):
+        with pytest.raises(TrainingError, match="learnt another vocabulary than"):
+            evaluate(EvaluateOptions(model=str(folder), data=other), show=False)
+    tokenizer = (other / "tokenizer.json").read_bytes()
+    (model / "tokenizer.json").write_bytes(tokenizer)
+    with pytest.raises(TrainingError, match="knows 512 ids, its tokenizer has"):
+        evaluate(EvaluateOptions(model=str(model), data=other), show=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"length": 0}, "--length is 0, expected 1 or more"),
+        ({"length": -3}, "--length is -3"),
+        ({"chunk": 0}, "--chunk is 0"),
+        ({"reach": 0}, "--reach is 0"),
+        ({"batch_size": 0}, "--batch-size is 0"),
+        ({"draws": 0}, "--draws is 0"),
+        ({"threads": 0}, "--threads is 0"),
+        ({"ngram": 0}, "--ngram is 0"),
+        ({"trained_length": 0}, "--trained-length is 0"),
+        ({"map_length": 1}, "--map-length is 1"),
+        ({"music_only": True}, "--music-only leaves nothing to measure"),
+    ],
+)
+def test_options_out_of_range_are_refused(data, changes, message):
+    with pytest.raises(TrainingError, match=message):
+        EvaluateOptions(model="x", data=data, **changes)
+
+
+def test_an_order_too_great_is_refused_before_anything_is_read(data):
+    with pytest.raises(TrainingError, match="--ngram is 9, expected 1 to 7"):
+        evaluate(EvaluateOptions(model="none", data=data, ngram=9), show=False)
+
+
+def test_a_split_without_pieces_is_named_beside_those_that_have_some(experiment, emptied, tmp_path):
+    fit(build_experiment(experiment), tmp_path / "run", show=False)
+    empty = emptied("test")
+    with pytest.raises(
+        TrainingError, match=r"'test' holds no pieces, .*--split \(train has 5, val"
+    ):
+        evaluate(EvaluateOptions(model=str(tmp_path / "run"), data=empty), show=False)
+
+
+def test_draws_of_the_noise_are_averaged_and_their_spread_is_told(experiment, data, tmp_path):
+    run = tmp_path / "run"
+    fit(build_experiment(experiment), run, show=False)
+
+    def measured(draws):
+        options = EvaluateOptions(
+            model=str(run),
+            data=data,
+            length=32,
+            device="cpu",
+            draws=draws,
+            batch_size=64,
+            map_length=8,
+        )
+        results = evaluate(options, show=False)
+        del results["seconds"]
+        return results
+
+    one, three = measured(1), measured(3)
+    assert measured(3) == three
+    assert (one["draws"], three["draws"]) == (1, 3)
+    for name in ("windows_32", "streaming"):
+        assert set(one[name]) == {"nats_per_token", "nats_per_note", "nats_per_bar"}
+        for unit in ("nats_per_token", "nats_per_note"):
+            spread = three[name][f"{unit}_deviation"]
+            assert 0 < spread < 1
+            # none of three values lies further than this from their mean
+            assert abs(three[name][unit] - one[name][unit]) < 1.2 * spread
+    export(run, tmp_path / "model")
+    readme = (tmp_path / "model" / "README.md").read_text()
+    token = three["streaming"]["nats_per_token"]
+    deviation = three["streaming"]["nats_per_token_deviation"]
+    assert f"{token:.4f} ± {deviation:.4f}" in readme
+    assert "over 3 draws" in readme
+
+
+def test_the_noise_is_that_of_the_seed(decoder, pieces):
+    assert decoder.config.noise_seed == 0
+    for read in (window_nats, streaming_nats):
+        own, zero, other = (read(decoder, pieces, 16, 3, seed) for seed in (None, 0, 1))
+        np.testing.assert_array_equal(own[3], zero[3])
+        assert not np.array_equal(own[3], other[3])
+
+
+def test_progress_counts_every_token_once(decoder, pieces):
+    for read in (window_nats, streaming_nats):
+        counts = []
+        read(decoder, pieces, 16, 3, None, counts.append)
+        assert sum(counts) == sum(len(piece) - 1 for piece in pieces)
+
+
+def test_a_summary_is_the_mean_over_draws():
+    draws = [[np.array([1.0, 2.0]), np.array([3.0])], [np.array([2.0, 2.0]), np.array([4.0])]]
+    units = {"nats_per_note": 2, "nats_per_bar": 0}
+    assert summary(draws[:1], units) == {
+        "nats_per_token": 2.0,
+        "nats_per_note": 3.0,
+        "nats_per_bar": 6.0,
+    }
+    both = summary(draws, units)
+    assert both["nats_per_token"] == pytest.approx(7 / 3)
+    assert both["nats_per_note_deviation"] == pytest.approx(2**0.5 / 2)
+
+
+def test_music_can_be_measured_alone_beside_what_was_measured_of_the_same_weights(
+    experiment, data, tmp_path, monkeypatch
+):
+    run = tmp_path / "run"
+    fit(build_experiment(experiment), run, show=False)
+    options = EvaluateOptions(
+        model=str(run), data=data, length=64, reach=100, batch_size=64, map_length=8
+    )
+    before = evaluate(replace(options, draws=2, trained_length=16), show=False)
+    monkeypatch.setattr(evaluation, "measure_music", lambda *_, **__: {"made": "music"})
+    for name in ("goals", "write_table", "draw_results"):
+        monkeypatch.setattr(evaluation, name, lambda *_: [])
+    alone = replace(options, music=GenerationOptions(), music_only=True)
+    after = evaluate(alone, show=False)
+    assert after["music"] == {"made": "music"}
+    assert {n: after[n] for n in before if n != "goals"} == {
+        n: before[n] for n in before if n != "goals"
+    }
+    # and it is kept when the rest is measured again
+    again = evaluate(options, show=False)
+    assert again["music"] == {"made": "music"}
+    assert (again["draws"], again["trained_length"]) == (1, 32)
+    # of other weights nothing is kept
+    other = evaluate(replace(alone, split="validation"), show=False)
+    assert "streaming" not in other
+    assert other["music"] == {"made": "music"}
+
+
+def test_an_encoding_that_has_no_maps_is_measured_without(experiment, data, tmp_path, monkeypatch):
+    def refused(*_, **__):
+        raise ValueError("no map of it")
+
+    monkeypatch.setattr(evaluation, "relativity", refused)
+    fit(build_experiment(experiment), tmp_path / "run", show=False)
+    options = EvaluateOptions(model=str(tmp_path / "run"), data=data, length=64, batch_size=64)
+    results = evaluate(options, show=False)
+    assert results["relativity"] == {"length": 512, "why_not": "no map of it"}
+
+
+def test_the_command_hands_its_options_on(monkeypatch, capsys, tmp_path):
+    given = []
+
+    def taken(options):
+        given.append(options)
+        return {
+            "weights": {"tokens": 5},
+            "parameters": 7,
+            "split": "test",
+            "data": "abc",
+        }
+
+    monkeypatch.setattr(evaluation, "evaluate", taken)
+    command = ["evaluate", "--run", "x", "--data", str(tmp_path), "--trained-length", "64"]
+    assert main(command) == 0
+    assert "| parameters | 7 |" in capsys.readouterr().out
+    music = ["--continuations", "9", "--per-prompt", "3", "--prompt-bars", "2", "--bars", "5"]
+    sampling = ["--seed", "4", "--temperature", "0.5", "--top-p", "0.7", "--music-only"]
+    assert main([*command, *music, *sampling, "--samples-output", str(tmp_path)]) == 0
+    assert main([*command, "--continuations", "200"]) == 0
+    assert [options.music for options in given] == [
+        None,
+        GenerationOptions(
+            continuations=9,
+            per_prompt=3,
+            prompt_bars=2,
+            bars=5,
+            seed=4,
+            temperature=0.5,
+            top_p=0.7,
+            samples_output=tmp_path,
+        ),
+        GenerationOptions(),
+    ]
+    assert [options.music_only for options in given] == [False, True, False]
+    assert given[0].trained_length == 64
+    assert main([*command, "--continuations", "9", "--top-p", "2"]) == 2
+    assert "--top-p is 2.0, expected 0 to 1" in capsys.readouterr().err

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import training.evaluation.continuations as samples
+import training.evaluation.generated_music as generated
+from relpe.decoding.steps import PlainSteps, StepsMaker
+from tokenization.remi.remi import PianoRemi
+from tokenization.score import Score, Track
+from tokenization.tokenizer import load_tokenizer
+from training.data.corpus import Corpus
+from training.errors import TrainingError
+from training.evaluation.generated_music import (
+    STUCK_BARS,
+    GenerationOptions,
+    Passage,
+    choose_pieces,
+    measure_music,
+    plain,
+)
+from training.experiment import build_experiment
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=40),
+    st.integers(1, 60),
+    st.integers(1, 4),
+    st.integers(1, 8),
+    st.integers(1, 32),
+)
+def test_prompts_are_different_long_pieces_and_there_are_as_many_as_asked_for(
+    bars, continuations, per_prompt, prompt_bars, new_bars
+):
+    options = GenerationOptions(
+        continuations=continuations, per_prompt=per_prompt, prompt_bars=prompt_bars, bars=new_bars
+    )
+    table = np.array(bars, np.int64)
+    if table.max() < prompt_bars + max(new_bars // 2, 1):
+        with pytest.raises(TrainingError, match="ask for less with --prompt-bars"):
+            choose_pieces(table, options)
+        return
+    pieces, each = choose_pieces(table, options)
+    assert len(set(pieces)) == len(pieces)
+    assert continuations <= len(pieces) * each < continuations + each
+    assert each >= per_prompt
+    whole = table.max() >= prompt_bars + new_bars
+    wanted = new_bars if whole else max(new_bars // 2, 1)
+    assert min(table[list(pieces)]) >= prompt_bars + wanted
+
+
+def test_prompts_are_spread_over_the_split():
+    options = GenerationOptions(continuations=3, prompt_bars=1, bars=1)
+    assert choose_pieces(np.full(9, 5), options) == ((0, 3, 6), 1)
+    assert choose_pieces(np.full(2, 5), options) == ((0, 1), 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"continuations": 0}, "--continuations is 0"),
+        ({"per_prompt": 0}, "--per-prompt is 0"),
+        ({"prompt_bars": 0}, "--prompt-bars is 0"),
+        ({"bars": 0}, "--bars is 0"),
+        ({"seed": -1}, "--seed is -1"),
+        ({"temperature": -0.1}, "--temperature is -0.1"),
+        ({"top_p": 1.5}, "--top-p is 1.5, expected 0 to 1"),
+    ],
+)
+def test_options_out_of_range_are_refused(changes, message):
+    with pytest.raises(TrainingError, match=message):
+        GenerationOptions(**changes)
+
+
+def passage(notes, bars, prompt_bars=2):
+    """A piece of 4/4 bars as it is measured."""
+    tokenizer = PianoRemi()
+    ids = tokenizer.encode(Score(12, (Track.of(notes),), end_ticks=48 * bars)).ids
+    return Passage.of(ids, tokenizer, prompt_bars, bars - prompt_bars)
+
+
+def test_faults_are_found_and_only_where_they_are():
+    good = [(48 * bar, 12, 60, 80) for bar in range(8)]
+    none = {"stuck_notes": 0, "longer_silences": 0, "silent_instruments": 0}
+    assert passage(good, 8).faults == none
+    held = [*good, (48 * 2, 48 * STUCK_BARS, 70, 80)]
+    assert passage(held, 8).faults == none
+    longer = 228  # the length of a token after that of four bars
+    stuck = [*good, (48 * 2, longer, 70, 80)]
+    assert passage(stuck, 8).faults == {**none, "stuck_notes": 1}
+    # as long as a note of the prompt is no fault
+    like_prompt = [*stuck, (0, longer, 50, 80)]
+    assert passage(like_prompt, 8).faults == none
+    gap = [note for note in good if note[0] != 48 * 4]
+    assert passage(gap, 8).faults == {**none, "longer_silences": 1}
+    ends = [note for note in good if note[0] < 48 * 4] + [(48 * 7, 12, 60, 80)]
+    assert passage(ends, 8).faults == {**none, "longer_silences": 1}
+
+
+def test_what_follows_the_prompt_is_measured_and_no_more_bars_than_asked_for():
+    notes = [(48 * bar, 12, 60, 80) for bar in range(8)]
+    tokenizer = PianoRemi()
+    ids = tokenizer.encode(Score(12, (Track.of(notes),))).ids
+    found = Passage.of(ids, tokenizer, 2, 3)
+    assert (found.figures["bars"], found.figures["notes"]) == (3, 3)
+    assert found.figures["bars_of_prompt"] == 1
+    assert found.score.end_ticks == 5 * 48
+
+
+def test_numbers_that_are_none_become_null():
+    assert plain({"a": [1.5, math.nan], "b": (math.inf, "x", 3)}) == {
+        "a": [1.5, None],
+        "b": [None, "x", 3],
+    }
+
+
+@pytest.fixture
+def plain_steps(monkeypatch):
+    def chosen(decoder, *_, **__):
+        return StepsMaker("plain", lambda: PlainSteps(decoder))
+
+    monkeypatch.setattr(samples, "choose_steps", chosen)
+    monkeypatch.setattr(samples, "BAR_TOKENS", 8)
+
+
+@pytest.mark.usefixtures("plain_steps")
+def test_music_is_measured_beside_the_real_music_of_its_pieces(experiment, data, tmp_path):
+    decoder = build_experiment(experiment).task.model.build().eval()
+    tokenizer, corpus = load_tokenizer(data), Corpus.load(data, "test")
+    options = GenerationOptions(
+        continuations=3, prompt_bars=2, bars=4, samples_output=tmp_path / "samples"
+    )
+
+    def measured(options):
+        train = Corpus.load(data, "train")
+        return measure_music(
+            decoder,
+            tokenizer,
+            corpus,
+            train,
+            options,
+            names=["a/5.mid"],
+            folder=tmp_path,
+            show=False,
+        )
+
+    found = measured(options)
+    # two pieces, so twice as many continuations of each
+    assert (found["protocol"]["prompts"], found["protocol"]["continuations"]) == (2, 4)
+    names = [f"{name}.{seed}" for name in ("1", "5") for seed in (0, 1)]
+    assert sorted(path.stem for path in (tmp_path / "samples").glob("*.mid")) == names
+    assert sorted(path.stem for path in (tmp_path / "samples").glob("*.png")) == names
+    with (tmp_path / "continuations.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert [(row["piece"], row["seed"]) for row in rows] == [
+        (name, seed) for name in ("5", "1") for seed in ("0", "1")
+    ]
+    mean = np.mean([float(row["polyphony"]) for row in rows])
+    assert found["figures"]["generated"]["polyphony"]["mean"] == pytest.approx(mean)
+    assert found["figures"]["real"]["bars"]["mean"] == 4
+    json.dumps(found, allow_nan=False)
+    assert set(found["style"]) == {"exact", "compat"}
+    for group in ("generated", "real"):
+        similarity = found["style"]["exact"]["onset_duration"][group]["mean"]
+        assert len(similarity) == 4
+        assert all(0 <= value <= 1 for value in similarity)
+
+    assert measured(replace(options, samples_output=None)) == found
+    other = measured(replace(options, samples_output=None, seed=7))
+    assert other["figures"]["real"] == found["figures"]["real"]
+    assert other["figures"]["generated"] != found["figures"]["generated"]
+
+
+@pytest.mark.usefixtures("plain_steps")
+def test_a_model_that_writes_real_music_has_its_figures(experiment, data, monkeypatch):
+    tokenizer, corpus = load_tokenizer(data), Corpus.load(data, "test")
+
+    def real(decoder, tokenizer, prompts, *, bars, seeds, **_):
+        whole = [corpus.piece(index) for index in range(len(corpus))]
+        return [tokenizer.crop(ids, 0, 2 + bars) for ids in whole for _ in seeds]
+
+    monkeypatch.setattr(generated, "continuations", real)
+    decoder = build_experiment(experiment).task.model.build().eval()
+    options = GenerationOptions(continuations=2, prompt_bars=2, bars=4)
+    train = Corpus.load(data, "train")
+    found = measure_music(decoder, tokenizer, corpus, train, options, show=False)
+    assert found["figures"]["generated"] == found["figures"]["real"]
+    assert found["copies"]["generated"] == found["copies"]["real"]
+    assert found["faults"]["generated"] == found["faults"]["real"]
+    for name, histogram in found["histograms"].items():
+        assert histogram["divergence"] == 0, name
+        assert histogram["generated"] == histogram["real"]
+    for profiles in found["style"].values():
+        for groups in profiles.values():
+            assert groups["generated"] == groups["real"]

@@ -1,0 +1,107 @@
+"""Laws of long examples: what is carried from chunk to chunk, and what is computed again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from relpe.models.checkpoint import from_plain
+from relpe.models.decoder import DecoderConfig
+from training.learning.chunked_loss import compute_again, negative_log_likelihoods
+
+LENGTH = 40
+MODELS = {
+    "linear, sine SPE": ({"kind": "linear", "half_lives": [1, 16]}, {"kind": "sine_spe"}),
+    "linear, convolutional SPE": ({"kind": "linear"}, {"kind": "conv_spe", "taps": [6]}),
+    "FAVOR+": (
+        {"kind": "linear", "feature_map": {"kind": "favor", "num_features": 8}},
+        {"kind": "sine_spe", "gated": True},
+    ),
+    "windowed, algebraic": (
+        {"kind": "windowed", "span": 11},
+        {"kind": "algebraic", "structure": {"kind": "sequence"}},
+    ),
+    "windowed, SIREN": (
+        {"kind": "windowed"},
+        {"kind": "siren", "network": {"depth": 2, "width": 4}, "window": {"width": [4.0]}},
+    ),
+}
+
+
+def decoder(name):
+    attention, encoding = MODELS[name]
+    size = {"vocabulary_size": 20, "width": 16, "num_layers": 2, "num_heads": 2, "hidden": 16}
+    torch.manual_seed(1)
+    config = from_plain(DecoderConfig, size | {"attention": attention, "encoding": encoding}, "x")
+    return config.build().double()
+
+
+def batch():
+    tokens = torch.randint(1, 20, (3, LENGTH + 1), generator=torch.Generator().manual_seed(2))
+    tokens[1, 25:] = 0  # rows of different lengths
+    return tokens
+
+
+def gradients(model, chunk=None, *, truncated=False):
+    """The sum of all nats, how many parts it came in, and its gradients."""
+    window = model.encoding.training_window()
+    if window is not None:
+        window.load_span_state({"spans": None, "calls": 0, "outgrown": 0})
+    state = model.init_state(3, seed=7)
+    model.zero_grad()
+    total, parts = 0.0, 0
+    for nats in negative_log_likelihoods(model, batch(), state, chunk, truncated=truncated):
+        nats.backward()
+        total, parts = total + nats.item(), parts + 1
+    return total, parts, {name: value.grad.clone() for name, value in model.named_parameters()}
+
+
+@pytest.mark.parametrize("chunk", [7, 20])
+@pytest.mark.parametrize("name", MODELS)
+def test_chunks_have_the_likelihood_and_the_gradient_of_the_whole(name, chunk):
+    model = decoder(name)
+    whole, _, expected = gradients(model)
+    total, parts, found = gradients(model, chunk)
+    assert total == pytest.approx(whole, rel=1e-9)
+    assert parts == 1
+    for key, gradient in expected.items():
+        assert gradient.abs().max() > 0, key
+        torch.testing.assert_close(found[key], gradient, rtol=1e-9, atol=1e-9, msg=key)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_truncated_gradients_stay_in_their_chunk(name):
+    model = decoder(name)
+    whole, _, expected = gradients(model)
+    total, parts, found = gradients(model, 7, truncated=True)
+    assert total == pytest.approx(whole, rel=1e-9)  # the state is carried on all the same
+    assert parts == 6
+    assert any((found[key] - gradient).abs().max() > 1e-6 for key, gradient in expected.items())
+
+    total, parts, found = gradients(model, LENGTH, truncated=True)
+    assert (total, parts) == (whole, 1)
+    assert all(torch.equal(found[key], gradient) for key, gradient in expected.items())
+
+
+def test_a_chunk_of_one_token_is_enough():
+    model = decoder("linear, sine SPE")
+    whole, _, expected = gradients(model)
+    total, _, found = gradients(model, 1)
+    assert total == pytest.approx(whole, rel=1e-9)
+    for key, gradient in expected.items():
+        torch.testing.assert_close(found[key], gradient, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("chunk", [None, 16])
+def test_what_blocks_compute_again_changes_nothing(chunk):
+    model = decoder("FAVOR+")
+    whole, _, expected = gradients(model, chunk)
+    names = [name for name, _ in model.named_parameters()]
+    calls = []
+    model.blocks[0].attention_norm.register_forward_hook(lambda *_: calls.append(1))
+    compute_again(model)
+    total, _, found = gradients(model, chunk)
+    assert total == whole
+    assert all(torch.equal(found[key], gradient) for key, gradient in expected.items())
+    assert [name for name, _ in model.named_parameters()] == names
+    assert len(calls) == (2 if chunk is None else 9)  # forwards, again, and again in the block

@@ -1,0 +1,316 @@
+"""One step, however it is cut: into processes, micro-batches, chunks; whoever draws its rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.paths import ROOT
+from training.config import TrainerConfig
+from training.data.corpus import Crops
+from training.errors import TrainingError
+from training.experiment import build_experiment
+from training.learning.distributed import ALONE, Processes, find_processes, rows_of
+from training.runs.fit import fit
+
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "RANK": "5"}
+SLURM = {"SLURM_NTASKS": "8", "SLURM_NNODES": "2", "SLURM_PROCID": "6"}
+
+
+@pytest.fixture
+def unequal(experiment):
+    """Plain values of an experiment whose rows differ in length: no mean of means is the mean."""
+
+    def make(sections=None, **trainer):
+        plain = {key: dict(value) for key, value in experiment.items()}
+        plain["task"] |= {"length": 160, "batch_size": 4, "validation_windows": 5}
+        plain["optimizer"]["learning_rate"] = 2e-3
+        plain["trainer"] |= {"token_budget": 4 * 640, "log_every": 1, "samples": 0, "threads": 1}
+        plain["trainer"] |= trainer
+        for section, values in (sections or {}).items():
+            plain[section] |= values
+        return plain
+
+    return make
+
+
+def trained(plain, folder, processes=1, stop=None):
+    """Weights after a run, in this process or in others."""
+    if processes == 1:
+        fit(build_experiment(plain), folder, show=False)
+    else:
+        launch(processes, [plain, str(folder), stop])
+    return torch.load(folder / "last.ckpt", weights_only=True)
+
+
+def launch(processes, *jobs):
+    script = ROOT / "tests" / "support" / "launch.py"
+    done = subprocess.run(
+        [sys.executable, str(script), str(processes), json.dumps(jobs)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TORCH_CPP_LOG_LEVEL": "ERROR"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def assert_close(found, expected, tolerance=1e-5):
+    assert found["global_step"] == expected["global_step"]
+    for name, value in expected["state_dict"].items():
+        torch.testing.assert_close(
+            found["state_dict"][name], value, rtol=tolerance, atol=tolerance, msg=name
+        )
+
+
+def assert_same(found, expected):
+    assert_close(found, expected, 0)
+    assert found["optimizer_states"][0]["param_groups"]  # a whole checkpoint
+    for first, second in zip(found["average"]["mean"], expected["average"]["mean"], strict=True):
+        assert torch.equal(first, second)
+
+
+def figures(folder, *columns):
+    rows = list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
+    return [[row["step"], *(float(row[key] or 0) for key in columns)] for row in rows]
+
+
+def test_rows_of_a_batch_are_of_different_lengths(unequal):
+    config = build_experiment(unequal())
+    batches = [config.task.build_data(config.trainer).crops[step] for step in range(4)]
+    lengths = {int(count) for batch in batches for count in (batch != 0).sum(1)}
+    assert len(lengths) > 2
+
+
+def test_two_processes_agree_with_one(unequal, tmp_path):
+    one, two, on = tmp_path / "one", tmp_path / "two", tmp_path / "on"
+    longer = unequal(token_budget=6 * 640)
+    launch(2, [unequal(), str(two), None], [unequal(), str(on), None], [longer, str(on), None])
+    assert_close(torch.load(two / "last.ckpt", weights_only=True), trained(unequal(), one))
+    columns = ("train/nats_per_token", "validation/nats_per_token", "gradient_norm")
+    for mine, alone in zip(figures(two, *columns), figures(one, *columns), strict=True):
+        assert mine[0] == alone[0]
+        assert mine[1:] == pytest.approx(alone[1:], rel=2e-5)
+    assert json.loads((two / "run.json").read_text())["sessions"][0]["processes"] == 2
+    assert (two / "best.ckpt").exists()
+    # a run goes on with another number of processes
+    assert_close(trained(longer, two), torch.load(on / "last.ckpt", weights_only=True))
+
+
+@pytest.mark.parametrize(
+    ("sections", "trainer"),
+    [
+        ({}, {"accumulate": 2}),
+        ({}, {"accumulate": 4, "activation_checkpointing": True}),
+        ({"task": {"chunk": 50}}, {"accumulate": 2}),
+    ],
+)
+def test_micro_batches_and_chunks_agree_with_the_whole_batch(unequal, tmp_path, sections, trainer):
+    whole = trained(unequal(), tmp_path / "whole")
+    assert_close(trained(unequal(sections, **trainer), tmp_path / "cut"), whole)
+
+
+def test_a_step_of_many_calls_counts_once_for_a_window(unequal, tmp_path):
+    window = {"mode": "log_bias", "width": [3.0], "span_refresh": 2, "max_span": 31}
+    encoding = {"kind": "siren", "network": {"depth": 2, "width": 4}, "window": window}
+    task = unequal()["task"]
+    model = task["model"] | {"attention": {"kind": "windowed"}, "encoding": encoding}
+    whole = trained(unequal({"task": {"model": model}}), tmp_path / "whole")
+    cut = {"task": {"model": model, "chunk": 50}}
+    found = trained(unequal(cut, accumulate=2), tmp_path / "cut")
+    assert found["spans"] == whole["spans"]
+    assert found["spans"]["calls"] == 4
+    # not weights: a shift of all scores has no gradient, and Adam makes steps of what is rounding
+    columns = ("train/nats_per_token", "validation/nats_per_token", "mean_span", "encoding_change")
+    for cut, at_once in zip(
+        figures(tmp_path / "cut", *columns), figures(tmp_path / "whole", *columns), strict=True
+    ):
+        assert cut[1:] == pytest.approx(at_once[1:], rel=1e-4)
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_a_run_cut_into_parts_resumes_bit_for_bit(unequal, tmp_path, monkeypatch, truncated):
+    cut = {"task": {"chunk": 64, "truncated": truncated}}
+    plain = unequal(cut, accumulate=2, ema_decay=0.5, checkpoint_every=100)
+    whole = trained(plain, tmp_path / "whole")
+    draw = Crops.__getitem__
+
+    def broken(self, index):
+        if index == 3:
+            os.kill(os.getpid(), 15)
+        return draw(self, index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Crops, "__getitem__", broken)
+        assert trained(plain, tmp_path / "parts")["global_step"] < 4
+    assert_same(trained(plain, tmp_path / "parts"), whole)
+
+
+def test_results_do_not_depend_on_who_draws_the_examples(unequal, tmp_path):
+    alone = trained(unequal(), tmp_path / "alone")
+    assert_same(trained(unequal(workers=3), tmp_path / "helped"), alone)
+
+
+@given(devices=st.integers(1, 8), nodes=st.integers(1, 4), accumulate=st.integers(1, 4))
+def test_processes_share_out_the_rows_of_a_batch(devices, nodes, accumulate):
+    world = devices * nodes
+    size = 2 * world * accumulate
+    ranks = [rows_of(Processes(devices, nodes, rank), size, accumulate) for rank in range(world)]
+    assert [row for rows in ranks for row in rows] == list(range(size))
+    if world * accumulate > 1:
+        with pytest.raises(TrainingError, match=rf"expected a multiple of {world * accumulate}:"):
+            rows_of(Processes(devices, nodes, 0), size + 1, accumulate)
+
+
+def test_each_process_reads_its_rows_of_the_batch_and_its_windows(unequal):
+    config = build_experiment(unequal())
+    data = [
+        config.task.build_data(config.trainer, processes)
+        for processes in (ALONE, Processes(2, 1, 0), Processes(2, 1, 1))
+    ]
+    alone, *parts = (module.crops[5] for module in data)
+    assert np.array_equal(np.concatenate(parts), alone)
+    windows = [torch.cat(list(module.val_dataloader())) for module in data]
+    assert len(windows[1]) == len(windows[2])
+    both = torch.stack(windows[1:], 1).flatten(0, 1)
+    assert torch.equal(both[: len(windows[0])], windows[0])
+    assert not both[len(windows[0]) :].any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment", "expected"),
+    [
+        ({}, {}, ALONE),
+        ({"devices": 2}, {}, Processes(2, 1, 0)),
+        ({"devices": 2}, {"LOCAL_RANK": "1"}, Processes(2, 1, 1)),
+        ({"devices": 2, "nodes": 2}, {"NODE_RANK": "1"}, Processes(2, 2, 2)),
+        ({}, TORCHRUN, Processes(4, 2, 5)),
+        ({"devices": 4, "nodes": 2}, TORCHRUN, Processes(4, 2, 5)),
+        ({}, SLURM, Processes(4, 2, 6)),
+        # a shell within an allocation, and a job of one task
+        ({}, SLURM | {"SLURM_JOB_NAME": "interactive"}, ALONE),
+        ({}, SLURM | {"SLURM_NTASKS": "1", "SLURM_NNODES": "1"}, ALONE),
+        ({}, SLURM | TORCHRUN, Processes(4, 2, 5)),
+    ],
+)
+def test_processes_are_those_that_were_started(settings, environment, expected):
+    assert find_processes(TrainerConfig(**settings), environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment", "message"),
+    [
+        ({"devices": 8}, TORCHRUN, "trainer.devices is 8, torchrun has started 4"),
+        ({"nodes": 1}, SLURM, "trainer.nodes is 1, srun has started 2"),
+        ({}, SLURM | {"SLURM_NTASKS": "7"}, "7 tasks on 2 nodes, expected as many on each"),
+    ],
+)
+def test_processes_that_contradict_the_settings_are_refused(settings, environment, message):
+    with pytest.raises(TrainingError, match=message):
+        find_processes(TrainerConfig(**settings), environment)
+
+
+def test_shares_of_weights_do_not_go_with_a_learned_window(unequal, tmp_path):
+    encoding = {"kind": "siren", "network": {"depth": 2, "width": 4}, "window": {}}
+    model = unequal()["task"]["model"] | {
+        "attention": {"kind": "windowed"},
+        "encoding": encoding,
+    }
+    plain = unequal({"task": {"model": model}}, strategy="fsdp")
+    with pytest.raises(TrainingError, match="strategy is fsdp, but the encoding has a window"):
+        fit(build_experiment(plain), tmp_path, show=False)
+
+
+def test_shares_do_not_go_on_from_whole_weights(unequal, tmp_path):
+    trained(unequal(), tmp_path)
+    with pytest.raises(TrainingError, match="written without fsdp, which cannot go on from it"):
+        fit(build_experiment(unequal(strategy="fsdp")), tmp_path, show=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["muon", "adamw"])
+@pytest.mark.parametrize("chunk", [None, 64])
+def test_shares_of_weights_give_what_whole_ones_give(unequal, tmp_path, kind, chunk):
+    sections = {"optimizer": {"kind": kind}, "task": {"chunk": chunk}}
+    ddp, fsdp, parts = (str(tmp_path / name) for name in ("ddp", "fsdp", "parts"))
+    plain = unequal(sections, ema_decay=0.5, accumulate=2)
+    shared = unequal(sections, ema_decay=0.5, accumulate=2, strategy="fsdp")
+    launch(2, [plain, ddp, None], [shared, fsdp, None], [shared, parts, 2], [shared, parts, None])
+    ddp, fsdp, parts = (
+        torch.load(Path(folder) / "last.ckpt", weights_only=True) for folder in (ddp, fsdp, parts)
+    )
+    assert_close(fsdp, ddp)
+    assert_same(parts, fsdp)
+    # without shares a run goes on from them
+    more = {"ema_decay": 0.5, "accumulate": 2, "token_budget": 6 * 640}
+    runs = [tmp_path / "ddp", tmp_path / "fsdp"]
+    launch(2, *([unequal(sections, **more), str(run), None] for run in runs))
+    ddp, fsdp = (torch.load(run / "last.ckpt", weights_only=True) for run in runs)
+    assert ddp["global_step"] == 6
+    assert_close(fsdp, ddp)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 4])
+def test_a_signal_to_one_process_ends_all_and_the_run_resumes_bit_for_bit(
+    unequal, tmp_path, processes
+):
+    plain = unequal({}, ema_decay=0.5)
+    whole, again, parts = (str(tmp_path / name) for name in ("whole", "again", "parts"))
+    launch(processes, [plain, whole, None], [plain, again, None], [plain, parts, 2])
+    assert torch.load(Path(parts) / "last.ckpt", weights_only=True)["global_step"] in (1, 2)
+    launch(processes, [plain, parts, None])
+    found = [torch.load(Path(x) / "last.ckpt", weights_only=True) for x in (whole, again, parts)]
+    assert_same(found[1], found[0])
+    assert_same(found[2], found[0])
+
+
+@pytest.mark.slow
+def test_a_time_budget_ends_all_processes_at_one_step(unequal, tmp_path):
+    plain = unequal({}, token_budget=10**9, time_budget_minutes=0.05, validate_every=10**6)
+    found = trained(plain, tmp_path, 2)
+    assert found["elapsed_seconds"] >= 3
+    assert figures(tmp_path, "validation/nats_per_token")[-1][1] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["torchrun", "lightning"])
+def test_the_command_runs_in_two_processes(unequal, tmp_path, by):
+    config, run = tmp_path / "config.yaml", tmp_path / "run"
+    config.write_text(json.dumps(unequal()))
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--"]
+    start = [*torchrun, "training.cli"] if by == "torchrun" else ["-m", "training.cli"]
+    given = [] if by == "torchrun" else ["--devices", "2"]
+    done = subprocess.run(
+        [sys.executable, *start, "fit", "--config", str(config), "--run", str(run), *given],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("step 4") == 1, done.stdout
+    assert_close(
+        torch.load(run / "last.ckpt", weights_only=True), trained(unequal(), tmp_path / "one")
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_one_gpu_agrees_with_the_cpu(unequal, tmp_path, strategy):
+    cpu = trained(unequal(), tmp_path / "cpu")
+    gpu = trained(unequal(device="cuda", strategy=strategy), tmp_path / "gpu")
+    assert_close(gpu, cpu, 1e-3)

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from training.config import TrainerConfig
+from training.errors import TrainingError
+from training.runs import device as machine
+from training.runs.device import choose_arithmetic, choose_device, resume_arithmetic
+
+STORED = {"device": "cpu", "precision": "32-true", "threads": 1}
+FOLDER = Path("runs/x")
+
+
+@pytest.fixture(autouse=True)
+def _threads_and_no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("faster", "name"), [(True, "bf16-mixed"), (False, "32-true")])
+def test_auto_precision_is_the_faster_one(monkeypatch, faster, name):
+    monkeypatch.setattr(machine, "_bfloat16_is_faster", lambda device: faster)
+    assert choose_arithmetic(TrainerConfig(threads=1)) == ("cpu", name, 1)
+    assert choose_arithmetic(TrainerConfig(threads=1, precision="32")).precision == "32-true"
+
+
+@pytest.mark.parametrize(("seconds", "faster"), [(0.5, True), (0.79, True), (0.81, False)])
+def test_bfloat16_is_faster_where_its_product_takes_clearly_less_time(monkeypatch, seconds, faster):
+    times = {torch.bfloat16: seconds, torch.float32: 1.0}
+    monkeypatch.setattr(machine, "_time_product", lambda dtype, device: times[dtype])
+    assert machine._bfloat16_is_faster("cpu") == faster
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_products_are_timed_in_both_precisions(dtype):
+    assert 0 < machine._time_product(dtype, "cpu") < float("inf")
+
+
+@pytest.mark.parametrize("faster", [True, False])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_a_resumed_run_keeps_its_arithmetic_whatever_is_faster(monkeypatch, faster, precision):
+    monkeypatch.setattr(machine, "_bfloat16_is_faster", lambda device: faster)
+    torch.set_num_threads(2)
+    stored = STORED | {"precision": precision}
+    assert resume_arithmetic(TrainerConfig(), stored, FOLDER) == ("cpu", precision, 1)
+    assert torch.get_num_threads() == 1
+
+
+def test_run_json_of_earlier_versions_does_not_name_the_device():
+    stored = {"precision": "32-true", "threads": 1}
+    assert resume_arithmetic(TrainerConfig(), stored, FOLDER).device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("settings", "stored", "message"),
+    [
+        ({"precision": "bf16"}, {}, r"began with precision 32-true, .* asks for bf16-mixed"),
+        ({"threads": 2}, {}, "began with threads 1, trainer.threads asks for 2"),
+        ({"device": "cpu"}, {"device": "cuda"}, "began with device cuda"),
+        ({}, {"device": "cuda"}, "began on cuda, found no GPU"),
+    ],
+)
+def test_another_arithmetic_is_refused(settings, stored, message):
+    with pytest.raises(TrainingError, match=f"^{FOLDER}: {message}"):
+        resume_arithmetic(TrainerConfig(**settings), STORED | stored, FOLDER)
+
+
+@pytest.mark.parametrize("stored", [{"threads": 4}, {"precision": "bf16-mixed"}])
+def test_what_the_machine_does_slowly_is_said(monkeypatch, caplog, stored):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(machine, "_bfloat16_is_faster", lambda device: False)
+    with caplog.at_level(logging.WARNING):
+        resume_arithmetic(TrainerConfig(), STORED, FOLDER)
+        assert not caplog.messages
+        resume_arithmetic(TrainerConfig(), STORED | stored, FOLDER)
+    assert "slowly" in caplog.text
+
+
+def test_a_gpu_that_is_not_there_is_refused():
+    assert choose_device("auto") == choose_device("cpu") == "cpu"
+    with pytest.raises(TrainingError, match="--device is cuda, found no GPU; use cpu or auto"):
+        choose_device("cuda", "--device")

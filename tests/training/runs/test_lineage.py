@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+import pytest
+import torch
+
+from relpe.models.checkpoint import load_model, released_models
+from tests.support.paths import ROOT
+from tokenization.remi.multitrack import MultitrackRemi
+from training.errors import TrainingError
+from training.experiment import build_experiment
+from training.release import export
+from training.runs.fit import fit
+from training.runs.lineage import (
+    PastRun,
+    PastSession,
+    history,
+    read_history,
+    total_tokens,
+    write_history,
+)
+from training.runs.weights import digest, load_decoder
+
+CHECKPOINTS = ROOT / "checkpoints"
+
+
+@pytest.fixture
+def train(experiment, monkeypatch):
+    """Six steps of 64 tokens each in a folder, by a command that can be told from others."""
+
+    def run(folder, init_from=None, seed=0, steps=6):
+        words = ["relpe-train", "fit", "--run", folder.name]
+        monkeypatch.setattr(sys, "argv", words)
+        settings = {"seed": seed, "token_budget": steps * 64, "validate_every": 100}
+        config = experiment | {"trainer": experiment["trainer"] | settings}
+        fit(build_experiment(config), folder, init_from=init_from, show=False)
+        return folder
+
+    return run
+
+
+def named(runs):
+    return [(run.name, run.steps, run.tokens) for run in runs]
+
+
+def test_tokens_of_all_runs_add_up_from_model_to_model(train, tmp_path):
+    one = train(tmp_path / "one")
+    first = export(one, tmp_path / "first")
+    two = train(tmp_path / "two", init_from=first, seed=1, steps=8)
+    three = train(tmp_path / "three", init_from=two, seed=2, steps=4)
+    model = export(three, tmp_path / "third")
+    runs = read_history(model)
+    assert named(runs) == [("one", 6, 384), ("two", 8, 512), ("three", 4, 256)]
+    for run, folder in zip(runs, (one, two, three), strict=True):
+        assert run.weights == digest(load_decoder(folder)[0])
+        assert run.sessions[0].command == f"relpe-train fit --run {folder.name}"
+        assert run.data == json.loads((one / "run.json").read_text())["data"]["hash"]
+    card = (model / "README.md").read_text()
+    assert "- Tokens of all runs: 1,152." in card
+    assert "of the last of 3 runs" in card
+    for number, name in enumerate(("one", "two", "three"), 1):
+        assert f"{number}. `{name}`: " in card
+        assert f"   - Command: `relpe-train fit --run {name}`" in card
+
+    # all of it was in run.json from the start: what it came from may be gone
+    for folder in (one, two, first):
+        shutil.rmtree(folder)
+    assert read_history(export(three, tmp_path / "again")) == runs
+
+
+def test_a_run_json_says_which_weights_it_began_with(train, tmp_path):
+    model = export(train(tmp_path / "one"), tmp_path / "model")
+    two = train(tmp_path / "two", init_from=model)
+    held = json.loads((two / "run.json").read_text())["init_from"]
+    assert held["path"] == str(model)
+    assert held["digest"] == digest(load_model(model))
+    assert named(PastRun(**run) for run in held["history"]) == [("one", 6, 384)]
+
+
+def as_earlier(folder, name):
+    """run.json of a version that kept no more of the first weights than their path."""
+    path = folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"init_from": name}))
+
+
+def test_an_older_run_looks_its_first_weights_up(train, tmp_path, monkeypatch):
+    for name in ("project", "elsewhere"):
+        (tmp_path / name).mkdir()
+    model = export(train(tmp_path / "one"), tmp_path / "project" / "released" / "mine")
+    two = train(tmp_path / "project" / "runs" / "two", init_from=model)
+    expected = [("one", 6, 384), ("two", 6, 384)]
+    for name, here in (
+        ("released/mine", tmp_path / "project"),  # where the run was started
+        ("released/mine", tmp_path / "elsewhere"),  # beside the run
+        (str(model), tmp_path),
+    ):
+        monkeypatch.chdir(here)
+        as_earlier(two, name)
+        assert named(history(two, load_decoder(two)[1])) == expected
+
+    # released over what it came from, and released again: it counts once
+    monkeypatch.chdir(tmp_path / "project")
+    as_earlier(two, "released/mine")
+    for _ in range(2):
+        assert named(read_history(export(two, model))) == expected
+
+    as_earlier(two, "released/lost")
+    with pytest.raises(TrainingError, match=r"found no released/lost beside the run[^\n]*$"):
+        export(two, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_run_on_from_the_released_groove_model_adds_its_tokens(train, tmp_path):
+    run = train(tmp_path / "runs" / "groove3")
+    as_earlier(run, "checkpoints/groove")  # neither beside the run nor here: the installed one
+    runs = history(run, load_decoder(run)[1])
+    assert named(runs)[-1] == ("groove3", 6, 384)
+    released = [past.tokens for past in read_history(CHECKPOINTS / "groove")]
+    assert [past.tokens for past in runs] == [*released, 384]
+
+
+def test_a_model_that_does_not_say_what_made_it_makes_sums_lower_bounds(train, tmp_path, caplog):
+    model = export(train(tmp_path / "one"), tmp_path / "model")
+    (model / "training.json").unlink()
+    two = train(tmp_path / "two", init_from=model)
+    assert "found no training.json" in caplog.text
+    card = (export(two, tmp_path / "next") / "README.md").read_text()
+    assert "- Tokens of all runs: at least 384." in card
+    assert "1. `model`: nothing is known of it." in card
+
+
+def test_first_weights_know_the_vocabulary_of_the_data(train, tmp_path):
+    model = export(train(tmp_path / "one"), tmp_path / "model")
+    MultitrackRemi().save(model)
+    with pytest.raises(TrainingError, match="learnt another vocabulary than the data has"):
+        train(tmp_path / "two", init_from=model)
+    assert not (tmp_path / "two").exists()
+
+
+def test_first_weights_come_with_a_fresh_optimizer_and_warm_up(train, experiment, tmp_path):
+    experiment["optimizer"] |= {"warmup_steps": 4}
+    model = export(train(tmp_path / "one"), tmp_path / "model")
+    two = train(tmp_path / "two", init_from=model, steps=2)
+    checkpoint = torch.load(two / "last.ckpt", weights_only=True)
+    state = checkpoint["optimizer_states"][0]["state"]
+    assert {float(values["step"]) for values in state.values() if "step" in values} == {2.0}
+    row = (two / "metrics.csv").read_text().splitlines()
+    rate = dict(zip(row[0].split(","), row[1].split(","), strict=True))["learning_rate"]
+    assert float(rate) < 1e-2 / 2 + 1e-9  # the second of four steps of warm-up
+    released = load_model(model).state_dict()
+    moved = [
+        float((tensor - released[name.removeprefix("decoder.")]).abs().max())
+        for name, tensor in checkpoint["state_dict"].items()
+    ]
+    assert 0 < max(moved) < 0.1
+
+
+@pytest.mark.parametrize("name", released_models())
+def test_a_released_model_says_what_made_it(name):
+    runs = read_history(CHECKPOINTS / name)
+    assert runs[-1].weights == digest(load_model(name))
+    card = (CHECKPOINTS / name / "README.md").read_text()
+    assert f"step {runs[-1].steps:,}" in card
+    assert f"{total_tokens(runs)}" in card
+    for run in runs:
+        assert run.data is not None
+        assert f"`{run.data[:16]}`" in card
+        assert all(f"Command: `{session.command}`" in card for session in run.sessions)
+
+
+def test_a_history_is_read_as_it_was_written(tmp_path):
+    runs = (
+        PastRun(name="a"),
+        PastRun(name="b", steps=1, tokens=2, sessions=(PastSession(command="c", step=3),)),
+    )
+    write_history(runs, tmp_path)
+    assert read_history(tmp_path) == runs
+    assert total_tokens(runs) == "at least 2"
+    assert total_tokens(runs[1:]) == "2"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "damaged"),
+        ('{"history": []}', "expected an object with format_version"),
+        ('{"format_version": 2, "history": []}', "format 2, expected 1; update this program"),
+        ('{"format_version": 1, "history": [{"tokens": 5}]}', "name"),
+        ('{"format_version": 1, "history": [{"name": "a", "tokens": "5"}]}', "tokens"),
+    ],
+)
+def test_a_damaged_history_is_one_sentence(tmp_path, content, message):
+    (tmp_path / "training.json").write_text(content)
+    with pytest.raises(TrainingError, match=rf"^{tmp_path}/training\.json[^\n]*{message}"):
+        read_history(tmp_path)

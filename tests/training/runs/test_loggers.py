@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import sys
+from types import ModuleType
+
+import pytest
+
+from training.errors import TrainingError
+from training.experiment import build_experiment
+from training.runs.fit import fit
+from training.runs.loggers import COLUMNS, CsvLog
+
+
+def with_loggers(experiment, *names, **trainer):
+    section = experiment["trainer"] | {"loggers": list(names)} | trainer
+    return build_experiment(experiment | {"trainer": section})
+
+
+def test_rows_after_the_step_that_a_run_goes_on_from_are_dropped(tmp_path):
+    path = tmp_path / "metrics.csv"
+    rest = "," * (len(COLUMNS) - 5)
+    lines = [
+        ",".join(COLUMNS),
+        "2,,1,3.5," + rest,
+        "4,,2,3.4," + rest,
+        "4,,2,,3.3" + rest,
+        "6,,3,3.2," + rest,
+        "8,,4",  # the machine went off in the middle of it
+    ]
+    path.write_text("\n".join(lines))
+    CsvLog(path, 4).log_metrics({"train/nats_per_token": 3.1}, 6)
+    assert path.read_text().splitlines() == [*lines[:4], "6,,,3.1," + rest]
+    CsvLog(path, 4, is_due=True)
+    assert path.read_text().splitlines() == lines[:3]
+    CsvLog(path)
+    assert path.read_text().splitlines() == lines[:1]
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Stand-in for the package wandb: what each session there was told."""
+    started = []
+
+    class Run:
+        def __init__(self, **settings):
+            self.settings, self.rows, self.ended = settings, [], None
+            started.append(self)
+
+        def define_metric(self, name, *, step_metric):
+            assert (name, step_metric) == ("*", "step")
+
+        def log(self, row):
+            json.dumps(row)  # plain numbers
+            self.rows.append(row)
+
+        def finish(self, *, exit_code):
+            self.ended = exit_code
+
+    module = ModuleType("wandb")
+    module.init = Run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    return started
+
+
+def test_weights_and_biases_sees_what_the_csv_file_holds(experiment, tmp_path, runs):
+    folder = tmp_path / "mine"
+    fit(with_loggers(experiment, "wandb"), folder, show=False)
+    [run] = runs
+    assert run.settings["name"] == "mine"
+    assert run.settings["dir"] == str(folder)
+    assert run.settings["config"]["trainer"]["loggers"] == ["wandb"]
+    assert "mode" not in run.settings  # that is for WANDB_MODE to say
+    assert run.ended == 0
+    table = list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
+    assert [row["step"] for row in run.rows] == [int(row["step"]) for row in table]
+    for key in ("train/nats_per_token", "validation/nats_per_token", "tokens_per_second"):
+        sent = [f"{row[key]:.6g}" for row in run.rows if key in row]
+        assert sent == [row[key] for row in table if row[key]]
+    assert not (folder / "tensorboard").exists()
+
+
+def test_sessions_of_a_run_are_one_run_there_and_a_fresh_one_is_another(experiment, tmp_path, runs):
+    fit(with_loggers(experiment, "wandb", "tensorboard"), tmp_path, show=False)
+    longer = with_loggers(experiment, "wandb", "tensorboard", token_budget=8 * 64)
+    fit(longer, tmp_path, show=False)
+    fit(longer, tmp_path, fresh=True, show=False)
+    first, second, fresh = (run.settings["id"] for run in runs)
+    assert first == second != fresh
+    assert all(run.settings["resume"] == "allow" for run in runs)
+    assert list((tmp_path / "tensorboard").glob("events*"))
+
+
+def test_a_session_that_breaks_is_said_to_have_failed(experiment, tmp_path, runs, monkeypatch):
+    def broken(self, metrics, step):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(CsvLog, "log_metrics", broken)
+    with pytest.raises(OSError, match="full"):
+        fit(with_loggers(experiment, "wandb"), tmp_path, show=False)
+    assert runs[0].ended == 1
+
+
+def test_a_missing_package_is_one_sentence_and_writes_nothing(experiment, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    folder = tmp_path / "run"
+    with pytest.raises(
+        TrainingError, match=r"^trainer\.loggers names wandb, [^\n]*pip install wandb"
+    ):
+        fit(with_loggers(experiment, "wandb"), folder, show=False)
+    assert not folder.exists()
+
+
+def test_wandb_is_imported_only_when_it_is_asked_for(experiment, tmp_path, monkeypatch):
+    asked = []
+    importing = importlib.import_module
+
+    def noted(name, *rest):
+        asked.append(name)
+        return importing(name, *rest)
+
+    monkeypatch.setattr(importlib, "import_module", noted)
+    fit(with_loggers(experiment), tmp_path, show=False)
+    assert "wandb" not in asked
+    assert (tmp_path / "metrics.csv").exists()
+    assert not (tmp_path / "tensorboard").exists()
+
+
+def test_a_log_that_there_is_not_is_refused(experiment):
+    with pytest.raises(TrainingError, match=r"trainer\.loggers: found 'paper', expected one of"):
+        with_loggers(experiment, "paper")

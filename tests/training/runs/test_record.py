@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+
+from training.errors import TrainingError
+from training.experiment import build_experiment
+from training.runs.device import Arithmetic
+from training.runs.lineage import FirstWeights, PastRun
+from training.runs.record import check_same_run, clear_run, describe_session, read_run
+
+CPU = Arithmetic("cpu", "32-true", 1)
+FACTS = {"hash": "abc", "vocabulary": "def", "splits": {}, "refused": {"a.mid": "broken"}}
+
+
+@pytest.fixture
+def describe(experiment, tmp_path):
+    """Write what a session says of itself."""
+
+    def write(earlier=None, step=0, first=None, arithmetic=CPU):
+        config = build_experiment(experiment)
+        describe_session(
+            *(config, tmp_path, FACTS, 10, arithmetic),
+            **{"earlier": earlier, "step": step, "first": first},
+        )
+        return read_run(tmp_path)
+
+    return write
+
+
+def changed(experiment, path, value):
+    section, _, key = path.partition(".")
+    return experiment | {section: changed(experiment[section], key, value) if key else value}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("task.length", 16),
+        ("task.batch_size", 3),
+        ("task.beginnings", 0.5),
+        ("task.transposition", [0, 0]),
+        ("task.validation_windows", 5),
+        ("task.model.hidden", 24),
+        ("task.model.encoding.num_sines", 3),
+        ("optimizer.kind", "adamw"),
+        ("optimizer.learning_rate", 1e-3),
+        ("optimizer.encoding_learning_rate", 1e-3),
+        ("optimizer.betas", [0.5, 0.6]),
+        ("optimizer.weight_decay", 0.7),
+        ("trainer.seed", 5),
+        ("trainer.ema_decay", 0.5),
+    ],
+)
+def test_what_weights_depend_on_is_refused_when_it_changes(
+    experiment, describe, tmp_path, path, value
+):
+    other = build_experiment(changed(experiment, path, value))
+    with pytest.raises(TrainingError, match=rf"began with another {path} \(.*, now .*--fresh$"):
+        check_same_run(other, tmp_path, describe(), describe()["data"], None)
+
+
+def test_budgets_and_intervals_may_change_and_the_data_may_move(experiment, describe, tmp_path):
+    run = describe()
+    experiment["task"]["data"] = "elsewhere"
+    experiment["trainer"] |= {
+        "token_budget": 7,
+        "time_budget_minutes": 2.0,
+        "validate_every": 1,
+        "checkpoint_every": 1,
+        "log_every": 1,
+        "threads": 1,
+        "omp_wait_policy": "passive",
+    }
+    check_same_run(build_experiment(experiment), tmp_path, run, run["data"], None)
+    moved = run["data"] | {"splits": {"train": {"files": 1, "tokens": 2}}}
+    with pytest.raises(TrainingError, match="began with other data"):  # other splits of the same
+        check_same_run(build_experiment(experiment), tmp_path, run, moved, None)
+    with pytest.raises(TrainingError, match="began with other data"):
+        check_same_run(
+            build_experiment(experiment), tmp_path, run, run["data"] | {"hash": "xyz"}, None
+        )
+
+
+def test_first_weights_are_those_that_the_run_began_with(experiment, describe, tmp_path):
+    config = build_experiment(experiment)
+    with pytest.raises(
+        TrainingError, match=r"other weights \(fresh ones\) than --init-from runs/a"
+    ):
+        check_same_run(config, tmp_path, describe(), describe()["data"], Path("runs/a"))
+    run = describe(first=FirstWeights(path="runs/a"))
+    check_same_run(
+        config, tmp_path, run, describe()["data"], Path("runs/a")
+    )  # the same command again
+    check_same_run(config, tmp_path, run, run["data"], None)
+    with pytest.raises(TrainingError, match=r"other weights \(runs/a\)"):
+        check_same_run(config, tmp_path, run, describe()["data"], Path("runs/b"))
+    run["init_from"] = "runs/a"  # as earlier versions have written it
+    check_same_run(config, tmp_path, run, describe()["data"], Path("runs/a"))
+    with pytest.raises(TrainingError, match=r"other weights \(runs/a\)"):
+        check_same_run(config, tmp_path, run, describe()["data"], Path("runs/b"))
+
+
+def test_every_session_is_kept_with_a_command_that_a_shell_understands(
+    describe, tmp_path, monkeypatch
+):
+    words = ["fit", "--set", "task.transposition=[-5, 6]", "--run", "it's mine"]
+    monkeypatch.setattr(sys, "argv", ["/opt/relpe-train", *words])
+    weights = FirstWeights(path="runs/a", digest="abc", history=(PastRun(name="a", tokens=64),))
+    first = describe(first=weights)
+    monkeypatch.setattr(sys, "argv", ["relpe-train", "fit"])
+    second = describe(first, step=4)
+    assert second == read_run(tmp_path)
+    assert [session["step"] for session in second["sessions"]] == [0, 4]
+    assert shlex.split(second["sessions"][0]["command"]) == ["relpe-train", *words]
+    assert second["sessions"][1]["command"] == "relpe-train fit"
+    held = second["init_from"]
+    assert (held["path"], held["digest"], held["history"][0]["tokens"]) == ("runs/a", "abc", 64)
+    assert "refused" not in second["data"]
+
+
+def test_a_session_keeps_what_another_machine_needs_to_repeat_it(describe, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Great GPU")
+    run = describe()
+    environment = run["sessions"][0]["environment"]
+    assert environment["packages"]["torch"] == version("torch")
+    assert environment["packages"].keys() >= {"numpy", "pytorch-lightning", "safetensors"}
+    assert environment["torch"]["commit"] == torch.version.git_version
+    assert any("CPU capability" in line for line in environment["torch"]["build"])
+    assert run["seeds"] == {"trainer.seed": 0, "task.model.noise_seed": 0}
+    assert f"{os.cpu_count()} CPUs" in run["sessions"][0]["machine"]
+    assert "Great GPU" not in run["sessions"][0]["machine"]
+    run = describe(run, arithmetic=Arithmetic("cuda", "bf16-mixed", 1))
+    assert run["sessions"][1]["machine"].endswith("CPUs, Great GPU")
+
+
+def test_run_json_of_earlier_versions_is_one_session(tmp_path):
+    old = {
+        "command": "relpe-train fit",
+        "commit": "abc",
+        "parameters": 10,
+        "precision": "32-true",
+        "threads": 2,
+        "machine": "x86_64, 2 CPUs",
+        "python": "3.11",
+        "torch": "2.13",
+        "lightning": "2.6",
+        "data": {},
+    }
+    (tmp_path / "run.json").write_text(json.dumps(old))
+    run = read_run(tmp_path)
+    [session] = run["sessions"]
+    assert (session["step"], session["command"], session["commit"]) == (0, "relpe-train fit", "abc")
+    assert run["parameters"] == 10
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", '{"data": {}}'])
+def test_a_damaged_run_json_is_one_sentence(tmp_path, content):
+    with pytest.raises(TrainingError, match=r"no run\.json"):
+        read_run(tmp_path)
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(TrainingError, match=r"run\.json: damaged, expected [^\n]*--fresh$"):
+        read_run(tmp_path)
+
+
+def test_nothing_of_a_run_is_left_but_what_others_put_there(tmp_path):
+    names = ("last.ckpt", "best.ckpt", "metrics.csv", "config.yaml", "run.json", "tokenizer.json")
+    for name in (*names, "notes.txt"):
+        (tmp_path / name).write_text("")
+    for name in ("tensorboard", "wandb", "samples", "evaluation"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "old").write_text("")
+    clear_run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]

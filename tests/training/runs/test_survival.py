@@ -1,0 +1,184 @@
+"""Runs that are killed, meet a full disk or a damaged file, and go on as if nothing had been."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+import yaml
+
+from training.cli import main
+from training.errors import TrainingError
+from training.experiment import build_experiment
+from training.runs.fit import fit
+
+KILLED = """
+import io, os, resource, signal, sys
+import torch
+from training.cli import main
+from training.tasks.music import MusicModule
+from training.weights import CheckpointFiles
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def at_step(step, action):
+    start = MusicModule.on_train_batch_start
+    def started(self, *rest):
+        if self.global_step == step:
+            action()
+        start(self, *rest)
+    MusicModule.on_train_batch_start = started
+
+def write_half():
+    save = torch.save
+    def half(content, stream):
+        whole = io.BytesIO()
+        save(content, whole)
+        stream.write(whole.getvalue()[: whole.tell() // 2])
+        stream.flush()
+        kill()
+    torch.save = half
+
+def end_after_the_best():
+    save = CheckpointFiles.save_checkpoint
+    def saved(self, checkpoint, path, storage_options=None):
+        save(self, checkpoint, path, storage_options)
+        if checkpoint["global_step"] == 10 and path.name == "best.ckpt":
+            kill()
+    CheckpointFiles.save_checkpoint = saved
+
+def fill_the_disk():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+MOMENTS = {
+    "between_checkpoints": lambda: at_step(7, kill),
+    "while_writing_one": lambda: at_step(7, write_half),
+    "between_best_and_last": end_after_the_best,
+    "full": lambda: at_step(7, fill_the_disk),
+}
+config, folder, *names = sys.argv[1:]
+for name in names:
+    child = os.fork()
+    if not child:
+        MOMENTS[name]()
+        os._exit(main(["fit", "--config", config, "--run", f"{folder}/{name}"]))
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status == (2 if name == "full" else -signal.SIGKILL), (name, status)
+"""
+RUNS = ("between_checkpoints", "full")
+RARE = ("while_writing_one", "between_best_and_last")
+TIMES = {"seconds", "tokens_per_second", "memory_gib"}
+
+
+def checkpoint(path):
+    content = torch.load(path, weights_only=True)
+    for held in content["optimizer_states"][0]["state"].values():
+        if "momentum" in held:  # Muon counts no steps; the AdamW that it derives from asks for one
+            held.pop("step", None)
+    return content
+
+
+def assert_same(first, second, where):
+    """All numbers equal, bit for bit."""
+    if isinstance(first, dict):
+        assert first.keys() == second.keys(), where
+        for key, value in first.items():
+            assert_same(value, second[key], f"{where}/{key}")
+    elif isinstance(first, list | tuple):
+        assert len(first) == len(second), where
+        for number, (one, other) in enumerate(zip(first, second, strict=True)):
+            assert_same(one, other, f"{where}/{number}")
+    elif isinstance(first, torch.Tensor):
+        assert torch.equal(first, second), where
+    else:
+        assert first == second, where
+
+
+def assert_same_run(whole, parts):
+    for name in ("last.ckpt", "best.ckpt"):
+        one, other = checkpoint(whole / name), checkpoint(parts / name)
+        for key in ("global_step", "state_dict", "optimizer_states", "average", "callbacks"):
+            assert_same(one[key], other[key], f"{parts.name}/{name}/{key}")
+        assert_same(one["encoding_start"], other["encoding_start"], parts.name)
+    tables = []
+    for folder in (whole, parts):
+        lines = (folder / "metrics.csv").read_text().splitlines()
+        rows = list(csv.DictReader(lines))
+        tables.append([{k: v for k, v in row.items() if k not in TIMES} for row in rows])
+    assert tables[0] == tables[1], parts.name
+    assert not list(parts.glob("*.partial"))
+
+
+@pytest.fixture
+def hard(experiment):
+    """Twelve steps of all that has a state: worker processes, random features, mean, noise."""
+    experiment["task"]["model"] = experiment["task"]["model"] | {
+        "attention": {
+            "kind": "linear",
+            "feature_map": {"kind": "favor", "num_features": 8, "redraw_interval": 5},
+        },
+    }
+    experiment["trainer"] |= {
+        "token_budget": 12 * 64,
+        "checkpoint_every": 4,
+        "validate_every": 5,
+        "log_every": 1,
+        "ema_decay": 0.8,
+        "workers": 2,
+        "loggers": [],
+    }
+    return experiment
+
+
+# there may be fewer cores than workers
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker processes")
+@pytest.mark.parametrize("runs", [RUNS, pytest.param(RARE, marks=pytest.mark.slow)])
+def test_killed_runs_have_the_weights_of_an_uninterrupted_one(hard, tmp_path, runs):
+    config, log = tmp_path / "hard.yaml", tmp_path / "log"
+    config.write_text(yaml.safe_dump(hard))
+    # not through pipes, which workers of killed processes hold open for a while
+    with log.open("w") as stream:
+        command = [sys.executable, "-c", KILLED, str(config), str(tmp_path), *runs]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, stdout=stream, stderr=stream, env=environment, check=False)
+    said = log.read_text()
+    assert done.returncode == 0, said
+    assert "Traceback" not in said
+    if "full" in runs:
+        full = tmp_path / "full" / "last.ckpt"
+        assert f"relpe-train: {full}: cannot be written (File too large); what was there" in said
+    for name in runs:
+        step = checkpoint(tmp_path / name / "last.ckpt")["global_step"]
+        assert step == (8 if name == "between_best_and_last" else 5)
+        left = [path.name for path in (tmp_path / name).glob("*.partial")]
+        assert left == (["last.ckpt.partial"] if name == "while_writing_one" else [])
+    for name in ("whole", *runs):
+        assert main(["fit", "--config", str(config), "--run", str(tmp_path / name)]) == 0
+    for name in runs:
+        assert_same_run(tmp_path / "whole", tmp_path / name)
+
+
+def test_a_changed_bit_is_noticed_and_the_best_checkpoint_can_stand_in(experiment, tmp_path):
+    # each validation of these steps is better than the one before
+    experiment["trainer"] |= {"validate_every": 2, "checkpoint_every": 100, "log_every": 1}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    experiment["optimizer"] |= {"decay_share": 0.0}
+    fit(build_experiment(experiment), whole, show=False)
+    four = experiment | {"trainer": experiment["trainer"] | {"token_budget": 4 * 64}}
+    fit(build_experiment(four), parts, show=False)
+    content = bytearray((parts / "last.ckpt").read_bytes())
+    content[len(content) // 2] ^= 1
+    (parts / "last.ckpt").write_bytes(content)
+    with pytest.raises(
+        TrainingError, match=r"last\.ckpt: damaged, cannot be read; put best\.ckpt in its place"
+    ):
+        fit(build_experiment(experiment), parts, show=False)
+    shutil.copyfile(parts / "best.ckpt", parts / "last.ckpt")
+    fit(build_experiment(experiment), parts, show=False)
+    assert_same_run(whole, parts)

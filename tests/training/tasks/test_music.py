@@ -1,0 +1,186 @@
+"""An encoding with a window of learned width, trained: its penalty, its spans, its figures."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch.nn.functional import cross_entropy
+
+from relpe.models.checkpoint import load_model, save_model
+from training.data.corpus import Crops
+from training.errors import TrainingError
+from training.experiment import build_experiment
+from training.learning.seeding import noise_seed
+from training.runs.fit import fit
+from training.runs.loggers import COLUMNS
+from training.runs.weights import load_decoder
+
+SPANS = ("mean_span", "receptive_field", "outgrown_spans")
+
+
+@pytest.fixture
+def windowed(experiment):
+    """A tiny SIREN whose window grows and shrinks within six steps, read every second one."""
+
+    def make(trainer=None, **window):
+        # weights beyond the span are not zero in this mode: results depend on which one is in force
+        window = {
+            **{"mode": "log_bias", "width": 3.0, "per_head": True, "block": 1},
+            **{"span_refresh": 2, "max_span": 31},
+            **window,
+        }
+        encoding = {"kind": "siren", "network": {"depth": 2, "width": 4}, "window": window}
+        model = experiment["task"]["model"] | {
+            "num_layers": 2,
+            "attention": {"kind": "windowed"},
+            "encoding": encoding,
+        }
+        return build_experiment(
+            {
+                "task": experiment["task"] | {"model": model},
+                "optimizer": experiment["optimizer"] | {"encoding_learning_rate": 0.3},
+                "trainer": experiment["trainer"] | {"log_every": 1} | (trainer or {}),
+            }
+        )
+
+    return make
+
+
+def rows(folder, key="train/nats_per_token"):
+    lines = csv.DictReader((folder / "metrics.csv").read_text().splitlines())
+    return [row for row in lines if row[key]]
+
+
+def last(folder):
+    return torch.load(folder / "last.ckpt", weights_only=True)
+
+
+def stop_at(patch, step):
+    draw = Crops.__getitem__
+
+    def drawn(self, index):
+        if index == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return draw(self, index)
+
+    patch.setattr(Crops, "__getitem__", drawn)
+
+
+@pytest.mark.parametrize(("ema_decay", "step"), [(None, 3), (0.5, 4)])
+def test_a_resumed_run_goes_on_with_its_spans(windowed, tmp_path, monkeypatch, ema_decay, step):
+    config = windowed({"ema_decay": ema_decay})
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert fit(config, whole, show=False).finished
+    with monkeypatch.context() as patch:
+        stop_at(patch, step)
+        assert fit(config, parts, show=False).step == step
+    assert fit(config, parts, show=False).step == 6
+    first, second = last(whole), last(parts)
+    for name, tensor in first["state_dict"].items():
+        assert torch.equal(tensor, second["state_dict"][name]), name
+    for mean, other in zip(first["average"]["mean"], second["average"]["mean"], strict=True):
+        assert torch.equal(mean, other)
+    assert first["spans"] == second["spans"]
+    assert first["spans"]["calls"] == 6
+    seen = [[row[key] for key in (*SPANS, "encoding_change")] for row in rows(whole)]
+    assert seen == [[row[key] for key in (*SPANS, "encoding_change")] for row in rows(parts)]
+    assert len({row["mean_span"] for row in rows(whole)}) == 3  # they have changed at each refresh
+    nats = "validation/nats_per_token"
+    assert [row[nats] for row in rows(whole, nats)] == [row[nats] for row in rows(parts, nats)]
+
+
+def test_a_penalty_narrows_windows_and_is_no_part_of_what_is_measured(windowed, tmp_path):
+    for name, penalty in (("free", 0.0), ("dear", 1e4)):
+        fit(windowed(penalty=penalty), tmp_path / name, show=False)
+    free, dear = rows(tmp_path / "free"), rows(tmp_path / "dear")
+    assert free[0]["train/nats_per_token"] == dear[0]["train/nats_per_token"]
+    assert all(float(row["train/nats_per_token"]) < 7 for row in dear)
+    assert float(dear[-1]["mean_span"]) < float(free[-1]["mean_span"])
+    [_, validation] = rows(tmp_path / "dear", "validation/nats_per_token")
+    assert float(validation["validation/nats_per_token"]) < 7
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"chunk": 0}, "chunk is 0, expected 1 or more"),
+        ({"truncated": True}, "truncated is true, expected a chunk"),
+    ],
+)
+def test_chunks_that_make_no_sense_are_refused(experiment, values, message):
+    with pytest.raises(TrainingError, match=message):
+        build_experiment(experiment | {"task": experiment["task"] | values})
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_step_goes_down_the_mean_likelihood_and_the_penalty(windowed, accumulate):
+    config = windowed({"accumulate": accumulate}, penalty=3.0)
+    module = config.task.build_module(config.optimizer, config.trainer)
+    trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    module.trainer = trainer
+    trainer.strategy.connect(module)
+    batch = torch.randint(1, 300, (2, 16))
+    batch[1, 9:] = 0
+    nats = module.gradients(batch, 15 + 8)
+    found = {name: value.grad.clone() for name, value in module.named_parameters()}
+
+    module.zero_grad()
+    state = module.decoder.init_state(2, seed=noise_seed(0, 0))
+    positions = torch.arange(15)[None, :, None]
+    logits, _ = module.decoder(batch[:, :-1], positions, state)
+    mean = cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten(), ignore_index=0)
+    (mean + module.decoder.encoding.training_window().penalty()).backward()
+    assert nats / 23 == pytest.approx(mean.item())
+    for name, value in module.named_parameters():
+        torch.testing.assert_close(found[name], value.grad, rtol=1e-4, atol=1e-6, msg=name)
+    assert found["decoder.encoding.window.log_width"].min() > 1e-2  # that of the penalty
+
+
+def test_a_released_model_holds_no_more_than_its_parameters(windowed, tmp_path):
+    fit(windowed(), tmp_path / "run", show=False)
+    decoder, _ = load_decoder(tmp_path / "run")
+    names = {f"decoder.{name}" for name, _ in decoder.named_parameters()}
+    assert last(tmp_path / "run")["state_dict"].keys() == names
+    save_model(decoder, tmp_path / "released")
+    released = load_model(tmp_path / "released")  # strictly
+    assert released.state_dict().keys() == decoder.state_dict().keys()
+
+
+def test_without_a_window_its_columns_are_empty(experiment, tmp_path):
+    fit(build_experiment(experiment), tmp_path, show=False)
+    assert not any(row[key] for row in rows(tmp_path) for key in SPANS)
+    changes = [float(row["encoding_change"]) for row in rows(tmp_path)]
+    assert 0 < changes[0] < changes[-1] < 1
+    assert "spans" not in last(tmp_path)
+
+
+def test_a_run_of_earlier_versions_goes_on(experiment, tmp_path, monkeypatch):
+    config = build_experiment(experiment)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    fit(config, whole, show=False)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 4)
+        assert fit(config, parts, show=False).step == 4
+    # as they wrote it: fewer columns, and nothing of where the encoding began
+    checkpoint = last(parts)
+    del checkpoint["encoding_start"]
+    # steps were counted as those of Lightning's own optimization
+    steps = "epoch_loop.manual_optimization.optim_step_progress"
+    checkpoint["loops"]["fit_loop"][steps]["total"] = {"ready": 0, "completed": 0}
+    torch.save(checkpoint, parts / "last.ckpt")
+    table, old = parts / "metrics.csv", COLUMNS[: COLUMNS.index("encoding_change")]
+    lines = list(csv.DictReader(table.read_text().splitlines()))
+    with table.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, old, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(lines)
+    assert fit(config, parts, show=False).step == 6
+    for name, tensor in last(whole)["state_dict"].items():
+        assert torch.equal(tensor, last(parts)["state_dict"][name]), name
+    assert [row["step"] for row in rows(parts)] == ["2", "4", "6"]
+    assert not any(row["encoding_change"] for row in rows(parts))

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import sys
+
+import pytest
+import torch
+
+from training.cli import main
+from training.errors import TrainingError
+from training.evaluation.evaluate import EvaluateOptions, evaluate
+from training.experiment import build_experiment
+from training.release import export
+from training.runs.fit import fit
+from training.runs.weights import load_decoder
+
+
+def test_export_tells_no_results_of_other_weights(experiment, data, tmp_path):
+    run = tmp_path / "run"
+    fit(build_experiment(experiment), run, show=False)
+    evaluate(EvaluateOptions(model=str(run), data=data, length=32), show=False)
+    export(run, tmp_path / "best")
+    export(run, tmp_path / "last", "last")
+    assert "Measured on the test split" in (tmp_path / "best" / "README.md").read_text()
+    readme = (tmp_path / "last" / "README.md").read_text()
+    assert "Not measured yet: run `relpe-train evaluate --weights last`" in readme
+
+
+def test_export_compares_weights_and_not_what_they_are_called(experiment, data, tmp_path):
+    other = experiment | {"optimizer": {"kind": "adamw", "learning_rate": 1e-2}}
+    for run, config in (("one", experiment), ("two", other)):
+        fit(build_experiment(config), tmp_path / run, show=False)
+    one, two = tmp_path / "one", tmp_path / "two"
+    evaluate(EvaluateOptions(model=str(one), data=data, length=32, weights="last"), show=False)
+    shutil.copytree(one / "evaluation", two / "evaluation")
+    origins = [load_decoder(run, "last")[1]._replace(digest="") for run in (one, two)]
+    assert origins[0] == origins[1]
+    export(two, tmp_path / "model", "last")
+    readme = (tmp_path / "model" / "README.md").read_text()
+    assert "Not measured yet" in readme
+    assert "measured with other weights" in readme
+
+    # a new run in the folder of the old one leaves nothing that could be taken for its own
+    fit(build_experiment(other), one, fresh=True, show=False)
+    assert not (one / "evaluation").exists()
+    assert len(list((one / "tensorboard").glob("events*"))) == 1
+    export(one, tmp_path / "model", "last")
+    assert "Not measured yet: run" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_a_card_has_the_commands_of_all_sessions(experiment, data, tmp_path, monkeypatch):
+    for steps in (6, 8):
+        monkeypatch.setattr(sys, "argv", ["relpe-train", "fit", "--set", f"a={steps} [5, 6]"])
+        longer = {"trainer": experiment["trainer"] | {"token_budget": steps * 64}}
+        fit(build_experiment(experiment | longer), tmp_path / "run", show=False)
+    readme = (export(tmp_path / "run", tmp_path / "model") / "README.md").read_text()
+    assert "- Command from step 0: `relpe-train fit --set 'a=6 [5, 6]'`" in readme
+    assert "- Command from step 6: `relpe-train fit --set 'a=8 [5, 6]'`" in readme
+
+
+def test_a_card_says_that_weights_were_not_chosen(experiment, tmp_path):
+    run = tmp_path / "run"
+    fit(build_experiment(experiment), run, show=False)
+    description = json.loads((run / "run.json").read_text())
+    assert "the last ones" not in (export(run, tmp_path / "a") / "README.md").read_text()
+    description["data"]["splits"]["validation"]["files"] = 0
+    (run / "run.json").write_text(json.dumps(description))
+    readme = (export(run, tmp_path / "b") / "README.md").read_text()
+    assert "the last ones, since there were no pieces to validate on" in readme
+
+
+def test_a_run_of_an_earlier_version_is_measured_and_exported(experiment, data, tmp_path):
+    run = tmp_path / "run"
+    fit(build_experiment(experiment), run, show=False)
+    description = json.loads((run / "run.json").read_text())
+    [session] = description.pop("sessions")
+    del session["step"], description["init_from"]
+    (run / "run.json").write_text(json.dumps(session | description))
+    for name in ("best.ckpt", "last.ckpt"):
+        checkpoint = torch.load(run / name, weights_only=True)
+        del checkpoint["callbacks"]["Checkpoints"]["due"]
+        torch.save(checkpoint, run / name)
+    evaluate(EvaluateOptions(model=str(run), data=data, length=32), show=False)
+    readme = (export(run, tmp_path / "model") / "README.md").read_text()
+    assert f"- Command: `{session['command']}`" in readme
+    assert "Measured on the test split" in readme
+    longer = experiment | {"trainer": experiment["trainer"] | {"token_budget": 8 * 64}}
+    assert fit(build_experiment(longer), run, show=False).step == 8
+
+
+def test_a_copy_that_breaks_off_leaves_the_model_that_was_there(experiment, tmp_path, monkeypatch):
+    fit(build_experiment(experiment), tmp_path / "run", show=False)
+    model = export(tmp_path / "run", tmp_path / "model")
+    (model / "README.md").write_text("of before")
+    before = contents(model)
+
+    def broken(source, target):
+        target.write_text("{")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(shutil, "copyfile", broken)
+    with pytest.raises(TrainingError, match="full"):
+        export(tmp_path / "run", model)
+    assert contents(model) == before
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(TrainingError, match="expected a run folder"):
+        export(tmp_path, tmp_path / "out")
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new", "over another"])
+def test_a_full_disk_leaves_all_or_nothing_and_is_one_sentence(experiment, tmp_path, capsys, there):
+    """Files can be of so many bytes at most, as on a disk without more room."""
+    fit(build_experiment(experiment), tmp_path / "run", show=False)
+    whole = export(tmp_path / "run", tmp_path / "made/new/model")
+    expected = contents(whole)
+    if there:
+        (whole / "README.md").write_text("of before")
+    else:
+        shutil.rmtree(tmp_path / "made")
+    before = contents(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    codes = []
+    for most in (0, *sorted(map(len, expected.values()))):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+        try:
+            codes.append(main(["export", "--run", str(tmp_path / "run"), "--output", str(whole)]))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        if codes[-1]:
+            said = capsys.readouterr().err
+            assert said.count("\n") == 1
+            assert said.startswith(f"relpe-train: {whole}: cannot be written (")
+            assert contents(tmp_path) == before
+            assert (tmp_path / "made").exists() == there
+    assert codes == [2] * len(expected) + [0]
+    assert contents(whole) == expected
+    assert not (whole.parent / "model.partial").exists()
+
+
+def test_a_model_over_a_larger_one_leaves_none_of_its_weights(experiment, tmp_path):
+    fit(build_experiment(experiment), tmp_path / "run", show=False)
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in ("model-1-of-2.safetensors", "model-2-of-2.safetensors", "notes.txt"):
+        (model / name).write_text("old")
+    (tmp_path / "model.partial").mkdir()
+    (tmp_path / "model.partial" / "half").write_text("of an export that was killed")
+    export(tmp_path / "run", model)
+    assert sorted(path.name for path in model.iterdir()) == [
+        "README.md",
+        "model.json",
+        "model.safetensors",
+        "notes.txt",
+        "tokenizer.json",
+        "training.json",
+    ]
+    assert not (tmp_path / "model.partial").exists()

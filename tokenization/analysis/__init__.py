@@ -1,0 +1,1 @@
+"""Chords and beats estimated from notes."""

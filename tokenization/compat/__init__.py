@@ -1,0 +1,1 @@
+"""Codecs compatible with those of other projects."""

@@ -1,0 +1,469 @@
+"""The ids of MidiTok's REMI with programs, tempos and time signatures, without MidiTok.
+
+For comparison with models and data that count in MidiTok's tokens (Fradet et al., 2021; REMI+ of
+von Rütte et al., 2022). Everything here does what MidiTok 3.1.0 does, where it is odd as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, starmap
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
+
+import numpy as np
+
+from tokenization.errors import MidiError
+from tokenization.midi.reader import MAX_BEATS
+from tokenization.remi.decode import hold
+from tokenization.remi.quantize import starts_of_runs
+from tokenization.remi.remi import TokenSequence, save_config
+from tokenization.remi.vocabulary import Vocabulary
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+_TICKS = 24
+"""Ticks of a quarter note in decoded scores: 12 positions of a quarter, or of an eighth."""
+_METRES = (*((n, 4) for n in range(1, 8)), *((n, 8) for n in (3, 5, 6, 7, 9, 12)))
+_DURATIONS = (
+    *((beat, part, 12) for beat in range(4) for part in range(12) if beat or part),
+    *((beat, part, 4) for beat in range(4, 16) for part in range(4)),
+    *((beat, 0, 1) for beat in range(16, 65)),
+)
+"""Beats, parts of a beat, and how many of these make one."""
+_MIN_BPM, _MAX_BPM = 30, 240
+_DRUMS = 128
+"""Stands for the drums where others have their program; MidiTok calls them -1."""
+
+MIDITOK_VOCABULARY = Vocabulary(
+    (
+        *("PAD_None", "BOS_None", "EOS_None", "MASK_None", "Bar_None"),
+        *(f"Pitch_{pitch}" for pitch in range(21, 110)),
+        *(f"Velocity_{velocity}" for velocity in range(3, 128, 4)),
+        *(f"Duration_{beat}.{part}.{parts}" for beat, part, parts in _DURATIONS),
+        *(f"Position_{position}" for position in range(144)),
+        *(f"PitchDrum_{pitch}" for pitch in range(27, 89)),
+        *(f"Tempo_{bpm}.0" for bpm in range(_MIN_BPM, _MAX_BPM + 1)),
+        *(f"Program_{program}" for program in (*range(128), -1)),
+        *(f"TimeSig_{numerator}/{denominator}" for numerator, denominator in _METRES),
+    )
+)
+"""The 829 tokens of `MidiTokRemi`."""
+
+_FIRST = ("Bar_None", "Pitch_21", "Velocity_3", "Duration_0.1.12", "Position_0", "PitchDrum_27")
+_BAR, _PITCH, _VELOCITY, _DURATION, _POSITION, _DRUM, _TEMPO, _PROGRAM, _TIME_SIGNATURE = (
+    MIDITOK_VOCABULARY.ids[name] for name in (*_FIRST, "Tempo_30.0", "Program_0", "TimeSig_1/4")
+)
+
+_4_4 = _METRES.index((4, 4))
+_GRID = np.array([8 // denominator for _, denominator in _METRES])
+"""24ths of a quarter note in a position, by metre."""
+_BARS = np.array([12 * numerator for numerator, _ in _METRES]) * _GRID
+"""24ths of a quarter note in a bar, by metre."""
+_LENGTHS = np.array([(beat * parts + part) * 24 // parts for beat, part, parts in _DURATIONS])
+"""24ths of a beat, by Duration."""
+_LONGEST = int(_LENGTHS[-1])
+_LENGTH_LIMITS = (_LENGTHS[1:] + _LENGTHS[:-1]) / 2
+_DURATION_IDS = np.searchsorted(_LENGTH_LIMITS, np.arange(_LONGEST + 1), "right") + _DURATION
+"""Of the closest length, by 24ths of a beat; halves go to the longer one."""
+_PITCH_IDS = np.zeros((2, 128), np.int64)
+"""By whether it is a drum, and MIDI pitch; 0 where there is no token."""
+_PITCH_IDS[0, 21:110] = np.arange(_PITCH, _VELOCITY)
+_PITCH_IDS[1, 27:89] = np.arange(_DRUM, _TEMPO)
+_QUARTERS = 60e6 / np.arange(_MAX_BPM, _MIN_BPM - 1, -1)
+_QUARTER_LIMITS = (_QUARTERS[1:] + _QUARTERS[:-1]) / 2
+"""Microseconds of a quarter note between one tempo and the next slower one, from the fastest."""
+
+
+def _is(ids: NDArray[np.integer], first: int, stop: int) -> NDArray[np.bool_]:
+    """Which of the ids are from `first` to before `stop`."""
+    return (ids >= first) & (ids < stop)
+
+
+class MidiTokSequence(TokenSequence):
+    """A piece as ids of `MidiTokRemi`.
+
+    `dropped` counts notes whose pitch has no token, `clipped` those over 64 beats. Nothing is
+    merged; the ids themselves say the time signatures, and tracks are no more than programs.
+    """
+
+    @cached_property
+    def beats(self) -> NDArray[np.float64]:
+        """(l,), quarter notes from the start that the tokens before each token have reached."""
+        return _Written.of(self.ids).times / _TICKS
+
+
+@dataclass(frozen=True, kw_only=True)
+class MidiTokRemiConfig:
+    """Everything needed to build a `MidiTokRemi` again."""
+
+    kind: Literal["miditok_remi"] = "miditok_remi"
+
+    def build(self) -> MidiTokRemi:
+        """The tokenizer."""
+        return MidiTokRemi(self)
+
+
+class MidiTokRemi:
+    """The ids of `miditok.REMI`, version 3.1.0, with this `TokenizerConfig`.
+
+    ::
+
+        pitch_range=(21, 109), use_pitchdrum_tokens=True, drums_pitch_range=(27, 88),
+        use_velocities=True, num_velocities=32, remove_duplicated_notes=False,
+        beat_res={(0, 4): 12, (4, 16): 4, (16, 64): 1},
+        use_note_duration_programs=range(-1, 128), use_pitch_intervals=False,
+        special_tokens=["PAD", "BOS", "EOS", "MASK"], encode_ids_split="bar",
+        use_programs=True, programs=range(-1, 128), one_token_stream_for_programs=True,
+        program_changes=False,
+        use_tempos=True, num_tempos=211, tempo_range=(30, 240), log_tempos=False,
+        delete_equal_successive_tempo_changes=False,
+        use_time_signatures=True, delete_equal_successive_time_sig_changes=False,
+        time_signature_range={4: [1, 2, 3, 4, 5, 6, 7], 8: [3, 5, 6, 7, 9, 12]},
+        use_chords=False, use_rests=False, use_key_signatures=False, use_sustain_pedals=False,
+        sustain_pedal_duration=False, use_pitch_bends=False, use_control_changes=False,
+        max_bar_embedding=None, use_bar_end_tokens=False, add_trailing_bars=False
+        # every ac_... option False; others say nothing with these
+
+    A bar begins with `Bar TimeSig`. A Position stands where a tempo is set or notes begin; then
+    come the Tempo and the notes, each Program, Pitch or PitchDrum, Velocity, Duration, no BOS or
+    EOS. A beat is a quarter note, in metres of eighths an eighth, and has twelve positions. A metre
+    not in the list, such as 2/2, is passed over and the one before goes on; one that comes within
+    a bar waits for its end. Tracks of one program are one, in the place of the first.
+
+    The ids are other than MidiTok's only where `read_midi` and symusic, which reads for MidiTok,
+    hear a file differently. Notes that a track strikes at one tick have no order in a `Score`: they
+    come from the lowest up, as in most files. Of several metres at one tick the last counts, known
+    or not. A program holds for its channel in all chunks. A chunk of lyrics holds no place for a
+    later track of its program. Music from quarter note 65,536 on is a `MidiError`.
+
+    Notes at one position stand in the order of their exact times, which ids do not say. Decoded and
+    encoded again they may come in another order: no sequence is canonical, so there is no grammar.
+    """
+
+    def __init__(self, config: MidiTokRemiConfig | None = None) -> None:
+        self.config = MidiTokRemiConfig() if config is None else config
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The 829 tokens, by MidiTok's names."""
+        return MIDITOK_VOCABULARY
+
+    def encode(self, score: Score) -> MidiTokSequence:
+        """Tokens of a score; the sustain pedal is not read.
+
+        Raises MidiError where a note, a tempo or a metre stands beyond 65,536 quarters.
+        """
+        lasts = [int(track.notes[-1, 0]) for track in score.tracks if len(track)]
+        lasts += [change.tick for change in (*score.tempos[-1:], *score.time_signatures[-1:])]
+        last_beat = max(lasts, default=0) // score.ticks_per_beat
+        if last_beat >= MAX_BEATS:
+            raise MidiError(
+                f"a note or a change stands at quarter note {last_beat:,}, expected none from "
+                f"{MAX_BEATS:,} on; remove the silence before it"
+            )
+        metres = _read_metres(score)
+        tempo_times, tempos = _read_tempos(score, metres)
+        onsets, notes, dropped, clipped = _read_notes(score, metres)
+
+        # Tempos, then notes by program: a stable sort leaves them so where times are equal.
+        times = np.append(tempo_times, onsets)
+        order = np.argsort(times, kind="stable")
+        times, is_note = times[order], order >= len(tempos)
+
+        # Before the ids of an event stand those of the events before, two for each bar so far, and
+        # a Position where the time is new.
+        sections = metres.at(times)
+        bars, ticks = np.divmod(times - metres.starts[sections], metres.bars[sections])
+        bars += metres.first_bars[sections]
+        num_bars = max(int(bars[-1]), int(metres.first_bars[-1])) + 1
+        is_new = starts_of_runs(times)
+        sizes = np.where(is_note, 4, 1) + is_new
+        sums = np.append(0, np.cumsum(sizes))
+        stops = sums[1:] + 2 * (bars + 1)
+        ids = np.empty(int(sums[-1]) + 2 * num_bars, np.int32)
+        numbers = np.arange(num_bars)
+        bar_places = sums[np.searchsorted(bars, numbers)] + 2 * numbers
+        ids[bar_places] = _BAR
+        bars_of_metres = np.diff(metres.first_bars, append=num_bars)
+        ids[bar_places + 1] = _TIME_SIGNATURE + np.repeat(metres.metres, bars_of_metres)
+        ids[(stops - sizes)[is_new]] = _POSITION + (ticks // metres.grid[sections])[is_new]
+        ids[stops[~is_note] - 1] = tempos
+        note_places = stops[is_note, np.newaxis] - np.arange(4, 0, -1)
+        ids[note_places] = notes[order[is_note] - len(tempos)]
+        return MidiTokSequence(
+            ids=ids,
+            dropped=dropped,
+            clipped=clipped,
+            merged=0,
+            tempos_clipped=sum(not _MIN_BPM <= bpm <= _MAX_BPM for _, bpm in score.tempos),
+            signatures=(),
+        )
+
+    def decode(
+        self,
+        ids: Sequence[int] | NDArray[np.integer],
+        signatures: Sequence[TimeSignature] = (),
+        tracks: Sequence[Track] = (),
+    ) -> Score:
+        """Score of any ids, 24 ticks per quarter: never raises, in linear time; as MidiTok's.
+
+        A note is Pitch or PitchDrum, Velocity, Duration in a row, and belongs to the last Program
+        before it, without one to program 0. What is out of place is passed over. Tracks come in the
+        order of their first notes; of several tempos or metres at one time the last counts.
+        """
+        array = np.asarray(ids, dtype=np.int64).reshape(-1)
+        written = _Written.of(array)
+        is_pitch = _is(array, _PITCH, _VELOCITY) | _is(array, _DRUM, _TEMPO)
+        has_rest = _is(array[1:-1], _VELOCITY, _DURATION) & _is(array[2:], _DURATION, _POSITION)
+        places = np.flatnonzero(is_pitch[:-2] & has_rest)
+        pitches = array[places]
+        lengths = _LENGTHS[array[places + 2] - _DURATION]
+        columns = (
+            written.times[places],
+            lengths * _GRID[written.metres_at(places)] // 2,
+            np.where(pitches < _VELOCITY, pitches - (_PITCH - 21), pitches - (_DRUM - 27)),
+            4 * (array[places + 1] - _VELOCITY) + 3,
+        )
+        table = np.stack(columns, axis=1)
+        changes = np.flatnonzero(_is(array, _PROGRAM, _TIME_SIGNATURE))
+        programs = np.append(0, array[changes] - _PROGRAM)[np.searchsorted(changes, places)]
+        found, firsts = np.unique(programs, return_index=True)
+        places = np.flatnonzero(_is(array, _TEMPO, _PROGRAM))
+        bpm = (array[places] - (_TEMPO - _MIN_BPM)).astype(float)
+        tempos = dict(zip(written.times[places].tolist(), bpm.tolist(), strict=True))
+        return Score(
+            ticks_per_beat=_TICKS,
+            tracks=tuple(
+                Track(table[programs == program], program % _DRUMS, is_drum=program == _DRUMS)
+                for program in found[np.argsort(firsts)].tolist()
+            ),
+            tempos=tuple(starmap(Tempo, tempos.items())),
+            time_signatures=written.time_signatures(),
+        )
+
+    def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
+        """Of each track its program, which is all that tells tracks apart; 128 for drums."""
+        return [_DRUMS if track.is_drum else track.program for track in tracks]
+
+    def grammar(self, **_rules: object) -> NoReturn:
+        """There is none, see the class."""
+        raise NotImplementedError(
+            "MidiTok's sequences are not canonical, so no grammar can say which tokens may follow; "
+            "use the tokenizer multitrack_remi, or sample without rules"
+        )
+
+    def crop(
+        self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None
+    ) -> NDArray[np.integer]:
+        """Ids from bar `first_bar` on, `num_bars` of them or all, in the dtype of `ids`.
+
+        For ids as `encode` writes them. They start with `Bar TimeSig Position_0 Tempo`, what is in
+        force there; what stands before the first bar is kept with it. Raises ValueError where there
+        is no such bar.
+        """
+        starts = np.append(np.flatnonzero(ids == _BAR), len(ids))
+        stop_bar = len(starts) - 1 if num_bars is None else first_bar + num_bars
+        if not 0 <= first_bar < min(stop_bar, len(starts) - 1):
+            raise ValueError(
+                f"asked for {num_bars} bars from bar {first_bar} on of a piece of "
+                f"{len(starts) - 1} bars"
+            )
+        start = starts[first_bar] if first_bar else 0
+        piece = ids[start : starts[min(stop_bar, len(starts) - 1)]]
+        tempos = np.flatnonzero(_is(ids[:start], _TEMPO, _PROGRAM))
+        at_once = len(piece) > 3 and piece[2] == _POSITION
+        if not len(tempos) or (at_once and _TEMPO <= piece[3] < _PROGRAM):
+            return piece
+        in_force = np.array([_POSITION, ids[tempos[-1]]], ids.dtype)
+        return np.concatenate([piece[:2], in_force, piece[3 if at_once else 2 :]])
+
+    def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
+        """The same ids with other pitches, drums as they are; None where one would leave 21-109."""
+        places = np.flatnonzero(_is(ids, _PITCH, _VELOCITY))
+        pitches = ids[places].astype(np.int64) + semitones
+        if len(pitches) and not _PITCH <= pitches.min() <= pitches.max() < _VELOCITY:
+            return None
+        moved = ids.copy()
+        moved[places] = pitches
+        return moved
+
+    def save(self, folder: Path) -> None:
+        """Write `tokenizer.json` into a folder: the config and the hash of the vocabulary."""
+        save_config(self.config, self.vocabulary, folder)
+
+
+class _Metres(NamedTuple):
+    """Metres of a score from one bar line to another, columns (n,); times in ticks."""
+
+    ticks_per_beat: int
+    """12, or 24 where the score has metres of eighths, so that an eighth has 12."""
+    starts: NDArray[np.int64]
+    first_bars: NDArray[np.int64]
+    metres: NDArray[np.int64]
+    bars: NDArray[np.int64]
+    """Ticks of a bar."""
+    grid: NDArray[np.int64]
+    """Ticks of a position."""
+
+    def at(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Row in force at each time."""
+        return np.searchsorted(self.starts, times, side="right") - 1
+
+    def ticks(self, times: NDArray[np.int64], score: Score) -> NDArray[np.int64]:
+        """Times of the score in ticks; halves go to the later one."""
+        old, new = score.ticks_per_beat, self.ticks_per_beat
+        return (2 * new * times + old) // (2 * old)
+
+    def on_grid(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Times moved to the closest position, from halfway to the even one.
+
+        Only where there are quarters and eighths: with quarters alone MidiTok leaves times between
+        positions as they are, even if eighths that never began have made ticks finer.
+        """
+        if len(set(self.grid.tolist())) == 1:
+            return times
+        rows = self.at(times)
+        starts, grid = self.starts[rows], self.grid[rows]
+        return starts + grid * np.rint((times - starts) / grid).astype(np.int64)
+
+
+def _read_metres(score: Score) -> _Metres:
+    """Metres that have a token: each waits for a bar line, and the last to wait there counts."""
+    changes: list[tuple[int, int]] = []
+    for tick, *metre in score.time_signatures:
+        if tuple(metre) in _METRES:
+            changes.append((tick, _METRES.index(tuple(metre))))
+    ticks_per_beat = 24 // min([2, *(int(_GRID[metre]) for _, metre in changes)])
+    scale = 24 // ticks_per_beat
+    kept = [(0, 0, _4_4)]
+    for tick, metre in changes:
+        last, last_bar, last_metre = kept[-1]
+        if metre == last_metre:
+            continue
+        length = int(_BARS[last_metre]) // scale
+        # Times of metres are cut to whole ticks, all others rounded.
+        waits = int(tick * (ticks_per_beat / score.ticks_per_beat)) - last
+        num_bars = max(0, -(-waits // length))
+        if not num_bars:
+            kept.pop()
+            if kept and kept[-1][2] == metre:
+                continue
+        kept.append((last + num_bars * length, last_bar + num_bars, metre))
+    starts, first_bars, metres = np.array(kept).T
+    return _Metres(
+        ticks_per_beat, starts, first_bars, metres, _BARS[metres] // scale, _GRID[metres] // scale
+    )
+
+
+def _read_tempos(score: Score, metres: _Metres) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Times and ids; of several tempos at one time the last counts."""
+    ticks, bpm = zip((0, 120.0), *score.tempos, strict=True)
+    times = metres.on_grid(metres.ticks(np.array(ticks), score))
+    quarters = np.rint(60e6 / np.clip(bpm, 1, 60e6))
+    ids = _PROGRAM - 1 - np.searchsorted(_QUARTER_LIMITS, quarters, side="right")
+    last = starts_of_runs(times[::-1])[::-1]
+    return times[last], ids[last]
+
+
+def _read_notes(
+    score: Score, metres: _Metres
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int, int]:
+    """Onsets (n,), ids (n, 4), how many notes have no pitch token, how many are cut.
+
+    Notes of one program after another's; by exact time and pitch, or where tracks are merged, as
+    only there MidiTok sorts, by time in ticks and duration.
+    """
+    tracks: dict[int, list[NDArray[np.int64]]] = {}
+    for track in score.tracks:
+        if len(track):
+            program = _DRUMS if track.is_drum else track.program
+            tracks.setdefault(program, []).append(track.notes)
+    columns = np.concatenate([np.empty((0, 4), np.int64), *chain(*tracks.values())]).T.copy()
+    columns[:2] = metres.ticks(columns[:2], score)
+    if score.ticks_per_beat != metres.ticks_per_beat:
+        columns[1] = np.maximum(columns[1], 1)
+    sizes = [sum(map(len, tables)) for tables in tracks.values()]
+    ends = np.cumsum(sizes).tolist()
+    for tables, size, end in zip(tracks.values(), sizes, ends, strict=True):
+        if len(tables) > 1:
+            columns[:, end - size : end] = _merged(columns[:, end - size : end])
+    programs = np.repeat(np.array(list(tracks), np.int64), sizes)
+    pitch_ids = _PITCH_IDS[programs // _DRUMS, columns[2]]
+    heard = pitch_ids > 0
+    dropped = len(heard) - int(np.count_nonzero(heard))
+    if dropped:
+        columns, programs, pitch_ids = columns[:, heard], programs[heard], pitch_ids[heard]
+    onsets = metres.on_grid(columns[0])
+    lengths = columns[1] * 2 // metres.grid[metres.at(onsets)]
+    ids = np.empty((len(programs), 4), np.int64)
+    ids[:, 0] = _PROGRAM + programs
+    ids[:, 1] = pitch_ids
+    ids[:, 2] = _VELOCITY + (columns[3] - 1) // 4
+    ids[:, 3] = _DURATION_IDS[np.minimum(lengths, _LONGEST)]
+    return onsets, ids, dropped, int(np.count_nonzero(lengths > _LONGEST))
+
+
+def _merged(notes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same rows of onsets, durations, pitches, velocities, sorted by all four in turn."""
+    onsets, durations, pitches, velocities = notes
+    packed = onsets << 27 | np.minimum(durations, (1 << 27) - 1)
+    packed = packed << 14 | pitches << 7 | velocities
+    packed.sort()
+    return np.stack([packed >> 41, packed >> 14 & (1 << 27) - 1, packed >> 7 & 127, packed & 127])
+
+
+class _Written(NamedTuple):
+    """Metres and times of any ids."""
+
+    signatures: NDArray[np.intp]
+    """(n,), indices of the TimeSig tokens."""
+    metres: NDArray[np.int64]
+    """(n + 1,), the metre before any of them, then after each."""
+    times: NDArray[np.int64]
+    """(l,): the tick that the tokens before each one have reached."""
+
+    @classmethod
+    def of(cls, ids: NDArray[np.integer]) -> _Written:
+        """A bar is as long as the last TimeSig before the next Bar says.
+
+        The first TimeSig holds from the start unless a note comes before it. The first Bar begins
+        at the start, unless a Position comes before it: then there is a bar that no Bar opens.
+        """
+        ids = ids.astype(np.int64)
+        is_bar = ids == _BAR
+        is_position = _is(ids, _POSITION, _DRUM)
+        signatures = np.flatnonzero(_is(ids, _TIME_SIGNATURE, len(MIDITOK_VOCABULARY)))
+        metres = ids[signatures] - _TIME_SIGNATURE
+        is_note = _is(ids, _PITCH, _POSITION) | _is(ids, _DRUM, _TEMPO)
+        holds = len(signatures) > 0 and not is_note[: signatures[0]].any()
+        metres = np.append(metres[0] if holds else _4_4, metres)
+
+        bars = np.flatnonzero(is_bar)
+        lengths = _BARS[metres[np.searchsorted(signatures, bars)]]
+        if len(bars) and not is_position[: bars[0]].any():
+            lengths[0] = 0
+        starts = np.append(0, np.cumsum(lengths))
+        marks = np.flatnonzero(is_bar | is_position)
+        opens = is_bar[marks]
+        grid = _GRID[metres[np.searchsorted(signatures, marks)]]
+        within = np.where(opens, 0, (ids[marks] - _POSITION) * grid)
+        times = np.append(0, starts[np.cumsum(opens)] + within)
+        return cls(signatures, metres, hold(times, marks, len(ids)))
+
+    def metres_at(self, indices: NDArray[np.intp]) -> NDArray[np.int64]:
+        """Metre that the tokens before each of the indices have set."""
+        return self.metres[np.searchsorted(self.signatures, indices)]
+
+    def time_signatures(self) -> tuple[TimeSignature, ...]:
+        """The metre at the start and every change; of several at one time the last counts."""
+        ticks = [0, *self.times[self.signatures].tolist()]
+        is_new = starts_of_runs(self.metres).tolist()
+        metres = self.metres.tolist()
+        last = {tick: metre for tick, metre, new in zip(ticks, metres, is_new, strict=True) if new}
+        return tuple(TimeSignature(tick, *_METRES[metre]) for tick, metre in last.items())

@@ -1,0 +1,457 @@
+"""REMI tokens of the pop-piano experiment of the SPE paper (Liutkus et al., 2021): 4/4, sixteenths.
+
+Names, their order and the quantization are those of its data set (compound-word corpus, 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from tokenization.analysis.chords import CHORD_NAMES, QUALITIES, ROOTS
+from tokenization.remi.grammar import Rules
+from tokenization.remi.quantize import refuse_late_notes, starts_of_runs
+from tokenization.remi.remi import TokenSequence, save_config
+from tokenization.remi.vocabulary import STEPS_PER_BEAT, Vocabulary
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tokenization.remi.grammar import TempoRule
+
+    Chords = Sequence[str] | Sequence[tuple[float, str]]
+
+STEPS_PER_BAR = 16
+_TICKS_PER_STEP = STEPS_PER_BEAT // 4
+_TICKS_PER_BAR = STEPS_PER_BAR * _TICKS_PER_STEP
+MIN_PITCH, MAX_PITCH = 22, 107
+MIN_VELOCITY, MAX_VELOCITY = 40, 86
+_FAST = (155, 158, 161, 167, 170, 176, 182, 188, 194, 200, 206, 215, 221, 224)
+TEMPOS = np.array([*range(32, 150, 3), *_FAST])
+"""Quarter notes per minute: those of 32 to 224 by 3 that stand in the data set."""
+
+_VALUES: dict[str, Sequence[int | str]] = {
+    "Bar": ("None",),
+    "Beat": range(STEPS_PER_BAR),
+    "Chord": CHORD_NAMES,
+    "EOS": ("None",),
+    "Note_Duration": range(0, 120 * STEPS_PER_BAR + 1, 120),
+    "Note_Pitch": range(MIN_PITCH, MAX_PITCH + 1),
+    "Note_Velocity": range(MIN_VELOCITY, MAX_VELOCITY + 1, 2),
+    "Tempo": TEMPOS.tolist(),
+}
+_NAMES = sorted(f"{family}_{value}" for family, values in _VALUES.items() for value in values)
+SPE_POP_VOCABULARY = Vocabulary((*_NAMES, "PAD"))
+"""333 tokens: 332 in the order of their names as strings, then PAD."""
+
+_ID = {
+    family: np.array([SPE_POP_VOCABULARY.ids[f"{family}_{value}"] for value in values])
+    for family, values in _VALUES.items()
+}
+"""Ids of each family's values, rising; chords by root, then quality."""
+_RANK = np.zeros(len(SPE_POP_VOCABULARY), np.int64)
+for _ids in _ID.values():
+    _RANK[_ids] = np.arange(len(_ids))
+BAR, EOS, PAD = 0, 150, len(_NAMES)
+BEAT, CHORD, DURATION, PITCH, VELOCITY, TEMPO = 1, 17, 151, 168, 254, 278
+"""First id of each family; a family is a range of ids, but its values do not rise in it."""
+
+_NO_NOTES = np.empty((0, 4), np.int64)
+# A packed event, in bits from above: step, kind, content. Of a note: pitch from above, length,
+# velocity; of others the id.
+_IS_BAR, _IS_CHORD, _IS_TEMPO, _IS_NOTE = range(4)
+_CONTENT_BITS, _PITCH_BITS = 17, 10
+_STEP_BITS = _CONTENT_BITS + 2
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PopTokens(TokenSequence):
+    """A piece as tokens; of it they say neither metre nor bars without music at its start."""
+
+    first_bar: int = 0
+    """Bars left out before the first; for `decode`."""
+
+    @cached_property
+    def beats(self) -> NDArray[np.float64]:
+        """(l,): quarter notes from the first Bar that the tokens before each one have reached."""
+        return _steps(self.ids)[:-1] / 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpePopConfig:
+    """Everything needed to build a `SpePop` again."""
+
+    kind: Literal["spe_pop"] = "spe_pop"
+
+    def build(self) -> SpePop:
+        """The tokenizer."""
+        return SpePop(self)
+
+
+class SpePop:
+    """Piano music in 4/4 as Bar, Beat, Chord, Tempo and note tokens on sixteenths.
+
+    A canonical sequence is Bars, each with its Beats, then a Bar and EOS. A Beat stands only where
+    something does: a Chord, a Tempo, notes, in this order; Beats rise, pitches fall. A note is
+    Pitch, Velocity, Duration. First and last bar have a note. Note_Duration_0 is never written.
+    """
+
+    def __init__(self, config: SpePopConfig | None = None) -> None:
+        self.config = SpePopConfig() if config is None else config
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The 333 tokens."""
+        return SPE_POP_VOCABULARY
+
+    def encode(self, score: Score, chords: Chords = ()) -> PopTokens:
+        """Tokens of a score, all tracks but drums as one piano, every four quarters a bar.
+
+        `chords`: names such as C_m7 or N_N, one per quarter note, or (quarter note, name) pairs.
+        Notes at one pitch and step become the longest, then loudest; a bar is the longest. Bars
+        before the first note are left out, what is in force there moves on to it. Raises MidiError
+        where a note stands beyond 65,536 quarters, ValueError for a chord that has no token.
+        """
+        table = np.concatenate([_NO_NOTES, *(t.notes for t in score.tracks if not t.is_drum)])
+        heard = (table[:, 2] >= MIN_PITCH) & (table[:, 2] <= MAX_PITCH)
+        dropped = len(table) - int(np.count_nonzero(heard))
+        table = table[heard]
+        refuse_late_notes(table[:, 0], score.ticks_per_beat)
+        lengths = np.clip(_nearest_step(table[:, 1], score.ticks_per_beat), 1, STEPS_PER_BAR)
+        # Every odd velocity is halfway between two of the data set: it goes to the lower one.
+        velocities = (np.clip(table[:, 3], MIN_VELOCITY, MAX_VELOCITY) - MIN_VELOCITY) // 2
+        falling = ((MAX_PITCH - table[:, 2]) << _PITCH_BITS) + (lengths << 5) + velocities
+        notes = _pack(_nearest_step(table[:, 0], score.ticks_per_beat), _IS_NOTE, falling)
+        notes.sort()
+        notes = notes[_ends_of_runs(notes >> _PITCH_BITS)]
+
+        first, last = notes[[0, -1]] >> _STEP_BITS >> 4 if len(notes) else (0, -1)
+        lines = STEPS_PER_BAR * np.arange(int(first), int(last) + 2)
+        bpm = np.array([tempo.bpm for tempo in score.tempos], np.float64)
+        ticks = np.array([tempo.tick for tempo in score.tempos], np.int64)
+        # Halves go to the slower tempo.
+        tempos = _ID["Tempo"][np.searchsorted((TEMPOS[1:] + TEMPOS[:-1]) / 2, bpm)]
+        pairs = [pair if isinstance(pair, tuple) else (i, pair) for i, pair in enumerate(chords)]
+        pairs.sort(key=lambda pair: pair[0])
+        chord_steps = np.floor(4 * np.array([beat for beat, _ in pairs]) + 0.5).astype(np.int64)
+        return PopTokens(
+            ids=_write_ids(
+                [
+                    _pack(lines, _IS_BAR, np.full(len(lines), BAR)),
+                    _changes(chord_steps, _IS_CHORD, _chord_ids([n for _, n in pairs]), lines),
+                    _changes(_nearest_step(ticks, score.ticks_per_beat), _IS_TEMPO, tempos, lines),
+                    notes,
+                ]
+            ),
+            dropped=dropped,
+            clipped=int(np.count_nonzero(table[:, 1] > 4 * score.ticks_per_beat)),
+            merged=len(table) - len(notes),
+            tempos_clipped=int(np.count_nonzero((bpm < TEMPOS[0]) | (bpm > TEMPOS[-1]))),
+            signatures=(),
+            first_bar=int(lines[0]) // STEPS_PER_BAR,
+        )
+
+    def decode(
+        self,
+        ids: Sequence[int] | NDArray[np.integer],
+        signatures: Sequence[TimeSignature] = (),
+        tracks: Sequence[Track] = (),
+        first_bar: int = 0,
+    ) -> Score:
+        """Score of any ids, 12 ticks per quarter: never raises, in linear time.
+
+        Ids up to the first EOS count. A note is Pitch, Velocity, Duration in a row; one without a
+        length gets a sixteenth. What is out of place is passed over. The score ends before the last
+        Bar if nothing follows it. `first_bar`: bars to begin with that have no token.
+        """
+        array = _known(ids)
+        ticks = (_steps(array) + STEPS_PER_BAR * first_bar) * _TICKS_PER_STEP
+        is_pitch = (array >= PITCH) & (array < VELOCITY)
+        is_velocity = (array >= VELOCITY) & (array < TEMPO)
+        is_duration = (array >= DURATION) & (array < PITCH)
+        places = np.flatnonzero(is_pitch[:-2] & is_velocity[1:-1] & is_duration[2:])
+        columns = (
+            ticks[places],
+            np.maximum(_RANK[array[places + 2]], 1) * _TICKS_PER_STEP,
+            _RANK[array[places]] + MIN_PITCH,
+            _RANK[array[places + 1]] * 2 + MIN_VELOCITY,
+        )
+        places = np.flatnonzero((array >= TEMPO) & (array < PAD))
+        bpm = TEMPOS[_RANK[array[places]]].astype(float).tolist()
+        num_bars = first_bar + int(np.count_nonzero(array[:-1] == BAR))
+        return Score(
+            ticks_per_beat=STEPS_PER_BEAT,
+            tracks=(Track(np.stack(columns, axis=1)),),
+            tempos=tuple(map(Tempo, ticks[places].tolist(), bpm)),
+            time_signatures=(TimeSignature(0, 4, 4),),
+            end_ticks=num_bars * _TICKS_PER_BAR,
+        )
+
+    def chords(
+        self, ids: Sequence[int] | NDArray[np.integer], first_bar: int = 0
+    ) -> list[tuple[float, str]]:
+        """(quarter note, name) of the Chords of any ids, as `encode` takes them."""
+        array = _known(ids)
+        places = np.flatnonzero((array >= CHORD) & (array < EOS))
+        beats = (_steps(array)[places] + STEPS_PER_BAR * first_bar) / 4
+        ranks: list[int] = _RANK[array[places]].tolist()
+        return list(zip(beats.tolist(), [CHORD_NAMES[rank] for rank in ranks], strict=True))
+
+    def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
+        """1 for each track that the piano plays, -1 for drums, which are not heard."""
+        return [-1 if track.is_drum else 1 for track in tracks]
+
+    def grammar(
+        self,
+        *,
+        tempo: TempoRule = "free",
+        time_signature: bool = True,
+        end: bool = True,
+        tracks: Iterable[Track] | None = None,
+        silent: Collection[int] = (),
+    ) -> PopGrammar:
+        """Which token may come first; the bar length never changes, and there is one track."""
+        return PopGrammar(Rules(tempo, time_signature, end))
+
+    def crop(
+        self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None
+    ) -> NDArray[np.integer]:
+        """Canonical ids of `num_bars` bars or all, from the first with a note, from `first_bar` on.
+
+        They start with the Chord and Tempo that are in force there, if any. The Bar before EOS is
+        none of its own, and both are kept with the last one. Raises ValueError where there is no
+        such bar.
+        """
+        bars: list[int] = np.flatnonzero(ids == BAR).tolist()
+        if len(bars) > 1 and ids[-1] == EOS:
+            bars.pop()
+        if not 0 <= first_bar < len(bars) or (num_bars is not None and num_bars < 1):
+            raise ValueError(
+                f"asked for {num_bars} bars from bar {first_bar} on of a piece of {len(bars)} bars"
+            )
+        notes: list[int] = np.flatnonzero((ids >= PITCH) & (ids < VELOCITY)).tolist()
+        note = int(np.searchsorted(notes, bars[first_bar]))
+        if note < len(notes):
+            first_bar = int(np.searchsorted(bars, notes[note])) - 1
+        start, stop = bars[first_bar], len(ids)
+        if num_bars is not None and first_bar + num_bars < len(bars):
+            stop = bars[first_bar + num_bars]
+        rest = start + 1
+        has_beat = rest < stop and ids[rest] == BEAT
+        rest += has_beat
+        in_force: list[int] = []
+        for first, after in ((CHORD, EOS), (TEMPO, PAD)):
+            if has_beat and rest < stop and first <= ids[rest] < after:
+                in_force.append(int(ids[rest]))
+                rest += 1
+            else:
+                before = ids[:start]
+                in_force.extend(before[(before >= first) & (before < after)][-1:].tolist())
+        head = [BAR, *([BEAT, *in_force] if has_beat or in_force else [])]
+        return np.concatenate([np.array(head, dtype=ids.dtype), ids[rest:stop]])
+
+    def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
+        """The same ids with other pitches and chord roots; None where a pitch has no token."""
+        moved = ids.copy()
+        places = np.flatnonzero((ids >= PITCH) & (ids < VELOCITY))
+        ranks = _RANK[ids[places]] + semitones
+        if len(ranks) and not 0 <= ranks.min() <= ranks.max() < len(_ID["Note_Pitch"]):
+            return None
+        moved[places] = _ID["Note_Pitch"][ranks]
+        places = np.flatnonzero((ids >= CHORD) & (ids < EOS) & (ids != _ID["Chord"][-1]))
+        ranks = _RANK[ids[places]] + semitones * len(QUALITIES)
+        moved[places] = _ID["Chord"][ranks % (len(ROOTS) * len(QUALITIES))]
+        return moved
+
+    def save(self, folder: Path) -> None:
+        """Write `tokenizer.json` into a folder: the config and the hash of the vocabulary."""
+        save_config(self.config, self.vocabulary, folder)
+
+
+def _nearest_step(ticks: NDArray[np.int64], ticks_per_beat: int) -> NDArray[np.int64]:
+    """Sixteenth closest to each time in ticks; halves go to the later one."""
+    return (8 * ticks + ticks_per_beat) // (2 * ticks_per_beat)
+
+
+def _ends_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(n,), which of the values differ from the one after; the last does."""
+    return starts_of_runs(values[::-1])[::-1]
+
+
+def _pack(steps: NDArray[np.int64], kind: int, content: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Events as one integer each, which sort as they stand."""
+    return (((steps << 2) + kind) << _CONTENT_BITS) + content
+
+
+def _changes(
+    steps: NDArray[np.int64], kind: int, ids: NDArray[np.int64], lines: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Packed chords or tempos within the bars; of several at one step the last, as before them."""
+    steps = np.maximum(steps, lines[0])
+    kept = _ends_of_runs(steps) & (steps < lines[-1])
+    return _pack(steps[kept], kind, ids[kept])
+
+
+def _chord_ids(names: Iterable[str]) -> NDArray[np.int64]:
+    try:
+        return np.array([SPE_POP_VOCABULARY.ids[f"Chord_{name}"] for name in names], np.int64)
+    except KeyError as error:
+        raise ValueError(
+            f"{error} is no token, expected a root of {' '.join(ROOTS)}, _, and a quality of "
+            f"{' '.join(QUALITIES)}; or N_N"
+        ) from error
+
+
+def _write_ids(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int32]:
+    """Canonical ids of packed events: up to four a row, then those that are there."""
+    events = np.sort(np.concatenate(parts))
+    steps = events >> _STEP_BITS
+    kinds = (events >> _CONTENT_BITS) & 3
+    contents = events & ((1 << _CONTENT_BITS) - 1)
+    is_bar, is_note = kinds == _IS_BAR, kinds == _IS_NOTE
+    new_step = starts_of_runs(steps)
+    new_step[1:] |= is_bar[:-1]
+    rows = np.full((len(events), 4), -1, np.int32)
+    rows[:, 0] = np.where(new_step & ~is_bar, _ID["Beat"][steps % STEPS_PER_BAR], -1)
+    rows[:, 1] = contents
+    content = contents[is_note]
+    rows[is_note, 1] = _ID["Note_Pitch"][MAX_PITCH - MIN_PITCH - (content >> _PITCH_BITS)]
+    rows[is_note, 2] = _ID["Note_Velocity"][content & 31]
+    rows[is_note, 3] = _ID["Note_Duration"][(content >> 5) & 31]
+    return np.append(rows[rows >= 0], np.int32(EOS))
+
+
+def _known(ids: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:
+    """Ids up to the first EOS, PAD for what is none."""
+    array = np.asarray(ids, dtype=np.int64).reshape(-1)
+    array = np.where((array >= 0) & (array < PAD), array, PAD)
+    return array[: int(np.argmax(array == EOS))] if EOS in array else array
+
+
+def _steps(ids: NDArray[np.integer]) -> NDArray[np.int64]:
+    """(l + 1,): sixteenths that the tokens before each, and all of them, have reached."""
+    is_bar = ids == BAR
+    is_mark = is_bar | ((ids >= BEAT) & (ids < CHORD))
+    bars = np.maximum(np.cumsum(is_bar[is_mark]) - 1, 0)
+    steps = STEPS_PER_BAR * bars + np.where(is_bar[is_mark], 0, _RANK[ids[is_mark]])
+    return np.append(0, steps)[np.append(0, np.cumsum(is_mark))]
+
+
+class PopGrammar(NamedTuple):
+    """What the tokens so far say about the next one; immutable. Steps are sixteenths.
+
+    Every state can go on: after EOS, PAD follows.
+    """
+
+    rules: Rules = Rules()
+    last: int = -1
+    """Last token; -1 before any."""
+    bar: int = 0
+    """Bar tokens so far."""
+    step: int = -1
+    """Last Beat in the bar; -1 before any."""
+    pitch: int = len(_ID["Note_Pitch"])
+    """Rank of the last Note_Pitch at the step; above all before any."""
+    has_note: bool = False
+    """Whether the bar has a note; right after Bar, whether the one before has."""
+
+    @property
+    def beat(self) -> float:
+        """Quarter notes from the first Bar that the tokens so far have reached."""
+        return (self.bar_start + max(self.step, 0) * _TICKS_PER_STEP) / STEPS_PER_BEAT
+
+    @property
+    def bar_start(self) -> int:
+        """Where the bar begins, in twelfths of a quarter from the first Bar."""
+        return max(self.bar - 1, 0) * _TICKS_PER_BAR
+
+    @property
+    def bar_length(self) -> int:
+        """Length of a bar in twelfths of a quarter."""
+        return _TICKS_PER_BAR
+
+    @property
+    def allowed(self) -> NDArray[np.bool_]:
+        """(v,), which tokens may follow; never none."""
+        mask = np.zeros(len(SPE_POP_VOCABULARY), bool)
+        last = self.last
+        if last < 0:
+            mask[BAR] = True
+        elif last in (EOS, PAD):
+            mask[PAD] = True
+        elif PITCH <= last < VELOCITY:
+            mask[VELOCITY:TEMPO] = True
+        elif VELOCITY <= last < TEMPO:
+            mask[_ID["Note_Duration"][1:]] = True
+        else:
+            is_beat = BEAT <= last < CHORD
+            if is_beat:
+                mask[CHORD:EOS] = True
+            else:
+                mask[_ID["Beat"][self.step + 1 :]] = True
+                mask[BAR] = self.bar > 1 or self.has_note
+            if last == BAR:
+                mask[EOS] = self.rules.end and (self.bar == 1 or self.has_note)
+            else:
+                mask[_ID["Note_Pitch"][: self.pitch]] = True
+            if is_beat or CHORD <= last < EOS:
+                tempo = self.rules.tempo
+                mask[TEMPO:PAD] = tempo == "free" or (tempo == "bar_line" and self.step == 0)
+        mask.setflags(write=False)
+        return mask
+
+    @property
+    def bias(self) -> None:
+        """None: no token is made likelier."""
+        return None
+
+    def advance(self, token: int) -> PopGrammar:
+        """State after one more token. Raises ValueError for a token that is not allowed."""
+        if not (0 <= token <= PAD and self.allowed[token]):
+            name = SPE_POP_VOCABULARY.names[token] if 0 <= token <= PAD else f"id {token}"
+            after = SPE_POP_VOCABULARY.names[self.last] if self.last >= 0 else "nothing"
+            raise ValueError(
+                f"{name} may not stand here: bar {self.bar}, step {self.step}, after {after}"
+            )
+        state = self._replace(
+            last=token,
+            has_note=DURATION <= token < PITCH or (self.has_note and self.last != BAR),
+        )
+        if token == BAR:
+            return state._replace(bar=self.bar + 1, step=-1)
+        if BEAT <= token < CHORD:
+            return state._replace(step=int(_RANK[token]), pitch=len(_ID["Note_Pitch"]))
+        return state._replace(pitch=int(_RANK[token])) if PITCH <= token < VELOCITY else state
+
+    def hold(self, notes: Iterable[tuple[int, int, int]]) -> PopGrammar:
+        """The same: a pitch may be struck while it sounds, as it may in the data set."""
+        return self
+
+    def remember(
+        self,
+        ids: Sequence[int] | NDArray[np.integer],
+        *,
+        presence: float = 1.0,
+        recall: float = 1.0,
+    ) -> PopGrammar:
+        """The same."""
+        del ids, presence, recall
+        return self
+
+    def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> PopGrammar:
+        """State after a prompt, whatever the rules: they hold for what follows.
+
+        Raises ValueError where the prompt is not canonical.
+        """
+        state = self._replace(rules=Rules())
+        for token in np.asarray(ids).tolist():
+            state = state.advance(token)
+        return state._replace(rules=self.rules)

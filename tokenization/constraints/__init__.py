@@ -1,0 +1,1 @@
+"""Biases and limits that guide sampling beyond the grammar."""

@@ -1,0 +1,121 @@
+"""Who rests longer than before: the instruments that a piece began with go on playing.
+
+Music that is drawn note by note strays. An instrument that has rested for some bars by chance has
+that rest behind it as an example, and a model that goes on from there lets it rest for good.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokenization.remi.decode import Tokens, read_bars, read_notes
+from tokenization.remi.grammar_tables import After
+from tokenization.remi.vocabulary import BAR, NUM_PARTS, Families
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tokenization.remi.grammar import RemiGrammar
+
+LONGEST_REST = 2
+"""Bars: who has rested so long is called back, however long the prompt let him rest."""
+GAIN, MOST = 12.0, 24.0
+"""Bias of the first bar in which one is called back and growth with each further one; the most."""
+AGAINST_EMPTY = 0.25
+"""Of the bias, against ending a bar in which nothing has begun where somebody is called."""
+
+
+class Presence(NamedTuple):
+    """How long each track of a prompt has rested, and how long it may; immutable.
+
+    A track rests in a bar in which none of its notes begins or sounds on.
+    """
+
+    families: Families
+    longest: dict[int, int]
+    """By rank, bars that a track may rest: its longest rest in the prompt, from one to
+    `LONGEST_REST`."""
+    rests: dict[int, int]
+    """By rank, bars before this one since the track has played."""
+    played: frozenset[int] = frozenset()
+    """Ranks of the tracks that play in this bar."""
+    strength: float = 1.0
+    """Factor of the bias."""
+
+    @classmethod
+    def after(
+        cls, ids: Sequence[int] | NDArray[np.integer], grammar: RemiGrammar, strength: float = 1.0
+    ) -> Presence:
+        """That of a prompt at whose end the grammar stands, in the first bar to be written.
+
+        Called back are its tracks that may play by the grammar's rules; all where it has none.
+        """
+        families, ranks = grammar.families, grammar.rules.tracks
+        tokens = Tokens.of(ids, families)
+        bars = read_bars(tokens)
+        notes = read_notes(tokens, bars, families)
+        starts = bars.lines[:-1]
+        first = np.searchsorted(starts, notes.onsets, side="right") - 1
+        last = np.searchsorted(starts, notes.onsets + notes.durations, side="left") - 1
+        longest: dict[int, int] = {}
+        rests: dict[int, int] = {}
+        played: set[int] = set()
+        now = len(starts) - 1
+        for rank in np.unique(notes.keys >> 7).tolist():
+            if ranks is not None and rank not in ranks:
+                continue
+            of_track = notes.keys >> 7 == rank
+            change = np.zeros(now + 2, np.int64)  # notes that sound, less those a bar before
+            np.add.at(change, first[of_track], 1)
+            np.add.at(change, np.minimum(last[of_track], now) + 1, -1)
+            plays = change.cumsum()[: now + 1] > 0
+            at = np.flatnonzero(plays[:now])
+            gaps = np.diff(at, prepend=-1, append=now) - 1
+            longest[rank] = min(max(int(gaps.max()), 1), LONGEST_REST)
+            rests[rank] = now - 1 - int(at[-1]) if len(at) else now
+            if plays[now]:
+                played.add(rank)
+        return cls(families, longest, rests, frozenset(played), strength)
+
+    def bias(self, grammar: RemiGrammar) -> NDArray[np.float64] | None:
+        """What is added to the logits (v,) behind the tokens of a grammar; None where nothing."""
+        late = {
+            rank: self.strength * min(GAIN * (rest - self.longest[rank] + 1), MOST)
+            for rank, rest in self.rests.items()
+            if rest >= self.longest[rank] and rank not in self.played
+        }
+        if not late:
+            return None
+        families, bias = self.families, np.zeros(self.families.size)
+        if grammar.position < 0:  # only times may follow, and whoever is called needs one
+            bias[BAR] = -AGAINST_EMPTY * max(late.values())
+        for rank, strength in sorted(late.items(), reverse=True):  # a first part has its way
+            program, part = divmod(rank, NUM_PARTS)
+            if grammar.after is not After.PROGRAM:
+                token = families.program + program
+                bias[token] = max(bias[token], strength)
+            elif part and grammar.track == rank - part:
+                bias[families.part + part - 1] = strength
+            elif not part and grammar.track == rank:  # the first part plays where no Part follows
+                bias[families.part : families.pitch] = -strength
+        return bias
+
+    def advance(self, token: int, grammar: RemiGrammar) -> Presence:
+        """That after `token`; `grammar` is that before it."""
+        families = self.families
+        if token == BAR:
+            end = grammar.bar_start + grammar.bar_length
+            return self._replace(
+                rests={
+                    rank: 0 if rank in self.played else rest + 1
+                    for rank, rest in self.rests.items()
+                },
+                played=frozenset(rank for rank, _, until in grammar.sounding if until > end),
+            )
+        if families.pitch <= token < families.velocity and grammar.track not in self.played:
+            return self._replace(played=self.played | {grammar.track})
+        return self

@@ -1,0 +1,97 @@
+"""The beginning of a MIDI file, for music that goes on from a place inside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from tokenization.midi.chunks import open_midi
+from tokenization.midi.events import (
+    END_OF_TRACK,
+    TEMPO,
+    TIME_SIGNATURE,
+    meta_events,
+    metre_rows,
+    pair_notes,
+    scan_events,
+    tempo_rows,
+)
+from tokenization.midi.writer import CLOSING, NewEvents, Scale, chunk_bytes, in_order, meta, timed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from tokenization.midi.events import Events
+
+# One object for each: a hostile file needs millions.
+_NOTE_ENDS: Final = [
+    bytes((0x80 | channel, pitch, 64)) for channel in range(16) for pitch in range(128)
+]
+
+
+def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
+    """The file up to `end_ticks` (of `ticks_per_beat`); what stands before keeps its bytes.
+
+    Events at or after the end go, but tempos and metres at the end stay: they hold for what is to
+    follow. Notes that sound there are ended.
+
+    Raises MidiError where the file is damaged.
+    """
+    file = open_midi(data, "the prompt")
+    events = scan_events(file)
+    end = Scale(file.division, ticks_per_beat).tick(end_ticks)
+    begins, ends, endless = pair_notes(events)
+    sounding = begins[(events.tick[begins] < end) & (events.tick[ends] >= end)]
+    closing: list[list[NewEvents]] = [[] for _ in file.tracks]
+    for chunk, parts in note_ends(events, sounding, end):
+        closing[chunk].append(parts)
+    for chunk, parts in note_ends(events, endless[events.tick[endless] < end], end, once=True):
+        closing[chunk].append(parts)
+    del begins, ends, endless, sounding
+    for kind, rows in (
+        (TEMPO, tempo_rows(file, events)[0]),
+        (TIME_SIGNATURE, metre_rows(file, events)[0]),
+    ):
+        metas, starts, stops = meta_events(events, kind)
+        last: list[int] = rows[events.tick[rows] == end][-1:].tolist()  # the one that counts
+        for row in last:
+            at = int(np.searchsorted(metas, row))
+            content = meta(kind, file.data[starts[at] : stops[at]])
+            closing[int(events.chunk[row])].append(NewEvents.one(end, CLOSING, content))
+    contents: list[bytes] = []
+    for chunk, whole in enumerate(file.tracks):
+        first, last = events.track_rows[chunk : chunk + 2].tolist()
+        kept = first + int(np.searchsorted(events.tick[first:last], end))
+        place = int(events.start[kept]) if kept < last else int(events.track_ends[chunk])
+        before = int(events.tick[kept - 1]) if kept > first else 0
+        ticks, parts = in_order(closing[chunk])
+        tail = timed([*ticks, max(end, before)], [*parts, meta(END_OF_TRACK, b"")], before)
+        contents.append(file.data[whole.start : place] + tail)
+    remaining = iter(contents)
+    pieces = [file.data[: file.header.end]]
+    for chunk in file.chunks:
+        content = next(remaining) if chunk.kind == b"MTrk" else file.data[chunk.start : chunk.end]
+        pieces.append(chunk_bytes(chunk.kind, content))
+    return b"".join(pieces)
+
+
+def note_ends(
+    events: Events, rows: NDArray[np.int32], tick: int, *, once: bool = False
+) -> Iterator[tuple[int, NewEvents]]:
+    """Ends at a tick of the notes that begin in `rows`, for each track chunk that has some.
+
+    `once`: one for all notes of a chunk, channel and pitch.
+    """
+    keys = events.chunk[rows] << 11 | (events.status[rows] & 15) << 7 | events.first[rows]
+    keys = np.unique(keys) if once else np.sort(keys)
+    chunks, starts = np.unique(keys >> 11, return_index=True)
+    stops = np.append(starts[1:], len(keys))
+    for chunk, start, stop in zip(chunks.tolist(), starts.tolist(), stops.tolist(), strict=False):
+        of_chunk = keys[start:stop]
+        which: list[int] = (of_chunk & 0x7FF).tolist()
+        contents = [_NOTE_ENDS[key] for key in which]
+        size = len(contents)
+        yield chunk, NewEvents(np.full(size, tick), np.full(size, CLOSING), contents)

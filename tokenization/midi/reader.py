@@ -1,0 +1,278 @@
+"""MIDI files to scores and back, and new music appended to a file that stays what it was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from tokenization.errors import MidiError
+from tokenization.midi.append import append_to_midi
+from tokenization.midi.chunks import MAX_FILE_BYTES, MidiFile, open_midi
+from tokenization.midi.events import (
+    NAME,
+    Events,
+    meta_events,
+    metre_rows,
+    pair_notes,
+    programs_at,
+    rows_in_time,
+    scan_events,
+    tempo_rows,
+)
+from tokenization.midi.writer import (
+    DRUM_CHANNEL,
+    Scale,
+    bend_events,
+    chunk_bytes,
+    control_events,
+    free_channel,
+    header_bytes,
+    instrument_events,
+    note_events,
+    program_choices,
+    tempo_events,
+    track_bytes,
+)
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["append_to_midi", "read_midi", "write_midi"]
+
+MAX_BEATS: Final = 65_536
+"""Files with a later note are refused: nine hours at 120 beats per minute, or a damaged time."""
+# Bounds of memory: hundreds of times what music needs.
+MAX_NOTES: Final = 500_000
+MAX_TRACKS: Final = 1024
+MAX_TEMPOS: Final = 100_000
+MAX_TIME_SIGNATURES: Final = 10_000
+MAX_CONTROLS: Final = 1_000_000
+
+
+def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
+    """Notes, controllers, tempos and metre of a MIDI file.
+
+    There is one track for each track chunk, channel and program that has notes. Its controls and
+    bends are those of its channel, in whatever chunk they stand. An end belongs to the earliest
+    note of its pitch that still sounds; a note that never ends is left out, and so are tempos of 0
+    and impossible metres. Of several tempos or metres at one tick the last counts. Of a file whose
+    end is missing, what is intact is read, and the score's `damage` says so.
+
+    Args:
+        source: the file or its content.
+        name: what errors call the file.
+
+    Raises:
+        MidiError: the file cannot be read, is no MIDI file, is damaged, has no notes, a note beyond
+            `MAX_BEATS`, or more of anything than the other bounds of this module.
+    """
+    if not isinstance(source, bytes):
+        name = name or str(source)
+        try:
+            with source.open("rb") as stream:
+                source = stream.read(MAX_FILE_BYTES + 1)
+        except OSError as error:
+            raise MidiError(
+                f"{name}: the file cannot be read ({error.strerror}); choose another file"
+            ) from error
+    file = open_midi(source, name or "the file")
+    events = scan_events(file)
+    begins, ends, _ = pair_notes(events)
+    damage = _damage(file, events)
+    if not begins.size:
+        found = f"{damage}, and no note is whole" if damage else "the file has no notes"
+        raise MidiError(f"{file.name}: {found}, expected at least one; choose another file")
+    if len(begins) > MAX_NOTES:
+        raise MidiError(
+            f"{file.name}: the file has {len(begins)} notes, expected at most {MAX_NOTES}; "
+            "use a part of it"
+        )
+    limit = MAX_BEATS * file.division
+    last = int(max(events.tick[ends].max(), events.tick[begins].max() + 1))
+    if last > limit:
+        raise MidiError(
+            f"{file.name}: a note ends at beat {last // file.division}, expected at most "
+            f"{MAX_BEATS}; remove the gap in the music and export the file again"
+        )
+    return Score(
+        ticks_per_beat=file.division,
+        tracks=_tracks(file, events, begins, ends),
+        tempos=_tempos(file, events),
+        time_signatures=_time_signatures(file, events),
+        damage=damage,
+    )
+
+
+def _damage(file: MidiFile, events: Events) -> str:
+    """Where a file is cut off, and what can be read of it; empty for a whole file."""
+    last = file.tracks[-1]
+    if events.is_cut:
+        size = last.end - last.start + last.missing
+        read = int(events.track_ends[-1]) - last.start
+        return (
+            f"the file is cut off in its track {len(file.tracks)}, of which {read:,} of {size:,} "
+            "bytes can be read"
+        )
+    if file.missing_tracks:
+        whole = len(file.tracks)
+        return f"the file ends after {whole} of {whole + file.missing_tracks} tracks"
+    return ""
+
+
+def _tempos(file: MidiFile, events: Events) -> tuple[Tempo, ...]:
+    rows, microseconds = tempo_rows(file, events)
+    kept = _last_at_each_tick(file, events.tick[rows], MAX_TEMPOS, "tempo")
+    bpm: list[float] = (60e6 / microseconds[kept]).tolist()
+    return tuple(map(Tempo, events.tick[rows[kept]].tolist(), bpm))
+
+
+def _time_signatures(file: MidiFile, events: Events) -> tuple[TimeSignature, ...]:
+    rows, numerator, denominator = metre_rows(file, events)
+    kept = _last_at_each_tick(file, events.tick[rows], MAX_TIME_SIGNATURES, "metre")
+    ticks: list[int] = events.tick[rows[kept]].tolist()
+    metres = (numerator[kept].tolist(), denominator[kept].tolist())
+    return tuple(map(TimeSignature, ticks, *metres))
+
+
+def _last_at_each_tick(
+    file: MidiFile, ticks: NDArray[np.int64], most: int, what: str
+) -> NDArray[np.int64]:
+    """Indices into `ticks`, in the order of time, of the last one at each tick up to the limit."""
+    order = np.argsort(ticks, kind="stable")
+    is_last = np.append(np.diff(ticks[order]) > 0, True)[: len(order)]
+    kept = order[is_last & (ticks[order] <= MAX_BEATS * file.division)]
+    if len(kept) > most:
+        raise MidiError(
+            f"{file.name}: {len(kept)} changes of {what}, expected at most {most}; thin them out "
+            "and export the file again"
+        )
+    return kept
+
+
+def _names(file: MidiFile, events: Events) -> dict[int, str]:
+    """The name of each track chunk that has one."""
+    rows, content, end = meta_events(events, NAME)
+    chunks, firsts = np.unique(events.chunk[rows], return_index=True)
+    return {
+        chunk: _text(file.data[content[first] : end[first]])
+        for chunk, first in zip(chunks.tolist(), firsts.tolist(), strict=True)
+    }
+
+
+def _text(content: bytes) -> str:
+    """A track's name: UTF-8 where it can be, else Latin 1, which everything can be."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
+
+
+def _notes_and_instruments(
+    events: Events, begins: NDArray[np.int32], ends: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Table of notes, and of each a number for its chunk, channel and program."""
+    tick, chunk, channel = events.tick[begins], events.chunk[begins], events.status[begins] & 15
+    duration = events.tick[ends] - tick
+    pitch, velocity = events.first[begins], events.second[begins]
+    notes = np.stack([tick, duration, pitch, velocity], axis=1, dtype=np.int64)
+    return notes, chunk << 11 | channel << 7 | programs_at(events, chunk, channel, begins, tick)
+
+
+def _tracks(
+    file: MidiFile,
+    events: Events,
+    begins: NDArray[np.int32],
+    ends: NDArray[np.int32],
+) -> tuple[Track, ...]:
+    notes, key = _notes_and_instruments(events, begins, ends)
+    order = np.argsort(key, kind="stable")
+    keys, firsts = np.unique(key[order], return_index=True)
+    instruments = [(key >> 11, key >> 7 & 15, key & 127) for key in keys.tolist()]
+    if len(instruments) > MAX_TRACKS:
+        raise MidiError(
+            f"{file.name}: the file has {len(instruments)} instruments, expected at most "
+            f"{MAX_TRACKS}; export it again with fewer tracks"
+        )
+    names = _names(file, events)
+    limit = MAX_BEATS * file.division
+    controls: dict[int, NDArray[np.int64]] = {}
+    bends: dict[int, NDArray[np.int64]] = {}
+    for channel in {channel for _, channel, _ in instruments}:
+        rows = rows_in_time(events, 0xB0 | channel)
+        rows = rows[events.tick[rows] <= limit]
+        controls[channel] = np.stack(
+            [events.tick[rows], events.first[rows], events.second[rows]], axis=1, dtype=np.int64
+        )
+        rows = rows_in_time(events, 0xE0 | channel)
+        rows = rows[events.tick[rows] <= limit]
+        bend = (events.second[rows] << 7 | events.first[rows]) - 8192
+        bends[channel] = np.stack([events.tick[rows], bend], axis=1)
+        # Read-only, the tracks of a channel share them: a thousand copies would fill the memory.
+        controls[channel].setflags(write=False)
+        bends[channel].setflags(write=False)
+    total = sum(map(len, (*controls.values(), *bends.values())))
+    if total > MAX_CONTROLS:
+        raise MidiError(
+            f"{file.name}: the file has {total} controllers and bends, expected at most "
+            f"{MAX_CONTROLS}; thin them out and export it again"
+        )
+    return tuple(
+        Track(
+            notes[rows],
+            program=program,
+            is_drum=channel == DRUM_CHANNEL,
+            name=names.get(chunk, ""),
+            channel=channel,
+            chunk=chunk,
+            controls=controls[channel],
+            bends=bends[channel],
+        )
+        for (chunk, channel, program), rows in zip(
+            instruments, np.split(order, firsts[1:]), strict=True
+        )
+    )
+
+
+def write_midi(score: Score) -> bytes:
+    """A MIDI file of format 1: a chunk of tempos and metres, then one chunk for each track.
+
+    The same score gives the same bytes. A track keeps its channel unless another instrument has it
+    already; from the sixteenth instrument on, channels are shared and programs chosen note by note.
+    Silence behind the last note is written, but `read_midi` does not read it. Where two notes of
+    one pitch overlap in a track, MIDI cannot say which end is whose: they are read back as ending
+    in the order in which they began.
+
+    Raises:
+        MidiError: the resolution, a gap, a tempo or a metre is not one that a MIDI file can say.
+    """
+    if score.ticks_per_beat > 0x7FFF:
+        raise MidiError(
+            f"{score.ticks_per_beat} ticks per quarter note, expected at most {0x7FFF}; "
+            "use a coarser resolution"
+        )
+    scale = Scale()
+    contents = [track_bytes(tempo_events(score, scale), score.end_ticks)]
+    taken: dict[int, tuple[int, bool]] = {}
+    written: dict[int, list[Track]] = {}
+    channels: list[int] = []
+    for track in score.tracks:
+        channels.append(free_channel(track, taken))
+        taken.setdefault(channels[-1], (track.program, track.is_drum))
+    choices = program_choices(score.tracks, channels, scale)
+    for track, channel, chosen in zip(score.tracks, channels, choices, strict=True):
+        events = instrument_events(track, channel, 0)
+        # Tracks of one channel share its controllers: they are written once.
+        others = written.setdefault(channel, [])
+        if not any(np.array_equal(other.controls, track.controls) for other in others):
+            events.append(control_events(track, channel, scale))
+        if not any(np.array_equal(other.bends, track.bends) for other in others):
+            events.append(bend_events(track, channel, scale))
+        others.append(track)
+        events += [*chosen, note_events(track, channel, scale)]
+        contents.append(track_bytes(events, 0))
+    header = header_bytes(1, len(contents), score.ticks_per_beat)
+    return b"".join([header, *(chunk_bytes(b"MTrk", content) for content in contents)])

@@ -1,0 +1,237 @@
+"""Events that are to be written into a MIDI file, and the bytes of its tracks."""
+
+from __future__ import annotations
+
+import operator
+from functools import lru_cache
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from tokenization.errors import MidiError
+from tokenization.midi.events import END_OF_TRACK, META, NAME, TEMPO, TIME_SIGNATURE
+from tokenization.score import nearest_ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tokenization.score import Score, Track
+
+DRUM_CHANNEL: Final = 9
+
+_DENOMINATORS: Final = tuple(1 << power for power in range(8))
+
+# Order of events at one tick. A note without length ends behind its beginning, not before it.
+CLOSING, NOTE_OFF, SETTING, NOTE_ON, NOTE_OFF_AT_ONCE = range(5)
+
+
+class NewEvents(NamedTuple):
+    """Events to be written; those of one tick are written by rank, then in the order given."""
+
+    ticks: NDArray[np.int64]
+    ranks: NDArray[np.int64]
+    contents: list[bytes]
+    """Status byte and what follows, of each."""
+
+    @classmethod
+    def one(cls, tick: int, rank: int, content: bytes) -> NewEvents:
+        """A single event."""
+        return cls(np.array([tick]), np.array([rank]), [content])
+
+
+class Scale(NamedTuple):
+    """From the ticks of one resolution to those of another; halves go to the later tick."""
+
+    numerator: int = 1
+    denominator: int = 1
+
+    def tick(self, tick: int) -> int:
+        """One time."""
+        return nearest_ratio(tick * self.numerator, self.denominator)
+
+    def ticks(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Many times."""
+        return nearest_ratio(ticks * self.numerator, self.denominator)
+
+
+def chunk_bytes(kind: bytes, content: bytes) -> bytes:
+    """A chunk: four letters, length, content."""
+    return kind + len(content).to_bytes(4, "big") + content
+
+
+def header_bytes(midi_format: int, num_tracks: int, division: int, rest: bytes = b"") -> bytes:
+    """The header of a file; `rest` is what a longer header has behind the usual three numbers."""
+    numbers = (midi_format, num_tracks, division)
+    return chunk_bytes(b"MThd", b"".join(number.to_bytes(2, "big") for number in numbers) + rest)
+
+
+@lru_cache(maxsize=4096)
+def variable_length(value: int) -> bytes:
+    """The variable-length quantity of a number.
+
+    Raises:
+        MidiError: it has more than 28 bits.
+    """
+    if value < 0x80:
+        return bytes((value,))
+    if value > 0x0FFFFFFF:
+        raise MidiError(
+            f"a gap of {value} ticks without an event, expected at most {0x0FFFFFFF}; "
+            "shorten the gap"
+        )
+    quantity = [value & 0x7F]
+    while value := value >> 7:
+        quantity.append(value & 0x7F | 0x80)
+    return bytes(reversed(quantity))
+
+
+def meta(kind: int, content: bytes) -> bytes:
+    """A meta event."""
+    return bytes((META, kind)) + variable_length(len(content)) + content
+
+
+def in_order(parts: list[NewEvents]) -> tuple[list[int], list[bytes]]:
+    """Ticks and contents of all events as they are written."""
+    if not parts:
+        return [], []
+    ticks = np.concatenate([part.ticks for part in parts])
+    order = np.lexsort((np.concatenate([part.ranks for part in parts]), ticks))
+    contents = [content for part in parts for content in part.contents]
+    return ticks[order].tolist(), [contents[at] for at in order.tolist()]
+
+
+def timed(ticks: list[int], contents: list[bytes], now: int) -> bytes:
+    """Events behind the tick `now`, each with its delta time."""
+    deltas = map(operator.sub, ticks, [now, *ticks[:-1]])
+    return b"".join(chain.from_iterable(zip(map(variable_length, deltas), contents, strict=True)))
+
+
+def track_bytes(parts: list[NewEvents], end_tick: int) -> bytes:
+    """The content of a track chunk that ends with its last event, not before `end_tick`."""
+    ticks, contents = in_order(parts)
+    last = ticks[-1] if ticks else 0
+    end = timed([max(end_tick, last)], [meta(END_OF_TRACK, b"")], last)
+    return timed(ticks, contents, 0) + end
+
+
+def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]:
+    """Tempos and metres of a score that are later than the tick `after`.
+
+    Raises:
+        MidiError: a tempo or a metre that a MIDI file cannot say.
+    """
+    events: list[NewEvents] = []
+    for tempo in score.tempos:
+        if tempo.tick > after:
+            microseconds = round(60e6 / tempo.bpm) if tempo.bpm > 0 else 0
+            if not 0 < microseconds <= 0xFFFFFF:
+                raise MidiError(
+                    f"a tempo of {tempo.bpm:g} quarter notes per minute, expected 3.6 to 60,000,000"
+                )
+            content = meta(TEMPO, microseconds.to_bytes(3, "big"))
+            events.append(NewEvents.one(scale.tick(tempo.tick), CLOSING, content))
+    for signature in score.time_signatures:
+        if signature.tick > after:
+            power = signature.denominator.bit_length() - 1
+            if not (0 < signature.numerator < 256 and signature.denominator in _DENOMINATORS):
+                raise MidiError(
+                    f"a metre of {signature.numerator}/{signature.denominator}, expected 1 to 255 "
+                    "parts of a whole note, each a half to the power of 0 to 7"
+                )
+            content = meta(TIME_SIGNATURE, bytes((signature.numerator, power, 24, 8)))
+            events.append(NewEvents.one(scale.tick(signature.tick), CLOSING, content))
+    return events
+
+
+def instrument_events(track: Track, channel: int, tick: int) -> list[NewEvents]:
+    """The name of a track, where it has one, at its start, and its program at a tick."""
+    name = [NewEvents.one(0, CLOSING, meta(NAME, track.name.encode()))] if track.name else []
+    return [*name, program_event(track, channel, tick)]
+
+
+def program_event(track: Track, channel: int, tick: int) -> NewEvents:
+    """The choice of a track's program."""
+    return NewEvents.one(tick, SETTING, bytes((0xC0 | channel, track.program)))
+
+
+def note_events(track: Track, channel: int, scale: Scale) -> NewEvents:
+    """Beginnings and ends of the notes of a track."""
+    onset, duration, pitch, velocity = track.notes.T
+    begins, ends = scale.ticks(onset), scale.ticks(onset + duration)
+    rank = np.where(ends > begins, NOTE_OFF, NOTE_OFF_AT_ONCE)
+    return NewEvents(
+        np.concatenate([begins, ends]),
+        np.concatenate([np.full(len(rank), NOTE_ON), rank]),
+        _messages(0x90 | channel, pitch, velocity)
+        + _messages(0x80 | channel, pitch, np.full(len(rank), 64)),
+    )
+
+
+def control_events(track: Track, channel: int, scale: Scale) -> NewEvents:
+    """Controllers of a track."""
+    tick, control, value = track.controls.T
+    ranks = np.full(len(tick), SETTING)
+    return NewEvents(scale.ticks(tick), ranks, _messages(0xB0 | channel, control, value))
+
+
+def bend_events(track: Track, channel: int, scale: Scale) -> NewEvents:
+    """Pitch bends of a track."""
+    tick, bend = track.bends[:, 0], track.bends[:, 1] + 8192
+    ranks = np.full(len(tick), SETTING)
+    return NewEvents(scale.ticks(tick), ranks, _messages(0xE0 | channel, bend & 127, bend >> 7))
+
+
+def _messages(status: int, first: NDArray[np.int64], second: NDArray[np.int64]) -> list[bytes]:
+    table = np.stack([np.full(len(first), status), first, second], axis=1)
+    if table.size and (table[:, 1:].min() < 0 or table[:, 1:].max() > 127):
+        raise ValueError("a pitch, velocity, controller or bend is out of the range of MIDI")
+    joined = table.astype(np.uint8).tobytes()
+    return [joined[at : at + 3] for at in range(0, len(joined), 3)]
+
+
+def free_channel(track: Track, taken: dict[int, tuple[int, bool]]) -> int:
+    """The track's own channel, or the first that no other instrument has.
+
+    Where all have one, instruments share: see `program_choices`. None is played on the channel of
+    the drums but drums.
+
+    Args:
+        track: what is to be played.
+        taken: program and whether it is drums, of the channels in use.
+    """
+    if track.is_drum:
+        return DRUM_CHANNEL
+    wanted = (track.program, False)
+    own = 0 if track.channel == DRUM_CHANNEL else track.channel
+    for channel in (own, *range(16)):
+        if channel != DRUM_CHANNEL and taken.get(channel, wanted) == wanted:
+            return channel
+    return own
+
+
+def program_choices(
+    tracks: Sequence[Track], channels: Sequence[int], scale: Scale
+) -> list[list[NewEvents]]:
+    """For each track the choices of its program that it needs where its channel is shared.
+
+    A channel has one program at a time: where another track of the channel played before with
+    another program, the track chooses its own again.
+    """
+    choices: list[list[NewEvents]] = [[] for _ in tracks]
+    for channel in set(channels):
+        members = [at for at, of_track in enumerate(channels) if of_track == channel]
+        if len({tracks[at].program for at in members}) < 2:
+            continue
+        onsets = np.concatenate([tracks[at].notes[:, 0] for at in members])
+        counts = [len(tracks[at]) for at in members]
+        owners = np.repeat(np.array(members, np.int64), counts)
+        order = np.argsort(onsets, kind="stable")
+        programs = np.array([track.program for track in tracks], np.int64)[owners[order]]
+        rows = order[np.flatnonzero(np.diff(programs, prepend=-1))]
+        places: list[int] = owners[rows].tolist()
+        for onset, at in zip(onsets[rows].tolist(), places, strict=True):
+            choices[at].append(program_event(tracks[at], channel, scale.tick(onset)))
+    return choices

@@ -1,0 +1,1 @@
+"""The REMI tokenizers and their grammar."""

@@ -1,0 +1,190 @@
+"""From a row of ids, whatever they are, to notes, bars and tempos on the grid."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokenization.remi.packing import Packing
+from tokenization.remi.quantize import separate_notes
+from tokenization.remi.vocabulary import (
+    EOS,
+    NUM_PARTS,
+    PIANO_FAMILIES,
+    PROGRAM_ORDER,
+    STEPS_PER_BEAT,
+    VELOCITY_STEP,
+    Families,
+    Kind,
+)
+from tokenization.score import Tempo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_DEFAULT_BAR = 4 * STEPS_PER_BEAT
+_DEFAULT_RANK = PROGRAM_ORDER.index(0) * NUM_PARTS
+
+_BY_TRACK = Packing(10, 31, 7, 10, 5)
+"""Rank, onset, pitch, duration and velocity of a note."""
+_SOUNDING = Packing(17, 31, 10)
+"""Key, onset and duration."""
+_LONGEST = np.array(1023)
+
+
+class Tokens(NamedTuple):
+    """What the tokens of a row say, and an EOS behind them; (l + 1,).
+
+    So each has one behind it, and the one before the first, index -1, is that EOS.
+    """
+
+    kinds: NDArray[np.uint8]
+    values: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, ids: Sequence[int] | NDArray[np.integer], families: Families) -> Tokens:
+        """Any integers: those that are no ids are OTHER."""
+        array = np.concatenate((np.asarray(ids, dtype=np.int64).reshape(-1), [EOS]))
+        # Where they are too small the first id is taken, PAD; else what stands behind the last.
+        kinds, values = families.kinds, families.values
+        return cls(kinds.take(array, mode="clip"), values.take(array, mode="clip"))
+
+    def to_end(self) -> Tokens:
+        """Those up to the first EOS."""
+        stop = int((self.kinds == Kind.EOS).argmax()) + 1
+        return Tokens(self.kinds[:stop], self.values[:stop])
+
+
+class Bars(NamedTuple):
+    """Where the tokens of a row stand in time, in steps."""
+
+    lines: NDArray[np.int64]
+    """(bars + 1,): start of each bar, end of the last."""
+    times: NDArray[np.int64]
+    """(l + 1,): what the tokens before each one have reached."""
+
+
+def read_bars(tokens: Tokens) -> Bars:
+    """Bars of any tokens: A TimeSignature counts right after Bar, positions may pass its end."""
+    kinds, values = tokens
+    is_bar = kinds == Kind.BAR
+    after = is_bar.nonzero()[0] + 1
+    changes = (kinds[after] == Kind.TIME_SIGNATURE).nonzero()[0]
+    lengths = np.concatenate(([_DEFAULT_BAR], values[after[changes]]))
+    # before the first Bar, of each bar, and of the next one
+    starts = np.zeros(len(after) + 2, np.int64)
+    hold(lengths, changes - 1, len(after)).cumsum(out=starts[2:])
+
+    marks = (is_bar | (kinds == Kind.POSITION)).nonzero()[0]
+    times = np.zeros(len(marks) + 1, np.int64)
+    np.add(starts[is_bar[marks].cumsum()], values[marks], out=times[1:])
+    return Bars(starts[1:], hold(times, marks, len(kinds)))
+
+
+def hold(values: NDArray[np.int64], marks: NDArray[np.intp], length: int) -> NDArray[np.int64]:
+    """(length,): of k + 1 values the first one up to the first of k marks, then each behind one."""
+    edges = np.empty(len(values) + 1, np.int64)
+    edges[0], edges[-1] = -1, length - 1
+    edges[1:-1] = marks
+    return values.repeat(edges[1:] - edges[:-1])
+
+
+def read_tempos(tokens: Tokens, bars: Bars) -> tuple[Tempo, ...]:
+    """Tempos of any tokens, wherever they stand."""
+    places = (tokens.kinds == Kind.TEMPO).nonzero()[0]
+    bpm = tokens.values[places].astype(float)
+    return tuple(map(Tempo, bars.times[places].tolist(), bpm.tolist()))
+
+
+class Notes(NamedTuple):
+    """Notes of a row of tokens, in their order; columns (n,) int64."""
+
+    keys: NDArray[np.int64]
+    """Rank of the track times 128, plus MIDI pitch."""
+    onsets: NDArray[np.int64]
+    durations: NDArray[np.int64]
+    """In steps, whether or not the key is struck again before."""
+    velocities: NDArray[np.int64]
+    """Bins."""
+
+
+def read_notes(tokens: Tokens, bars: Bars, families: Families) -> Notes:
+    """Notes of any tokens.
+
+    A note is Pitch, Velocity, Duration in a row, and of the track of the last Program before it,
+    without one of program 0; or Drum and Velocity, and of one step. What is out of place is passed
+    over, and so are Pitches of the drums.
+    """
+    kinds, values = tokens
+    places = (kinds == Kind.VELOCITY).nonzero()[0]
+    ranks = _ranks_at(tokens, places, families)
+    before, after = places - 1, places + 1
+    kinds_before = kinds[before]
+    is_drum = kinds_before == Kind.DRUM
+    whole = kinds_before == Kind.PITCH
+    whole &= kinds[after] == Kind.DURATION
+    whole &= ranks > 0
+    whole |= is_drum
+    if np.count_nonzero(whole) < len(whole):
+        places, before, after = places[whole], before[whole], after[whole]
+        ranks, is_drum = ranks[whole], is_drum[whole]
+    durations = values[after]
+    np.putmask(durations, is_drum, 1)
+    np.putmask(ranks, is_drum, 0)
+    return Notes((ranks << 7) + values[before], bars.times[places], durations, values[places])
+
+
+def _ranks_at(tokens: Tokens, places: NDArray[np.intp], families: Families) -> NDArray[np.int64]:
+    """Track of the tokens at sorted places: that of the last Program before, and its Part."""
+    if families.only_track >= 0:
+        return np.full(len(places), families.only_track)
+    kinds, values = tokens
+    programs = (kinds == Kind.PROGRAM).nonzero()[0]
+    after = programs + 1
+    parts = values[after] * (kinds[after] == Kind.PART)
+    ranks = np.empty(len(programs) + 1, np.int64)
+    ranks[0] = _DEFAULT_RANK
+    np.add(values[programs], parts, out=ranks[1:])
+    ranks *= ranks >= NUM_PARTS  # the drums have no parts
+    return hold(ranks, programs, len(kinds))[places]
+
+
+def by_track(notes: Notes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of onset, duration, MIDI pitch, velocity (n, 4), and rank of the track of each.
+
+    They are sorted by rank, onset and pitch, and the table is read-only, as a track wants it. A
+    note is cut where its key is struck again.
+    """
+    keys, onsets, durations, velocities = _cut(notes)
+    packed = _BY_TRACK.pack(keys >> 7, onsets, keys & 127, durations, velocities)
+    packed.sort()
+    ranks, onsets, pitches, durations, velocities = _BY_TRACK.unpack(packed)
+    table = np.empty((len(packed), 4), np.int64)
+    table[:, 0] = onsets
+    table[:, 1] = durations
+    table[:, 2] = pitches
+    table[:, 3] = velocities * VELOCITY_STEP + VELOCITY_STEP // 2
+    table.setflags(write=False)
+    return table, ranks
+
+
+def _cut(notes: Notes) -> Notes:
+    """Notes none of which sounds when its key is struck again: what is canonical is so already."""
+    packed = _SOUNDING.pack(notes.keys, notes.onsets, notes.durations)
+    packed.sort()
+    places = _SOUNDING.above(packed, 2)
+    if (packed[:-1] & _LONGEST <= places[1:] - places[:-1]).all():
+        return notes
+    keys, onsets, durations, _, velocities = separate_notes(*notes)
+    return Notes(keys, onsets, durations, velocities)
+
+
+def token_beats(ids: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float64]:
+    """Quarter notes from the start that the tokens before each token have reached, (l,).
+
+    Known before the token itself is: Bar still stands at the last position of the bar before it.
+    """
+    return read_bars(Tokens.of(ids, PIANO_FAMILIES)).times[:-1] / STEPS_PER_BEAT

@@ -1,0 +1,340 @@
+"""Which token may follow: the canonical sequences of the REMI tokenizers, and no others."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from tokenization.constraints.presence import Presence
+from tokenization.constraints.recall import Recall
+from tokenization.remi.decode import Tokens, read_bars, read_notes
+from tokenization.remi.grammar_tables import FIXED_MASKS, After, players
+from tokenization.remi.vocabulary import (
+    BAR,
+    BAR_UNIT,
+    BOS,
+    DURATIONS,
+    EOS,
+    NUM_PARTS,
+    POSITION,
+    STEPS_PER_BEAT,
+    TEMPO,
+    TIME_SIGNATURE,
+    Families,
+    Kind,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+TempoRule = Literal["free", "bar_line", "never"]
+"""Where the tempo may change. A piece without a tempo is still given one at its start."""
+
+
+class Rules(NamedTuple):
+    """Limits beyond those of the canonical sequences."""
+
+    tempo: TempoRule = "free"
+    time_signature: bool = True
+    """Whether the bar length may change. A piece without one is still given one at its start."""
+    end: bool = True
+    """Whether the piece may end."""
+    tracks: frozenset[int] | None = None
+    """Ranks of the tracks that may play, all where None."""
+
+
+_AT_POSITION = frozenset({After.POSITION, After.TEMPO, After.NOTE})
+_DURATION_STEPS: list[int] = DURATIONS.tolist()
+
+
+class _State(NamedTuple):
+    """What the tokens so far say about the next one. Times are steps from the start."""
+
+    families: Families
+    rules: Rules = Rules()
+    after: After = After.NOTHING
+    bar: int = 0
+    """Bar tokens so far."""
+    bar_start: int = 0
+    bar_length: int = 0
+    """0 before the first TimeSignature."""
+    position: int = -1
+    """Last position in the bar; -1 before any."""
+    tempo: int = 0
+    """Id of the Tempo in force; 0 before any."""
+    last_track: int = -1
+    """Rank of the last track at the position before the Program that came last; -1 before any."""
+    track: int = -1
+    """Rank of the track that plays at the position; -1 before any."""
+    pitch: int = 0
+    """Id of the track's last Pitch or Drum at the position; 0 before any."""
+    sounding: tuple[tuple[int, int, int], ...] = ()
+    """(rank, id of the Pitch, step where it ends) of notes that may still sound."""
+    sounds_until: int = 0
+    """Where the last note ends."""
+    presence: Presence | None = None
+    """Calls tracks back that rest for too long; None: nobody does."""
+    recall: Recall | None = None
+    """Makes likelier what a prompt played; None: nothing does."""
+
+
+class RemiGrammar(_State):
+    """Which token may follow; immutable.
+
+    Starts before BOS, or before the Bar of a crop. Every state can go on: after EOS, PAD follows.
+    """
+
+    @property
+    def beat(self) -> float:
+        """Quarter notes from the start that the tokens so far have reached."""
+        return (self.bar_start + max(self.position, 0)) / STEPS_PER_BEAT
+
+    @property
+    def allowed(self) -> NDArray[np.bool_]:
+        """(v,), which tokens may follow, read-only; never none."""
+        fixed = FIXED_MASKS[self.families]
+        always = fixed.always.get(self.after)
+        if always is not None:
+            return always
+        return self._mask if self.tempo else fixed.first_bar[self.after]
+
+    @cached_property
+    def _mask(self) -> NDArray[np.bool_]:
+        """Kept, since whoever draws a token asks for it, and `advance` checks the token."""
+        after, families = self.after, self.families
+        mask = np.zeros(families.size, bool)
+        if after is After.PROGRAM or after is After.PART:
+            self._allow_track(mask)
+        else:
+            if after is not After.POSITION:
+                self._allow_times(mask)
+            elif self._tempo_at(self.position):
+                mask[TEMPO : families.program] = True
+                mask[self.tempo] = False
+            if after in _AT_POSITION:
+                self._allow_notes(mask)
+        mask.setflags(write=False)
+        return mask
+
+    def _allow_times(self, mask: NDArray[np.bool_]) -> None:
+        """Later bars and positions, and what may stand after a Bar."""
+        mask[BAR] = True
+        mask[EOS] = self.rules.end and self.sounds_until <= self.bar_start + self.bar_length
+        mask[POSITION + self.position + 1 : POSITION + self.bar_length] = True
+        if len(self.sounding) >= players(self.families, self.rules.tracks).full:
+            self._forbid_full_positions(mask)
+        if self.after is After.BAR and self.rules.time_signature:
+            mask[TIME_SIGNATURE:POSITION] = True
+            mask[TIME_SIGNATURE + self.bar_length // BAR_UNIT - 1] = False
+
+    def _allow_notes(self, mask: NDArray[np.bool_]) -> None:
+        """More notes of the track that plays, and Programs of tracks that come after it."""
+        families = self.families
+        self._allow_pitches(mask)
+        if families.only_track < 0:
+            tracks = self._tracks_after(self.track)
+            mask[families.program : families.part] = tracks.reshape(-1, NUM_PARTS).any(1)
+
+    def _allow_track(self, mask: NDArray[np.bool_]) -> None:
+        """What follows a Program or a Part: another Part, or the first pitch."""
+        if self.after is After.PROGRAM:
+            part = self.families.part
+            tracks = self._tracks_after(self.last_track)
+            mask[part : part + NUM_PARTS - 1] = tracks[self.track + 1 : self.track + NUM_PARTS]
+            if not tracks[self.track]:
+                return
+        self._allow_pitches(mask)
+
+    def _allow_pitches(self, mask: NDArray[np.bool_]) -> None:
+        """Pitches of the track above the last one that do not sound; none where no track plays."""
+        families, track = self.families, self.track
+        if track == 0:
+            mask[max(self.pitch + 1, families.drum) : families.velocity] = True
+        elif track > 0:
+            mask[max(self.pitch + 1, families.pitch) : families.drum] = True
+            now = self.bar_start + self.position
+            for rank, pitch, end in self.sounding:
+                if end > now and rank == track:
+                    mask[pitch] = False
+
+    def _tracks_after(self, track: int) -> NDArray[np.bool_]:
+        """(tracks,), which may begin at the position after one of rank `track`."""
+        tracks = players(self.families, self.rules.tracks).tracks.copy()
+        tracks[: track + 1] = False
+        if len(self.sounding) >= self.families.num_pitches:
+            now = self.bar_start + self.position
+            tracks[[rank for rank, until in self._full_until().items() if until > now]] = False
+        return tracks
+
+    def _forbid_full_positions(self, mask: NDArray[np.bool_]) -> None:
+        """Forbid positions at which no track can strike a note, since nothing could follow them."""
+        full_until = self._full_until()
+        ranks = players(self.families, self.rules.tracks).ranks
+        bar_end = self.bar_start + self.bar_length
+        first_free = min([bar_end, *(full_until.get(rank, 0) for rank in ranks)])
+        for position in range(self.position + 1, first_free - self.bar_start):
+            mask[POSITION + position] = self._tempo_at(position)
+
+    def _full_until(self) -> dict[int, int]:
+        """By rank, tracks all pitches of which sound, and the step where one of them ends."""
+        ends: dict[int, dict[int, int]] = {}
+        for rank, pitch, end in self.sounding:
+            of_track = ends.setdefault(rank, {})
+            of_track[pitch] = max(end, of_track.get(pitch, 0))
+        num_pitches = self.families.num_pitches
+        return {rank: min(of.values()) for rank, of in ends.items() if len(of) == num_pitches}
+
+    @property
+    def bias(self) -> NDArray[np.float64] | None:
+        """What is added to the logits (v,) of the next token; None where nothing is."""
+        called = None if self.presence is None else self.presence.bias(self)
+        recalled = None if self.recall is None else self.recall.bias
+        if called is None or recalled is None:
+            return recalled if called is None else called
+        return called + recalled
+
+    def advance(self, token: int) -> RemiGrammar:
+        """State after one more token. Raises ValueError for a token that is not allowed."""
+        if not (0 <= token < self.families.size and self.allowed[token]):
+            raise ValueError(self._refusal(token))
+        after = self._after(token)
+        if self.presence is not None:
+            after = after._replace(presence=self.presence.advance(token, self))
+        if self.recall is not None:
+            after = after._replace(recall=self.recall.advance(token))
+        return after
+
+    def _after(self, token: int) -> RemiGrammar:
+        families = self.families
+        if token >= families.duration:
+            now = self.bar_start + self.position
+            end = now + _DURATION_STEPS[token - families.duration]
+            still = [note for note in self.sounding if note[2] > now]
+            return self._replace(
+                after=After.NOTE,
+                sounding=(*still, (self.track, self.pitch, end)),
+                sounds_until=max(self.sounds_until, end),
+            )
+        if token >= families.velocity:
+            # a drum has no duration: it ends here
+            ended = self.after is After.DRUM
+            return self._replace(after=After.NOTE if ended else After.VELOCITY)
+        if token >= families.pitch:
+            is_drum = token >= families.drum
+            return self._replace(after=After.DRUM if is_drum else After.PITCH, pitch=token)
+        if token >= families.part:
+            return self._replace(after=After.PART, track=self.track + token - families.part + 1)
+        if token >= families.program:
+            track = (token - families.program) * NUM_PARTS
+            return self._replace(after=After.PROGRAM, last_track=self.track, track=track, pitch=0)
+        if token >= TEMPO:
+            return self._replace(after=After.TEMPO, tempo=token)
+        if token >= POSITION:
+            return self._replace(
+                after=After.POSITION,
+                position=token - POSITION,
+                last_track=-1,
+                track=families.only_track,
+                pitch=0,
+            )
+        if token >= TIME_SIGNATURE:
+            length = (token - TIME_SIGNATURE + 1) * BAR_UNIT
+            return self._replace(after=After.TIME_SIGNATURE, bar_length=length)
+        if token == BAR:
+            return self._replace(
+                after=After.BAR,
+                bar=self.bar + 1,
+                bar_start=self.bar_start + self.bar_length,
+                position=-1,
+                last_track=-1,
+                track=-1,
+                pitch=0,
+            )
+        return self._replace(after=After.BOS if token == BOS else After.EOS)
+
+    def hold(self, notes: Iterable[tuple[int, int, int]]) -> RemiGrammar:
+        """The same with more notes sounding: rank of the track, MIDI pitch, step where it ends.
+
+        What tokens cannot hold is passed over: drums, and pitches outside the range.
+        """
+        families = self.families
+        first = families.pitch - families.lowest_pitch
+        held = tuple(
+            (rank, first + pitch, end)
+            for rank, pitch, end in notes
+            if rank > 0 and families.pitch <= first + pitch < families.drum
+        )
+        until = max((end for *_, end in held), default=0)
+        return self._replace(
+            sounding=(*self.sounding, *held), sounds_until=max(self.sounds_until, until)
+        )
+
+    def remember(
+        self,
+        ids: Sequence[int] | NDArray[np.integer],
+        *,
+        presence: float = 1.0,
+        recall: float = 1.0,
+    ) -> RemiGrammar:
+        """The same with a `bias` towards what a prompt played, and who rests longer than there.
+
+        `ids` are what it was resumed with. Music of a single track is left alone, and 0 leaves out
+        either.
+        """
+        if self.families.only_track >= 0:
+            return self
+        return self._replace(
+            presence=Presence.after(ids, self, presence) if presence else None,
+            recall=Recall.after(self.families, ids, recall) if recall else None,
+        )
+
+    def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> RemiGrammar:
+        """State after a prompt, whatever the rules: they hold for what follows.
+
+        Costs little for prompts of any length: where nothing stands before them, the bars before
+        the last are taken to be canonical. Raises ValueError where the rest is not.
+        """
+        array = np.asarray(ids, np.int64)
+        bars = np.flatnonzero(array == BAR)[1:]
+        start = int(bars[-1]) if len(bars) and self.after is After.NOTHING else 0
+        state = self._replace(rules=Rules())
+        if start:
+            state = state._after_bars(array[:start])
+        for token in array[start:].tolist():
+            state = state.advance(token)
+        return state._replace(rules=self.rules)
+
+    def _after_bars(self, ids: NDArray[np.int64]) -> RemiGrammar:
+        """State after whole bars, read from all of them at once."""
+        tokens = Tokens.of(ids, self.families)
+        bars = read_bars(tokens)
+        start, end = bars.lines[-2:].tolist()
+        notes = read_notes(tokens, bars, self.families)
+        melodic = notes.keys >= 128
+        ends = (notes.onsets + notes.durations)[melodic]
+        over = np.flatnonzero(ends > end)
+        keys = notes.keys[melodic][over]
+        tempos = ids[tokens.kinds[:-1] == Kind.TEMPO]
+        state = self._replace(
+            after=After.NOTE,
+            bar=len(bars.lines) - 1,
+            bar_start=start,
+            bar_length=end - start,
+            tempo=int(tempos[-1]) if len(tempos) else 0,
+            sounds_until=int(ends.max(initial=0)),
+        )
+        held = (keys >> 7, keys & 127, ends[over])
+        return state.hold(zip(*(column.tolist() for column in held), strict=True))
+
+    def _tempo_at(self, position: int) -> bool:
+        return self.rules.tempo == "free" or (self.rules.tempo == "bar_line" and position == 0)
+
+    def _refusal(self, token: int) -> str:
+        names = self.families.vocabulary.names
+        name = names[token] if 0 <= token < len(names) else f"id {token}"
+        place = f"bar {self.bar}, position {self.position}, after {self.after.name}"
+        return f"{name} may not stand here: {place}"

@@ -1,0 +1,111 @@
+"""REMI tokens of several instruments: at each position, runs of one track's notes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from tokenization.remi.quantize import starts_of_runs
+from tokenization.remi.remi import Remi
+from tokenization.remi.vocabulary import DRUMS, MULTITRACK_FAMILIES, NUM_PARTS, PROGRAM_ORDER
+from tokenization.score import NO_NOTES, Track
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_RANKS = [PROGRAM_ORDER.index(program) * NUM_PARTS for program in range(len(PROGRAM_ORDER))]
+"""Of each program, 128 the drums: the place of its first track at a position."""
+
+_EMPTY = [
+    Track(NO_NOTES, 0 if program == DRUMS else program, is_drum=program == DRUMS)
+    for program in PROGRAM_ORDER
+]
+"""A track of each program, in the order of their tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultitrackRemiConfig:
+    """Everything needed to build a `MultitrackRemi` again."""
+
+    kind: Literal["multitrack_remi"] = "multitrack_remi"
+
+    def build(self) -> MultitrackRemi:
+        """The tokenizer."""
+        return MultitrackRemi(self)
+
+
+class MultitrackRemi(Remi[MultitrackRemiConfig]):
+    """Music of several tracks, in 812 tokens; see `Remi`.
+
+    At a position stand runs of notes: a Program, a Part if it is not the first track of that
+    program, then the track's notes. Runs come in the order drums, basses, chords, others. A note of
+    the drums is Drum and Velocity. All drums are one track; of more than four tracks of one program
+    the last ones are one. Parts are counted in the order of the score's tracks, those without notes
+    included. In decoded scores tracks come in the order of runs; those before the last part of a
+    program are there even without notes.
+    """
+
+    families = MULTITRACK_FAMILIES
+
+    def __init__(self, config: MultitrackRemiConfig | None = None) -> None:
+        super().__init__(MultitrackRemiConfig() if config is None else config)
+
+    def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
+        """Place of each track among the runs of a position: its program's, and which part it is."""
+        parts: dict[int, int] = {}
+        ranks: list[int] = []
+        for track in tracks:
+            program = DRUMS if track.is_drum else track.program
+            part = 0 if track.is_drum else min(parts.get(program, 0), NUM_PARTS - 1)
+            parts[program] = part + 1
+            ranks.append(_RANKS[program] + part)
+        return ranks
+
+    def replace_program(
+        self, ids: NDArray[np.integer], program: int, by: int | None
+    ) -> NDArray[np.integer]:
+        """Ids in which the tracks of a program (128: drums) play another one, or nothing (None).
+
+        For conditions: without drums, with strings for the piano. Canonical ids of a whole piece in
+        and out. Drums become no other program, and none becomes drums.
+
+        Raises ValueError where `by` is no program from 0 to 127.
+        """
+        if by is not None and not 0 <= by < DRUMS:
+            raise ValueError(f"program {by}, expected 0 to 127, or None to leave the tracks out")
+        score = self.decode(ids)
+        tracks: list[Track] = []
+        for track in score.tracks:
+            if (DRUMS if track.is_drum else track.program) != program:
+                tracks.append(track)
+            elif by is not None:
+                tracks.append(replace(track, program=by))
+        return self.encode(replace(score, tracks=tuple(tracks))).ids
+
+    def _named(self, tracks: Sequence[Track], ranks: Sequence[int]) -> tuple[Track, ...]:
+        """Of several tracks at one place the fullest."""
+        fullest: dict[int, Track] = {}
+        for rank, track in zip(ranks, tracks, strict=True):
+            if rank not in fullest or len(track) > len(fullest[rank]):
+                fullest[rank] = track
+        return tuple(fullest[rank].without_events() for rank in sorted(fullest))
+
+    def _tracks(
+        self, table: NDArray[np.int64], ranks: NDArray[np.int64], known: Sequence[Track]
+    ) -> tuple[Track, ...]:
+        names = dict(zip(self.track_ranks(known), known, strict=True))
+        firsts = starts_of_runs(ranks).nonzero()[0]
+        edges = [*firsts.tolist(), len(ranks)]
+        parts = {
+            rank: table[first:end]
+            for rank, first, end in zip(ranks[firsts].tolist(), edges, edges[1:], strict=False)
+        }
+        tracks: list[Track] = []
+        for rank in sorted({r for last in parts for r in range(last - last % NUM_PARTS, last + 1)}):
+            track = names.get(rank, _EMPTY[rank // NUM_PARTS])
+            tracks.append(track.with_tables(notes=parts.get(rank, NO_NOTES)))
+        return tuple(tracks)

@@ -1,0 +1,282 @@
+"""Ticks to grid: notes, bar lines and tempos on twelfths of a quarter note."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+
+from tokenization.errors import MidiError
+from tokenization.midi.reader import MAX_BEATS
+from tokenization.remi.packing import Packing
+from tokenization.remi.vocabulary import (
+    BAR_UNIT,
+    DURATIONS,
+    MAX_BAR_STEPS,
+    MAX_BPM,
+    MIN_BPM,
+    STEPS_PER_BEAT,
+    VELOCITY_STEP,
+)
+from tokenization.score import Tempo, TimeSignature, nearest_ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tokenization.score import Score
+
+Ticks = TypeVar("Ticks", int, "NDArray[np.int64]")
+
+DEFAULT_BPM = 120.0
+_STEPS_PER_WHOLE = 4 * STEPS_PER_BEAT
+
+_BY_KEY = Packing(17, 31, 10, 5)
+"""Key, onset, duration and velocity of a note."""
+_LONGEST = 1023
+_NEVER = 1 << 31
+
+_NEAREST = np.searchsorted(
+    (DURATIONS[1:] + DURATIONS[:-1] + 1) // 2, np.arange(_LONGEST + 1), side="right"
+)
+
+
+def nearest_step(ticks: Ticks, ticks_per_beat: int) -> Ticks:
+    """Grid step closest to each time in ticks; halves go to the later step."""
+    if ticks_per_beat == STEPS_PER_BEAT:
+        return ticks
+    steps = 2 * STEPS_PER_BEAT * ticks
+    steps += ticks_per_beat
+    steps //= 2 * ticks_per_beat
+    return steps
+
+
+def refuse_late_notes(onset_ticks: NDArray[np.int64], ticks_per_beat: int) -> None:
+    """Raises MidiError where one of the onsets (n,) lies after 65,536 quarters."""
+    last_beat = int(onset_ticks.max(initial=0)) // ticks_per_beat
+    if last_beat >= MAX_BEATS:
+        raise MidiError(
+            f"a note stands at quarter note {last_beat:,}, expected none after {MAX_BEATS:,}; "
+            "remove the silence before it"
+        )
+
+
+def starts_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(n,), which of the values differ from the one before; the first does."""
+    starts = np.empty(len(values), bool)
+    starts[:1] = True
+    np.not_equal(values[1:], values[:-1], out=starts[1:])
+    return starts
+
+
+class SeparateNotes(NamedTuple):
+    """Notes of which no two of one key overlap, sorted by key and onset; columns (n,) int64."""
+
+    keys: NDArray[np.int64]
+    """What one note sounds on at a time: rank of the track times 128, plus MIDI pitch."""
+    onsets: NDArray[np.int64]
+    durations: NDArray[np.int64]
+    """In steps, cut where the key is struck again; at most 1,023."""
+    gaps: NDArray[np.int64]
+    """Steps to the next note of the key; huge where there is none."""
+    velocities: NDArray[np.int64]
+    """Bins, as given."""
+
+    def duration_tokens(self) -> NDArray[np.int64]:
+        """Index into DURATIONS closest to each length, of those that do not reach the next note."""
+        nearest = _NEAREST[self.durations]
+        # The nearest is at most one too long, since the length itself leaves room.
+        nearest -= DURATIONS[nearest] > self.gaps
+        return nearest
+
+
+def separate_notes(
+    keys: NDArray[np.int64],
+    onsets: NDArray[np.int64],
+    durations: NDArray[np.int64],
+    velocities: NDArray[np.int64],
+) -> SeparateNotes:
+    """Notes as they can be played: one per key and onset, the longest and then the loudest.
+
+    Times in steps, durations of 1,023 at most, velocities in bins; order does not matter.
+    """
+    packed = _BY_KEY.pack(keys, onsets, durations, velocities)
+    packed.sort()
+    places = _BY_KEY.above(packed, 2)
+    gaps = np.empty_like(places)
+    np.subtract(places[1:], places[:-1], out=gaps[:-1])
+    gaps[-1:] = _NEVER
+    last = gaps > 0
+    if np.count_nonzero(last) < len(last):
+        packed, gaps = packed[last], gaps[last]
+    keys, onsets, durations, velocities = _BY_KEY.unpack(packed)
+    return SeparateNotes(keys, onsets, np.minimum(durations, gaps), gaps, velocities)
+
+
+def quantize_notes(
+    table: NDArray[np.int64], keys: NDArray[np.int64], ticks_per_beat: int
+) -> SeparateNotes:
+    """Notes (n, 4) on the grid, each at least a step long; `keys` as those of the result.
+
+    Raises MidiError where one stands beyond 65,536 quarters.
+    """
+    begins = table[:, 0]
+    refuse_late_notes(begins, ticks_per_beat)
+    onsets = nearest_step(begins, ticks_per_beat)
+    durations = nearest_step(begins + table[:, 1], ticks_per_beat)
+    durations -= onsets
+    durations = np.minimum(np.maximum(durations, 1), _LONGEST)
+    return separate_notes(keys, onsets, durations, table[:, 3] // VELOCITY_STEP)
+
+
+class TempoMap(NamedTuple):
+    """Tempos in force: steps, strictly rising from 0, and whole quarter notes per minute, (n,)."""
+
+    steps: NDArray[np.int64]
+    bpm: NDArray[np.int64]
+    clipped: int
+    """Tempos of the score outside 30 to 240."""
+
+
+def quantize_tempos(score: Score) -> TempoMap:
+    """Tempos on the grid; of several at one step the last counts, repetitions are left out."""
+    tempos = score.tempos
+    if not tempos or tempos[0].tick > 0:
+        tempos = (Tempo(0, DEFAULT_BPM), *tempos)
+    ticks, exact = zip(*tempos, strict=True)
+    steps = nearest_step(np.array(ticks), score.ticks_per_beat)
+    rounded = (np.minimum(exact, 2 * MAX_BPM) + 0.5).astype(np.int64)
+    bpm = np.minimum(np.maximum(rounded, MIN_BPM), MAX_BPM)
+    clipped = int(np.count_nonzero(bpm != rounded))
+    if len(bpm) > 1:
+        last = starts_of_runs(steps[::-1])[::-1]
+        steps, bpm = steps[last], bpm[last]
+        changed = starts_of_runs(bpm)
+        steps, bpm = steps[changed], bpm[changed]
+    return TempoMap(steps, bpm, clipped)
+
+
+def quantize_time_signatures(score: Score) -> tuple[TimeSignature, ...]:
+    """Metre changes at steps that can be bar lines: multiples of an eighth note from 0 on.
+
+    Of several at one step the last counts. Repetitions are left out, and what is no metre.
+    """
+    changes = {0: TimeSignature(0, 4, 4)}
+    for tick, numerator, denominator in score.time_signatures:
+        if 0 < numerator < 256 and denominator > 0:
+            step = BAR_UNIT * nearest_ratio(tick * STEPS_PER_BEAT, score.ticks_per_beat * BAR_UNIT)
+            changes[step] = TimeSignature(step, numerator, denominator)
+    kept: list[TimeSignature] = []
+    for change in changes.values():
+        if not kept or change[1:] != kept[-1][1:]:
+            kept.append(change)
+    return tuple(kept)
+
+
+def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64]:
+    """Bar lines in steps (bars + 1,): from 0 to the first one at or after `end`, at least one bar.
+
+    Bars have lengths that the vocabulary can say. A line that is not at a multiple of an eighth
+    note goes to the nearest one, each from its exact place, so that lines do not drift; a bar of
+    more than eight quarters is split at quarters; a change of metre cuts the bar it falls into.
+    `signatures` are those of `quantize_time_signatures`.
+    """
+    end = max(BAR_UNIT, end + -end % BAR_UNIT)
+    sections: list[NDArray[np.int64]] = []
+    single: list[int] = []
+    has_long_bars = False
+    for index, (start, numerator, denominator) in enumerate(signatures):
+        change = signatures[index + 1].tick if index + 1 < len(signatures) else None
+        stop = end if change is None else min(end, change)
+        bar = (_STEPS_PER_WHOLE * numerator, denominator)
+        if bar[0] < BAR_UNIT * bar[1]:
+            bar = (BAR_UNIT, 1)
+        has_long_bars = has_long_bars or bar[0] > MAX_BAR_STEPS * bar[1]
+        num_bars = -(-(stop - start) * bar[1] // bar[0])
+        if num_bars == 1 and stop < end:
+            single.append(start)  # thousands of them in hostile files: no array for each
+            continue
+        if single:
+            sections.append(np.array(single))
+            single = []
+        unit = BAR_UNIT * bar[1]
+        if bar[0] % unit == 0:
+            lines = np.arange(num_bars + 1) * (bar[0] // bar[1]) + start
+        else:
+            lines = (2 * bar[0] * np.arange(num_bars + 1) + unit) // (2 * unit) * BAR_UNIT + start
+        if stop == end:
+            sections.append(lines if change is None else np.minimum(lines, change))
+            break
+        sections.append(lines[lines < stop])
+    lines = np.concatenate(sections)
+    if has_long_bars:
+        lines = split_long_bars(lines, end)
+    return lines[: int(lines.searchsorted(end)) + 1]
+
+
+def name_bars(
+    lines: NDArray[np.int64], written: Sequence[TimeSignature]
+) -> tuple[TimeSignature, ...]:
+    """Time signatures of bars; the `written` ones as long as they lead to the same bar lines."""
+    lengths = lines[1:] - lines[:-1]
+    start = 0
+    written = [change for change in written if change.tick < lines[-1]]
+    if written:
+        wanted = bar_lines(written, int(lines[-1]))
+        common = min(len(wanted), len(lines))
+        same = wanted[:common] == lines[:common]
+        start = common - 1 if same.all() else max(int(np.argmin(same)) - 1, 0)
+    kept = [change for change in written if change.tick < lines[start]]
+    changed = starts_of_runs(lengths)
+    changed[start : start + 1] = True
+    for bar in (changed[start:].nonzero()[0] + start).tolist():
+        length = int(lengths[bar])
+        numerator, denominator = (length // 12, 4) if length % 12 == 0 else (length // 6, 8)
+        kept.append(TimeSignature(int(lines[bar]), numerator, denominator))
+    return tuple(kept)
+
+
+class Timeline(NamedTuple):
+    """Bars and tempos of a piece on the grid, to its end."""
+
+    lines: NDArray[np.int64]
+    """(bars + 1,), see `bar_lines`."""
+    signatures: tuple[TimeSignature, ...]
+    """As written."""
+    tempos: TempoMap
+
+
+def quantize_timeline(score: Score, end: int) -> Timeline:
+    """Bars and tempos up to the end of the score, and to the step `end` where its last note ends.
+
+    A score of more than 65,536 quarters ends with that note: one without an end is clipped, and
+    must not leave bars of nothing behind.
+    """
+    score_end = nearest_step(score.end_ticks, score.ticks_per_beat)
+    if score_end <= MAX_BEATS * STEPS_PER_BEAT:
+        end = max(end, score_end)
+    signatures = quantize_time_signatures(score)
+    lines = bar_lines(signatures, end)
+    end = int(lines[-1])
+    steps, bpm, clipped = quantize_tempos(score)
+    count = int(steps.searchsorted(end))
+    return Timeline(
+        lines,
+        tuple(change for change in signatures if change.tick < end),
+        TempoMap(steps[:count], bpm[:count], clipped),
+    )
+
+
+def split_long_bars(lines: NDArray[np.int64], end: int) -> NDArray[np.int64]:
+    """Bar lines with more between those too far apart, up to `end`."""
+    split: list[int] = []
+    for start, stop in zip(lines[:-1].tolist(), lines[1:].tolist(), strict=True):
+        num_parts = -(-(stop - start) // MAX_BAR_STEPS)
+        for part in range(num_parts):
+            # Rounded up to a quarter: no part is then longer than the longest bar.
+            inner = -(-(stop - start) * part // (num_parts * STEPS_PER_BEAT)) * STEPS_PER_BEAT
+            split.append(start + inner)
+            if start + inner >= end:
+                break
+    return np.array([*split, int(lines[-1])])

@@ -1,0 +1,1 @@
+"""MIDI files to corpora of tokens."""

@@ -1,0 +1,235 @@
+"""Memory-mapped tokens of a prepared corpus, and crops of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from training.data.augmentation import NOTHING, Augmentation
+from training.data.shards import Shard, shard_folders
+from training.errors import TrainingError
+from training.files import read_json
+from training.learning.seeding import generator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tokenization.tokenizer import Tokenizer
+
+FORMAT_VERSION = 2
+"""Format 1 is one of a single shard for each split, and loaded as such."""
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """Pieces of one split, as if its shards were one.
+
+    Nothing but where pieces start is held in memory, 16 bytes a piece. Tokens are mapped: who reads
+    some rows of a batch, such as one rank of many, loads the pages of these alone; pages that many
+    processes of a machine read are there once, and given back where memory is needed.
+    """
+
+    shards: tuple[Shard, ...]
+
+    @classmethod
+    def load(cls, folder: Path, split: str) -> Corpus:
+        """Tokens of a split of a prepared corpus.
+
+        Raises:
+            TrainingError: the folder holds no such prepared corpus.
+        """
+        splits = read_facts(folder)["splits"]
+        if split not in splits:
+            known = ", ".join(splits)
+            raise TrainingError(f"{folder}: found no split {split!r}, expected one of {known}")
+        folders = shard_folders(folder / split, splits[split].get("shards", 1))
+        return cls(tuple(map(Shard.load, folders)))
+
+    @cached_property
+    def _first_pieces(self) -> NDArray[np.int64]:
+        """Number of each shard's first piece, and of all pieces: (shards + 1,)."""
+        return np.append(0, np.cumsum([len(shard) for shard in self.shards]))
+
+    @cached_property
+    def _first_tokens(self) -> NDArray[np.int64]:
+        """Place of each shard's first token, and number of all tokens: (shards + 1,)."""
+        return np.append(0, np.cumsum([shard.offsets[-1] for shard in self.shards]))
+
+    def __len__(self) -> int:
+        """Number of pieces."""
+        return int(self._first_pieces[-1])
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens of all pieces."""
+        return int(self._first_tokens[-1])
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each piece: (pieces,)."""
+        return np.concatenate([np.diff(shard.offsets) for shard in self.shards])
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest piece; 0 without pieces."""
+        return max((int(np.diff(s.offsets).max(initial=0)) for s in self.shards), default=0)
+
+    def piece_at(self, place: int) -> int:
+        """Number of the piece that the token at a place belongs to, counted over all pieces."""
+        index = int(np.searchsorted(self._first_tokens, place, side="right")) - 1
+        within = place - self._first_tokens[index]
+        piece = np.searchsorted(self.shards[index].offsets, within, side="right") - 1
+        return int(self._first_pieces[index] + piece)
+
+    def length(self, index: int) -> int:
+        """Tokens of a piece."""
+        shard, number = self._shard_of(index)
+        return int(shard.offsets[number + 1] - shard.offsets[number])
+
+    def piece(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[np.int32]:
+        """Tokens of a piece, all of them from BOS to EOS or those in between."""
+        shard, number = self._shard_of(index)
+        first, end = shard.offsets[number : number + 2]
+        end = end if stop is None else min(first + stop, end)
+        return shard.tokens[first + start : end].astype(np.int32)
+
+    def piece_bars(self, index: int) -> NDArray[np.int64]:
+        """Places of a piece's Bar tokens within the piece."""
+        shard, number = self._shard_of(index)
+        return shard.bars[shard.bar_offsets[number] : shard.bar_offsets[number + 1]]
+
+    def _shard_of(self, index: int) -> tuple[Shard, int]:
+        """The shard of a piece, and its number there."""
+        shard = int(np.searchsorted(self._first_pieces, index, side="right")) - 1
+        return self.shards[shard], index - int(self._first_pieces[shard])
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """What `data.json` of a prepared corpus holds.
+
+    Raises:
+        TrainingError: the folder holds no prepared corpus of this format.
+    """
+    path = folder / "data.json"
+    if not path.is_file():
+        raise TrainingError(
+            f"{folder}: found no prepared corpus; make one with relpe-train prepare"
+        )
+    facts = read_json(path, ("format",), "prepare again")
+    if facts.get("format") not in (1, FORMAT_VERSION):
+        raise TrainingError(
+            f"{path}: format {facts.get('format')}, expected {FORMAT_VERSION} or 1; prepare again"
+        )
+    for name in ("vocabulary", "hash", "splits"):
+        if name not in facts:
+            raise TrainingError(f"{path}: damaged, found no {name!r}; prepare again")
+    return facts
+
+
+@dataclass(frozen=True)
+class Crops:
+    """Training examples: row r of the batch of step s is a function of (seed, s, r) alone.
+
+    Shards change nothing. A rank that has some of the rows reads no other ones: `example`.
+    """
+
+    corpus: Corpus
+    tokenizer: Tokenizer
+    length: int
+    """Tokens that the model reads; examples have one more, the last one's target."""
+    batch_size: int
+    seed: int
+    beginnings: float = 0.1
+    """Share of the examples that are the beginning of a piece, with BOS."""
+    transposition: tuple[int, int] = (-5, 6)
+    """Least and greatest transposition, semitones."""
+    augmentation: Augmentation = NOTHING
+    """What else is changed."""
+    first_row: int = 0
+    """Of the rows that a batch has here, where processes take the rows of a step among themselves.
+    """
+
+    def __post_init__(self) -> None:
+        if not len(self.corpus):
+            raise TrainingError("the corpus holds no piece to train on")
+
+    def __getitem__(self, step: int) -> NDArray[np.int64]:
+        """Batch of one step: (batch_size, length + 1), filled up with PAD."""
+        return np.stack(
+            [self.example(step, self.first_row + row) for row in range(self.batch_size)]
+        )
+
+    def example(self, step: int, row: int) -> NDArray[np.int64]:
+        """One row of the batch of one step: (length + 1,)."""
+        draw = generator(self.seed, step, "data", row)
+        piece = self.corpus.piece_at(int(draw.integers(self.corpus.num_tokens)))
+        ids = self.crop(piece, self._draw_bar(piece, draw))
+        low, high = self.transposition
+        for _ in range(100):
+            moved = self.tokenizer.transpose(ids, int(draw.integers(low, high + 1)))
+            if moved is not None:
+                ids = moved
+                break
+        ids = self.augmentation(ids, self.tokenizer, lambda: self._any_crop(draw), draw)
+        ids = ids[: self.length + 1]
+        padded = np.full(self.length + 1, self.tokenizer.vocabulary.ids["PAD"], np.int64)
+        padded[: len(ids)] = ids
+        return padded
+
+    def _any_crop(self, draw: np.random.Generator) -> NDArray[np.integer]:
+        piece = int(draw.integers(len(self.corpus)))
+        return self.crop(piece, self._draw_bar(piece, draw))
+
+    def _draw_bar(self, piece: int, draw: np.random.Generator) -> int:
+        """First bar of a crop: 0 in `beginnings` of the cases.
+
+        Bars with less than half an example left behind them are not drawn: most of the example
+        would be padding.
+        """
+        starts = self.corpus.piece_bars(piece)
+        behind = self.corpus.length(piece) - self.length // 2
+        last = int(np.searchsorted(starts, behind, side="right"))
+        beginning = draw.random() < self.beginnings
+        return 0 if beginning or last < 2 else int(draw.integers(1, last))
+
+    def crop(self, piece: int, first_bar: int) -> NDArray[np.integer]:
+        """At most length + 1 tokens of a piece from a bar on."""
+        bars = self.corpus.piece_bars(piece)
+        next_bar = int(np.searchsorted(bars, bars[first_bar] + self.length + 1))
+        stop = int(bars[next_bar]) if next_bar < len(bars) else None
+        ids = self.corpus.piece(piece, stop=stop)  # from the start: what is in force stands there
+        return self.tokenizer.crop(ids, first_bar)[: self.length + 1]
+
+
+def windows(corpus: Corpus, length: int, count: int | None = None) -> NDArray[np.int64]:
+    """All pieces cut into windows of length + 1 tokens, filled up with PAD (0): (n, length + 1).
+
+    Windows share one token, the last one's target and the next one's first input: so every token
+    after a piece's first is a target once. With `count` at most so many, spread evenly over all;
+    no others are read.
+    """
+    ends = np.cumsum((corpus.lengths + length - 2) // length)  # windows up to the end of each piece
+    total = int(ends[-1]) if len(ends) else 0
+    chosen = np.arange(total)
+    if count is not None and total:
+        chosen = np.unique(np.linspace(0, total, count, endpoint=False).astype(np.int64))
+    rows = np.zeros((len(chosen), length + 1), np.int64)
+    for row, number in zip(rows, chosen.tolist(), strict=True):
+        piece = int(np.searchsorted(ends, number, side="right"))
+        before = int(ends[piece - 1]) if piece else 0
+        start = (number - before) * length
+        part = corpus.piece(piece, start, start + length + 1)
+        row[: len(part)] = part
+    return rows
+
+
+def note_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
+    """Ids of the tokens that stand for one note each."""
+    kinds = ("Pitch_", "Drum_", "Note_Pitch_")
+    names = tokenizer.vocabulary.names
+    return np.array([i for i, name in enumerate(names) if name.startswith(kinds)], np.int64)

@@ -1,0 +1,151 @@
+"""Batches of tokens to a corpus: shards, lists of what was left out, data card."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from training.data.shards import ShardWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from tokenization.tokenizer import Tokenizer
+
+COUNTS = ("dropped", "clipped", "merged", "tempos_clipped")
+"""What encoding does to notes and tempos, counted over a split."""
+LISTS = ("refused", "damaged")
+"""What `data.json` lists by file: those that cannot be read, and those of which a part can."""
+LISTED = 100
+"""Files of each list that stand in `data.json` and on the card; `<list>.txt` has all."""
+
+
+def join(
+    batches: Mapping[str, Sequence[Path]],
+    unassigned: Sequence[str],
+    folder: Path,
+    vocabulary_hash: str,
+    *,
+    progress: bool,
+) -> dict[str, Any]:
+    """Write the batches of each split as one corpus, one after the other; returns its facts.
+
+    A batch is an npz of `ids` and their `lengths` by piece, `bars` and `num_bars` likewise,
+    `counts` of notes and of `COUNTS`, and `texts`: JSON of names, refused and damaged files. The
+    hash is that of the vocabulary and all tokens: shards and batches do not change it.
+    """
+    lists = {name: _List(folder / f"{name}.txt") for name in (*LISTS, "unassigned")}
+    lists["unassigned"].add(dict.fromkeys(unassigned, ""))
+    digest = hashlib.sha256(vocabulary_hash.encode())
+    facts: dict[str, Any] = {}
+    total = sum(map(len, batches.values()))
+    with tqdm(total=total, desc="joining", unit="batch", disable=not progress, delay=2) as bar:
+        for split, paths in batches.items():
+            facts[split] = _join_split(paths, folder / split, lists, digest.update, bar.update)
+    return {
+        "vocabulary": vocabulary_hash,
+        "hash": digest.hexdigest(),
+        "splits": facts,
+        "listed": {name: some.count for name, some in lists.items()},
+        **{name: lists[name].first for name in LISTS},
+        "unassigned": [*lists["unassigned"].first],
+    }
+
+
+def _join_split(
+    batches: Sequence[Path],
+    folder: Path,
+    lists: Mapping[str, _List],
+    hash_update: Callable[[bytes], None],
+    done: Callable[[], object],
+) -> dict[str, Any]:
+    """Write the batches of a split; returns its facts."""
+    writer = ShardWriter(folder)
+    facts = dict.fromkeys(("files", "tokens", "notes", "bars", *COUNTS), 0)
+    for path in batches:
+        with np.load(path) as batch:
+            ids, lengths, bars, num_bars, counts = (
+                batch[key] for key in ("ids", "lengths", "bars", "num_bars", "counts")
+            )
+            names, refused, damaged = json.loads(str(batch["texts"]))
+        writer.add(ids, lengths, bars, num_bars, names)
+        hash_update(ids.tobytes())
+        lists["refused"].add(refused)
+        lists["damaged"].add(damaged)
+        facts["files"] += len(names)
+        facts["tokens"] += len(ids)
+        facts["bars"] += len(bars)
+        for key, count in zip(("notes", *COUNTS), counts.tolist(), strict=True):
+            facts[key] += count
+        done()
+    return facts | {"shards": writer.close()}
+
+
+class _List:
+    """Names of files, each with a reason: the first of them here, all in a text file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.first: dict[str, str] = {}
+        self.count = 0
+
+    def add(self, reasons: Mapping[str, str]) -> None:
+        """More of them; without any there is no file."""
+        for name in [*reasons][: LISTED - len(self.first)]:
+            self.first[name] = reasons[name]
+        self.count += len(reasons)
+        if reasons:
+            lines = (f"{name}: {why}" if why else name for name, why in reasons.items())
+            text = "".join(line.replace("\n", "\\n") + "\n" for line in lines)
+            with self._path.open("ab") as stream:
+                stream.write(text.encode("utf-8", "surrogateescape"))
+
+
+def card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
+    """What people want to know of a corpus, in Markdown; `data` is what `data.json` holds."""
+    counts = data["listed"]
+    columns = ("files", "bars", "notes", "tokens", *COUNTS)
+    rows = [
+        f"| {split} | "
+        + " | ".join(f"{facts[key]:,}" for key in columns)
+        + f" | {facts['tokens'] / max(facts['notes'], 1):.2f} |"
+        for split, facts in data["splits"].items()
+    ]
+    refused, damaged = (_listed(data, key) for key in LISTS)
+    taken = f", files {data['include']}" if data["include"] else ""
+    return "\n".join(
+        [
+            f"# {data['source']} as tokens",
+            "",
+            f"Made by `relpe-train prepare` from {data['source']}{taken}, with the tokenizer "
+            f"`{tokenizer.config.kind}` of {len(tokenizer.vocabulary)} ids. Hash of all tokens: "
+            f"`{data['hash']}`.",
+            "",
+            f"| split | {' | '.join(key.replace('_', ' ') for key in columns)} | tokens per note |",
+            "|---|" + "---|" * (len(columns) + 1),
+            *rows,
+            "",
+            "Dropped: notes outside the range. Clipped: notes cut to the longest duration. Merged: "
+            "notes left out since another stands at the same pitch and position. Tempos clipped: "
+            "moved to 30 or 240.",
+            "",
+            f"{counts['refused']:,} files refused, {counts['unassigned']:,} in no split.",
+            "",
+            refused,
+            f"{counts['damaged']:,} files read in part.",
+            "",
+            damaged,
+        ]
+    )
+
+
+def _listed(data: dict[str, Any], key: str) -> str:
+    """The first files of a list, and where the others stand."""
+    first = "".join(f"- {name}: {reason}\n" for name, reason in data[key].items())
+    more = data["listed"][key] - len(data[key])
+    return first + (f"- and {more:,} more in `{key}.txt`\n" if more else "")

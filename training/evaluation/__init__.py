@@ -1,0 +1,1 @@
+"""Measuring models and the music they generate."""

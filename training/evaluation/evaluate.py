@@ -1,0 +1,331 @@
+"""Measures a model on a split: what it expects of real music, and the music that it writes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from relpe.decoding.steps import why_not_compiled
+from relpe.models.checkpoint import find_checkpoint
+from tokenization.remi.vocabulary import BAR
+from tokenization.tokenizer import load_tokenizer
+from training.config import MOST_THREADS
+from training.data.corpus import Corpus, note_ids, read_facts
+from training.errors import TrainingError, check_range
+from training.evaluation.generated_music import GenerationOptions, measure_music, plain
+from training.evaluation.likelihood import streaming_nats, window_nats
+from training.evaluation.metrics.loops import loop_nats, loops
+from training.evaluation.metrics.ngram import greatest_order, ngram_nats
+from training.evaluation.metrics.nll_by_position import (
+    beyond_training,
+    nll_by_position,
+    plot,
+    write_csv,
+)
+from training.evaluation.metrics.relative import relativity
+from training.evaluation.plots import draw_results
+from training.evaluation.report import figure, goals, write_table
+from training.experiment import is_run, read_experiment
+from training.files import read_json, replacing
+from training.learning.seeding import draw_seeds
+from training.runs.device import choose_device
+from training.runs.weights import load_decoder, round_as_released
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from relpe.models.decoder import Decoder
+    from tokenization.tokenizer import Tokenizer
+    from training.evaluation.likelihood import Advance, Nats
+    from training.runs.weights import Origin
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """What is measured, and on what."""
+
+    model: str
+    """Run folder, or checkpoint folder or name."""
+    data: Path
+    split: str = "test"
+    weights: str = "best"
+    length: int = 1024
+    chunk: int = 1024
+    reach: int = 4096
+    batch_size: int = 8
+    device: str = "auto"
+    draws: int = 1
+    """Draws of the positional noise and of the random features; the first is the model's own."""
+    threads: int | None = None
+    """Threads of torch; None leaves torch's choice."""
+    ngram: int | None = None
+    """Order of the n-gram models that are measured as well."""
+    trained_length: int | None = None
+    """Tokens that the model was trained on at once; None: that of a run, unknown of a model."""
+    map_length: int = 512
+    """Positions of the maps whose translation invariance and monotonicity are measured."""
+    music: GenerationOptions | None = None
+    """Music to generate and measure; None: none."""
+    music_only: bool = False
+    """Leaves the likelihood out: what the folder holds of it stays, if it is of these weights."""
+    output: Path | None = None
+    """Folder to write; None: `evaluation` in a run folder, `evaluation/<name>` of another model."""
+
+    def __post_init__(self) -> None:
+        for name in ("length", "chunk", "reach", "batch_size", "draws", "ngram"):
+            check_range(f"--{name.replace('_', '-')}", getattr(self, name), 1)
+        check_range("--trained-length", self.trained_length, 1)
+        check_range("--map-length", self.map_length, 2)
+        if self.music_only and self.music is None:
+            raise TrainingError("--music-only leaves nothing to measure; add --continuations 200")
+        check_range("--threads", self.threads, 1, MOST_THREADS)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A model that is measured, and on what."""
+
+    name: str
+    decoder: Decoder
+    """Its weights rounded as they are released."""
+    origin: Origin
+    tokenizer: Tokenizer
+    corpus: Corpus
+    pieces: list[NDArray[np.int64]]
+    trained_length: int | None
+    folder: Path
+    """Where the results are written."""
+
+
+def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
+    """Measure a model; writes results.json, a table and pictures, returns the results.
+
+    Measured are weights as they are released, in bfloat16; computed is in float32. Music is made as
+    the application makes it, by compiled steps where the model has them.
+
+    Raises:
+        TrainingError: data and model do not fit.
+    """
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    device = choose_device(options.device, "--device")
+    facts = read_facts(options.data)
+    subject = _subject(options, facts)
+    pieces, decoder = subject.pieces, subject.decoder
+    results: dict[str, Any] = {
+        "model": options.model,
+        "weights": subject.origin._asdict(),
+        "precision": "weights rounded to bfloat16 as they are released, likelihood in float32",
+        "device": device,
+        "draws": options.draws,
+        "parameters": sum(parameter.numel() for parameter in decoder.parameters()),
+        "data": facts["hash"],
+        "split": options.split,
+        "pieces": len(pieces),
+        "tokens": sum(len(piece) - 1 for piece in pieces),
+        "notes": sum(int(np.isin(p[1:], note_ids(subject.tokenizer)).sum()) for p in pieces),
+        "bars": sum(int(np.count_nonzero(piece[1:] == BAR)) for piece in pieces),
+        "trained_length": subject.trained_length,
+    }
+    subject.folder.mkdir(parents=True, exist_ok=True)
+    before = _measured_before(subject.folder, results)
+    if options.music_only:  # what was measured stands beside what it was measured with
+        results |= before
+    else:
+        results |= {name: before[name] for name in ("music",) if name in before}
+        decoder.to(device)
+        _measure_likelihood(options, subject, results, show)
+    if options.music is not None:
+        # compiled steps are a CPU's, and on a GPU the prompts would take turns
+        decoder.to("cpu")
+        if why_not_compiled(decoder) is not None:
+            decoder.to(device)
+        results["music"] = measure_music(
+            decoder,
+            subject.tokenizer,
+            subject.corpus,
+            Corpus.load(options.data, "train"),
+            options.music,
+            names=_names(subject.corpus),
+            folder=subject.folder,
+            show=show,
+        )
+    results["goals"] = [goal._asdict() for goal in goals(results)]
+    with replacing(subject.folder / "results.json") as path:
+        path.write_text(json.dumps(results, indent=1) + "\n")
+    write_table({subject.name: results}, subject.folder / "evaluation.md")
+    draw_results({subject.name: results}, subject.folder / "evaluation.png")
+    for goal in goals(results):
+        logger.info("%s", goal.line())
+    return results
+
+
+def _subject(options: EvaluateOptions, facts: dict[str, Any]) -> _Subject:
+    """What is measured on what. Raises TrainingError where they do not fit."""
+    tokenizer = load_tokenizer(options.data)
+    size = len(tokenizer.vocabulary)
+    check_range("--ngram", options.ngram, 1, greatest_order(size))
+    place = Path(options.model)
+    trained_length = options.trained_length
+    if is_run(place):
+        folder = options.output or place / "evaluation"
+        trained_length = trained_length or read_experiment(place).task.length
+    else:
+        place = find_checkpoint(options.model)
+        folder = options.output or Path("evaluation") / place.resolve().name
+    if load_tokenizer(place).vocabulary.hash != tokenizer.vocabulary.hash:
+        raise TrainingError(f"{place}: learnt another vocabulary than {options.data} has")
+    decoder, origin = load_decoder(options.model, options.weights)
+    if decoder.config.vocabulary_size < size:
+        raise TrainingError(
+            f"{place}: knows {decoder.config.vocabulary_size} ids, its tokenizer has {size}"
+        )
+    round_as_released(decoder)
+    decoder.eval()
+    corpus = Corpus.load(options.data, options.split)
+    pieces = [np.asarray(corpus.piece(index), np.int64) for index in range(len(corpus))]
+    if not pieces:
+        others = [f"{name} has {entry['files']}" for name, entry in facts["splits"].items()]
+        raise TrainingError(
+            f"{options.data}: split {options.split!r} holds no pieces, so there is nothing to "
+            f"measure; take another one with --split ({', '.join(others)})"
+        )
+    name = place.resolve().name
+    return _Subject(name, decoder, origin, tokenizer, corpus, pieces, trained_length, folder)
+
+
+def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
+    """What a folder's results.json holds, if it is of the same weights and data; else nothing.
+
+    But for the name that the model was called by.
+    """
+    path = folder / "results.json"
+    before = read_json(path, (), "evaluate again without --music-only") if path.is_file() else {}
+    same = ("weights", "data", "split", "pieces", "tokens")
+    if any(before.get(name) != results[name] for name in same):
+        return {}
+    return {name: before[name] for name in before if name != "model"}
+
+
+def _names(corpus: Corpus) -> list[str]:
+    """Names of a split's pieces, where it holds them."""
+    paths = [shard.folder / "names.txt" for shard in corpus.shards]
+    return [
+        name
+        for path in paths
+        if path.is_file()
+        for name in path.read_text(encoding="utf-8", errors="replace")
+        .removesuffix("\n")
+        .split("\n")
+    ]
+
+
+def _measure_likelihood(
+    options: EvaluateOptions, subject: _Subject, results: dict[str, Any], show: bool
+) -> None:
+    """Adds to results what the model expects of real music; writes nll_by_position.csv and .png."""
+    decoder, pieces, folder = subject.decoder, subject.pieces, subject.folder
+    units = {"nats_per_note": results["notes"], "nats_per_bar": results["bars"]}
+    seeds = draw_seeds(decoder.config.noise_seed, options.draws)
+
+    def measure(name: str, read: Callable[[int, Advance], Nats]) -> tuple[Nats, dict[str, float]]:
+        """Nats of each token, mean over the draws, and what they sum up to."""
+        total = results["tokens"] * len(seeds)
+        with tqdm(
+            total=total, desc=name, unit="token", unit_scale=True, disable=not show, mininterval=2
+        ) as bar:
+            draws = [read(seed, bar.update) for seed in seeds]
+        values = summary(draws, units)
+        logger.info("%s: %s", name, _line(values))
+        return [np.mean(piece, 0) for piece in zip(*draws, strict=True)], values
+
+    started = time.monotonic()
+    _, results[f"windows_{options.length}"] = measure(
+        f"windows of {options.length}",
+        lambda *draw: window_nats(decoder, pieces, options.length, options.batch_size, *draw),
+    )
+    nats, results["streaming"] = measure(
+        "whole pieces",
+        lambda *draw: streaming_nats(decoder, pieces, options.chunk, options.batch_size, *draw),
+    )
+    results["seconds"] = round(time.monotonic() - started, 1)
+    bins = nll_by_position(nats, options.reach)
+    results["by_position"] = {
+        "reach": options.reach,
+        "pieces": bins[0].pieces if bins else 0,
+        "bins": [plain(bin_._asdict()) for bin_ in bins],
+    }
+    beyond = beyond_training(nats, subject.trained_length or 0, options.reach)
+    results["beyond_training"] = None if beyond is None else plain(beyond._asdict())
+    if options.ngram is not None:
+        train = Corpus.load(options.data, "train")
+        models = ngram_nats(options.ngram, train, subject.tokenizer, pieces, show=show)
+        results[f"{options.ngram}-gram"] = {
+            name: summary([values], units) for name, values in models.items()
+        }
+        best = min(results[f"{options.ngram}-gram"].items(), key=lambda i: i[1]["nats_per_token"])
+        logger.info("%d-gram, %s: %s", options.ngram, best[0], _line(best[1]))
+    if bins:
+        write_csv(bins, folder / "nll_by_position.csv")
+        plot({subject.name: bins}, folder / "nll_by_position.png", subject.trained_length)
+    results["loops"] = _loops(subject, show)
+    results["relativity"] = _relativity(options, decoder, seeds, show)
+
+
+def _loops(subject: _Subject, show: bool) -> dict[str, Any]:
+    """What is expected of a bar that comes again and again; nothing where no bar can be looped."""
+    made = loops(subject.pieces, subject.tokenizer)
+    ids = [loop.ids for loop in made]
+    total = sum(len(one) - 1 for one in ids)
+    with tqdm(total=total, desc="loops", unit="token", unit_scale=True, disable=not show) as bar:
+        nats = streaming_nats(subject.decoder, ids, 1024, 8, advance=bar.update)
+    found = loop_nats(nats, made)
+    return {"pieces": len(made), "nats_per_token": {str(time): found[time] for time in found}}
+
+
+def _relativity(
+    options: EvaluateOptions, decoder: Decoder, seeds: Sequence[int], show: bool
+) -> dict[str, Any]:
+    """Translation invariance and monotonicity of the model's maps: means, and by layer and head."""
+    length = options.map_length
+    try:
+        found = relativity(decoder, length, token=BAR, seeds=seeds, show=show)
+    except ValueError as error:  # the encoding or its numbers allow no map
+        logger.warning("no maps of positions: %s; try a --map-length below %d", error, length)
+        return {"length": length, "why_not": str(error)}
+    return {"length": length} | {
+        name: {"mean": float(values.mean()), "by_layer_and_head": values.mean(0).tolist()}
+        for name, values in found._asdict().items()
+    }
+
+
+def summary(draws: Sequence[Nats], units: Mapping[str, int]) -> dict[str, float]:
+    """Negative log-likelihood of a split, nats per token and per each of `units`: mean over draws.
+
+    `units` are names of results, and how many the split has. With more than one draw also the
+    standard deviation of one draw's figures.
+    """
+    totals = np.array([sum(piece.sum() for piece in nats) for nats in draws])
+    counts = {"nats_per_token": sum(map(len, draws[0])), **units}
+    values = {name: float(totals.mean() / max(count, 1)) for name, count in counts.items()}
+    if len(draws) > 1:
+        spread = totals.std(ddof=1)
+        values |= {f"{n}_deviation": float(spread / max(count, 1)) for n, count in counts.items()}
+    return values
+
+
+def _line(values: dict[str, float]) -> str:
+    token, note = figure(values, "nats_per_token", 4), figure(values, "nats_per_note", 3)
+    return f"{token} nats per token, {note} per note"

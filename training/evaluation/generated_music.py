@@ -1,0 +1,333 @@
+"""Measures music that a model writes, beside the real music that its prompts are taken from."""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from relpe.decoding.sampling import SamplingOptions
+from relpe.decoding.steps import choose_steps
+from training.errors import TrainingError, check_range
+from training.evaluation.continuations import continuations, in_bars, write_sample
+from training.evaluation.metrics.bars import BarNotes, new_music
+from training.evaluation.metrics.copies import NoteIndex, copies
+from training.evaluation.metrics.structure import (
+    LAGS,
+    histograms,
+    jensen_shannon,
+    pooled,
+    structure,
+    stuck_notes,
+)
+from training.evaluation.metrics.style import mean_style, style_by_quarter
+from training.files import replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from relpe.models.decoder import Decoder
+    from tokenization.score import Score
+    from tokenization.tokenizer import Tokenizer
+    from training.data.corpus import Corpus
+    from training.evaluation.metrics.style import Form
+
+FORMS: tuple[Form, ...] = ("exact", "compat")
+_QUARTERS = 4
+STUCK_BARS = 4
+"""A note is stuck that lasts longer than so many bars, and than every note of its prompt: of the
+test pieces of both corpora none does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions:
+    """What is generated to be measured."""
+
+    continuations: int = 200
+    """At least so many, the same number for each prompt."""
+    per_prompt: int = 1
+    """Continuations of each prompt, with seeds that count up; more where there are few prompts."""
+    prompt_bars: int = 8
+    """A prompt is the beginning of a piece."""
+    bars: int = 32
+    """New bars."""
+    seed: int = 0
+    temperature: float = SamplingOptions.temperature
+    """As the application takes them where not given, like `top_p`."""
+    top_p: float = SamplingOptions.top_p
+    presence: float = 1.0
+    """How strongly instruments that rest for too long are called back, 0 to 1; 0: not at all."""
+    recall: float = 1.0
+    """How strongly new music takes up what the prompt played, 0 to 1; 0: not at all."""
+    samples_output: Path | None = None
+    """Folder for each continuation as MIDI and as a piano roll; None: they are not kept."""
+
+    def __post_init__(self) -> None:
+        for name in ("continuations", "per_prompt", "prompt_bars", "bars"):
+            check_range(f"--{name.replace('_', '-')}", getattr(self, name), 1)
+        check_range("--seed", self.seed, 0)
+        check_range("--temperature", self.temperature, 0)
+        check_range("--top-p", self.top_p, 0, 1)
+        check_range("--presence", self.presence, 0, 1)
+        check_range("--recall", self.recall, 0, 1)
+
+
+class Material(NamedTuple):
+    """What a model goes on with, the same for all models."""
+
+    pieces: tuple[int, ...]
+    """Index of each piece in the split."""
+    per_prompt: int
+
+
+def choose_pieces(num_bars: NDArray[np.int64], options: GenerationOptions) -> Material:
+    """Pieces for prompts, spread evenly over those of a split that are long enough.
+
+    Long enough are pieces with all new bars behind the prompt; where a split has none of them, with
+    half as many. `num_bars` (pieces,) are the bars of each.
+
+    Raises:
+        TrainingError: no piece is long enough.
+    """
+    behind = num_bars - options.prompt_bars
+    wanted = options.bars if (behind >= options.bars).any() else max(options.bars // 2, 1)
+    long = np.flatnonzero(behind >= wanted).tolist()
+    if not long:
+        raise TrainingError(
+            f"the split's longest piece has {int(num_bars.max(initial=0))} bars, expected at least "
+            f"{options.prompt_bars + wanted} for a prompt and half of the new bars; ask for less "
+            "with --prompt-bars and --bars"
+        )
+    per_prompt = max(options.per_prompt, math.ceil(options.continuations / len(long)))
+    count = math.ceil(options.continuations / per_prompt)
+    return Material(tuple(long[i * len(long) // count] for i in range(count)), per_prompt)
+
+
+class Passage(NamedTuple):
+    """A whole piece on the grid, prompt and what follows, and what was measured of the latter."""
+
+    score: Score
+    notes: BarNotes
+    figures: dict[str, float]
+    faults: dict[str, int]
+    """What goes wrong in it, 0 where nothing does."""
+
+    @classmethod
+    def of(
+        cls, ids: NDArray[np.integer], tokenizer: Tokenizer, prompt_bars: int, bars: int
+    ) -> Passage:
+        """That of a piece of ids; what follows the prompt counts, up to so many bars."""
+        first = prompt_bars
+        score = in_bars(tokenizer.crop(ids, 0, first + bars), tokenizer).score
+        notes = BarNotes.of(score)
+        figures = {name: float(value) for name, value in structure(notes, first).items()}
+        return cls(score, notes, figures, _faults(notes, first, figures))
+
+
+def measure_music(
+    decoder: Decoder,
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+    train: Corpus,
+    options: GenerationOptions,
+    *,
+    names: Sequence[str] = (),
+    folder: Path | None = None,
+    show: bool = True,
+) -> dict[str, Any]:
+    """Continues prompts from a split and measures what came, and what really comes there.
+
+    What stands beside real music is of as many new bars as the piece has; style by quarter and what
+    goes wrong are of all. `train` is searched for copied notes. Writes `continuations.csv` into
+    `folder`, one row for each continuation, with the `names` of the split's pieces. Returns plain
+    values, None for those that there are not.
+
+    Raises:
+        TrainingError: the split has no piece that is long enough.
+    """
+    num_bars = np.array([len(corpus.piece_bars(index)) for index in range(len(corpus))], np.int64)
+    chosen, per_prompt = choose_pieces(num_bars, options)
+    pieces = [np.asarray(corpus.piece(index), np.int64) for index in chosen]
+    prompts = [tokenizer.crop(piece, 0, options.prompt_bars) for piece in pieces]
+    seeds = range(options.seed, options.seed + per_prompt)
+    total = len(prompts) * per_prompt * options.bars
+    with tqdm(total=total, desc="music", unit="bar", disable=not show, mininterval=2) as bar:
+        made = continuations(
+            decoder,
+            tokenizer,
+            prompts,
+            bars=options.bars,
+            seeds=seeds,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            presence=options.presence,
+            recall=options.recall,
+            advance=bar.update,
+        )
+    origins = [(index, seed) for index in chosen for seed in seeds]
+    label = dict(zip(chosen, _labels(chosen, names), strict=True))
+    if options.samples_output is not None:
+        options.samples_output.mkdir(parents=True, exist_ok=True)
+        rows = zip(made, origins, strict=True)
+        for ids, (index, seed) in tqdm(rows, "samples", len(made), disable=not show, mininterval=2):
+            path = options.samples_output / f"{label[index]}.{seed}"
+            write_sample(ids, tokenizer, path, options.prompt_bars)
+    wholes = [in_bars(piece, tokenizer).score for piece in pieces]
+    heard = options.prompt_bars
+    real = [Passage.of(piece, tokenizer, heard, options.bars) for piece in pieces]
+    new: list[Passage] = []
+    # as long as the real ones: more bars have more chances to be like an earlier one
+    alike: list[Passage] = []
+    for row, ids in enumerate(tqdm(made, "measures", disable=not show, mininterval=2)):
+        bars = int(real[row // per_prompt].figures["bars"])
+        new.append(Passage.of(ids, tokenizer, heard, options.bars))
+        same = bars == new[-1].figures["bars"]
+        alike.append(new[-1] if same else Passage.of(ids, tokenizer, heard, bars))
+    if folder is not None:
+        with replacing(folder / "continuations.csv") as path, path.open("w", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(["piece", "seed", *new[0].faults, *new[0].figures])
+            for (index, seed), passage in zip(origins, new, strict=True):
+                values = (*passage.faults.values(), *passage.figures.values())
+                writer.writerow([label[index], seed, *values])
+    index = NoteIndex.of_corpus(train, tokenizer, show=show)
+    groups = {"generated": alike, "real": real}
+    found = {name: _figures(group) for name, group in groups.items()}
+    result: dict[str, Any] = {
+        "protocol": {
+            **{k: v for k, v in asdict(options).items() if k != "samples_output"},
+            "prompts": len(prompts),
+            "pieces": list(chosen),
+            "per_prompt": per_prompt,
+            "continuations": len(made),
+            "real_bars": float(np.mean([passage.figures["bars"] for passage in real])),
+            "steps": choose_steps(decoder).name,
+        },
+        "figures": found,
+        "histograms": _histograms(groups, options.prompt_bars),
+        "self_similarity": {
+            "lags": list(LAGS),
+            **{
+                name: [figures[f"similarity_lag_{lag}"]["mean"] for lag in LAGS]
+                for name, figures in found.items()
+            },
+        },
+        "style": {form: _style(wholes, new, real, options, form) for form in FORMS},
+        "copies": {
+            name: _copies(index, [new_music(p.score, options.prompt_bars) for p in group], show)
+            for name, group in groups.items()
+        },
+        "faults": {
+            name: {fault: sum(p.faults[fault] > 0 for p in group) for fault in new[0].faults}
+            for name, group in {"generated": new, "real": real}.items()
+        },
+    }
+    return plain(result)
+
+
+def _labels(chosen: Sequence[int], names: Sequence[str]) -> list[str]:
+    """Names of files for pieces, all different: the last part of their own, or their number."""
+    from pathlib import PurePosixPath
+
+    stems = [PurePosixPath(names[i]).stem if i < len(names) else str(i) for i in chosen]
+    return [
+        stem if stems.count(stem) == 1 else f"{stem}.{index}"
+        for stem, index in zip(stems, chosen, strict=True)
+    ]
+
+
+def _faults(notes: BarNotes, first_bar: int, figures: Mapping[str, float]) -> dict[str, int]:
+    """How many notes are stuck, and whether other things go wrong: 0 or 1."""
+    stuck = stuck_notes(notes, first_bar, STUCK_BARS)
+    return {
+        "stuck_notes": stuck.longer_than_both,
+        "longer_silences": int(figures["emptier_than_prompt"]),
+        "silent_instruments": int(figures["still_playing"] < 1),
+    }
+
+
+def _figures(passages: Sequence[Passage]) -> dict[str, dict[str, float]]:
+    """Mean and standard deviation of each figure, over the passages that have it."""
+    found: dict[str, dict[str, float]] = {}
+    for name in passages[0].figures:
+        values = np.array([passage.figures[name] for passage in passages])
+        values = values[np.isfinite(values)]
+        mean = float(values.mean()) if len(values) else math.nan
+        deviation = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+        found[name] = {"mean": mean, "deviation": deviation}
+    return found
+
+
+def _histograms(
+    groups: Mapping[str, Sequence[Passage]], first_bar: int
+) -> dict[str, dict[str, Any]]:
+    """Counts of each group, their divergence, and that between two halves of the real pieces."""
+    counts = {
+        name: [histograms(passage.notes.between(first_bar)) for passage in group]
+        for name, group in groups.items()
+    }
+    new, real = pooled(counts["generated"]), pooled(counts["real"])
+    halves = (pooled(counts["real"][0::2]), pooled(counts["real"][1::2] or counts["real"]))
+    return {
+        name: {
+            "divergence": jensen_shannon(new[name], real[name]),
+            "divergence_of_real_halves": jensen_shannon(halves[0][name], halves[1][name]),
+            "generated": new[name].tolist(),
+            "real": real[name].tolist(),
+        }
+        for name in new
+    }
+
+
+def _style(
+    wholes: Sequence[Score],
+    new: Sequence[Passage],
+    real: Sequence[Passage],
+    options: GenerationOptions,
+    form: Form,
+) -> dict[str, Any]:
+    """Similarity to the whole piece by quarter, for each profile: means and medians over pieces."""
+    each = len(new) // len(real)
+    rows: dict[str, dict[str, list[NDArray[np.float64]]]] = {}
+    for place, (whole, piece) in enumerate(zip(wholes, real, strict=True)):
+        groups = {
+            "generated": [p.score for p in new[place * each : (place + 1) * each]],
+            "real": [piece.score],
+        }
+        for group, scores in groups.items():
+            styles = style_by_quarter(
+                whole, scores, options.prompt_bars, quarters=_QUARTERS, form=form
+            )
+            for profile, similarities in mean_style(styles).items():
+                rows.setdefault(profile, {}).setdefault(group, []).append(similarities)
+    return {
+        profile: {
+            group: {"mean": np.mean(values, 0).tolist(), "median": np.median(values, 0).tolist()}
+            for group, values in of_profile.items()
+        }
+        for profile, of_profile in rows.items()
+    }
+
+
+def _copies(index: NoteIndex, scores: Sequence[Score], show: bool) -> dict[str, Any]:
+    found, _ = copies(index, scores, show=show)
+    shares = {str(size): share for size, share in found.shares.items()}
+    return {"shares": shares, "longest": found.longest, "notes": found.num_notes}
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - values of JSON
+    """The same without NaN, which JSON does not have: None stands for it."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value

@@ -1,0 +1,92 @@
+"""What a decoder expects of pieces: the negative log-likelihood of each of their tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from relpe.models.decoder import Decoder, DecoderState
+
+    Nats = list[NDArray[np.float64]]
+    Advance = Callable[[int], object]
+
+
+@torch.inference_mode()
+def window_nats(
+    decoder: Decoder,
+    pieces: Sequence[NDArray[np.int64]],
+    length: int,
+    batch_size: int,
+    seed: int | None = None,
+    advance: Advance = lambda _: None,
+) -> Nats:
+    """Nats of each token but the first of each piece, read in windows without overlap.
+
+    A window's first token is the last one's target: every token but a piece's first is a target
+    once, and nothing is remembered from one window to the next. `seed` is that of the noise, the
+    model's where None; `advance` is called with the number of tokens done.
+    """
+    nats = [np.zeros(len(piece) - 1) for piece in pieces]
+    places = [(i, s) for i, piece in enumerate(pieces) for s in range(0, len(piece) - 1, length)]
+    # Windows of like length together, so that little is padding.
+    places.sort(key=lambda place: min(length, len(pieces[place[0]]) - 1 - place[1]), reverse=True)
+    for first in range(0, len(places), batch_size):
+        rows = places[first : first + batch_size]
+        parts = [pieces[index][start : start + length + 1] for index, start in rows]
+        values, _ = _nats(decoder, parts, 0, decoder.init_state(len(parts), seed))
+        for (index, start), part, row in zip(rows, parts, values, strict=True):
+            nats[index][start : start + len(part) - 1] = row[: len(part) - 1]
+        advance(sum(len(part) - 1 for part in parts))
+    return nats
+
+
+@torch.inference_mode()
+def streaming_nats(
+    decoder: Decoder,
+    pieces: Sequence[NDArray[np.int64]],
+    chunk: int,
+    batch_size: int,
+    seed: int | None = None,
+    advance: Advance = lambda _: None,
+) -> Nats:
+    """Nats of each token but the first of each piece, read whole: the state is carried on.
+
+    `seed` and `advance` are as for windows.
+    """
+    nats = [np.zeros(len(piece) - 1) for piece in pieces]
+    order = sorted(range(len(pieces)), key=lambda index: -len(pieces[index]))
+    for first in range(0, len(order), batch_size):
+        rows = order[first : first + batch_size]
+        state = decoder.init_state(len(rows), seed)
+        for start in range(0, len(pieces[rows[0]]) - 1, chunk):
+            parts = [pieces[index][start : start + chunk + 1] for index in rows]
+            values, state = _nats(decoder, parts, start, state)
+            for index, part, row in zip(rows, parts, values, strict=True):
+                count = max(0, len(part) - 1)
+                nats[index][start : start + count] = row[:count]
+                advance(count)
+    return nats
+
+
+def _nats(
+    decoder: Decoder, parts: Sequence[NDArray[np.int64]], start: int, state: DecoderState
+) -> tuple[NDArray[np.float64], DecoderState]:
+    """Nats of all tokens but the first of each part, filled up to the longest: (b, l)."""
+    tokens = np.zeros((len(parts), max(map(len, parts))), np.int64)
+    for row, part in zip(tokens, parts, strict=True):
+        row[: len(part)] = part
+    device = next(decoder.parameters()).device
+    batch: Tensor = torch.from_numpy(tokens).to(device)
+    positions = torch.arange(start, start + tokens.shape[1] - 1, device=device)[None, :, None]
+    logits, state = decoder(batch[:, :-1], positions, state)
+    values = cross_entropy(logits.float().transpose(1, 2), batch[:, 1:], reduction="none")
+    return values.double().cpu().numpy(), state

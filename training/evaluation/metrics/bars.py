@@ -1,0 +1,144 @@
+"""Notes of a score by bar, on the grid of the vocabulary: what the measures of music read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokenization.remi import quantize
+from tokenization.remi.quantize import nearest_step, quantize_time_signatures
+from tokenization.remi.vocabulary import DRUMS, STEPS_PER_BEAT
+from tokenization.score import nearest_ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tokenization.score import Score, Track
+
+
+class TrackKey(NamedTuple):
+    """What a track is known by in two scores of one piece."""
+
+    program: int
+    """MIDI program, 128 for drums."""
+    part: int
+    """Which track of that program, counted from 0 in the order of the score, empty ones too."""
+
+
+def track_keys(tracks: Sequence[Track]) -> list[TrackKey]:
+    """Key of each track; all drums are one part, as the vocabulary has them."""
+    counted: dict[int, int] = {}
+    keys: list[TrackKey] = []
+    for track in tracks:
+        program = DRUMS if track.is_drum else track.program
+        keys.append(TrackKey(program, 0 if track.is_drum else counted.get(program, 0)))
+        counted[program] = counted.get(program, 0) + 1
+    return keys
+
+
+def bar_lines(score: Score) -> NDArray[np.int64]:
+    """Ticks of the bar lines (bars + 1,): from 0 to the first at or after the score's end.
+
+    One bar at least. Bars are those of the vocabulary: whole eighths, at most eight quarters.
+    """
+    return nearest_ratio(_lines_in_steps(score) * score.ticks_per_beat, STEPS_PER_BEAT)
+
+
+def _lines_in_steps(score: Score, end: int = 1) -> NDArray[np.int64]:
+    end = max(end, nearest_step(score.end_ticks, score.ticks_per_beat))
+    return quantize.bar_lines(quantize_time_signatures(score), end)
+
+
+def new_music(score: Score, first_bar: int) -> Score:
+    """The score with the notes alone that begin in bar `first_bar` (from 0) or later.
+
+    Times, tempos and metre stay, so the bars are still those of the whole piece.
+    """
+    lines = bar_lines(score)
+    start = lines[first_bar] if first_bar < len(lines) else score.end_ticks
+    tracks = [
+        track.with_tables(notes=track.notes[track.notes[:, 0] >= start]) for track in score.tracks
+    ]
+    return score.with_tracks(tracks)
+
+
+class BarNotes(NamedTuple):
+    """Notes of some bars of a score, in steps of a twelfth of a quarter; columns (n,).
+
+    Bars are those of `bar_lines`. Notes are sorted by onset, then by track and pitch.
+    """
+
+    lines: NDArray[np.int64]
+    """(bars + 1,): start of each bar in steps from the first one, and the end of the last."""
+    onsets: NDArray[np.int64]
+    """Steps from the first bar's start."""
+    durations: NDArray[np.int64]
+    """Steps, at least 1; they may reach beyond the last bar."""
+    pitches: NDArray[np.int64]
+    velocities: NDArray[np.int64]
+    tracks: NDArray[np.int64]
+    """Index into `keys`."""
+    keys: tuple[TrackKey, ...]
+    """The tracks that have notes somewhere in the score."""
+
+    @classmethod
+    def of(cls, score: Score) -> BarNotes:
+        """All bars of a score."""
+        found = track_keys(score.tracks)
+        keys = tuple(sorted({k for k, t in zip(found, score.tracks, strict=True) if len(t)}))
+        tables = [
+            np.insert(track.notes, 4, keys.index(key), 1)
+            for key, track in zip(found, score.tracks, strict=True)
+            if len(track)
+        ]
+        begins, lengths, pitches, velocities, tracks = np.concatenate(
+            [np.zeros((0, 5), np.int64), *tables]
+        ).T
+        onsets = nearest_step(begins, score.ticks_per_beat)
+        durations = np.maximum(nearest_step(begins + lengths, score.ticks_per_beat) - onsets, 1)
+        lines = _lines_in_steps(score, int(onsets.max(initial=0)) + 1)
+        notes = cls(lines, onsets, durations, pitches, velocities, tracks, keys)
+        return notes._at(np.lexsort((pitches, tracks, onsets)))
+
+    def between(self, first_bar: int, stop_bar: int | None = None) -> BarNotes:
+        """Bars from `first_bar` to before `stop_bar` (None: the end), counted anew from there."""
+        lines = self.lines[first_bar : None if stop_bar is None else stop_bar + 1]
+        if len(lines) < 2:
+            lines = self.lines[-1:]
+        chosen = (self.onsets >= lines[0]) & (self.onsets < lines[-1])
+        notes = self._at(np.flatnonzero(chosen))
+        return notes._replace(lines=lines - lines[0], onsets=notes.onsets - lines[0])
+
+    def _at(self, places: NDArray[np.int64]) -> BarNotes:
+        """The notes at these places, in this order."""
+        return self._replace(
+            onsets=self.onsets[places],
+            durations=self.durations[places],
+            pitches=self.pitches[places],
+            velocities=self.velocities[places],
+            tracks=self.tracks[places],
+        )
+
+    @property
+    def num_bars(self) -> int:
+        """Number of bars."""
+        return len(self.lines) - 1
+
+    @property
+    def bars(self) -> NDArray[np.int64]:
+        """Bar that each note begins in, from 0."""
+        return np.searchsorted(self.lines, self.onsets, side="right") - 1
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        """Steps from the start of its bar to each note's onset."""
+        return self.onsets - self.lines[self.bars]
+
+    @property
+    def is_drum(self) -> NDArray[np.bool_]:
+        """Which notes are drums."""
+        drums = np.array([key.program == DRUMS for key in self.keys], bool)
+        return drums[self.tracks] if len(drums) else np.zeros(0, bool)

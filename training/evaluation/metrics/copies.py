@@ -1,0 +1,194 @@
+"""How much of some music stands note for note, transposed or not, in the training corpus.
+
+A run is a number of consecutive notes of one track, in the order of onset and pitch. Two runs are
+copies of one another where the steps from note to note agree: the time between onsets, on the grid
+of a twelfth of a beat, and the interval in semitones (of drums the pitch itself). Instruments,
+durations, velocities, tempo and place in the bar do not count. Much-used patterns are found
+everywhere, drums above all: compare with the same figures of real music that is held out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from training.evaluation.metrics.bars import BarNotes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokenization.score import Score
+    from tokenization.tokenizer import Tokenizer
+    from training.data.corpus import Corpus
+
+SIZES = (8, 16, 32)
+"""Notes of the runs whose shares are given."""
+
+_FACTOR = np.uint64(0x9E3779B97F4A7C15 | 1)
+_INVERSE = np.uint64(pow(int(_FACTOR), -1, 1 << 64))
+_LONGEST_STEP = 1 << 20
+
+
+class _Steps(NamedTuple):
+    """Steps from note to note of many tracks, and hashes of all their runs in constant time.
+
+    The hash of n steps from place i is their polynomial modulo 2^64: the difference of two prefix
+    sums of mixed steps times rising powers, divided by the power of i, which is odd.
+    """
+
+    stops: NDArray[np.int64]
+    """(m,): where the track of each step ends."""
+    prefixes: NDArray[np.uint64]
+    """(m + 1,)"""
+
+    @classmethod
+    def of(cls, tracks: Sequence[NDArray[np.uint64]]) -> _Steps:
+        lengths = np.array([len(track) for track in tracks], np.int64)
+        steps = np.concatenate([np.zeros(0, np.uint64), *tracks])
+        # SplitMix64 (Steele et al., 2014): steps that are near have hashes that are not
+        steps = (steps + np.uint64(1)) * _FACTOR
+        steps = (steps ^ (steps >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        steps = (steps ^ (steps >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        steps ^= steps >> np.uint64(31)
+        steps *= _powers(_FACTOR, len(steps))
+        prefixes = np.zeros(len(steps) + 1, np.uint64)
+        np.cumsum(steps, out=prefixes[1:])
+        return cls(np.repeat(lengths.cumsum(), lengths), prefixes)
+
+    def hashes(
+        self, places: NDArray[np.int64], length: int, inverses: NDArray[np.uint64]
+    ) -> NDArray[np.uint64]:
+        """Of the runs of `length` steps at these places; none may reach beyond its track."""
+        return (self.prefixes[places + length] - self.prefixes[places]) * inverses[places]
+
+
+def _powers(base: np.uint64, count: int) -> NDArray[np.uint64]:
+    """base^0 ... base^(count - 1), modulo 2^64."""
+    powers = np.full(count, base, np.uint64)
+    powers[:1] = 1
+    return np.cumprod(powers, out=powers)
+
+
+def _tracks_of(score: Score) -> list[NDArray[np.uint64]]:
+    """Steps from note to note of each track, packed into an integer."""
+    notes = BarNotes.of(score)
+    found: list[NDArray[np.uint64]] = []
+    for track in range(len(notes.keys)):
+        chosen = notes.tracks == track
+        waits = np.minimum(np.diff(notes.onsets[chosen]), _LONGEST_STEP)
+        pitches = notes.pitches[chosen]
+        is_drum = bool(notes.is_drum[chosen].any())
+        tones = 256 + pitches[1:] if is_drum else 128 + np.diff(pitches)
+        found.append((waits * 512 + tones).astype(np.uint64))
+    return found
+
+
+class NoteIndex:
+    """Notes of a corpus, to be searched for runs of notes in any transposition.
+
+    Takes 24 bytes a note, and a few times that while it is searched.
+    """
+
+    def __init__(self, tracks: Sequence[NDArray[np.uint64]]) -> None:
+        self._steps = _Steps.of(tracks)
+        self._inverses = _powers(_INVERSE, len(self._steps.stops))
+
+    @classmethod
+    def of(cls, scores: Iterable[Score]) -> NoteIndex:
+        """Index of the tracks of these scores."""
+        return cls([track for score in scores for track in _tracks_of(score)])
+
+    @classmethod
+    def of_corpus(cls, corpus: Corpus, tokenizer: Tokenizer, *, show: bool = False) -> NoteIndex:
+        """Index of all pieces of a split; `show` draws a progress bar.
+
+        It is quicker made than read from a disk would be worth: seconds for a million notes.
+        """
+        pieces = tqdm(
+            range(len(corpus)), desc="index", unit="piece", disable=not show, mininterval=2
+        )
+        return cls.of(tokenizer.decode(corpus.piece(index)) for index in pieces)
+
+    def longest_runs(
+        self, scores: Sequence[Score], least: int = min(SIZES), *, show: bool = False
+    ) -> list[list[NDArray[np.int64]]]:
+        """Of each note but a track's last: notes of the longest run from it that the index holds.
+
+        By score and track (n - 1,) int64; 0 where it is shorter than `least` notes.
+        """
+        by_score = [_tracks_of(score) for score in scores]
+        flat = [track for tracks in by_score for track in tracks]
+        asked = _Steps.of(flat)
+        found = self._search(asked, max(least, 2) - 1, show=show)
+        parts = iter(np.split(found, np.cumsum([len(track) for track in flat])[:-1]))
+        return [[next(parts) for _ in tracks] for tracks in by_score]
+
+    def _search(self, asked: _Steps, least: int, *, show: bool) -> NDArray[np.int64]:
+        """Lengths in notes for each place of `asked`.
+
+        A run that is found is found without its last step as well: so with each further step only
+        the places are looked at that were found before, here and there.
+        """
+        held, inverses = self._steps, _powers(_INVERSE, len(asked.stops))
+        longest = np.zeros(len(asked.stops), np.int64)
+        here, there = np.arange(len(asked.stops)), np.arange(len(held.stops))
+        length = least
+        with tqdm(desc="runs", unit="step", disable=not show, mininterval=2) as bar:
+            while True:
+                here = here[asked.stops[here] - here >= length]
+                there = there[held.stops[there] - there >= length]
+                wanted = asked.hashes(here, length, inverses)
+                kinds, kind = np.unique(wanted, return_inverse=True)
+                if not len(kinds):
+                    return longest
+                hashes = held.hashes(there, length, self._inverses)
+                place = np.minimum(np.searchsorted(kinds, hashes), len(kinds) - 1)
+                is_wanted = kinds[place] == hashes
+                there = there[is_wanted]
+                is_held = np.zeros(len(kinds), bool)
+                is_held[place[is_wanted]] = True
+                here = here[is_held[kind]]
+                longest[here] = length + 1
+                length += 1
+                bar.update()
+
+
+class Copies(NamedTuple):
+    """What of some music the index holds."""
+
+    shares: Mapping[int, float]
+    """By n: share of its runs of n notes that the index holds, 0 to 1; NaN without such runs."""
+    longest: int
+    """Notes of the longest run that the index holds; 0 below the smallest n."""
+    num_notes: int
+
+
+def copies(
+    index: NoteIndex, scores: Sequence[Score], sizes: Sequence[int] = SIZES, *, show: bool = False
+) -> tuple[Copies, list[Copies]]:
+    """Copies in all scores taken together, and in each.
+
+    Scores are searched as they are, prompts included: for new music alone see `new_music`. `show`
+    draws a progress bar.
+    """
+    runs = index.longest_runs(scores, min(sizes), show=show)
+    each = [
+        _copies(found, score.num_notes, sizes) for found, score in zip(runs, scores, strict=True)
+    ]
+    together = [track for found in runs for track in found]
+    return _copies(together, sum(score.num_notes for score in scores), sizes), each
+
+
+def _copies(runs: Sequence[NDArray[np.int64]], num_notes: int, sizes: Sequence[int]) -> Copies:
+    shares: dict[int, float] = {}
+    for size in sizes:
+        # a track of n notes has n - size + 1 runs, and n - 1 entries
+        total = sum(max(len(track) + 2 - size, 0) for track in runs)
+        found = sum(int(np.count_nonzero(track >= size)) for track in runs)
+        shares[size] = found / total if total else float("nan")
+    longest = max((int(track.max(initial=0)) for track in runs), default=0)
+    return Copies(shares, longest, num_notes)

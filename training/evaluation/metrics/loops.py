@@ -1,0 +1,77 @@
+"""Does a model listen? A bar that comes again and again says nothing new after its first time.
+
+A model that cannot copy what it has heard keeps no groove, whatever it has learnt of styles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokenization.remi.vocabulary import BAR
+from training.data.augmentation import looped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tokenization.tokenizer import Tokenizer
+
+TIMES = (1, 2, 4, 8, 16)
+"""The times, of 16 that a bar is heard, for which a figure is told."""
+MOST_PIECES = 24
+_BAR = 4
+"""From 0: behind an upbeat and most introductions."""
+_LEAST_NOTES = 4
+
+
+class Loop(NamedTuple):
+    """One bar of a piece, over and over."""
+
+    ids: NDArray[np.int64]
+    """Canonical, from BOS to EOS."""
+    bars: NDArray[np.int64]
+    """Where each time begins, and where the last one ends: (times + 1,)."""
+
+
+def loops(pieces: Sequence[NDArray[np.integer]], tokenizer: Tokenizer) -> list[Loop]:
+    """The fifth bar of pieces, 16 times; up to 24 loops, spread over the pieces that allow it.
+
+    Those are pieces of six bars or more whose fifth bar has four notes or more.
+    """
+    long = [piece for piece in pieces if np.count_nonzero(piece == BAR) > _BAR + 1]
+    made = [_loop(tokenizer.crop(piece, _BAR, 1), tokenizer) for piece in long]
+    found = [loop for loop in made if loop is not None]
+    count = min(len(found), MOST_PIECES)
+    return [found[index * len(found) // count] for index in range(count)]
+
+
+def _loop(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Loop | None:
+    score = tokenizer.decode(ids)
+    if score.num_notes < _LEAST_NOTES or not score.time_signatures:
+        return None
+    ticks = round(score.time_signatures[0].bar_quarters() * score.ticks_per_beat)
+    times = TIMES[-1]
+    tracks = [looped(track, ticks, times) for track in score.tracks]
+    whole = replace(score, tracks=tuple(tracks), end_ticks=ticks * times)
+    made = np.asarray(tokenizer.encode(whole).ids, np.int64)
+    bars = np.append(np.flatnonzero(made == BAR), len(made) - 1)[: times + 1]  # a note may ring on
+    return Loop(made, bars) if len(bars) == times + 1 else None
+
+
+def loop_nats(nats: Sequence[NDArray[np.float64]], made: Sequence[Loop]) -> dict[int, float]:
+    """Nats per token of each of `TIMES`, from 1: means over all tokens of that time but its Bar.
+
+    `nats` holds, per loop, those of each token but the first. Empty without loops.
+    """
+    if not made:
+        return {}
+    found: dict[int, float] = {}
+    for time in TIMES:
+        spans = [(loop.bars[time - 1], loop.bars[time] - 1) for loop in made]
+        tokens = [values[a:b] for values, (a, b) in zip(nats, spans, strict=True)]
+        found[time] = float(np.concatenate(tokens).mean())
+    return found

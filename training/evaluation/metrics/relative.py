@@ -1,0 +1,265 @@
+"""How relative a map of scores between positions is, and the maps of a model.
+
+The measures are those of the code published with Liutkus et al. (2021). A map is (n, n), queries by
+keys; keys after their query do not count. T asks whether a score is a function of the offset alone,
+M whether nearer keys have the greater scores.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from relpe.attention.layer import LinearOperation, fading_rates
+from relpe.attention.windowed.attention import WindowedOperation
+from relpe.models.blocks import Block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from relpe.encodings.base import OffsetTable
+    from relpe.models.decoder import Decoder
+
+_ROWS = 32
+"""Queries whose keys are compared at once: few enough for the cache."""
+
+
+def translation_invariance(
+    scores: NDArray[np.floating],
+    *,
+    min_pos: int = 0,
+    max_pos: int | None = None,
+    max_offset: int | None = None,
+) -> float:
+    """T of a map (n, n): variance left within diagonals, over the variance of all scores; 0 to 1.
+
+    0: a score depends on the offset alone (a Toeplitz map, a constant one too); 1: the offset says
+    nothing. Counted are queries from `min_pos` to before `max_pos`, and offsets (query minus key)
+    from 0 to `max_offset`, all where None; variances are those of populations, diagonals weigh by
+    their length. Source: published code of Liutkus et al. (2021).
+
+    Raises:
+        ValueError: no such scores, or one that is not finite.
+    """
+    rows, offsets = _causal_part(scores, min_pos, max_pos, max_offset)
+    used = offsets >= 0
+    values, offsets = rows[used], offsets[used]
+    if not np.isfinite(values).all():
+        raise ValueError("the map holds scores that are not finite; lower max_offset")
+    if values.min() == values.max():
+        return 0.0
+    means = np.bincount(offsets, values) / np.maximum(np.bincount(offsets), 1)
+    return float(np.square(values - means[offsets]).mean() / values.var())
+
+
+def monotonicity_violation(
+    scores: NDArray[np.floating],
+    *,
+    min_pos: int = 0,
+    max_pos: int | None = None,
+    max_offset: int | None = None,
+) -> float:
+    """M of a map (n, n): share of the pairs of keys of a query whose farther one scores more.
+
+    0: scores never fall towards the diagonal (equal ones do not count against it); 1: they always
+    do; 1/2 is expected of random scores. NaN where no query has two keys. What is counted, errors
+    and source are those of `translation_invariance`.
+    """
+    rows, offsets = _causal_part(scores, min_pos, max_pos, max_offset)
+    if not np.isfinite(rows[offsets >= 0]).all():
+        raise ValueError("the map holds scores that are not finite; lower max_offset")
+    violations = 0
+    for start in range(0, len(rows), _ROWS):
+        part = offsets[start : start + _ROWS]
+        columns = np.flatnonzero((part >= 0).any(0))
+        keys = slice(int(columns[0]), int(columns[-1]) + 1)
+        block = rows[start : start + _ROWS, keys].copy()
+        # what does not count stands on the side where it never violates
+        block[part[:, keys] == _LATER] = np.inf
+        block[part[:, keys] == _TOO_FAR] = -np.inf
+        for distance in range(1, block.shape[1]):
+            violations += np.count_nonzero(block[:, :-distance] > block[:, distance:])
+    keys_of_query = (offsets >= 0).sum(1)
+    pairs = int((keys_of_query * (keys_of_query - 1) // 2).sum())
+    return violations / pairs if pairs else float("nan")
+
+
+_LATER, _TOO_FAR = -1, -2
+"""In place of offsets that do not count."""
+
+
+def _causal_part(
+    scores: NDArray[np.floating], min_pos: int, max_pos: int | None, max_offset: int | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Rows of the queries (r, n), and their offsets: query minus key, or one of the marks above."""
+    if scores.ndim != 2 or scores.shape[0] != scores.shape[1]:
+        raise ValueError(f"a map of shape {scores.shape}, expected (n, n)")
+    queries = np.arange(len(scores))[min_pos:max_pos]
+    if not len(queries) or min_pos < 0 or (max_offset is not None and max_offset < 0):
+        raise ValueError(f"no scores of queries {min_pos} to {max_pos}, offsets to {max_offset}")
+    offsets = queries[:, None] - np.arange(len(scores))
+    offsets[offsets < 0] = _LATER
+    if max_offset is not None:
+        offsets[offsets > max_offset] = _TOO_FAR
+    return scores[queries].astype(np.float64), offsets
+
+
+class Relativity(NamedTuple):
+    """T and M of each draw, layer and head: (draws, layers, heads)."""
+
+    translation_invariance: NDArray[np.float64]
+    monotonicity_violation: NDArray[np.float64]
+
+
+def relativity(
+    decoder: Decoder,
+    length: int,
+    *,
+    token: int,
+    seeds: Sequence[int],
+    max_offset: int | None = None,
+    show: bool = False,
+) -> Relativity:
+    """T and M of a model's maps of `length` positions, one draw of its noise for each seed.
+
+    See `positional_maps`. Offsets beyond a head's span do not count. One model without noise has
+    the same figures for all seeds. `show` draws a progress bar.
+    """
+    config = decoder.config
+    found = np.zeros((2, len(seeds), config.num_layers, config.num_heads))
+    total = found[0].size
+    with tqdm(total=total, desc="maps", unit="head", disable=not show, mininterval=2) as bar:
+        for draw, seed in enumerate(seeds):
+            for layer, maps in enumerate(positional_maps(decoder, length, token=token, seed=seed)):
+                for head, (scores, span) in enumerate(zip(maps.scores, maps.spans, strict=True)):
+                    reach = [n for n in (span and span - 1, max_offset) if n is not None]
+                    limit = min(reach, default=None)
+                    measures = (translation_invariance, monotonicity_violation)
+                    for place, measure in enumerate(measures):
+                        found[place, draw, layer, head] = measure(scores, max_offset=limit)
+                    bar.update()
+    return Relativity(found[0], found[1])
+
+
+class LayerMaps(NamedTuple):
+    """Maps of one layer."""
+
+    scores: NDArray[np.float64]
+    """(h, n, n), queries by keys; of keys after the query or beyond the span without meaning."""
+    spans: tuple[int | None, ...]
+    """Of each head, the keys that a query sees, itself included; None: all."""
+
+
+@torch.no_grad()
+def positional_maps(
+    decoder: Decoder, length: int, *, token: int, seed: int | None = None
+) -> Iterator[LayerMaps]:
+    """Scores between `length` positions that all hold the same token, layer by layer.
+
+    So the content of queries and keys is constant, as the weights have it for that token, and what
+    differs within a map is position. (The first tokens, which the short convolution sees with
+    nothing before them, are left out.) A score is what a key counts before it is divided by the
+    sum over keys: with linear attention the product of features, times what the head's keys have
+    faded; with softmax the logit. Positions are those of a sequence, 0, 1, 2, ...; `seed` is that
+    of the noise, the model's own where None. Computed in float64.
+
+    Raises:
+        ValueError: an encoding that scores other coordinates than the places of tokens.
+    """
+    probed = copy.deepcopy(decoder).double().cpu().eval()
+    # every layer's convolution reaches back as far again
+    skipped = max(probed.config.convolution_taps - 1, 0) * probed.config.num_layers
+    state = probed.init_state(1, seed)
+    probes: list[_Probe] = []
+    for block in probed.blocks:
+        assert isinstance(block, Block)
+        probe: Any = _Probe(block.attention.operation)
+        block.attention.operation = probe
+        probes.append(probe)
+    count = skipped + length
+    probed(torch.full((1, count), token), torch.arange(count)[None, :, None], state)
+    for probe in probes:
+        scores = probe.scores()[:, skipped:, skipped:].numpy()
+        yield LayerMaps(scores, probe.spans())
+
+
+class _Probe:
+    """Stands in the place of an attention operation, and keeps what it was given."""
+
+    def __init__(self, operation: Any) -> None:  # noqa: ANN401
+        self._operation = operation
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, state: Any, scoring: Any = None) -> Any:  # noqa: ANN401
+        self._q, self._k, self._state, self._scoring = q, k, state, scoring
+        return self._operation(q, k, v, state, scoring)
+
+    def scores(self) -> Tensor:
+        """(h, l, l)."""
+        if isinstance(self._operation, LinearOperation):
+            return self._features(self._operation)
+        if self._scoring is not None:
+            return _table_scores(self._q[0], self._k[0], self._scoring)
+        return torch.einsum("lhd,shd->hls", self._q[0], self._k[0]) * self._q.shape[-1] ** -0.5
+
+    def spans(self) -> tuple[int | None, ...]:
+        """Of each head."""
+        heads = self._q.shape[2]
+        span = self._operation.span if isinstance(self._operation, WindowedOperation) else None
+        if self._scoring is None or isinstance(self._operation, LinearOperation):
+            return (span,) * heads
+        return self._scoring.head_spans or (self._scoring.span or span,) * heads
+
+    def _features(self, operation: LinearOperation) -> Tensor:
+        projection = self._state.projection
+        projection = None if projection is None else projection.to(self._q.dtype)
+        queries, keys = (operation.feature_map(x, projection) for x in (self._q, self._k))
+        features = queries.values, keys.values
+        if self._scoring is not None:
+            features = self._scoring(features[0]), self._scoring(features[1], keys=True)
+        scores = torch.einsum("lhf,shf->hls", features[0][0], features[1][0])
+        if queries.log_scale is not None and keys.log_scale is not None:
+            log_scale = (queries.log_scale[0][:, None] + keys.log_scale[0]).permute(2, 0, 1)
+            # a common factor changes neither T nor M, and keeps exponentials in range
+            scores = scores * torch.exp(log_scale - log_scale.amax((1, 2), keepdim=True))
+        if operation.half_lives is not None:
+            places = torch.arange(scores.shape[1])
+            rates = torch.from_numpy(fading_rates(*operation.half_lives, scores.shape[0]))
+            ages = (places[:, None] - places).clamp(min=0)
+            scores = scores * torch.exp(-rates[:, None, None] * ages)
+        return scores
+
+
+def _table_scores(q: Tensor, k: Tensor, table: OffsetTable) -> Tensor:
+    """Logits (h, l, l) of q, k (l, h, d) as `OffsetTable` defines them."""
+    if table.rows is not None:
+        raise ValueError("the encoding scores coordinates, not the places of tokens: no map of it")
+    table = table.to(q.dtype)
+    places = torch.arange(len(q))
+    ages = (places[:, None] - places).clamp(min=0)
+
+    def by_pair(values: Tensor) -> Tensor:
+        return values[ages.clamp(max=len(values) - 1)].permute(2, 0, 1)  # (h, l, s) of (o, h)
+
+    bias = 0.0 if table.content_bias is None else table.content_bias
+    logits = torch.einsum("lhd,shd->hls", q + bias, k)
+    factor = 1.0 if table.factor is None else by_pair(table.factor)
+    position: Tensor | None = None
+    if table.features is not None:
+        by_row = torch.einsum("lhd,ohd->hlo", q, table.features)
+        place = ages.clamp(max=by_row.shape[2] - 1).expand(len(by_row), -1, -1)
+        position = by_row.gather(2, place)
+    if table.bias is not None:
+        position = by_pair(table.bias) + (0.0 if position is None else position)
+    if position is not None:
+        position = position * factor if table.factor_on_position else position
+        logits = logits * position if table.multiplies else logits + position
+    logits = logits if table.factor_on_position else logits * factor
+    logits = logits * q.shape[-1] ** -0.5
+    return logits if table.log_weight is None else logits + by_pair(table.log_weight)

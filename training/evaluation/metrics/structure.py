@@ -1,0 +1,320 @@
+"""Distribution and structure of music: histograms, rates, repetition, and how it goes wrong.
+
+All measures read the notes of some bars of a score, `BarNotes.of(score).between(first, stop)`, and
+are defined for generated and for real music alike, so that held-out pieces give the reference.
+Those that compare new music with its prompt take the bars of both, and the first new bar.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokenization.remi.vocabulary import (
+    MAX_BAR_STEPS,
+    NUM_VELOCITIES,
+    STEPS_PER_BEAT,
+    VELOCITY_STEP,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from training.evaluation.metrics.bars import BarNotes, TrackKey
+
+HISTOGRAMS = ("pitch_class", "duration", "onset_in_bar", "velocity", "notes_per_bar")
+LAGS = (1, 2, 4, 8, 16)
+"""Bars between those that are compared."""
+
+_MANY_NOTES = 128
+_SCALES = ((0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 10))
+"""Pitch classes of C major and C minor."""
+
+
+def histograms(notes: BarNotes) -> dict[str, NDArray[np.int64]]:
+    """Counts by name of `HISTOGRAMS`, int64; those of several passages can be added.
+
+    `pitch_class` (12,) and `duration` (97,), in twelfths of a beat from one on, the last bin for
+    longer than eight beats: of all notes but drums, which have neither. `onset_in_bar` (96,) in
+    twelfths of a beat, and `velocity` (32,) in bins of four: of all notes. `notes_per_bar` (129,):
+    bars with so many notes of all tracks, the last bin for more.
+    """
+    pitched = ~notes.is_drum
+    durations = np.minimum(notes.durations[pitched], MAX_BAR_STEPS + 1) - 1
+    per_bar = np.bincount(notes.bars, minlength=notes.num_bars)
+    counted = {
+        "pitch_class": (notes.pitches[pitched] % 12, 12),
+        "duration": (durations, MAX_BAR_STEPS + 1),
+        "onset_in_bar": (notes.positions, MAX_BAR_STEPS),
+        "velocity": (notes.velocities // VELOCITY_STEP, NUM_VELOCITIES),
+        "notes_per_bar": (np.minimum(per_bar, _MANY_NOTES), _MANY_NOTES + 1),
+    }
+    return {name: np.bincount(values, minlength=n) for name, (values, n) in counted.items()}
+
+
+def pooled(parts: Iterable[Mapping[str, NDArray[np.int64]]]) -> dict[str, NDArray[np.int64]]:
+    """Histograms of several passages, added up name by name."""
+    total: dict[str, NDArray[np.int64]] = {}
+    for part in parts:
+        for name, counts in part.items():
+            total[name] = total[name] + counts if name in total else counts
+    return total
+
+
+def jensen_shannon(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
+    """Jensen-Shannon divergence of two histograms, bits: 0 (the same) to 1 (nothing in common).
+
+    NaN where one of them is empty. Chosen over the overlap of smoothed densities because nothing
+    has to be smoothed: bins are given by the grid, and empty ones are allowed. Samples of one
+    source differ by about (bins - 1) / (8 ln 2) * (1/n + 1/m) for n and m independent counts; so
+    compare a model's figure with that of held-out music of like size. Source: Lin (1991).
+    """
+    if not a.sum() or not b.sum():
+        return float("nan")
+    p, q = a / a.sum(), b / b.sum()
+    mean = (p + q) / 2
+    parts = [
+        (x[x > 0] * np.log2(x[x > 0] / mean[x > 0])).sum() / 2 for x in (p, q)
+    ]  # what is zero adds nothing
+    return float(min(max(sum(parts), 0.0), 1.0))
+
+
+def muspy_measures(notes: BarNotes) -> dict[str, float]:
+    """Measures of muspy (Dong et al., 2020), by its names, as it defines them; NaN where it has it.
+
+    Times are twelfths of a beat, which its values depend on, and start with the first bar. As in
+    muspy, drums count for `empty_beat_rate`, `empty_measure_rate` and `groove_consistency` alone,
+    all rates go up to the end of the last note, a note sounds in the beat and in the bar that begin
+    where it ends, and a bar that begins where the music ends is one of its bars. Unlike muspy:
+
+    - bars are those of the time signatures, where muspy knows one length (equal where that is so);
+      of two neighbouring bars the shorter is compared as if silence followed;
+    - without a note but drums `pitch_range` is 0 (muspy: -127), `scale_consistency` stays NaN;
+      without any note all that muspy raises errors for is NaN;
+    - notes are cut at the end of the passage.
+    """
+    pitched = ~notes.is_drum
+    pitches, onsets = notes.pitches, notes.onsets
+    ends = np.minimum(onsets + notes.durations, notes.lines[-1])
+    length = int(ends.max(initial=0))
+    nan = float("nan")
+    classes = np.bincount(pitches[pitched] % 12, minlength=12)
+    found: dict[str, float] = {
+        "pitch_range": float(np.ptp(pitches[pitched])) if pitched.any() else 0.0,
+        "n_pitch_classes_used": float(np.count_nonzero(classes)),
+        "pitch_class_entropy": nan,
+        "scale_consistency": nan,
+        "polyphony": nan,
+        "polyphony_rate": nan,
+        "empty_beat_rate": nan,
+        "empty_measure_rate": nan,
+        "groove_consistency": nan,
+    }
+    if pitched.any():
+        shares = classes[classes > 0] / classes.sum()
+        found["pitch_class_entropy"] = float(-(shares * np.log2(shares)).sum())
+        in_scale = [
+            classes[(np.array(scale) + root) % 12].sum() for scale in _SCALES for root in range(12)
+        ]
+        found["scale_consistency"] = float(max(in_scale) / classes.sum())
+    if not length:
+        return found
+    sounding = _sounding_pitches(notes, ends, length)
+    if sounding.any():
+        found["polyphony"] = float(sounding.sum() / np.count_nonzero(sounding))
+    found["polyphony_rate"] = float(np.count_nonzero(sounding > 2) / length)
+    lines = notes.lines
+    for name, starts in (
+        ("empty_beat_rate", np.arange(0, length + 1, STEPS_PER_BEAT)),
+        ("empty_measure_rate", lines[lines <= length]),
+    ):
+        first, last = (np.searchsorted(starts, times, side="right") - 1 for times in (onsets, ends))
+        found[name] = float(1 - _covered(first, last + 1, len(starts)).mean())
+    found["groove_consistency"] = _groove_consistency(notes, lines[lines <= length])
+    return found
+
+
+def _sounding_pitches(notes: BarNotes, ends: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """How many different pitches sound in each step, drums left out: (length,)."""
+    roll = np.zeros((128, length + 1), np.int64)
+    pitched = ~notes.is_drum
+    np.add.at(roll, (notes.pitches[pitched], notes.onsets[pitched]), 1)
+    np.add.at(roll, (notes.pitches[pitched], ends[pitched]), -1)
+    return (roll.cumsum(1)[:, :length] > 0).sum(0)
+
+
+def _covered(first: NDArray[np.int64], stop: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+    """(count,): which places lie in one of the ranges."""
+    change = np.bincount(first, minlength=count + 1) - np.bincount(stop, minlength=count + 1)
+    return change.cumsum()[:count] > 0
+
+
+def _groove_consistency(notes: BarNotes, starts: NDArray[np.int64]) -> float:
+    """One minus the share of positions at which two neighbouring bars differ in having an onset."""
+    if len(starts) < 2:
+        return float("nan")
+    sizes = np.diff(notes.lines)
+    # a bar that begins where the passage ends is as long as the one before it
+    sizes = np.append(sizes, sizes[-1])[: len(starts)]
+    onsets = np.zeros((len(starts), sizes.max()), bool)
+    onsets[notes.bars, notes.positions] = True
+    positions = np.maximum(sizes[:-1], sizes[1:]).sum()
+    return float(1 - np.count_nonzero(onsets[:-1] != onsets[1:]) / positions)
+
+
+def bar_similarity(notes: BarNotes) -> NDArray[np.float64]:
+    """(bars, bars): Jaccard similarity of what begins in two bars, 0 to 1.
+
+    Of each bar the set of (position, pitch class) of its notes, drums by their pitch; instruments
+    are not told apart. A bar without notes is like none: 0 to bars with notes, NaN to others.
+    """
+    sounds = np.where(notes.is_drum, 12 + notes.pitches, notes.pitches % 12)
+    _, kind = np.unique(notes.positions * 140 + sounds, return_inverse=True)
+    holds = np.zeros((notes.num_bars, int(kind.max(initial=0)) + 1))
+    holds[notes.bars, kind] = 1
+    common = holds @ holds.T
+    sizes = holds.sum(1)
+    either = sizes[:, None] + sizes - common
+    return np.divide(common, either, out=np.full_like(common, np.nan), where=either > 0)
+
+
+def similarity_by_lag(
+    similarity: NDArray[np.float64], lags: Sequence[int] = LAGS
+) -> NDArray[np.float64]:
+    """Mean similarity of bars so many bars apart: (lags,); NaN where there is no such pair."""
+    diagonals = [np.diagonal(similarity, lag) for lag in lags]
+    known = [diagonal[~np.isnan(diagonal)] for diagonal in diagonals]
+    return np.array([float(x.mean()) if len(x) else np.nan for x in known])
+
+
+class RepeatedBars(NamedTuple):
+    """Shares of the new bars that have notes, 0 to 1; NaN where there is no such bar."""
+
+    of_prompt: float
+    """Equal to a bar of the prompt."""
+    of_any_earlier: float
+    """Equal to any bar before, of the prompt or new."""
+
+
+def repeated_bars(notes: BarNotes, first_bar: int) -> RepeatedBars:
+    """How many bars from `first_bar` on are an earlier one again, note for note.
+
+    Bars are equal where the same pitches begin at the same positions in the same tracks; durations
+    and velocities do not count. Bars without notes are left out.
+    """
+    table = np.stack([notes.bars, notes.tracks, notes.positions, notes.pitches], 1)
+    table = np.unique(table, axis=0)
+    edges = np.searchsorted(table[:, 0], np.arange(notes.num_bars + 1))
+    contents = [table[low:high, 1:].tobytes() for low, high in pairwise(edges.tolist())]
+    prompt, seen = set(contents[:first_bar]), set(contents[:first_bar])
+    of_prompt: list[bool] = []
+    of_any: list[bool] = []
+    for content in contents[first_bar:]:
+        if content:
+            of_prompt.append(content in prompt)
+            of_any.append(content in seen)
+            seen.add(content)
+    if not of_any:
+        return RepeatedBars(float("nan"), float("nan"))
+    return RepeatedBars(sum(of_prompt) / len(of_prompt), sum(of_any) / len(of_any))
+
+
+class EmptyBars(NamedTuple):
+    """Bars in the longest run of bars in which nothing sounds."""
+
+    prompt: int
+    new: int
+
+
+def longest_empty_runs(notes: BarNotes, first_bar: int) -> EmptyBars:
+    """The longest run of empty bars in the prompt, and in the bars from `first_bar` on.
+
+    Runs end at the joint. A bar is empty where no note begins and none is held.
+    """
+    first = notes.bars
+    last = np.searchsorted(notes.lines, notes.onsets + notes.durations, side="left") - 1
+    sounds = _covered(first, np.minimum(last, notes.num_bars - 1) + 1, notes.num_bars)
+    return EmptyBars(_longest_run(~sounds[:first_bar]), _longest_run(~sounds[first_bar:]))
+
+
+def _longest_run(values: NDArray[np.bool_]) -> int:
+    """Length of the longest run of True."""
+    gaps = np.flatnonzero(np.concatenate([[True], ~values, [True]]))
+    return int(np.diff(gaps).max()) - 1
+
+
+class StuckNotes(NamedTuple):
+    """Notes that last too long; drums do not count."""
+
+    notes: int
+    """New notes."""
+    longer_than_bars: int
+    """Those that last longer than so many of the bar that they begin in."""
+    longer_than_prompt: int
+    """Those that last longer than any note of the prompt."""
+    longer_than_both: int
+
+
+def stuck_notes(notes: BarNotes, first_bar: int, bars: float = 2) -> StuckNotes:
+    """How many notes from `first_bar` on last longer than `bars` bars, or than all of the prompt.
+
+    A note's bar is as long as the one it begins in. Of a prompt without notes all are longer.
+    """
+    pitched = ~notes.is_drum
+    bar, durations = notes.bars[pitched], notes.durations[pitched]
+    new = bar >= first_bar
+    allowed = bars * np.diff(notes.lines)[bar]
+    longest = durations[~new].max(initial=0)
+    return StuckNotes(
+        int(new.sum()),
+        int((new & (durations > allowed)).sum()),
+        int((new & (durations > longest)).sum()),
+        int((new & (durations > np.maximum(allowed, longest))).sum()),
+    )
+
+
+def playing_at_end(notes: BarNotes, first_bar: int, last_bars: int = 4) -> dict[TrackKey, bool]:
+    """Of each track that plays in the prompt: does it in the last bars of the new music?
+
+    It plays where one of its new notes sounds: a pad holds a chord for some bars. Looked at are the
+    last `last_bars` bars, or all from `first_bar` on where these are fewer.
+    """
+    last = min(max(first_bar, notes.num_bars - last_bars), notes.num_bars)
+    late = (notes.bars >= first_bar) & (notes.onsets + notes.durations > notes.lines[last])
+    at_end = set(notes.tracks[late].tolist())
+    prompt = np.unique(notes.tracks[notes.bars < first_bar]).tolist()
+    return {notes.keys[track]: track in at_end for track in prompt}
+
+
+def structure(notes: BarNotes, first_bar: int) -> dict[str, float]:
+    """All single figures of the music from `first_bar` on, by name; NaN where one is not defined.
+
+    Those of `muspy_measures`; `similarity_lag_1` and so on of the new bars among themselves;
+    `bars_of_prompt`, `bars_of_any_earlier` (shares); `longest_empty_run` and that of the prompt,
+    and `emptier_than_prompt` (1: its run is longer); `stuck_share` and `longer_than_prompt_share`
+    (of new notes); `still_playing` (share of the prompt's tracks); `bars` and `notes` (new ones).
+    """
+    new = notes.between(first_bar)
+    nan = float("nan")
+    found = muspy_measures(new)
+    by_lag = similarity_by_lag(bar_similarity(new))
+    found |= {f"similarity_lag_{lag}": float(x) for lag, x in zip(LAGS, by_lag, strict=True)}
+    repeated, empty = repeated_bars(notes, first_bar), longest_empty_runs(notes, first_bar)
+    stuck, playing = stuck_notes(notes, first_bar), playing_at_end(notes, first_bar)
+    count = stuck.notes
+    return found | {
+        "bars_of_prompt": repeated.of_prompt,
+        "bars_of_any_earlier": repeated.of_any_earlier,
+        "longest_empty_run": float(empty.new),
+        "longest_empty_run_of_prompt": float(empty.prompt),
+        "emptier_than_prompt": float(empty.new > empty.prompt),
+        "stuck_share": stuck.longer_than_bars / count if count else nan,
+        "longer_than_prompt_share": stuck.longer_than_prompt / count if count else nan,
+        "still_playing": sum(playing.values()) / len(playing) if playing else nan,
+        "bars": float(new.num_bars),
+        "notes": float(len(new.onsets)),
+    }

@@ -1,0 +1,248 @@
+"""Style profiles of continuations against the piece that their prompt was taken from.
+
+The profiles are those of Cífka, Şimşekli & Richard (2020), the protocol of four quarters that of
+Liutkus et al. (2021). Two forms:
+
+- `exact` (default) counts in whole ticks: onsets in beats from the bar line that the score's time
+  signatures give, bins of a sixth of a beat. A bar may have up to eight beats, the longest of the
+  vocabulary; a metre shorter than that leaves its last bins empty, in reference and continuation
+  alike. What stands later in a longer bar is not counted.
+- `compat` is what the published code computed, for figures beside the published ones: densities,
+  time differences in floating point (rounding decides the bin of what stands on an edge), bars of
+  four beats whatever the metre, and onsets in ticks binned as beats, so that only the first four
+  ticks of a bar count. Drum pitch 127 is lost.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from training.evaluation.metrics.bars import TrackKey, bar_lines, track_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokenization.score import Score, Track
+
+Form = Literal["exact", "compat"]
+ProfileName = Literal["time_pitch_diff", "onset_duration", "onset_drum"]
+
+_PER_BEAT = 6
+_FARTHEST, _WIDEST = 4, 20
+"""Beats between two notes, and semitones."""
+_LONGEST_BAR, _LONGEST_NOTE = 8, 2
+"""Beats."""
+
+
+def profiles(
+    score: Score, track: Track, form: Form = "exact"
+) -> dict[ProfileName, NDArray[np.float64]]:
+    """Profiles of one track of a score: `onset_drum` of drums, else the other two.
+
+    - `time_pitch_diff` (41, 24): ordered pairs of notes less than 4 beats apart, by interval in
+      semitones (-20 to 20; farther ones are not counted) and by time difference in sixths of a
+      beat. Simultaneous notes count in both directions. Unchanged by transposition.
+    - `onset_duration` (48, 12), `compat` (24, 12): onset in the bar and duration, in sixths of a
+      beat; notes of two beats stand in the last bin, longer ones are not counted.
+    - `onset_drum` (48, 128), `compat` (24, 127): onset in the bar and pitch.
+
+    `exact`: counts; `compat`: densities. A profile in which nothing is counted is all zero. Onset
+    profiles are unchanged by a shift of whole bars. Source: Cífka, Şimşekli & Richard (2020), and
+    the published code of Liutkus et al. (2021).
+    """
+    counts = _count(track.notes, track.is_drum, score, form)
+    if form == "exact":
+        return counts
+    # bins of all profiles are of one size each, so density is a common factor
+    areas: dict[ProfileName, float] = {
+        "time_pitch_diff": 1 / _PER_BEAT,
+        "onset_duration": 1 / _PER_BEAT**2,
+        "onset_drum": 1 / _PER_BEAT,
+    }
+    return {k: x / (areas[k] * max(x.sum(), 1)) for k, x in counts.items()}
+
+
+def cosine_similarity(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """Cosine of two profiles, 0 to 1; 0 where nothing is counted in one of them."""
+    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return min(float((a * b).sum()) / norms, 1.0) if norms else 0.0
+
+
+class TrackStyle(NamedTuple):
+    """How far the new music of one track keeps the style of the reference's."""
+
+    track: TrackKey
+    profile: ProfileName
+    similarities: NDArray[np.float64]
+    """(quarters,), 0 to 1: cosine of the pooled profile of each quarter with the reference's."""
+
+
+def style_by_quarter(
+    reference: Score,
+    continuations: Sequence[Score],
+    first_bar: int,
+    *,
+    quarters: int = 4,
+    form: Form = "exact",
+) -> list[TrackStyle]:
+    """Style of continuations of one prompt, quarter by quarter, beside the whole piece.
+
+    `reference` is the whole piece that the prompt was taken from, prompt included. `continuations`
+    are whole scores as well, prompt and new music; the new music begins with bar `first_bar`,
+    counted from 0, and keeps its times, so that it is scored on the true bar grid. It is cut into
+    `quarters` equal times, up to the score's end (`compat`: to the end of each track's own last
+    note, notes on a boundary in both quarters). A note belongs where it begins; pairs lie within a
+    quarter. The profiles of all continuations are added up in each quarter, and compared by cosine
+    with the reference track of the same key: program and place among the tracks of that program,
+    all drums one track. A track that a continuation lacks, or that is silent in a quarter, counts
+    as 0. Profiles that are empty in the reference are left out. Source: Liutkus et al. (2021).
+    """
+    cuts = [_cut(score, first_bar, quarters, form) for score in continuations]
+    rows: list[TrackStyle] = []
+    for key, (notes, is_drum) in _notes_by_key(reference).items():
+        wanted = _count(notes, is_drum, reference, form)
+        made = [
+            [_count(part, is_drum, score, form) for part in cut[key]] if key in cut else None
+            for score, cut in zip(continuations, cuts, strict=True)
+        ]
+        for name, profile in wanted.items():
+            if not profile.any():
+                continue
+            pooled = np.zeros((quarters, *profile.shape))
+            for parts in made:
+                if parts is not None:
+                    pooled += np.stack([part[name] for part in parts])
+            values = [cosine_similarity(pooled[k], profile) for k in range(quarters)]
+            rows.append(TrackStyle(key, name, np.array(values)))
+    return rows
+
+
+def mean_style(rows: Sequence[TrackStyle]) -> Mapping[ProfileName, NDArray[np.float64]]:
+    """Mean over tracks for each profile: (quarters,); profiles that no track has are left out."""
+    by_name: dict[ProfileName, list[NDArray[np.float64]]] = {}
+    for row in rows:
+        by_name.setdefault(row.profile, []).append(row.similarities)
+    return {name: np.stack(values).mean(0) for name, values in by_name.items()}
+
+
+def _notes_by_key(score: Score) -> dict[TrackKey, tuple[NDArray[np.int64], bool]]:
+    """Notes of the tracks that have some, sorted by onset, and whether they are drums."""
+    found: dict[TrackKey, tuple[NDArray[np.int64], bool]] = {}
+    for key, track in zip(track_keys(score.tracks), score.tracks, strict=True):
+        if len(track):
+            before = found[key][0] if key in found else track.notes[:0]
+            notes = np.concatenate([before, track.notes])
+            found[key] = (notes[np.argsort(notes[:, 0], kind="stable")], track.is_drum)
+    return found
+
+
+def _cut(
+    score: Score, first_bar: int, quarters: int, form: Form
+) -> dict[TrackKey, list[NDArray[np.int64]]]:
+    """Notes of each track in each quarter of the new music."""
+    lines = bar_lines(score)
+    start = int(lines[first_bar]) if first_bar < len(lines) else score.end_ticks
+    found: dict[TrackKey, list[NDArray[np.int64]]] = {}
+    for key, (notes, _) in _notes_by_key(score).items():
+        new = notes[notes[:, 0] >= start]
+        if form == "compat":
+            size = (int((new[:, 0] + new[:, 1]).max(initial=start)) - start) // quarters
+            ends = [(start + k * size, start + (k + 1) * size) for k in range(quarters)]
+        else:
+            length = max(score.end_ticks - start, 0)
+            edges = [start + k * length // quarters for k in range(quarters + 1)]
+            ends = [(low, high - 1) for low, high in pairwise(edges)]
+        found[key] = [new[(new[:, 0] >= low) & (new[:, 0] <= high)] for low, high in ends]
+    return found
+
+
+def _count(
+    notes: NDArray[np.int64], is_drum: bool, score: Score, form: Form
+) -> dict[ProfileName, NDArray[np.float64]]:
+    """Counts of the profiles of some notes (n, 4) of a score, sorted by onset."""
+    if is_drum:
+        return {"onset_drum": _onset_drum(notes, score, form)}
+    return {
+        "time_pitch_diff": _time_pitch_diff(notes, score.ticks_per_beat, form),
+        "onset_duration": _onset_duration(notes, score, form),
+    }
+
+
+def _onset_drum(notes: NDArray[np.int64], score: Score, form: Form) -> NDArray[np.float64]:
+    if form == "compat":
+        onsets = _float_bins(notes[:, 0] % (_FARTHEST * score.ticks_per_beat), _FARTHEST)
+        return _counts(onsets, notes[:, 2], (_FARTHEST * _PER_BEAT, 127))
+    return _counts(_onset_bins(notes, score), notes[:, 2], (_LONGEST_BAR * _PER_BEAT, 128))
+
+
+def _onset_duration(notes: NDArray[np.int64], score: Score, form: Form) -> NDArray[np.float64]:
+    resolution, columns = score.ticks_per_beat, _LONGEST_NOTE * _PER_BEAT
+    if form == "compat":
+        onsets = _float_bins(notes[:, 0] % (_FARTHEST * resolution), _FARTHEST)
+        durations = _float_bins(notes[:, 1] / resolution, _LONGEST_NOTE)
+        return _counts(onsets, durations, (_FARTHEST * _PER_BEAT, columns))
+    durations = _PER_BEAT * notes[:, 1] // resolution
+    # the last edge belongs to the last bin
+    durations[notes[:, 1] == _LONGEST_NOTE * resolution] -= 1
+    return _counts(_onset_bins(notes, score), durations, (_LONGEST_BAR * _PER_BEAT, columns))
+
+
+def _onset_bins(notes: NDArray[np.int64], score: Score) -> NDArray[np.int64]:
+    """Sixths of a beat from the bar line before each note."""
+    lines = bar_lines(score)
+    since = notes[:, 0] - lines[np.searchsorted(lines, notes[:, 0], side="right") - 1]
+    return _PER_BEAT * since // score.ticks_per_beat
+
+
+def _time_pitch_diff(notes: NDArray[np.int64], resolution: int, form: Form) -> NDArray[np.float64]:
+    first, second = _near_pairs(notes[:, 0], _FARTHEST * resolution)
+    rows = notes[second, 2] - notes[first, 2] + _WIDEST
+    if form == "compat":
+        beats = notes[:, 0] / resolution
+        columns = _float_bins(beats[second] - beats[first], _FARTHEST)
+    else:
+        columns = _PER_BEAT * (notes[second, 0] - notes[first, 0]) // resolution
+    return _counts(rows, columns, (2 * _WIDEST + 1, _FARTHEST * _PER_BEAT))
+
+
+def _near_pairs(
+    onsets: NDArray[np.int64], farthest: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ordered pairs of notes whose second begins less than `farthest` after the first.
+
+    Of sorted onsets. Simultaneous notes are two pairs.
+    """
+    firsts: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    seconds: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    for apart in range(1, len(onsets)):
+        difference = onsets[apart:] - onsets[:-apart]
+        first = np.flatnonzero(difference < farthest)
+        if not len(first):
+            break
+        at_once = np.flatnonzero(difference == 0)
+        firsts += [first, at_once + apart]
+        seconds += [first + apart, at_once]
+    return np.concatenate(firsts), np.concatenate(seconds)
+
+
+def _float_bins(beats: NDArray[np.generic], last: int) -> NDArray[np.int64]:
+    """Bin of each time between edges in floating point, the last edge inclusive; -1: none."""
+    edges = np.arange(last * _PER_BEAT + 1) * (1 / _PER_BEAT)
+    times = beats.astype(np.float64)
+    bins = np.searchsorted(edges, times, side="right") - 1
+    bins[times == edges[-1]] -= 1
+    return bins
+
+
+def _counts(
+    rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]
+) -> NDArray[np.float64]:
+    """How often each cell is named; cells outside the shape are left out."""
+    inside = (rows >= 0) & (rows < shape[0]) & (columns >= 0) & (columns < shape[1])
+    cells = rows[inside] * shape[1] + columns[inside]
+    return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)

@@ -1,0 +1,304 @@
+"""What was measured of models as one picture: each in its colour, real music in grey."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from training.evaluation.metrics.nll_by_position import Bin, draw_curves
+from training.files import replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    Results = Mapping[str, Any]
+    """What a results.json holds."""
+    Curve = tuple[list[float], list[float]]
+    """Tokens, and nats per token of a validation."""
+    Colours = Mapping[str, Any]
+    """Of each model by name."""
+    Panel = Callable[[Axes], None]
+    """Draws one part of the picture."""
+
+logger = logging.getLogger(__name__)
+
+_COLUMNS = 3
+_MARKERS = ("o", "s", "^", "D")
+_DASHES = ("--", "-.", ":")
+_SMALL = {"marker": "o", "markersize": 3}
+_PITCH_CLASSES = ("C", "C♯", "D", "E♭", "E", "F", "F♯", "G", "A♭", "A", "B♭", "B")
+_STEPS_PER_QUARTER = 12
+
+
+def read_curve(path: Path) -> Curve:
+    """Tokens and nats per token of the validations of a run, from its metrics.csv.
+
+    Runs of earlier versions tell the tokens of their training steps alone, the same in each step.
+    """
+    with path.open(newline="") as stream:
+        rows = [*csv.DictReader(stream)]
+    a_step = max((float(r["tokens"]) / float(r["step"]) for r in rows if r["tokens"]), default=0.0)
+    found = [row for row in rows if row.get("validation/nats_per_token")]
+    return (
+        [float(row["step"]) * a_step for row in found],
+        [float(row["validation/nats_per_token"]) for row in found],
+    )
+
+
+def by_real_music(entries: Mapping[str, Results]) -> dict[tuple[Any, ...] | None, list[str]]:
+    """Names of the models by the real music that they stand beside; None: by none."""
+    groups: dict[tuple[Any, ...] | None, list[str]] = {}
+    for name, results in entries.items():
+        key = None
+        if "music" in results:
+            protocol = results["music"]["protocol"]
+            key = (results["data"], results["split"], results["pieces"], results["tokens"])
+            key += (protocol["prompt_bars"], protocol["bars"], *protocol["pieces"])
+        groups.setdefault(key, []).append(name)
+    return groups
+
+
+def draw_results(
+    entries: Mapping[str, Results], path: Path, curves: Mapping[str, Curve] | None = None
+) -> None:
+    """Draws all that there is of some models in one PNG; says so where there is nothing.
+
+    `curves` are validations while the models were trained.
+    """
+    from matplotlib import colormaps
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    shades = colormaps["tab10" if len(entries) <= 10 else "tab20"]
+    colours = {name: shades(number % shades.N) for number, name in enumerate(entries)}
+    lines = [*_music_lines(entries, colours)]
+    panels = [*_panels(entries, {n: c for n, c in (curves or {}).items() if c[0]}, colours, lines)]
+    if not panels:
+        path.unlink(missing_ok=True)  # it would be of earlier results
+        logger.info("%s: not drawn, since nothing was measured that a picture can show", path)
+        return
+    columns = min(len(panels), _COLUMNS)
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(5.5 * columns, 4 * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    places = np.atleast_1d(figure.subplots(rows, columns)).ravel()
+    for axes in places[len(panels) :]:
+        axes.set_axis_off()
+    for axes, panel in zip(places, panels, strict=False):
+        panel(axes)
+    handles = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
+    handles += [
+        Line2D([], [], label=line.label, **line.look) for line in lines if line.group == "real"
+    ]
+    # one for all panels, outside them, so that it covers no curve
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 5))
+    with replacing(path) as partial_path:
+        figure.savefig(partial_path, format="png", dpi=110, metadata={"Software": None})
+
+
+class _MusicLine(NamedTuple):
+    """Measured music that is a line of some panels."""
+
+    label: str
+    group: str
+    """generated or real."""
+    music: Results
+    look: dict[str, Any]
+
+    def similarities(self) -> list[float]:
+        """Those of bars by lag, NaN where there is none."""
+        return [np.nan if x is None else x for x in self.music["self_similarity"][self.group]]
+
+    def shares(self, kind: str) -> NDArray[np.float64]:
+        """A histogram that sums up to 1; zeros where nothing was counted."""
+        histogram = self.music["histograms"].get(kind, {self.group: []})
+        counts = np.array(histogram[self.group], np.float64).ravel()
+        return counts / max(counts.sum(), 1)
+
+
+def _music_lines(entries: Mapping[str, Results], colours: Colours) -> Iterator[_MusicLine]:
+    """Music of each model, then real music: once for all models that stand beside the same."""
+    for name, results in entries.items():
+        if "music" in results:
+            yield _MusicLine(name, "generated", results["music"], {"color": colours[name]})
+    groups = by_real_music(entries)
+    real = {key: names for key, names in groups.items() if key is not None}
+    for number, names in enumerate(real.values()):
+        label = "real music" if len(groups) == 1 else f"real music for {', '.join(names)}"
+        look = {"color": "0.4", "linestyle": _DASHES[number % len(_DASHES)]}
+        yield _MusicLine(label, "real", entries[names[0]]["music"], look)
+
+
+def _panels(
+    entries: Mapping[str, Results],
+    curves: Mapping[str, Curve],
+    colours: Colours,
+    lines: Sequence[_MusicLine],
+) -> Iterator[Panel]:
+    """What there is something to draw in."""
+    if curves:
+        yield partial(_draw_training, curves=curves, colours=colours)
+    if any(of.get("by_position", {}).get("bins") for of in entries.values()):
+        yield partial(_draw_by_position, entries=entries, colours=colours)
+    readings = {name: nats for name, of in entries.items() if (nats := _readings(of))}
+    if readings:
+        yield partial(_draw_readings, readings=readings, colours=colours)
+    looped = {n: of.get("loops", {}).get("nats_per_token") for n, of in entries.items()}
+    if any(looped.values()):
+        yield partial(_draw_loops, looped=looped, colours=colours)
+    if any(line.music["style"]["exact"] for line in lines):
+        yield partial(_draw_style, lines=lines)
+    if any(np.isfinite(line.similarities()).any() for line in lines):
+        yield partial(_draw_similarity, lines=lines)
+    for kind in ("pitch_class", "duration"):
+        if any(line.shares(kind).any() for line in lines):
+            yield partial(_draw_histogram, lines=lines, kind=kind)
+
+
+def _readings(results: Results) -> dict[str, float]:
+    """Nats per token by how the pieces were read."""
+    named = {
+        key: "whole pieces" if key == "streaming" else f"windows of {key.removeprefix('windows_')}"
+        for key in results
+        if key == "streaming" or key.startswith("windows_")
+    }
+    return {name: results[key]["nats_per_token"] for key, name in named.items()}
+
+
+def _draw_training(axes: Axes, curves: Mapping[str, Curve], colours: Colours) -> None:
+    for name, (tokens, nats) in curves.items():
+        axes.plot(np.array(tokens) / 1e6, nats, color=colours[name], **_SMALL)
+    axes.set_xlabel("million tokens of the run")  # not of those before it
+    axes.set_ylabel("validation, nats per token")
+
+
+def _draw_by_position(axes: Axes, entries: Mapping[str, Results], colours: Colours) -> None:
+    bins = {
+        name: [Bin(**{**b, "standard_error": b["standard_error"] or 0.0}) for b in found]
+        for name, of in entries.items()
+        if (found := of.get("by_position", {}).get("bins"))
+    }
+    lengths = {entries[name].get("trained_length") for name in bins}
+    axes.set_prop_cycle(color=[colours[name] for name in bins])
+    draw_curves(axes, bins, lengths.pop() if len(lengths) == 1 else None)
+    if own := axes.get_legend():
+        own.remove()
+    _explain(axes, [line for line in axes.lines if line.get_label() == "training length"])
+
+
+def _draw_readings(
+    axes: Axes, readings: Mapping[str, Mapping[str, float]], colours: Colours
+) -> None:
+    ways = [*dict.fromkeys(way for of in readings.values() for way in of)]
+    width = 0.8 / len(readings)
+    for number, (name, of) in enumerate(readings.items()):
+        places = [ways.index(way) + (number + 0.5) * width - 0.4 for way in of]
+        bars = axes.bar(places, [*of.values()], 0.9 * width, color=colours[name])
+        if len(readings) * len(ways) <= 8:
+            axes.bar_label(bars, fmt="%.2f", padding=2, fontsize="small")
+    axes.margins(y=0.1)
+    axes.set_xticks(range(len(ways)), ways)
+    axes.set_xlim(-0.6, len(ways) - 0.4)
+    axes.set_ylabel("nats per token")
+
+
+def _draw_loops(
+    axes: Axes, looped: Mapping[str, Mapping[str, float] | None], colours: Colours
+) -> None:
+    times = sorted({int(time) for of in looped.values() for time in of or {}})
+    for name, of in looped.items():
+        if of:
+            axes.plot([int(time) for time in of], [*of.values()], color=colours[name], **_SMALL)
+    _set_octaves(axes, times)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("how many times the same bar has come")
+    axes.set_ylabel("nats per token")
+
+
+def _draw_style(axes: Axes, lines: Sequence[_MusicLine]) -> None:
+    """Of one model each profile, of several the mean of all."""
+    from matplotlib.lines import Line2D
+
+    alone = sum(line.group == "generated" for line in lines) == 1
+    markers: dict[str, str] = {}
+    for line in lines:
+        means = {
+            profile: np.array(groups[line.group]["mean"], np.float64)
+            for profile, groups in line.music["style"]["exact"].items()
+        }
+        if not alone and means:
+            means = {"": np.mean([*means.values()], 0)}
+        for number, (profile, values) in enumerate(means.items()):
+            markers[profile] = _MARKERS[number % len(_MARKERS)]
+            quarters = range(1, len(values) + 1)
+            axes.plot(quarters, values, marker=markers[profile], markersize=5, **line.look)
+    if alone:
+        _explain(
+            axes,
+            [
+                Line2D([], [], color="0.4", linestyle="", marker=marker, label=words(profile))
+                for profile, marker in markers.items()
+            ],
+        )
+    axes.set_xticks(range(1, 5))
+    axes.set_xlabel("quarter of the new music")
+    axes.set_ylabel("style similarity to the piece" + ("" if alone else ", mean of profiles"))
+    axes.set_ylim(0, 1.02)
+
+
+def _draw_similarity(axes: Axes, lines: Sequence[_MusicLine]) -> None:
+    for line in lines:
+        lags = line.music["self_similarity"]["lags"]
+        axes.plot(lags, line.similarities(), **_SMALL, **line.look)
+    _set_octaves(axes, lines[0].music["self_similarity"]["lags"])
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("bars apart")
+    axes.set_ylabel("similarity of bars")
+
+
+def _draw_histogram(axes: Axes, lines: Sequence[_MusicLine], kind: str) -> None:
+    for line in lines:
+        shares = line.shares(kind)
+        places = np.arange(len(shares), dtype=np.float64)
+        if kind == "duration":  # the first is of one step
+            places = (places + 1) / _STEPS_PER_QUARTER
+        axes.plot(places, shares, drawstyle="steps-mid", **line.look)
+    if kind == "pitch_class":
+        axes.set_xticks(range(len(_PITCH_CLASSES)), _PITCH_CLASSES)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("pitch class" if kind == "pitch_class" else "length of the note, quarters")
+    axes.set_ylabel("share of the notes")
+
+
+def _set_octaves(axes: Axes, values: Sequence[int]) -> None:
+    """An axis of values each of which is twice the one before it."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(values, [str(value) for value in values])
+
+
+def _explain(axes: Axes, handles: Sequence[Artist]) -> None:
+    """What is in one panel alone, said above it."""
+    if handles:
+        axes.legend(
+            handles=handles,
+            loc="lower center",
+            bbox_to_anchor=(0.5, 1.0),
+            ncols=len(handles),
+            fontsize="small",
+            frameon=False,
+        )
+
+
+def words(name: str) -> str:
+    """A name of results.json as words."""
+    return name.replace("_", " ")

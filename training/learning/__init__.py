@@ -1,0 +1,1 @@
+"""Optimization, losses, seeding and distributed set-up."""

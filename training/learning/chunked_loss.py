@@ -1,0 +1,91 @@
+"""The likelihood of long examples in bounded memory: by chunks, the state carried on."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+
+    from relpe.models.decoder import Decoder, DecoderState
+
+
+def negative_log_likelihoods(
+    decoder: Decoder,
+    batch: Tensor,
+    state: DecoderState,
+    chunk: int | None = None,
+    *,
+    truncated: bool = False,
+) -> Iterator[Tensor]:
+    """Negative log-likelihood of all tokens (b, l + 1) after the first, nats; PAD counts nothing.
+
+    Sums to take the gradient of one after the other; they add up to that of the batch. Without a
+    `chunk`, or with one not shorter than l, one sum. With one, `chunk` tokens go through the model
+    at a time and hand their state on, and it is again one sum, whose gradient is that of the
+    batch: of a chunk only the state before it is kept, the rest is computed again in the backward
+    pass (Chen et al., 2016). `truncated`: one sum for each chunk, and no gradient goes from a chunk
+    to the one before it (truncated back-propagation through time, Williams & Peng, 1990).
+    """
+    length = batch.shape[1] - 1
+    step = length if chunk is None else chunk
+    starts = range(0, length, step)
+    again = torch.is_grad_enabled() and not truncated and len(starts) > 1
+    recomputed = partial(checkpoint, _one_call, use_reentrant=False, preserve_rng_state=False)
+    call: Any = recomputed if again else _one_call  # both give the same
+    nats: Tensor | None = None
+    for start in starts:
+        part = batch[:, start : start + step + 1]
+        now, state = call(decoder, part, start, state)
+        state = _mapped(state, _own)
+        if truncated:
+            yield now
+            state = _mapped(state, torch.Tensor.detach)
+        else:
+            nats = now if nats is None else nats + now
+    if nats is not None:
+        yield nats
+
+
+def _one_call(
+    decoder: Decoder, batch: Tensor, start: int, state: DecoderState
+) -> tuple[Tensor, DecoderState]:
+    tokens, targets = batch[:, :-1], batch[:, 1:]
+    stop = start + tokens.shape[1]
+    positions = torch.arange(start, stop, device=tokens.device)[None, :, None]
+    logits, state = decoder(tokens, positions, state)
+    logits = logits.flatten(0, 1).to(torch.promote_types(logits.dtype, torch.float32))
+    return cross_entropy(logits, targets.flatten(), ignore_index=0, reduction="sum"), state
+
+
+def _mapped(state: Any, change: Callable[[Tensor], Tensor]) -> Any:  # noqa: ANN401
+    """A state, which is tuples of tensors in one another, with each of them changed."""
+    if isinstance(state, torch.Tensor):
+        return change(state)
+    if not isinstance(state, tuple):
+        return state
+    parts = (_mapped(part, change) for part in state)
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A tensor that holds no more memory than its own: a view would hold all of a chunk's."""
+    return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
+
+
+def compute_again(decoder: Decoder) -> None:
+    """Let the blocks keep their inputs alone, and compute the rest again in the backward pass.
+
+    Chen et al., 2016: activation checkpointing. Results and names of parameters stay.
+    """
+    for block in decoder.blocks:
+        block.forward = partial(
+            checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False
+        )

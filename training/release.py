@@ -1,0 +1,214 @@
+"""From a run folder to a released model, `checkpoints/<name>`."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError
+
+from relpe.models.checkpoint import save_model
+from tokenization.tokenizer import load_tokenizer
+from training.errors import TrainingError
+from training.evaluation.report import figure, goals, memory_rows, music_rows, table
+from training.experiment import is_run
+from training.files import read_json, replacing
+from training.runs.lineage import history, total_tokens, write_history
+from training.runs.record import read_run
+from training.runs.weights import load_decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from training.runs.lineage import PastRun, PastSession
+    from training.runs.weights import Origin
+
+
+def export(run: Path, output: Path, weights: str = "best", licence: str = "unknown") -> Path:
+    """Write weights, model.json, tokenizer.json, training.json and README.md; returns the folder.
+
+    The measured results are those that `relpe-train evaluate` has written into the run folder,
+    where it measured these very weights, tensor by tensor. `licence` is that of the data.
+
+    Raises:
+        TrainingError: the folder is no run, or holds no such checkpoint, or nothing can be written.
+    """
+    if not is_run(run):
+        raise TrainingError(f"{run}: found no config.yaml, expected a run folder")
+    decoder, origin = load_decoder(run, weights)
+    description = read_run(run)
+    if load_tokenizer(run).vocabulary.hash != description["data"]["vocabulary"]:
+        raise TrainingError(f"{run}: tokenizer.json is not that of the run's data")
+    results = run / "evaluation" / "results.json"
+    measured = read_json(results, (), "evaluate again") if results.is_file() else {}
+    if measured.get("weights") == origin._asdict() and "streaming" in measured:  # not music alone
+        table = _results(measured)
+    else:
+        why = " What the run folder holds was measured with other weights." if measured else ""
+        table = [
+            f"Not measured yet: run `relpe-train evaluate --weights {weights}`, then export again."
+            + why
+        ]
+    runs = history(run, origin)
+    with _whole(output) as folder:
+        save_model(decoder, folder)
+        write_history(runs, folder)
+        with replacing(folder / "tokenizer.json") as path:
+            shutil.copyfile(run / "tokenizer.json", path)
+        with replacing(folder / "README.md") as path:
+            head = _head(output.resolve().name, description, origin, runs, licence)
+            path.write_text("\n".join([*head, *table, ""]), encoding="utf-8")
+    return output
+
+
+@contextmanager
+def _whole(output: Path) -> Iterator[Path]:
+    """A folder beside `output` to write a model to; its files take their places at the end.
+
+    After an error it is gone, and what was in `output` is as it was.
+
+    Raises:
+        TrainingError: they cannot be written, on a full disk say.
+    """
+    target = output.resolve()
+    partial = target.with_name(f"{target.name}.partial")
+    new = [parent for parent in target.parents if not parent.exists()]
+    try:
+        shutil.rmtree(partial, ignore_errors=True)  # of an export that was killed
+        partial.mkdir(parents=True)
+        yield partial
+        if not target.exists():
+            partial.replace(target)
+            return
+        written = {path.name for path in partial.iterdir()}
+        (target / "README.md").unlink(missing_ok=True)  # it must not speak of other weights
+        for name in sorted(written, reverse=True):  # weights, what names them, what speaks of them
+            (partial / name).replace(target / name)
+        for old in target.glob("model*.safetensors"):
+            if old.name not in written:
+                old.unlink()
+    except (OSError, SafetensorError) as error:
+        why = error.strerror if isinstance(error, OSError) else None
+        raise TrainingError(
+            f"{output}: cannot be written ({why or error}); what was there is intact: make room, "
+            "or name another folder with --output"
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        for parent in new:  # those that are empty
+            with suppress(OSError):
+                parent.rmdir()
+
+
+def _head(
+    name: str, run: dict[str, Any], origin: Origin, runs: tuple[PastRun, ...], licence: str
+) -> list[str]:
+    data = run["data"]
+    train = data["splits"]["train"]
+    held_out = data["splits"].get("validation", {"files": 0})["files"]
+    chosen = "" if held_out else ", the last ones, since there were no pieces to validate on"
+    include = f", files `{data['include']}`" if data["include"] else ""
+    weights = f"`{origin.file}`, step {origin.step or 0:,}, {origin.tokens or 0:,} tokens"
+    head = [
+        f"# {name}",
+        "",
+        f"A decoder of {run['parameters']:,} parameters, made by `relpe-train export`.",
+        "",
+        f"- Data: train split of `{data['source']}`{include}: {train['files']} pieces, "
+        f"{train['tokens']:,} tokens; prepared corpus `{data['hash'][:16]}`.",
+        f"- Licence of the data: {licence}.",
+    ]
+    if len(runs) == 1:
+        made = [line for session in runs[0].sessions for line in _session(session, runs[0])]
+        return [*head, f"- Weights: {weights}{chosen}.", *made, ""]
+    head += [
+        f"- Weights: {weights} of the last of {len(runs)} runs{chosen}.",
+        f"- Tokens of all runs: {total_tokens(runs)}.",
+        "",
+        "## Runs, each from the weights of the one before",
+        "",
+    ]
+    for number, past in enumerate(runs, 1):
+        head += [
+            f"{number}. {_described(past)}",
+            *(f"   {line}" for session in past.sessions for line in _session(session, past)),
+        ]
+    return [*head, ""]
+
+
+def _described(run: PastRun) -> str:
+    """How far a run went, on what."""
+    if run.tokens is None or run.steps is None:
+        return f"`{run.name}`: nothing is known of it."
+    data = "" if run.data is None else f"; prepared corpus `{run.data[:16]}` of `{run.source}`"
+    return f"`{run.name}`: {run.steps:,} steps, {run.tokens:,} tokens{data}."
+
+
+def _session(session: PastSession, run: PastRun) -> list[str]:
+    """What one session of a run was made by."""
+    since = f" from step {session.step:,}" if len(run.sessions) > 1 else ""
+    return [
+        f"- Command{since}: `{session.command}`",
+        f"- Commit{since}: {session.commit or 'unknown'}",
+        f"- Machine{since}: {session.machine}, {run.threads} threads, {run.precision}; "
+        f"torch {session.torch}, Lightning {session.lightning}.",
+    ]
+
+
+def _results(measured: dict[str, Any]) -> list[str]:
+    rows: list[tuple[str, dict[str, float]]] = []
+    for key, value in measured.items():
+        if key.startswith("windows_"):
+            rows.append((f"windows of {key.removeprefix('windows_')} tokens, no overlap", value))
+        elif key == "streaming":
+            rows.append(("whole pieces, state carried on", value))
+        elif key.endswith("-gram"):
+            rows.extend((f"{key}, {name}", values) for name, values in value.items())
+    table = [
+        f"| {name} | {figure(values, 'nats_per_token', 4)} | {figure(values, 'nats_per_note', 3)} |"
+        for name, values in rows
+    ]
+    by_position = measured["by_position"]
+    draws = measured["draws"]
+    spread = f" Mean ± standard deviation over {draws} draws of the noise." if draws > 1 else ""
+    return [
+        f"## Measured on the {measured['split']} split",
+        "",
+        f"{measured['pieces']} pieces, {measured['tokens']:,} tokens, {measured['notes']:,} notes "
+        f"of prepared corpus `{measured['data'][:16]}`; {measured['precision']}.{spread}",
+        "",
+        "| read as | nats per token | nats per note |",
+        "|---|---|---|",
+        *table,
+        *(_against_place(by_position) if by_position["pieces"] else []),
+        *_memory(measured),
+        *(_music(measured) if "music" in measured else []),
+    ]
+
+
+def _memory(measured: dict[str, Any]) -> list[str]:
+    """What else was measured of its likelihood, as Markdown."""
+    rows = [f"- {row.label}: {row.value}" for row in memory_rows(measured)]
+    return ["", *rows] if rows else []
+
+
+def _music(measured: dict[str, Any]) -> list[str]:
+    """Figures of its music beside those of real music, and the goals, as Markdown."""
+    rows = table({"model": measured}, music_rows)
+    found = [f"- {goal.line()}" for goal in goals(measured)]
+    return ["", "## Its music beside real music", "", *rows, "", *found]
+
+
+def _against_place(by_position: dict[str, Any]) -> list[str]:
+    """The loss along long pieces, as Markdown."""
+    return [
+        "",
+        f"{by_position['pieces']} pieces reach {by_position['reach']:,} tokens; over these, "
+        "nats per token against the place in the piece:",
+        "",
+        "| tokens | " + " | ".join(f"{b['last']:,}" for b in by_position["bins"]) + " |",
+        "|---" * (len(by_position["bins"]) + 1) + "|",
+        "| nats | " + " | ".join(f"{b['nats_per_token']:.3f}" for b in by_position["bins"]) + " |",
+    ]

@@ -1,0 +1,1 @@
+"""Run folders: fitting, resuming, logging."""

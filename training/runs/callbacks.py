@@ -1,0 +1,314 @@
+"""What a run does beside learning: progress, checkpoints, samples, and a clean end on a signal."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.utilities.seed import isolate_rng
+from tqdm import tqdm
+
+from tokenization.tokenizer import load_tokenizer
+from training.data.corpus import Corpus
+from training.evaluation.continuations import continuations, write_sample
+from training.learning.distributed import any_of, whole
+from training.runs.device import memory_in_use
+from training.runs.weights import fill
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import FrameType
+
+    from numpy.typing import NDArray
+
+    from training.config import TrainerConfig
+    from training.tasks.music import MusicModule
+
+logger = logging.getLogger(__name__)
+
+PROMPT_BARS = 4
+"""Bars of a piece that a sample goes on from."""
+NEW_BARS = 8
+"""New bars of a sample."""
+SAMPLE_SECONDS = 30.0
+"""After this time no new bar is begun."""
+
+
+class InterruptedRunError(Exception):
+    """A signal ended the run after its checkpoint was written."""
+
+    def __init__(self, step: int, number: int) -> None:
+        super().__init__(f"stopped at step {step}")
+        self.number = number
+        """Of the signal."""
+
+
+class Report(pl.Callback):
+    """Loss, speed, memory and remaining time: to the logs, and to a bar or lines of text."""
+
+    def __init__(self, log_every: int, tokens_per_step: int, *, show: bool) -> None:
+        self._log_every = log_every
+        self._tokens_per_step = tokens_per_step
+        self._show = show
+        self._losses: list[torch.Tensor] = []
+        self._seconds = 0.0
+        self._step_started = 0.0
+        self._line_shown = -1e9
+        self._bar: tqdm[Any] | None = None
+        self._start = (0.0, 0.0)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
+        """Open the progress bar."""
+        self._start = (pl_module.budget.progress(trainer.global_step), time.monotonic())
+        if self._show and sys.stderr.isatty():
+            self._bar = tqdm(total=100.0, bar_format="{percentage:5.1f}%|{bar}|{postfix}")
+
+    def on_train_batch_start(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        batch: torch.Tensor,
+        batch_idx: int,
+    ) -> None:
+        """Start the clock of a step."""
+        self._step_started = time.monotonic()
+
+    def on_train_batch_end(  # type: ignore[override]
+        self,
+        trainer: pl.Trainer,
+        pl_module: MusicModule,
+        outputs: dict[str, torch.Tensor],
+        batch: torch.Tensor,
+        batch_idx: int,
+    ) -> None:
+        """Write a line of the logs every few steps."""
+        self._losses.append(outputs["nats_per_token"])  # the loss may hold penalties as well
+        self._seconds += time.monotonic() - self._step_started
+        step = trainer.global_step
+        if step % self._log_every:
+            return
+        rate = len(self._losses) * self._tokens_per_step / max(self._seconds, 1e-9)
+        metrics = {
+            "tokens": step * self._tokens_per_step,
+            "seconds": pl_module.budget.elapsed(),
+            "train/nats_per_token": float(torch.stack(self._losses).mean()),
+            "learning_rate": pl_module.budget.learning_rate(step - 1),
+            "gradient_norm": pl_module.gradient_norm,
+            "tokens_per_second": rate,
+            **memory_in_use(pl_module.device),
+            **pl_module.encoding_metrics(),
+        }
+        self._losses.clear()
+        self._seconds = 0.0
+        for log in trainer.loggers:
+            log.log_metrics(metrics, step)
+        self._show_progress(pl_module.budget.progress(step), step, metrics)
+
+    def _show_progress(self, progress: float, step: int, metrics: dict[str, float]) -> None:
+        done, started = self._start
+        spent = time.monotonic() - started
+        left = spent * max(0.0, 1 - progress) / max(progress - done, 1e-9)
+        text = (
+            f"step {step}, loss {metrics['train/nats_per_token']:.3f}, "
+            f"{metrics['tokens_per_second']:,.0f} tokens/s, {timedelta(seconds=int(left))} left"
+        )
+        for key, name in (("memory_gib", ""), ("gpu_memory_gib", " on the GPU")):
+            text += f", {metrics[key]:.1f} GiB{name}" if key in metrics else ""
+        if self._bar is not None:
+            self._bar.n = min(100.0, 100 * progress)
+            self._bar.set_postfix_str(text)
+        elif self._show and time.monotonic() - self._line_shown > 30:
+            self._line_shown = time.monotonic()
+            logger.info("%5.1f%%  %s", 100 * progress, text)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
+        """Log a validation."""
+        step = trainer.global_step
+        elapsed = pl_module.budget.elapsed()
+        for log in trainer.loggers:
+            tokens = step * self._tokens_per_step
+            log.log_metrics({"tokens": tokens, "seconds": elapsed, **pl_module.validation}, step)
+        if self._show:
+            value = pl_module.validation["validation/nats_per_token"]
+            with tqdm.external_write_mode(file=sys.stderr):
+                logger.info("step %d: validation %.4f nats per token", step, value)
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Close the progress bar."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+class Checkpoints(pl.Callback):
+    """Writes `last.ckpt` every few steps, after validations and on a signal, and `best.ckpt`.
+
+    A run that never validates has the same weights in both.
+    """
+
+    def __init__(self, folder: Path, settings: TrainerConfig, *, validates: bool) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._validates = validates
+        self._best = float("inf")
+        self._due: int | None = None
+        self._signal: int | None = None
+        self._handlers: dict[int, Any] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Value of the best checkpoint so far, and the step whose validation is still to come."""
+        return {"best": self._best, "due": self._due}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the value of the best checkpoint; earlier versions did not say what is due."""
+        self._best = state_dict["best"]
+        self._due = state_dict.get("due")
+
+    @classmethod
+    def is_due(cls, checkpoint: dict[str, Any]) -> bool:
+        """Whether a run that goes on from a checkpoint has to validate before its first step."""
+        held = checkpoint["callbacks"].get(cls.__qualname__, {})
+        return held.get("due") == checkpoint["global_step"]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
+        """Listen for signals: the first one ends the run after the step, a second one at once.
+
+        A validation that the last session did not come to is made up for.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            try:
+                self._handlers[number] = signal.signal(number, self._note)
+            except ValueError:  # not in the main thread
+                break
+        if self._validates and self._due == trainer.global_step:
+            _validate(trainer)
+            # one process may have been at its samples, and the clocks are not agreed on yet
+            spent = pl_module.budget.progress(trainer.global_step) >= 1
+            trainer.should_stop = any_of(trainer, spent)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._signal = number
+        signal.signal(number, self._handlers[number] or signal.SIG_DFL)
+
+    def on_train_batch_end(  # type: ignore[override]
+        self, trainer: pl.Trainer, pl_module: MusicModule, *_: object
+    ) -> None:
+        """End the run when its budget is spent; write `last.ckpt` when it is due."""
+        step = trainer.global_step
+        if pl_module.budget.progress(step) >= 1:
+            trainer.should_stop = True
+        if any_of(trainer, self._signal):  # all processes end at the same step
+            self._signal = self._signal or signal.SIGTERM
+        validation = trainer.should_stop or step % self._settings.validate_every == 0
+        self._due = step if validation and self._validates else None
+        if self._signal or trainer.should_stop or step % self._settings.checkpoint_every == 0:
+            self._save(trainer, "last.ckpt")
+            if not self._validates:
+                self._save(trainer, "best.ckpt")
+        if self._signal:
+            raise InterruptedRunError(step, self._signal)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
+        """Write `best.ckpt` when the validation is the best so far, and `last.ckpt`.
+
+        `last.ckpt` says what the best is: a run that goes on from one older than the validation
+        would replace a better `best.ckpt`.
+        """
+        self._due = None
+        value = pl_module.validation["validation/nats_per_token"]
+        if value < self._best:
+            self._best = value
+            self._save(trainer, "best.ckpt")
+        self._save(trainer, "last.ckpt")
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Give the signals back."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+        self._handlers.clear()
+
+    def _save(self, trainer: pl.Trainer, name: str) -> None:
+        trainer.save_checkpoint(self._folder / name)  # whole or not at all: weights.CheckpointFiles
+
+
+class Samples(pl.Callback):
+    """After each validation: beginnings of validation pieces and how the model goes on from them.
+
+    Into `samples/step_000500` of the run folder, as MIDI and piano roll. Prompts and seeds are the
+    same every time, so that samples differ by the weights alone: those that are validated. Training
+    notices nothing: random states are left as they were, and what fails is said in one line.
+    """
+
+    def __init__(self, folder: Path, data: Path, count: int) -> None:
+        self._folder = folder / "samples"
+        self._data = data
+        self._count = count
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
+        """Write the samples of this step; one process of several does, with the weights of all."""
+        if not self._count:
+            return
+        weights = pl_module.decoder.state_dict()
+        held = {
+            "state_dict": {name: whole(tensor) for name, tensor in weights.items()},
+            "average": pl_module.average.state(),
+        }
+        if not trainer.is_global_zero:
+            return
+        step = trainer.global_step
+        try:
+            with isolate_rng():
+                self._write(pl_module, held, self._folder / f"step_{step:06d}")
+        # music to listen to is not worth hours of training, whatever went wrong
+        except Exception as error:  # noqa: BLE001
+            logger.warning(
+                "samples of step %d: %s: %s; training goes on", step, type(error).__name__, error
+            )
+
+    def _write(self, pl_module: MusicModule, held: dict[str, Any], folder: Path) -> None:
+        # a model of their own: what an encoding keeps for its weights, kept under inference, would
+        # have no gradient
+        decoder = pl_module.decoder.config.build()
+        fill(decoder, held, folder)
+        decoder.to(pl_module.device).eval()
+        tokenizer = load_tokenizer(self._data)
+        prompts = validation_prompts(self._data, self._count)
+        last = time.monotonic() + SAMPLE_SECONDS
+        pieces = continuations(
+            decoder,
+            tokenizer,
+            [ids for ids, _ in prompts],
+            bars=NEW_BARS,
+            enough=lambda: time.monotonic() > last,
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, (ids, (_, bars)) in enumerate(zip(pieces, prompts, strict=True)):
+            write_sample(ids, tokenizer, folder / str(number), bars)
+
+
+def validation_prompts(data: Path, count: int) -> list[tuple[NDArray[np.int64], int]]:
+    """First bars of `count` pieces, spread over the validation split: ids, and how many bars."""
+    corpus = Corpus.load(data, "validation")
+    chosen = np.unique(np.linspace(0, len(corpus), count, endpoint=False).astype(int))
+    prompts: list[tuple[NDArray[np.int64], int]] = []
+    for index in chosen:
+        ids, lines = corpus.piece(index).astype(np.int64), corpus.piece_bars(index)
+        end = lines[PROMPT_BARS] if len(lines) > PROMPT_BARS else len(ids)
+        prompts.append((ids[:end], min(PROMPT_BARS, len(lines))))
+    return prompts
+
+
+def _validate(trainer: pl.Trainer) -> None:
+    """A validation outside its turn, as Lightning's loop runs one after a step."""
+    loop = trainer.fit_loop.epoch_loop.val_loop
+    loop.restarting = False
+    trainer.validating = True
+    loop.run()
+    trainer.training = True

@@ -1,0 +1,146 @@
+"""What of the machine a run computes with, and that a resumed run stays with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+
+from training.errors import TrainingError
+from training.learning.distributed import ALONE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from training.config import TrainerConfig
+    from training.learning.distributed import Processes
+
+    Device = Literal["cpu", "cuda"]
+    Precision = Literal["32-true", "bf16-mixed"]
+
+logger = logging.getLogger(__name__)
+
+PRECISIONS: dict[str, Precision] = {"32": "32-true", "bf16": "bf16-mixed"}
+"""Lightning's names of ours."""
+
+
+class Arithmetic(NamedTuple):
+    """What the last bits of a run's weights depend on, beside its data and seed."""
+
+    device: Device
+    precision: Precision
+    threads: int
+    """Threads of torch on the CPU."""
+
+
+def choose_arithmetic(settings: TrainerConfig, processes: Processes = ALONE) -> Arithmetic:
+    """That of a new run, the same in all of its processes.
+
+    Raises:
+        TrainingError: a GPU is asked for and there is none.
+    """
+    device = choose_device(settings.device)
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    elif processes.devices > 1 and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, torch.get_num_threads() // processes.devices))
+    if processes.world > 1 and settings.precision == "auto":
+        # each would time it, and not all might find the same
+        bfloat16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = PRECISIONS["bf16" if bfloat16 else "32"]
+    else:
+        precision = choose_precision(settings, device)
+    return Arithmetic(device, precision, torch.get_num_threads())
+
+
+def resume_arithmetic(
+    settings: TrainerConfig, stored: Mapping[str, Any], folder: Path
+) -> Arithmetic:
+    """That of the run in `folder`, as its run.json has `stored` it, whatever is faster here.
+
+    Warns where this machine does it slowly; for bfloat16 it times a product to tell.
+
+    Raises:
+        TrainingError: the settings ask for another, or it needs a GPU and there is none.
+    """
+    # run.json of earlier versions does not name the device
+    device = stored.get("device") or choose_device(settings.device)
+    kept = Arithmetic(device, stored["precision"], stored["threads"])
+    precision = PRECISIONS.get(settings.precision, settings.precision)
+    wanted = (settings.device, precision, settings.threads)
+    for name, asked, value in zip(Arithmetic._fields, wanted, kept, strict=True):
+        if asked not in ("auto", None, value):
+            raise TrainingError(
+                f"{folder}: began with {name} {value}, trainer.{name} asks for {asked}; leave it "
+                "out, name a new folder with --run, or start anew with --fresh"
+            )
+    if kept.device == "cuda" and not torch.cuda.is_available():
+        raise TrainingError(
+            f"{folder}: began on cuda, found no GPU; go on where there is one, or start anew with "
+            "--fresh"
+        )
+    slow = kept.precision == "bf16-mixed" and not _bfloat16_is_faster(kept.device)
+    if slow or kept.threads > (os.cpu_count() or 1):
+        logger.warning(
+            "%s: goes on as it began, in %s with %d threads, which this machine does slowly",
+            folder,
+            kept.precision,
+            kept.threads,
+        )
+    torch.set_num_threads(kept.threads)
+    return kept
+
+
+def choose_device(wanted: str, name: str = "trainer.device") -> Device:
+    """The device to compute on; auto takes a GPU if there is one.
+
+    Raises:
+        TrainingError: a GPU is asked for and there is none.
+    """
+    found = torch.cuda.is_available()
+    if wanted == "cuda" and not found:
+        raise TrainingError(f"{name} is cuda, found no GPU; use cpu or auto")
+    return "cuda" if found and wanted != "cpu" else "cpu"
+
+
+def choose_precision(settings: TrainerConfig, device: Device) -> Precision:
+    """Precision of matrix products; auto times one in both."""
+    if settings.precision != "auto":
+        return PRECISIONS[settings.precision]
+    return PRECISIONS["bf16" if _bfloat16_is_faster(device) else "32"]
+
+
+def _bfloat16_is_faster(device: Device) -> bool:
+    """It is several times faster on a CPU with instructions for it, far slower on one without."""
+    return _time_product(torch.bfloat16, device) < 0.8 * _time_product(torch.float32, device)
+
+
+def _time_product(dtype: torch.dtype, device: Device) -> float:
+    # Large enough for a GPU to be busy; small enough where bfloat16 is emulated.
+    size = 4096 if device == "cuda" else 256
+    matrix = torch.ones(size, size, dtype=dtype, device=device)
+    best = float("inf")
+    for _ in range(4):
+        started = time.perf_counter()
+        float((matrix @ matrix)[0, 0])
+        best = min(best, time.perf_counter() - started)
+    return best
+
+
+def memory_in_use(device: torch.device) -> dict[str, float]:
+    """Memory that this process holds, GiB: `memory_gib`, its resident set, where Linux says so.
+
+    Where a GPU computes also `gpu_memory_gib`, what torch has reserved there.
+    """
+    memory: dict[str, float] = {}
+    pages = Path("/proc/self/statm")
+    if pages.exists():
+        resident = int(pages.read_text().split()[1])
+        memory["memory_gib"] = resident * os.sysconf("SC_PAGE_SIZE") / 2**30
+    if device.type == "cuda":
+        memory["gpu_memory_gib"] = torch.cuda.memory_reserved(device) / 2**30
+    return memory

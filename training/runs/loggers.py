@@ -1,0 +1,174 @@
+"""Where the figures of a run go: always a CSV file, and TensorBoard or Weights & Biases."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from pytorch_lightning.loggers import TensorBoardLogger
+from pytorch_lightning.loggers.logger import Logger
+
+from relpe.models.checkpoint import to_plain
+from training.errors import TrainingError
+from training.files import replacing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    from training.config import ExperimentConfig, TrainerConfig
+
+COLUMNS: tuple[str, ...] = (
+    "step",
+    "tokens",
+    "seconds",
+    "train/nats_per_token",
+    "validation/nats_per_token",
+    "learning_rate",
+    "gradient_norm",
+    "tokens_per_second",
+    "memory_gib",
+    "gpu_memory_gib",
+    "encoding_change",
+    "mean_span",
+    "receptive_field",
+    "outgrown_spans",
+)
+"""Of metrics.csv. Empty are: the memory of a GPU where none computes, and the last ones where the
+encoding has no parameters, or no window."""
+
+
+def build_loggers(
+    config: ExperimentConfig, folder: Path, start: int, *, is_due: bool = False
+) -> list[Logger]:
+    """The logs of a session that begins after step `start`; `is_due`: see `CsvLog`.
+
+    Of several processes one has them.
+
+    Raises:
+        TrainingError: the package of one is not installed.
+    """
+    loggers: list[Logger] = [CsvLog(folder / "metrics.csv", start, is_due=is_due)]
+    if "tensorboard" in config.trainer.loggers:
+        loggers.append(
+            TensorBoardLogger(folder, name="", version="tensorboard", purge_step=start + 1)
+        )
+    if "wandb" in config.trainer.loggers:
+        loggers.append(WandbLog(folder, to_plain(config)))
+    return loggers
+
+
+def check_loggers(settings: TrainerConfig) -> None:
+    """Find out before a run writes anything that a package is missing.
+
+    Raises:
+        TrainingError: the package of a logger is not installed.
+    """
+    if "wandb" in settings.loggers:
+        _import_wandb()
+
+
+def _import_wandb() -> ModuleType:
+    try:
+        return importlib.import_module("wandb")
+    except ImportError as error:
+        raise TrainingError(
+            f"trainer.loggers names wandb, found no such package ({error}); pip install wandb, or "
+            "take it out of trainer.loggers"
+        ) from error
+
+
+class CsvLog(Logger):
+    """Appends to `metrics.csv`, so that a resumed run goes on in the same file.
+
+    Rows of steps after `step` are dropped: a run that was killed comes to them again. So are
+    validations of that very step where one `is_due` again, and a last row that was cut off.
+    """
+
+    def __init__(self, path: Path, step: int = 0, *, is_due: bool = False) -> None:
+        super().__init__()
+        self._path = path
+        if path.exists():
+            with path.open(newline="") as stream:
+                rows = [row for row in csv.DictReader(stream) if _stands(row, step, is_due=is_due)]
+            with replacing(path) as partial, partial.open("w", newline="") as stream:
+                writer = csv.DictWriter(stream, COLUMNS, extrasaction="ignore")
+                writer.writeheader()
+                writer.writerows(rows)
+
+    @property
+    def name(self) -> str:
+        """Name of the log."""
+        return self._path.stem
+
+    @property
+    def version(self) -> str:
+        """There is one version."""
+        return ""
+
+    def log_hyperparams(self, *_: object, **__: object) -> None:
+        """The run folder holds the configuration."""
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        """Write one row; what is not measured stays empty."""
+        row = {key: metrics[key] for key in COLUMNS if key in metrics} | {"step": step}
+        new = not self._path.exists()
+        with self._path.open("a", newline="") as stream:
+            writer = csv.DictWriter(stream, COLUMNS)
+            if new:
+                writer.writeheader()
+            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+
+
+def _stands(row: dict[str, str | None], step: int, *, is_due: bool) -> bool:
+    """Whether a row of `metrics.csv` is whole and of a run's steps up to `step`."""
+    number = row.get("step") or ""
+    if None in row.values() or not number.isdecimal() or int(number) > step:
+        return False
+    return not (is_due and int(number) == step and row.get("validation/nats_per_token"))
+
+
+class WandbLog(Logger):
+    """Weights & Biases: one run there for a run folder, whatever its sessions.
+
+    Project, account and mode are those of the package's own settings: `WANDB_PROJECT`,
+    `WANDB_MODE=offline` and the like.
+    """
+
+    def __init__(self, folder: Path, config: dict[str, Any]) -> None:
+        super().__init__()
+        wandb = _import_wandb()
+        named = folder / "wandb" / "id"
+        if not named.exists():
+            named.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(named) as partial:
+                partial.write_text(secrets.token_hex(4))
+        self._id = named.read_text()
+        self._run = wandb.init(
+            dir=str(folder), name=folder.name, id=self._id, resume="allow", config=config
+        )
+        # steps come again after a run was killed; W&B's own count would refuse them
+        self._run.define_metric("*", step_metric="step")
+
+    @property
+    def name(self) -> str:
+        """Name of the log."""
+        return "wandb"
+
+    @property
+    def version(self) -> str:
+        """Identity of the run there."""
+        return self._id
+
+    def log_hyperparams(self, *_: object, **__: object) -> None:
+        """The configuration is given at the start."""
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        """Send one row."""
+        self._run.log({**metrics, "step": step})
+
+    def finalize(self, status: str) -> None:
+        """End the session."""
+        self._run.finish(exit_code=0 if status == "success" else 1)

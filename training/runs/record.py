@@ -1,0 +1,204 @@
+"""What a run folder says of its run, session by session, and whether another one goes with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import distributions, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import yaml
+
+from relpe.models.checkpoint import to_plain
+from training.data.corpus_writer import LISTS
+from training.errors import TrainingError
+from training.experiment import read_experiment
+from training.files import read_json, replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from training.config import ExperimentConfig
+    from training.runs.device import Arithmetic
+    from training.runs.lineage import FirstWeights
+
+_FIXED = ("seed", "ema_decay")
+"""What of the trainer's settings holds for a whole run: weights depend on it. `machine` sees to
+device, precision and threads; budgets and intervals may change."""
+_WRITTEN = ("last.ckpt", "best.ckpt", "metrics.csv", "config.yaml", "run.json", "tokenizer.json")
+_WRITTEN_FOLDERS = ("tensorboard", "wandb", "samples", "evaluation")
+_OF_SESSION = ("command", "commit", "machine", "python", "torch", "lightning")
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """What `run.json` holds; that of earlier versions as one session.
+
+    Raises:
+        TrainingError: it is missing or damaged.
+    """
+    path = folder / "run.json"
+    if not path.is_file():
+        raise TrainingError(f"{folder}: found no run.json, expected a run folder")
+    run = read_json(path, ("data", "precision", "threads"), "start anew with --fresh")
+    if "sessions" not in run:
+        run["sessions"] = [{"step": 0} | {key: run.pop(key, None) for key in _OF_SESSION}]
+    return run
+
+
+def clear_run(folder: Path) -> None:
+    """Remove all that a run has written into its folder, and what was measured of it."""
+    for name in _WRITTEN:
+        (folder / name).unlink(missing_ok=True)
+    for name in _WRITTEN_FOLDERS:
+        if (folder / name).is_dir():
+            shutil.rmtree(folder / name)
+
+
+def check_same_run(
+    config: ExperimentConfig,
+    folder: Path,
+    run: dict[str, Any],
+    facts: dict[str, Any],
+    init_from: Path | None,
+) -> None:
+    """Refuse to go on with other settings, data or first weights than the run began with.
+
+    Raises:
+        TrainingError: names the first setting that differs.
+    """
+    remedy = "name a new folder with --run, or start anew with --fresh"
+    if _of_data(run["data"]) != _of_data(facts):
+        raise TrainingError(f"{folder}: began with other data; {remedy}")
+    held = run.get("init_from")
+    began = held["path"] if isinstance(held, dict) else held or "fresh ones"
+    if init_from is not None and str(init_from) != began:
+        raise TrainingError(
+            f"{folder}: began with other weights ({began}) than --init-from {init_from}; {remedy}"
+        )
+    old, new = _lasting(read_experiment(folder)), _lasting(config)
+    for name, began, now in _differences(old, new):
+        raise TrainingError(f"{folder}: began with another {name} ({began}, now {now}); {remedy}")
+
+
+def _of_data(facts: dict[str, Any]) -> tuple[str, dict[str, tuple[int, int]]]:
+    """What may not change of data: the hash is that of all splits, whichever a file is in."""
+    splits = facts.get("splits", {})
+    return facts["hash"], {name: (s["files"], s["tokens"]) for name, s in splits.items()}
+
+
+def _lasting(config: ExperimentConfig) -> dict[str, Any]:
+    """What of an experiment may not change from one session to the next."""
+    plain = to_plain(config)
+    del plain["task"]["data"]  # a folder can be moved; its hash is compared
+    return plain | {"trainer": {key: plain["trainer"][key] for key in _FIXED}}
+
+
+def _differences(old: object, new: object, name: str = "") -> Iterator[tuple[str, object, object]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in {**old, **new}:
+            inner = f"{name}.{key}" if name else key
+            yield from _differences(old.get(key), new.get(key), inner)
+    elif old != new:
+        yield name, old, new
+
+
+def describe_session(
+    config: ExperimentConfig,
+    folder: Path,
+    facts: dict[str, Any],
+    parameters: int,
+    arithmetic: Arithmetic,
+    *,
+    earlier: dict[str, Any] | None,
+    step: int,
+    first: FirstWeights | None,
+    processes: int = 1,
+) -> None:
+    """Store the resolved configuration and what makes the run.
+
+    `earlier` is what run.json held, `first` the weights that a new run starts from if not fresh.
+    """
+    with replacing(folder / "config.yaml") as path:
+        path.write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
+    session = {
+        "step": step,
+        "command": shlex.join(["relpe-train", *sys.argv[1:]]),
+        "commit": _commit(),
+        "machine": _machine(arithmetic),
+        "processes": processes,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "lightning": version("pytorch-lightning"),
+        "environment": _environment(),
+    }
+    before: dict[str, Any] = earlier or {"sessions": [], "init_from": to_plain(first)}
+    run = {
+        "sessions": [*before["sessions"], session],
+        "init_from": before.get("init_from"),
+        "parameters": parameters,
+        "seeds": {
+            "trainer.seed": config.trainer.seed,
+            "task.model.noise_seed": config.task.model.noise_seed,
+        },
+        **arithmetic._asdict(),
+        "data": {key: value for key, value in facts.items() if key not in LISTS},
+    }
+    with replacing(folder / "run.json") as path:
+        path.write_text(json.dumps(run, indent=1) + "\n")
+
+
+def _machine(arithmetic: Arithmetic) -> str:
+    """Processor, how many cores, and the GPU that computes, in one line."""
+    parts = [_processor(), f"{os.cpu_count()} CPUs"]
+    if arithmetic.device == "cuda":
+        parts.append(torch.cuda.get_device_name())
+    return ", ".join(parts)
+
+
+def _processor() -> str:
+    """Architecture and, where Linux says it, name of the processor."""
+    listed = Path("/proc/cpuinfo")
+    if listed.exists():
+        for line in listed.read_text().splitlines():
+            key, _, name = line.partition(":")
+            if key.strip() == "model name":
+                return f"{platform.machine()} ({name.strip()})"
+    return platform.machine()
+
+
+@cache
+def _environment() -> dict[str, Any]:
+    """System, how torch was built and what it uses here, and the version of every package."""
+    built = torch.__config__.show().splitlines()[1:]
+    return {
+        "system": platform.platform(),
+        "torch": {
+            "commit": torch.version.git_version,
+            "build": [line.strip(" -") for line in built if "Build settings" not in line],
+        },
+        "packages": dict(sorted((found.name, found.version) for found in distributions())),
+    }
+
+
+def _commit() -> str | None:
+    """Commit of the sources, with a plus where they were changed since; None without git."""
+    here = os.path.dirname(__file__)  # noqa: PTH120  # git takes a text
+    try:
+        git = ["git", "-C", here]
+        head = subprocess.run(
+            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
+        )
+        changed = subprocess.run(
+            [*git, "status", "--porcelain"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")

@@ -1,0 +1,169 @@
+"""Weights of a run or of a released model, and where they come from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from pytorch_lightning.plugins.io import TorchCheckpointIO
+
+from relpe.models.checkpoint import find_checkpoint, load_model
+from relpe.models.rotary_weights import load_rotary, takes_rotary
+from training.errors import TrainingError
+from training.experiment import is_run, read_experiment
+from training.files import replacing
+from training.runs.record import read_run
+
+if TYPE_CHECKING:
+    from relpe.models.decoder import Decoder
+
+RELEASED = torch.bfloat16
+"""Precision of released weights, as `relpe.models.checkpoint.save_model` writes them."""
+_KEYS = {"state_dict", "global_step", "average", "elapsed_seconds", "callbacks"}
+
+
+class Origin(NamedTuple):
+    """Which weights they are; a released model knows its files alone."""
+
+    file: str
+    """Names within the folder."""
+    digest: str
+    """SHA-256 of all tensors in the precision of released weights, with names and shapes."""
+    step: int | None = None
+    """Steps that they have learnt for."""
+    tokens: int | None = None
+    """Tokens that these steps have read, padding included."""
+    commit: str | None = None
+    """Commit of the run's last session."""
+
+
+def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Origin]:
+    """Decoder of a run folder, or of a released model's folder or name.
+
+    Of a run that averages its weights, the averaged ones.
+
+    Raises:
+        TrainingError: the run holds no such checkpoint, or it is damaged.
+    """
+    folder = Path(model)
+    if not is_run(folder):
+        decoder = load_model(model)
+        description = json.loads((find_checkpoint(model) / "model.json").read_text())
+        return decoder, Origin(", ".join(description["weights"]), digest(decoder))
+    task = read_experiment(folder).task
+    decoder = task.model.build()
+    path = folder / f"{weights}.ckpt"
+    if not path.exists():
+        why = "no validation has ended yet" if weights == "best" else "no step has been stored yet"
+        raise TrainingError(
+            f"{folder}: found no {path.name}, since {why}; train longer, or take other weights "
+            "with --weights"
+        )
+    other = "last" if weights == "best" else "best"
+    checkpoint = read_checkpoint(path, f"take others with --weights {other}, or train again")
+    fill(decoder, checkpoint, path)
+    step = checkpoint["global_step"]
+    commit = read_run(folder)["sessions"][-1]["commit"]
+    return decoder, Origin(path.name, digest(decoder), step, step * task.tokens_per_step, commit)
+
+
+class CheckpointFiles(TorchCheckpointIO):
+    """Writes a run's checkpoints: each is whole, or the one before it stays."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None
+    ) -> None:
+        """Write a checkpoint in place of the one before it; there are no options.
+
+        Raises:
+            TrainingError: it cannot be written, on a full disk say.
+        """
+        try:
+            with replacing(Path(path)) as partial, partial.open("wb") as stream:
+                torch.save(checkpoint, stream)
+        except (OSError, RuntimeError) as error:
+            # after a write that failed torch ends its archive, which fails as well
+            cause = error if isinstance(error, OSError) else error.__context__
+            if not isinstance(cause, OSError):
+                raise
+            raise TrainingError(
+                f"{path}: cannot be written ({cause.strerror or cause}); what was there is "
+                "intact: make room, and the same command goes on from it"
+            ) from error
+
+
+def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
+    """What a checkpoint of a run holds.
+
+    Raises:
+        TrainingError: it is damaged, or something else; says so, and the remedy.
+    """
+    try:
+        # torch takes numbers as they come: only the archive's check sums tell that one has changed
+        with zipfile.ZipFile(path) as archive:
+            changed = archive.testzip()
+        if changed is not None:
+            raise ValueError(f"the check sum of {changed} differs")
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (
+        *(RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError),
+        *(pickle.UnpicklingError, zipfile.BadZipFile),
+    ) as error:
+        raise TrainingError(f"{path}: damaged, cannot be read; {remedy}") from error
+    if not isinstance(checkpoint, dict) or not checkpoint.keys() >= _KEYS:
+        raise TrainingError(f"{path}: no checkpoint that relpe-train has written; {remedy}")
+    return checkpoint
+
+
+def fill(decoder: Decoder, checkpoint: dict[str, Any], where: Path) -> None:
+    """Put a checkpoint's weights into a decoder; their mean, where the run keeps one.
+
+    Raises:
+        TrainingError: they are of another model.
+    """
+    state = {k.removeprefix("decoder."): v for k, v in checkpoint["state_dict"].items()}
+    try:
+        decoder.load_state_dict(state)
+    except RuntimeError as error:
+        first = " ".join(str(error).splitlines()[1].split())
+        raise TrainingError(f"{where}: holds weights of another model: {first}") from error
+    mean = checkpoint.get("average", {}).get("mean")
+    if mean:
+        for parameter, value in zip(decoder.parameters(), mean, strict=True):
+            parameter.data.copy_(value)
+
+
+def start_from(decoder: Decoder, first: Decoder, where: Path) -> None:
+    """Give a new decoder the weights of another one.
+
+    One with rotary embedding may become one with the algebraic encoding of sequences, and windowed
+    attention: the same function within the window.
+
+    Raises:
+        TrainingError: they are of another model.
+    """
+    if takes_rotary(decoder.config, first.config):
+        load_rotary(decoder, first)
+    else:
+        fill(decoder, {"state_dict": first.state_dict()}, where)
+
+
+def round_as_released(decoder: Decoder) -> None:
+    """Give a decoder the values that its released weights will have, in its own precision."""
+    for tensor in decoder.state_dict().values():
+        tensor.copy_(tensor.to(RELEASED))
+
+
+def digest(decoder: Decoder) -> str:
+    """SHA-256 of all tensors in the precision of released weights, with names and shapes."""
+    total = hashlib.sha256()
+    for name, tensor in sorted(decoder.state_dict().items()):
+        released = tensor.detach().to("cpu", RELEASED).contiguous()
+        total.update(f"{name} {tuple(released.shape)}\n".encode())
+        total.update(released.view(torch.int16).numpy().tobytes())
+    return total.hexdigest()
