@@ -435,8 +435,8 @@ def test_a_full_file_of_anything_is_continued_and_cut_within_a_gigabyte(file):
     # The high-water mark of the new program alone: that of getrusage includes its parent's.
     script = (
         "import sys; from pathlib import Path; from tokenization.errors import MidiError\n"
-        "from tokenization.midi_append import append_to_midi\n"
-        "from tokenization.midi_cut import cut_midi\n"
+        "from tokenization.midi.append import append_to_midi\n"
+        "from tokenization.midi.cut import cut_midi\n"
         "from tokenization.score import Score, Track\n"
         "data = sys.stdin.buffer.read()\n"
         "notes = [(at, 6, 60, 80) for at in range(12, 120, 5)]\n"
