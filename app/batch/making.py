@@ -13,8 +13,8 @@ from app.batch.clips import BatchOptions, Clip, Source, opening_of
 from app.batch.files import Savers, alone_in, make_folders
 from app.batch.manifest import NAME, Row, write_manifest
 from app.batch.writing import Writing
-from app.cli.arguments import CommandError
 from app.compose.models import PREPARING_TOLD
+from app.errors import CommandError
 from tokenization.errors import MidiError, TokenizerError
 
 if TYPE_CHECKING:

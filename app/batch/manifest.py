@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from app.cli.arguments import CommandError
+from app.errors import CommandError
 from app.files import appearing
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from app.batch.clips import (
 from app.batch.files import refuse_unlisted
 from app.batch.making import OF_ONE_PROMPT, BatchProgress, Making, about
 from app.batch.manifest import NAME, read_manifest
-from app.cli.arguments import CommandError
 from app.compose.continuation import never
+from app.errors import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from app.compose.options import MAX_FILE_BYTES, BeatSource, MusicOptions, with_seed
-from app.errors import UserError
+from app.errors import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -44,10 +44,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Ends the program with exit code 2."""
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-
-class CommandError(UserError):
-    """What the user asked for cannot be done; the message is one sentence."""
 
 
 def add_model(parser: argparse.ArgumentParser, otherwise: str) -> None:
@@ -115,15 +111,6 @@ def add_beats(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_music(parser: argparse.ArgumentParser, model: str, without: Collection[str] = ()) -> None:
-    """What is made and written, with `model` where none is named.
-
-    `without` names fields of MusicOptions that are left out.
-    """
-    add_targets(parser, model)
-    add_music_options(parser, without)
-
-
 def add_targets(parser: argparse.ArgumentParser, model: str) -> None:
     """What is written, and by which model, with `model` where none is named."""
     parser.add_argument(
@@ -143,8 +130,8 @@ def add_targets(parser: argparse.ArgumentParser, model: str) -> None:
     )
 
 
-def add_music_options(parser: argparse.ArgumentParser, without: Collection[str]) -> None:
-    """The fields of MusicOptions, but for those named in `without`."""
+def add_music_options(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
+    """Adds an option for each field of MusicOptions but those named in `without`."""
     hints = get_type_hints(MusicOptions)
     length = parser.add_mutually_exclusive_group()
     for option in fields(MusicOptions):
@@ -167,8 +154,12 @@ def add_music_options(parser: argparse.ArgumentParser, without: Collection[str])
 
 
 def music_options(given: argparse.Namespace) -> MusicOptions:
-    """What was given for the fields of MusicOptions, with a seed. Raises CommandError."""
-    values = {option.name: getattr(given, option.name) for option in fields(MusicOptions)}
+    """The options of the music that were given, with a seed; others have their defaults.
+
+    Raises CommandError for a value out of its range.
+    """
+    known = {option.name for option in fields(MusicOptions)}
+    values = {name: value for name, value in vars(given).items() if name in known}
     try:
         return with_seed(MusicOptions(**values))
     except ValueError as error:

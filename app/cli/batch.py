@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.cli.arguments import (
-    CommandError,
     add_beats,
     add_compute,
     add_file_size,
@@ -23,6 +22,7 @@ from app.cli.arguments import (
     seconds_between_bars,
 )
 from app.compose.options import LARGEST_SEED, NEW_PIECE_BARS
+from app.errors import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,10 +104,10 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object on standard output"
     )
-    parser.set_defaults(run=batch, bars=NEW_PIECE_BARS, variations=1)
+    parser.set_defaults(run=batch_command, bars=NEW_PIECE_BARS)
 
 
-def batch(given: argparse.Namespace) -> None:
+def batch_command(given: argparse.Namespace) -> None:
     """Makes the clips.
 
     Raises CommandError where some could not be made, KeyboardInterrupt where it was stopped.

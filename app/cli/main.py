@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.cli.arguments import (
-    CommandError,
     Parser,
     add_beats,
     add_file_size,
     add_model,
-    add_music,
+    add_music_options,
     add_soundfont,
     add_targets,
     check_address,
@@ -32,9 +31,9 @@ from app.cli.arguments import (
     whole,
 )
 from app.cli.batch import add_batch
-from app.cli.music import AS_BEFORE, again, generate, proceed
+from app.cli.music import AS_BEFORE, continue_command, generate_command, replay_command
 from app.compose.options import MAX_WAITING, NEW_PIECE_BARS, OF_PROMPT
-from app.errors import UserError, input_errors
+from app.errors import CommandError, UserError, input_errors
 from app.files import check_folder
 
 if TYPE_CHECKING:
@@ -141,18 +140,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_soundfont(page)
     page.add_argument("--open", action="store_true", help="open a browser as well")
-    page.set_defaults(run=_ui)
+    page.set_defaults(run=_ui_command)
 
     after = commands.add_parser("continue", help="continue a MIDI file", allow_abbrev=False)
     after.add_argument("prompt", type=Path, metavar="PROMPT.mid", help="MIDI file to continue")
-    add_music(after, "groove for drums or several instruments, else piano")
+    add_targets(after, "groove for drums or several instruments, else piano")
+    add_music_options(after)
     add_beats(after)
     add_file_size(after)
-    after.set_defaults(run=proceed)
+    after.set_defaults(run=continue_command)
 
     new = commands.add_parser("generate", help="make a piece from nothing", allow_abbrev=False)
-    add_music(new, "piano", without=OF_PROMPT)
-    new.set_defaults(run=generate, bars=NEW_PIECE_BARS, prompt_bars=0, presence=0.0, recall=0.0)
+    add_targets(new, "piano")
+    add_music_options(new, without=OF_PROMPT)
+    new.set_defaults(run=generate_command, bars=NEW_PIECE_BARS)
 
     same = commands.add_parser("replay", help="make a piece again", allow_abbrev=False)
     same.add_argument(
@@ -169,14 +170,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_targets(same, "that of the settings")
     add_file_size(same)
-    same.set_defaults(run=again, device=AS_BEFORE, backend=AS_BEFORE, precision=AS_BEFORE)
+    same.set_defaults(run=replay_command, device=AS_BEFORE, backend=AS_BEFORE, precision=AS_BEFORE)
 
     many = commands.add_parser("batch", help="make clips for listening tests", allow_abbrev=False)
     add_batch(many)
     return parser
 
 
-def _ui(options: argparse.Namespace) -> None:
+def _ui_command(options: argparse.Namespace) -> None:
     folder = options.output_dir
     check_address(options.host, options.port)
     if folder is not None:
@@ -221,7 +222,3 @@ def _ui(options: argparse.Namespace) -> None:
             f"--host {options.host} --port {options.port}: the page cannot be served there; choose "
             "another --port"
         ) from error
-
-
-if __name__ == "__main__":
-    sys.exit(main())

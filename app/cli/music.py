@@ -7,10 +7,11 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from app.cli.arguments import CommandError, chosen_models, music_options, seconds_between_bars
-from app.cli.inputs import read_file
+from app.cli.arguments import chosen_models, music_options, seconds_between_bars
 from app.cli.outputs import Targets
 from app.compose import replay
+from app.errors import CommandError
+from app.files import read_file
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +31,7 @@ AS_BEFORE = "as in the settings"
 """Where and how a piece is computed that is made again, if nothing else is asked for."""
 
 
-def proceed(options: argparse.Namespace) -> None:
+def continue_command(options: argparse.Namespace) -> None:
     """Continues a MIDI file."""
     from app.audio.render import check_length
     from app.compose.continuation import continue_prompt, read_prompt
@@ -52,7 +53,7 @@ def proceed(options: argparse.Namespace) -> None:
     _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
 
 
-def generate(options: argparse.Namespace) -> None:
+def generate_command(options: argparse.Namespace) -> None:
     """Makes a piece from nothing."""
     from app.compose.continuation import generate_piece
 
@@ -62,7 +63,7 @@ def generate(options: argparse.Namespace) -> None:
     _finish(options, music, targets, model, generate_piece(model, music))
 
 
-def again(options: argparse.Namespace) -> None:
+def replay_command(options: argparse.Namespace) -> None:
     """Makes a piece again from what --json, the page or a manifest has said of it."""
     from app.compose.continuation import continue_prompt, generate_piece, read_prompt
 

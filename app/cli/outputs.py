@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.cli.arguments import CommandError
+from app.errors import CommandError
 from app.files import appearing, check_writable
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.batch.clips import printable, unique_names
-from app.cli.arguments import CommandError
-from app.cli.inputs import find_midi, read_file
+from app.errors import CommandError
+from app.files import find_midi, read_file
 
 
 @given(st.lists(st.text(max_size=80) | st.sampled_from(["a", "A", "a-2", "", "..", "a/b", "é"])))

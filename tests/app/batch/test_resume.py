@@ -11,9 +11,9 @@ import pytest
 
 from app.batch import clips as batch_clips
 from app.batch.files import alone_in
-from app.cli.arguments import CommandError
-from tests.app.conftest import two_hands
+from app.errors import CommandError
 from tests.support.batches import MUSIC, after, contents, listed, options, run
+from tests.support.scores import two_hands
 from tokenization.midi.reader import write_midi
 
 if TYPE_CHECKING:

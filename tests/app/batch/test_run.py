@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from app.batch.run import BatchProgress, BatchResult, make_batch
-from app.cli.arguments import CommandError
 from app.compose.continuation import (
     MusicOptions,
     Result,
@@ -20,9 +19,10 @@ from app.compose.continuation import (
 )
 from app.compose.models import Models
 from app.compose.piece import Draft, Drafts, Opening, Piece
+from app.errors import CommandError
 from relpe.decoding.steps import choose_steps
-from tests.app.conftest import two_hands
 from tests.support.batches import MUSIC, contents, listed, options, run
+from tests.support.scores import two_hands
 from tokenization.errors import MidiError
 from tokenization.midi.reader import read_midi, write_midi
 

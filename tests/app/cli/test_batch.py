@@ -24,7 +24,6 @@ from app.batch.run import BatchProgress, BatchResult
 from app.cli import batch as cli_batch
 from app.cli.main import main
 from relpe.models.checkpoint import save_model
-from tests.app.cli.test_main import folder  # noqa: F401 - a fixture
 from tests.support.batches import contents
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def command(place: Path, *extra: str) -> list[str]:
 
 
 def test_clips_of_prompts_with_json(
-    folder: Path,  # noqa: F811
+    folder: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     prompts = ["--prompts", str(folder / "prompt.mid"), "--temperature", "0.8"]
@@ -67,7 +66,7 @@ def test_clips_of_prompts_with_json(
         assert row.midi_sha256 == sha256_of(folder / "out" / row.file)
 
 
-def test_the_hash_of_a_model_is_what_the_shell_says(folder: Path) -> None:  # noqa: F811
+def test_the_hash_of_a_model_is_what_the_shell_says(folder: Path) -> None:
     assert batch(folder, "--count", "1") == 0
     (row,) = read_manifest(folder / "out" / "manifest.csv").values()
     shell = "sha256sum model.json model.safetensors | sha256sum"
@@ -77,7 +76,7 @@ def test_the_hash_of_a_model_is_what_the_shell_says(folder: Path) -> None:  # no
     assert said.stdout.split()[0] == row.model_sha256
 
 
-def test_sound_is_at_one_loudness(folder: Path) -> None:  # noqa: F811
+def test_sound_is_at_one_loudness(folder: Path) -> None:
     prompts = ["--prompts", str(folder / "prompt.mid"), "--count", "3", "--bars", "1"]
     assert batch(folder, *prompts, "--audio", "flac") == 0
     for row in read_manifest(folder / "out" / "manifest.csv").values():
@@ -93,7 +92,7 @@ def test_sound_is_at_one_loudness(folder: Path) -> None:  # noqa: F811
 
 
 def test_each_model_makes_clips_from_nothing(
-    folder: Path,  # noqa: F811
+    folder: Path,
     small_model: MusicModel,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -113,7 +112,7 @@ def test_each_model_makes_clips_from_nothing(
 
 
 def test_a_prompt_that_fails_is_one_line_and_exit_code_2(
-    folder: Path,  # noqa: F811
+    folder: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (folder / "in").mkdir()
@@ -140,7 +139,7 @@ def test_a_prompt_that_fails_is_one_line_and_exit_code_2(
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(
-    folder: Path,  # noqa: F811
+    folder: Path,
     extra: list[str],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -158,7 +157,7 @@ def test_what_cannot_be_done_is_one_sentence(
     [["--count", "0"], ["--width", "x"], ["--audio", "mp3"], ["--models", ","], ["--variations"]],
 )
 def test_options_that_cannot_be_read_exit_with_2(
-    folder: Path,  # noqa: F811
+    folder: Path,
     extra: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -170,7 +169,7 @@ def test_options_that_cannot_be_read_exit_with_2(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_keeps_what_is_finished(
-    folder: Path,  # noqa: F811
+    folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     number: signal.Signals,
@@ -204,14 +203,14 @@ def test_a_signal_keeps_what_is_finished(
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_process_that_ends_in_the_middle_can_be_resumed(
-    folder: Path,  # noqa: F811
+    folder: Path,
     number: signal.Signals,
 ) -> None:
     asked = ["--count", "24", "--bars", "2", "--audio", "ogg"]
     assert batch(folder, *asked) == 0
     whole = contents(folder / "out")
     (folder / "out").rename(folder / "whole")
-    program = [sys.executable, "-m", "app.cli.main", *command(folder, *asked)]
+    program = [sys.executable, "-m", "app", *command(folder, *asked)]
     with subprocess.Popen(program, stderr=subprocess.PIPE, start_new_session=True) as process:
         manifest = folder / "out" / "manifest.csv"
         while not (manifest.exists() and read_manifest(manifest)):

@@ -18,32 +18,13 @@ from app.cli import main as cli
 from app.cli.main import _parser, main
 from app.compose.options import MusicOptions
 from app.web.serving import Serving
-from relpe.models.checkpoint import save_model
-from tests.app.conftest import two_hands
+from tests.support.commands import relpe
+from tests.support.scores import two_hands
 from tokenization.midi.reader import read_midi, write_midi
 from tokenization.score import Score, Track
 
 if TYPE_CHECKING:
-    from app.compose.continuation import MusicModel
-
-
-@pytest.fixture
-def folder(tmp_path: Path, small_model: MusicModel) -> Path:
-    """A folder with a prompt, and a model to make music with."""
-    save_model(small_model.decoder, tmp_path / "small")
-    small_model.tokenizer.save(tmp_path / "small")
-    (tmp_path / "prompt.mid").write_bytes(write_midi(two_hands()))
-    return tmp_path
-
-
-def relpe(folder: Path, command: str, *extra: str) -> int:
-    arguments = [command]
-    if command == "continue":
-        arguments += [str(folder / "prompt.mid")]
-    output = [] if "--output" in extra else ["--output", str(folder / "out.mid")]
-    model = [] if "--model" in extra else ["--model", str(folder / "small")]
-    backend = [] if "--backend" in extra else ["--backend", "torch"]
-    return main([*arguments, *output, *model, *backend, *extra])
+    pass
 
 
 @pytest.mark.parametrize("command", ["continue", "generate"])
@@ -211,7 +192,7 @@ def test_sigterm_ends_the_page_and_leaves_nothing(folder: Path, tmp_path: Path) 
     rest = tmp_path / "temporary"
     rest.mkdir()
     port = free_port()
-    command = [sys.executable, "-m", "app.cli.main", "ui", "--port", port]
+    command = [sys.executable, "-m", "app", "ui", "--port", port]
     command += ["--model", str(folder / "small")]
     environment = os.environ | {"TMPDIR": str(rest)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as page:
@@ -382,7 +363,7 @@ def test_what_is_not_installed_is_named(monkeypatch, capsys):
     def refused(options):
         raise missing
 
-    monkeypatch.setattr(cli, "generate", refused)
+    monkeypatch.setattr(cli, "generate_command", refused)
     assert main(["generate", "--output", "out.mid"]) == 2
     assert capsys.readouterr().err == "relpe: found no soundfile; pip install 'relpe[app]'\n"
     missing.name = "app.nothing"  # a bug of ours keeps its traceback

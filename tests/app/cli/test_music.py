@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.cli.arguments import CommandError
 from app.cli.main import main
 from app.compose.options import OF_PROMPT, MusicOptions
-from tests.app.cli.test_main import folder, relpe  # noqa: F401 - a fixture
+from app.errors import CommandError
+from tests.support.commands import relpe
 
 if TYPE_CHECKING:
     import argparse
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("command", ["continue", "generate"])
 def test_json_says_all_that_makes_the_same_bytes_again(
-    folder: Path,  # noqa: F811
+    folder: Path,
     command: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -60,7 +60,7 @@ def test_json_says_all_that_makes_the_same_bytes_again(
 
 
 def test_a_backend_that_cannot_be_is_said(
-    folder: Path,  # noqa: F811
+    folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -74,7 +74,7 @@ def test_a_backend_that_cannot_be_is_said(
 
 @pytest.mark.parametrize("command", ["continue", "generate"])
 def test_what_json_says_is_made_again_by_replay(
-    folder: Path,  # noqa: F811
+    folder: Path,
     command: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -111,7 +111,7 @@ def again(place: Path, told: Mapping[str, object], *extra: str) -> int:
 
 
 def test_a_piece_is_made_again_on_the_backend_that_made_it(
-    folder: Path,  # noqa: F811
+    folder: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert relpe(folder, "generate", "--bars", "1", "--seed", "1", "--json") == 0
@@ -152,7 +152,7 @@ def test_options_given_by_hand_come_before_those_of_the_settings(
 
 
 def test_what_cannot_compute_it_again_is_one_sentence(
-    folder: Path,  # noqa: F811
+    folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -173,7 +173,7 @@ def test_what_cannot_compute_it_again_is_one_sentence(
 
 
 def test_a_clip_of_a_batch_is_made_again(
-    folder: Path,  # noqa: F811
+    folder: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     prompt, model = str(folder / "prompt.mid"), str(folder / "small")

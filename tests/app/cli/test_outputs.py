@@ -10,13 +10,13 @@ import pytest
 
 from app.audio import render as sound
 from app.cli.main import main
-from tests.app.cli.test_main import folder, relpe  # noqa: F401 - a fixture
+from tests.support.commands import relpe
 from tokenization.midi.reader import read_midi
 from tokenization.score import Score
 
 
 def test_sound_is_made_of_one_variation_at_a_time(
-    folder: Path,  # noqa: F811
+    folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[weakref.ref[sound.Audio]] = []
@@ -35,7 +35,7 @@ def test_sound_is_made_of_one_variation_at_a_time(
 
 @pytest.mark.parametrize("error", [sound.SoundError("it is too long"), KeyboardInterrupt()])
 def test_sound_that_fails_leaves_nothing_half_done(
-    folder: Path,  # noqa: F811
+    folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     error: BaseException,
 ) -> None:
@@ -57,7 +57,7 @@ def test_sound_that_fails_leaves_nothing_half_done(
 
 @pytest.mark.parametrize("name", ["out.2.mid", "out.2.wav"])
 def test_every_name_is_looked_at_before_the_work(
-    folder: Path,  # noqa: F811
+    folder: Path,
     name: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -71,7 +71,7 @@ def test_every_name_is_looked_at_before_the_work(
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(
-    folder: Path,  # noqa: F811
+    folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -85,7 +85,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(
 
 
 def test_a_file_that_cannot_be_written_in_the_end_is_named(
-    folder: Path,  # noqa: F811
+    folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_written_in_the_end_is_named(
 
 
 def test_a_continuation_too_long_for_sound_is_refused_before_the_work(
-    folder: Path,  # noqa: F811
+    folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -117,7 +117,7 @@ def test_a_continuation_too_long_for_sound_is_refused_before_the_work(
 
 
 def test_a_piece_that_gets_too_long_for_sound_is_kept_as_midi(
-    folder: Path,  # noqa: F811
+    folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -131,7 +131,7 @@ def test_a_piece_that_gets_too_long_for_sound_is_kept_as_midi(
 
 
 def test_the_prompt_is_not_overwritten(
-    folder: Path,  # noqa: F811
+    folder: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = (folder / "prompt.mid").read_bytes()

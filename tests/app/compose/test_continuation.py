@@ -15,7 +15,7 @@ from app.compose.continuation import (
     generate_piece,
     read_prompt,
 )
-from tests.app.conftest import two_hands
+from tests.support.scores import two_hands
 from tokenization.errors import MidiError
 from tokenization.midi.reader import read_midi, write_midi
 from tokenization.remi.quantize import bar_lines

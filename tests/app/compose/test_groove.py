@@ -16,7 +16,7 @@ from app.compose.options import MusicOptions
 from app.compose.piece import Opening
 from relpe.decoding.steps import choose_steps
 from relpe.models.decoder import DecoderConfig
-from tests.app.conftest import two_hands
+from tests.support.scores import two_hands
 from tokenization.errors import MidiError
 from tokenization.midi.reader import read_midi, write_midi
 from tokenization.remi.multitrack import MultitrackRemi

@@ -18,7 +18,7 @@ from app.compose.continuation import (
     read_prompt,
 )
 from app.compose.new_bars import BarRule, NewBars
-from tests.app.conftest import two_hands
+from tests.support.scores import two_hands
 from tokenization.errors import MidiError
 from tokenization.midi.reader import read_midi, write_midi
 from tokenization.remi.grammar import RemiGrammar

@@ -10,7 +10,7 @@ import pytest
 
 from app.compose.continuation import MusicModel, MusicOptions, Progress, continue_prompt
 from app.compose.prompt import HEARD_TOKENS, Prompt, read_prompt
-from tests.app.conftest import two_hands
+from tests.support.scores import two_hands
 from tokenization.errors import MidiError
 from tokenization.midi.reader import read_midi, write_midi
 from tokenization.remi.remi import PianoRemi

@@ -29,7 +29,7 @@ from app.compose.steering import (
     steered,
 )
 from relpe.decoding.sampling import SamplingOptions, draw
-from tests.app.conftest import two_hands
+from tests.support.scores import two_hands
 from tests.tokenization.constraints.test_repetition import A, B, bar
 from tokenization.compat.spe_pop import SpePopConfig
 from tokenization.errors import TokenizerError

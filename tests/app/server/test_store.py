@@ -21,7 +21,7 @@ from app.server.job import PROMPT_ALONE, Job
 from app.server.store import KeptJobs
 from app.server.studio import Studio
 from app.server.uploads import read_upload
-from tests.app.conftest import two_hands
+from tests.support.scores import two_hands
 from tokenization.midi.reader import write_midi
 
 if TYPE_CHECKING:

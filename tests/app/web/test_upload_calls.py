@@ -16,8 +16,8 @@ from app.server.uploads import Upload
 from app.web.examples import EXAMPLES
 from app.web.upload_calls import GONE, REGION_ANEW, TRACKS_ANEW
 from app.web.view import BROKEN, BUSY, READING
-from tests.app.compose.test_timing import performance
 from tests.support import fakes
+from tests.support.scores import performance
 from tests.support.seen import SETTINGS, SOMEONE, begin, event, make, read, seen
 from tokenization.errors import MidiError
 from tokenization.midi.reader import write_midi
