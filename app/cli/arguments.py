@@ -11,11 +11,10 @@ import re
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
-from app.compose.options import MAX_FILE_BYTES, BeatSource, MusicOptions, with_seed
+from app.compose.options import MAX_FILE_BYTES, OPTIONS, BeatSource, MusicOptions, with_seed
 from app.errors import CommandError
 
 if TYPE_CHECKING:
@@ -132,24 +131,19 @@ def add_targets(parser: argparse.ArgumentParser, model: str) -> None:
 
 def add_music_options(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
     """Adds an option for each field of MusicOptions but those named in `without`."""
-    hints = get_type_hints(MusicOptions)
     length = parser.add_mutually_exclusive_group()
-    for option in fields(MusicOptions):
-        if option.name in without:
+    for name, option in OPTIONS.items():
+        if name in without:
             continue
-        hint = hints[option.name]
-        choices = get_args(hint) if get_origin(hint) is Literal else None
-        kind = next((k for k in (int, float) if k in (hint, *get_args(hint))), str)
-        letter = {int: "N", float: "X"}.get(kind, option.name.upper())
-        text = option.metadata["help"]
-        place = length if option.name in ("bars", "seconds") else parser
+        letter = {int: "N", float: "X"}.get(option.kind, name.upper())
+        place = length if name in ("bars", "seconds") else parser
         place.add_argument(
-            f"--{option.name.replace('_', '-')}",
-            type=kind,
-            choices=choices,
+            f"--{name.replace('_', '-')}",
+            type=option.kind,
+            choices=option.words or None,
             default=option.default,
-            metavar=None if choices else letter,
-            help=text if option.default is None else f"{text} (%(default)s)",
+            metavar=None if option.words else letter,
+            help=option.help if option.default is None else f"{option.help} (%(default)s)",
         )
 
 
@@ -158,8 +152,7 @@ def music_options(given: argparse.Namespace) -> MusicOptions:
 
     Raises CommandError for a value out of its range.
     """
-    known = {option.name for option in fields(MusicOptions)}
-    values = {name: value for name, value in vars(given).items() if name in known}
+    values = {name: value for name, value in vars(given).items() if name in OPTIONS}
     try:
         return with_seed(MusicOptions(**values))
     except ValueError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from app.compose.options import NEW_PIECE_BARS, MusicOptions
 from app.files import LEFT_SECONDS
-from app.player.frames import Frame
+from app.player.frames import Frame, VariationFrame
 from app.web.examples import PIECE, finished_example
 
 if TYPE_CHECKING:
@@ -145,12 +145,29 @@ class Session:
         self.lost_in: Frame | None = None
         """What is shown in the place of music that has ended with its page."""
 
-    def give_back(self, asked: Asked) -> None:
-        """Shows what was there before a job of which nothing is kept."""
-        tab = self.tabs[asked.tab]
-        tab.set(asked.before)
-        if tab.past and tab.past[-1].frame is asked.before.frame:
-            tab.past.pop()
+    def finish(self, asked: Asked, *, taken: bool) -> bool:
+        """Ends the job that was asked for; whether it is kept as a result.
+
+        If it is not, or was never `taken` by a model, the tab shows what it showed before.
+        """
+        self.asked, tab = None, self.tabs[asked.tab]
+        frame = tab.frame
+        made = frame.get("phase") in ("rendering", "done") and bool(frame.get("variations"))
+        if not made or self.dropped or not taken:
+            tab.set(asked.before)
+            if tab.past and tab.past[-1].frame is asked.before.frame:
+                tab.past.pop()
+            return False
+        variations = [
+            # sound is rendered on demand if the connection was lost before
+            row | VariationFrame(sound="ready") if row.get("sound") == "making" else row
+            for row in frame.get("variations", [])
+        ]
+        tab.frame = frame | Frame(phase="done", variations=variations)
+        self.options[frame.get("job", "")] = asked.options
+        result = Result(asked.tab, tab.step, time.time())
+        self.results = [*self.results, result][-MOST_RESULTS:]
+        return True
 
     def opened_anew(self) -> None:
         """Its page has come back with a form in which nothing is set yet."""
@@ -180,10 +197,6 @@ class Session:
                 table=(name or self.tab) == "groove",
             )
         )
-
-    def keep(self, result: Result) -> None:
-        """Remembers what was made."""
-        self.results = [*self.results, result][-MOST_RESULTS:]
 
     def forget(self, step: Step) -> None:
         """Drops a result."""

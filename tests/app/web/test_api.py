@@ -18,9 +18,9 @@ from gradio_client.exceptions import AppError
 from app.audio import stems
 from app.audio.synth.soundfont import SoundError
 from app.compose import replay
-from app.compose.options import NEW_PIECE_BARS, MusicOptions
+from app.compose.options import NEW_PIECE_BARS, MusicOptions, limits
 from app.server.studio import Sharing
-from app.web.call_values import LIMITS, file_of, number_of, options_of
+from app.web.api import file_of, number_of, options_of
 from tests.support import fakes
 from tests.support.paths import ROOT
 from tests.support.served import MARKS, PATIENT, served
@@ -43,7 +43,6 @@ WRONG = {
     "temperature": [None, "hot", 0, 3, float("inf")],
     "top_p": [None, [], 0, 1.5],
     "seed": ["x", -2, 2**31, 0.5, {}],
-    "last_bar": [None, -1, "end"],
     "top_k": [None, -1, 0.5, "all"],
     "min_p": [None, -0.1, 1.1, []],
     "density": [None, -1, 201, "dense"],
@@ -59,7 +58,7 @@ WRONG = {
 def test_a_wrong_number_is_one_sentence_with_its_name_and_limits(name, value):
     with pytest.raises(gr.Error) as caught:
         number_of(name, value)
-    least, most = LIMITS[name]
+    least, most = limits(name).scripts
     assert caught.value.message.startswith(f"{name} is ")
     assert caught.value.message.endswith(f"number from {least} to {most}")
 
@@ -77,25 +76,18 @@ def test_a_long_wrong_value_is_cut():
 
 
 def test_whole_numbers_may_come_with_a_point_and_no_seed_is_a_new_one():
-    options = options_of(4.0, 2, 1, 1, 7.0)
+    options = options_of({"bars": 4.0, "variations": 2, "temperature": 1, "top_p": 1, "seed": 7.0})
     assert options == MusicOptions(bars=4, variations=2, temperature=1, top_p=1, seed=7)
     assert type(options.bars) is type(options.seed) is int
-    steered = options_of(1, 1, 1.0, 1.0, 7, 5.0, 0.1, "F#m", 12, 0.5, "cadence")
-    assert steered == MusicOptions(
-        bars=1,
-        top_p=1,
-        seed=7,
-        top_k=5,
-        min_p=0.1,
-        key="F#m",
-        density=12,
-        repetition=0.5,
-        ending="cadence",
+    steered = options_of(
+        {"seed": 7, "top_k": 5.0, "key": "F#m", "density": 12, "ending": "cadence"}
     )
+    assert steered == MusicOptions(seed=7, top_k=5, key="F#m", density=12, ending="cadence")
     assert type(steered.top_k) is int
-    timed = options_of(1, 1, 1.0, 1.0, 7, seconds=30, prompt_bars=4.0)
-    assert (timed.seconds, timed.prompt_bars) == (30, 4)
-    drawn = {options_of(1, 1, 1.0, 0.9, seed).seed for seed in (None, None, -1, -1)}
+    timed = options_of({"seconds": 30, "prompt_bars": 4.0, "key": ""})
+    assert (timed.seconds, timed.prompt_bars, timed.key) == (30, 4, None)
+    assert [options_of({"seconds": value}).seconds for value in (0, None, 0.5)] == [None, None, 1]
+    drawn = {options_of({"seed": seed}).seed for seed in (None, None, -1, -1)}
     assert len(drawn) == 4
 
 

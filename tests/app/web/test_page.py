@@ -14,25 +14,32 @@ import gradio as gr
 import pytest
 
 from app.compose.models import Models
-from app.compose.options import LARGEST_SEED, MusicOptions
+from app.compose.options import LARGEST_SEED, OPTIONS, MusicOptions
 from app.player.frames import SCRIPT, STYLE, TEMPLATE, pack_tracks
 from app.server.uploads import read_upload
 from app.web.about import about, model_line
-from app.web.call_values import LIMITS
-from app.web.choices import CREATIVITY, key_note, key_problem, mood_of, roll_dice, widget_values
+from app.web.cards import results_list
 from app.web.examples import EXAMPLES, PIECE, example_file, finished_example, finished_file
 from app.web.page import build_page
-from app.web.results import results_list
 from app.web.serving import Serving, launch
 from app.web.session import EXAMPLE_OF_TAB
-from app.web.tabs import TITLES
+from app.web.tabs import (
+    CREATIVITY,
+    FORM,
+    TITLES,
+    key_note,
+    key_problem,
+    mood_of,
+    roll_dice,
+    widget_values,
+)
 from app.web.theme import PAGE_STYLE, theme
 from relpe.models.checkpoint import save_model
 from tests.support.seen import SOMEONE, make, read
 from tokenization.errors import MidiError
 from tokenization.midi.reader import read_midi
 
-SCRIPTED = {*LIMITS, "beats", "model", "key", "ending", "Run"}
+SCRIPTED = {*OPTIONS, "last_bar", "beats", "model", "Run"}
 """Names of what only scripts give or press."""
 
 
@@ -93,7 +100,7 @@ def test_every_example_and_every_button_of_the_player_is_explained():
 def test_lists_and_headings_are_what_a_screen_reader_expects(calls, midi):
     read(calls, midi)
     assert re.findall("<[uo]l[^>]* role=", TEMPLATE) == []  # its items would be nobody's
-    text = calls.view(calls.session(SOMEONE))[2]
+    text = calls.view.show(calls.view.session(SOMEONE))[2]
     assert "class='card'" in text
     assert "<h2>My prompt</h2>" in text  # below the page's h1, before the player's h2
     assert "<h3" not in text
@@ -101,7 +108,7 @@ def test_lists_and_headings_are_what_a_screen_reader_expects(calls, midi):
 
 def test_the_time_of_a_result_is_told_by_the_browser_in_its_zone(calls, monkeypatch):
     make(calls, "piano")
-    session = calls.session(SOMEONE)
+    session = calls.view.session(SOMEONE)
     session.results[0] = session.results[0]._replace(made=1_700_000_000.0)
     for zone in ("Asia/Tokyo", "UTC"):
         monkeypatch.setenv("TZ", zone)
@@ -198,9 +205,11 @@ def test_a_key_is_checked_by_itself():
 
 def test_settings_of_a_piece_fill_the_form():
     options = MusicOptions(seconds=40.0, seed=7, temperature=1.1, top_p=0.98, key="C", variations=2)
-    length, unit, variations, *_, mood = widget_values(options)
-    assert (length.value, unit, variations, mood) == (40.0, "seconds", 2, "Wild")
-    long = widget_values(MusicOptions(bars=200))[0]
+    mood, unit, fresh, *values = widget_values(options)
+    filled = dict(zip(FORM, values, strict=True))
+    assert (mood, unit, fresh, filled["key"]) == ("Wild", "seconds", False, "C")
+    assert (filled["bars"].value, filled["variations"]) == (40.0, 2)
+    long = widget_values(MusicOptions(bars=200))[3]
     assert (long.value, long.maximum) == (200, 200)
 
 
@@ -252,9 +261,15 @@ def test_an_upload_that_is_not_there_is_one_sentence(model, tmp_path, kind):
 
 
 def test_gradio_sees_the_request_of_each_callback(calls):
-    for call in (calls.begin, calls.compose, calls.stop_job, calls.leave, calls.choose_region):
+    for call in (
+        calls.jobs.begin,
+        calls.jobs.compose,
+        calls.jobs.stop_job,
+        calls.tabs.leave,
+        calls.uploads.choose_region,
+    ):
         assert gr.Request in get_type_hints(call).values()
-    assert gr.EventData in get_type_hints(calls.choose_region).values()
+    assert gr.EventData in get_type_hints(calls.uploads.choose_region).values()
 
 
 def test_what_is_served_is_a_folder_of_this_run(model, tmp_path, monkeypatch):

@@ -13,12 +13,14 @@ import pytest
 
 from app.compose.models import Models
 from app.server.uploads import Upload
+from app.web.callbacks import uploads
+from app.web.callbacks.alerts import BROKEN, BUSY
+from app.web.callbacks.jobs import READING
+from app.web.callbacks.uploads import GONE, REGION_ANEW, TRACKS_ANEW
 from app.web.examples import EXAMPLES
-from app.web.upload_calls import GONE, REGION_ANEW, TRACKS_ANEW
-from app.web.view import BROKEN, BUSY, READING
 from tests.support import fakes
 from tests.support.scores import performance
-from tests.support.seen import SETTINGS, SOMEONE, begin, event, make, read, seen
+from tests.support.seen import SOMEONE, begin, event, filled_form, make, read, seen
 from tokenization.errors import MidiError
 from tokenization.midi.reader import write_midi
 from tokenization.score import Score, Track
@@ -47,7 +49,7 @@ def test_an_upload_shows_its_facts_and_allows_to_continue_and_to_listen(calls, m
     frame = view.frame
     assert (frame["phase"], frame["title"]) == ("prompt", "My prompt")
     assert (frame["prompt"]["joint"], frame["prompt"]["sound"]) == (16, "ready")
-    answer = calls.mix({"job": frame["job"], "variation": -1, "without": []})
+    answer = calls.files.mix({"job": frame["job"], "variation": -1, "without": []})
     assert answer["path"].endswith(".flac")
 
 
@@ -86,28 +88,28 @@ def test_a_refused_upload_leaves_the_one_before(calls, midi, tmp_path):
 def test_a_file_that_the_browser_does_not_send_is_refused_in_its_card_alone(calls, midi):
     view, upload = read(calls, midi)
     chosen = event(name="<b>song</b>.mid", size=200_000)
-    view = seen(calls.too_large("continue", chosen, SOMEONE))
+    view = seen(calls.uploads.too_large("continue", chosen, SOMEONE))
     assert html.escape("<b>song</b>.mid: found 200,000 bytes") in view.cards["continue"]
     assert "expected at most 100,000; export a shorter part." in view.cards["continue"]
     assert "refused" not in view.cards["groove"]
-    assert calls.session(SOMEONE).tabs["continue"].upload is upload
+    assert calls.view.session(SOMEONE).tabs["continue"].upload is upload
 
 
 @pytest.mark.parametrize("data", [{}, None, {"name": "a.mid"}, {"name": "a.mid", "size": "big"}])
 def test_a_size_that_is_none_refuses_nothing(calls, midi, data):
     read(calls, midi)
-    view = seen(calls.too_large("continue", type(event())(_data=data), SOMEONE))
+    view = seen(calls.uploads.too_large("continue", type(event())(_data=data), SOMEONE))
     assert "refused" not in view.cards["continue"]
 
 
 def test_while_a_file_is_read_its_card_says_so(calls, midi):
-    view = seen(calls.reading("groove", str(midi), SOMEONE))
+    view = seen(calls.uploads.reading("groove", str(midi), SOMEONE))
     assert "Reading My prompt.mid" in view.cards["groove"]
 
 
 def test_each_example_loads_with_one_click(calls):
     for example in EXAMPLES[:3]:
-        view = seen(calls.take_example("continue", example.name, SOMEONE))
+        view = seen(calls.uploads.take_example("continue", example.name, SOMEONE))
         assert view.frame["title"] == example.name
         assert view.go["continue"].interactive
 
@@ -120,19 +122,19 @@ def test_beats_are_offered_where_those_of_the_file_mean_nothing(calls, tmp_path)
     assert (beats.visible, beats.value) == (True, "file")
     assert "played freely" in view.cards["continue"]
     assert "--beats" not in view.cards["continue"]  # an option of the commands
-    view = seen(calls.count_anew("continue", "estimate", SOMEONE))
+    view = seen(calls.uploads.count_anew("continue", "estimate", SOMEONE))
     assert "83 bpm" in view.cards["continue"]
     assert (view.beats["continue"].visible, view.beats["continue"].value) == (True, "estimate")
     assert not view.frame["timeline"]["beats"]
-    calls.choose_region(event(first=1, last=4), SOMEONE)
-    assert calls.session(SOMEONE).current.upload.prompt.facts.beats == "estimate"
+    calls.uploads.choose_region(event(first=1, last=4), SOMEONE)
+    assert calls.view.session(SOMEONE).current.upload.prompt.facts.beats == "estimate"
 
 
 def test_the_region_decides_what_is_heard_and_where_new_music_begins(calls, midi):
     view, _ = read(calls, midi)
     job = view.frame["job"]
-    view = seen(calls.choose_region(event(first=2, last=3), SOMEONE))
-    upload = calls.session(SOMEONE).current.upload
+    view = seen(calls.uploads.choose_region(event(first=2, last=3), SOMEONE))
+    upload = calls.view.session(SOMEONE).current.upload
     assert (upload.first_bar, upload.bars) == (2, 3)
     assert (view.frame["prompt"]["first"], view.frame["prompt"]["joint"]) == (4, 12)
     assert view.frame["job"] == job  # view and sound stay
@@ -154,28 +156,28 @@ def test_the_region_decides_what_is_heard_and_where_new_music_begins(calls, midi
 )
 def test_a_region_that_cannot_be_changes_nothing(calls, midi, bars):
     _, before = read(calls, midi)
-    calls.choose_region(event(**bars), SOMEONE)
-    assert calls.session(SOMEONE).current.upload is before
+    calls.uploads.choose_region(event(**bars), SOMEONE)
+    assert calls.view.session(SOMEONE).current.upload is before
 
 
 def test_tracks_can_be_left_out_of_the_prompt(calls, band):
     view, _ = read(calls, band, "groove")
     assert "play on" not in view.cards["groove"]
-    calls.open_tab("groove", SOMEONE)
-    view = seen(calls.choose_tracks(event(heard=[0], played=[0, 1]), SOMEONE))
+    calls.tabs.open_tab("groove", SOMEONE)
+    view = seen(calls.uploads.choose_tracks(event(heard=[0], played=[0, 1]), SOMEONE))
     assert [track["heard"] for track in view.frame["prompt"]["tracks"]][:2] == [True, False]
     assert view.frame["table"]
-    upload = calls.session(SOMEONE).current.upload
-    calls.choose_region(event(first=1, last=2), SOMEONE)
-    moved = calls.session(SOMEONE).current.upload
+    upload = calls.view.session(SOMEONE).current.upload
+    calls.uploads.choose_region(event(first=1, last=2), SOMEONE)
+    moved = calls.view.session(SOMEONE).current.upload
     assert moved.prompt.parts == upload.prompt.parts  # the choice stays
-    view = seen(calls.choose_tracks(event(heard=[0], played=[1]), SOMEONE))
-    moved = calls.session(SOMEONE).current.upload
+    view = seen(calls.uploads.choose_tracks(event(heard=[0], played=[1]), SOMEONE))
+    moved = calls.view.session(SOMEONE).current.upload
     assert "1 plays on" in view.cards["groove"]
     assert view.cards["groove"].count("does not play on") == 2
-    view = seen(calls.choose_tracks(event(heard=[], played=[0]), SOMEONE))
+    view = seen(calls.uploads.choose_tracks(event(heard=[], played=[0]), SOMEONE))
     assert view.frame["alert"]
-    assert calls.session(SOMEONE).current.upload is moved
+    assert calls.view.session(SOMEONE).current.upload is moved
 
 
 def test_a_bug_in_a_callback_is_an_alert_and_in_the_log(calls, midi, monkeypatch, caplog):
@@ -187,17 +189,17 @@ def test_a_bug_in_a_callback_is_an_alert_and_in_the_log(calls, midi, monkeypatch
     monkeypatch.setattr("app.server.uploads.READER.call", broken)
     view, _ = read(calls, midi)
     assert f"role='alert'>{html.escape(BROKEN)}" in view.cards["continue"]
-    view = seen(calls.choose_region(event(first=1, last=2), SOMEONE))
+    view = seen(calls.uploads.choose_region(event(first=1, last=2), SOMEONE))
     assert (view.frame["alert"], view.frame["phase"]) == (BROKEN, "prompt")
     assert sum(record.exc_info is not None for record in caplog.records) == 2
 
 
 def test_the_file_can_be_taken_away_and_had_again(calls, midi):
     read(calls, midi)
-    view = seen(calls.forget("continue", SOMEONE))
+    view = seen(calls.uploads.forget("continue", SOMEONE))
     assert (view.cards["continue"], view.frame["phase"]) == ("", "empty")
     assert not view.go["continue"].interactive
-    view = seen(calls.undo(SOMEONE))
+    view = seen(calls.tabs.undo(SOMEONE))
     assert view.frame["phase"] == "prompt"
     assert view.go["continue"].interactive
 
@@ -209,40 +211,40 @@ def test_uploads_wait_while_music_is_written(calls, midi):
     assert upload is before
     assert html.escape(BUSY) in view.cards["continue"]
     for change in (
-        calls.forget("continue", SOMEONE),
-        calls.choose_region(event(first=1, last=2), SOMEONE),
-        calls.continue_this(event(variation=0), SOMEONE),
+        calls.uploads.forget("continue", SOMEONE),
+        calls.uploads.choose_region(event(first=1, last=2), SOMEONE),
+        calls.uploads.continue_this(event(variation=0), SOMEONE),
     ):
         assert seen(change).frame["alert"] == BUSY
-    assert calls.session(SOMEONE).current.upload is before
+    assert calls.view.session(SOMEONE).current.upload is before
 
 
 def test_no_job_begins_while_a_file_is_read(calls, midi, band, monkeypatch):
     read(calls, midi)
     make(calls)
-    from app.web import upload_calls
-
-    really = upload_calls.read_upload
+    really = uploads.read_upload
 
     def slowly(*arguments):
         with pytest.raises(gr.Error):
             begin(calls)
-        assert seen(calls.refuse(SOMEONE)).frame["alert"] == READING
-        view = seen(calls.open_tab("continue", SOMEONE))
+        assert seen(calls.jobs.refuse(SOMEONE)).frame["alert"] == READING
+        view = seen(calls.tabs.open_tab("continue", SOMEONE))
         assert not view.go["continue"].interactive
         assert not view.go["piano"].interactive
         return really(*arguments)
 
-    monkeypatch.setattr(upload_calls, "read_upload", slowly)
-    assert not seen(calls.reading("continue", str(band), SOMEONE)).go["continue"].interactive
+    monkeypatch.setattr(uploads, "read_upload", slowly)
+    assert (
+        not seen(calls.uploads.reading("continue", str(band), SOMEONE)).go["continue"].interactive
+    )
     view, upload = read(calls, band)
     assert (view.frame["title"], upload.title) == ("band", "band")
     assert view.go["continue"].interactive
-    done = seen(calls.undo(SOMEONE)).frame
+    done = seen(calls.tabs.undo(SOMEONE)).frame
     assert (done["phase"], done["title"]) == ("done", "My prompt")
-    view = seen(calls.continue_this(event(variation=0), SOMEONE))
+    view = seen(calls.uploads.continue_this(event(variation=0), SOMEONE))
     assert view.frame["phase"] == "prompt"
-    monkeypatch.setattr(upload_calls, "read_upload", really)
+    monkeypatch.setattr(uploads, "read_upload", really)
     (midi.parent / "bad.mid").write_bytes(b"no")
     assert read(calls, midi.parent / "bad.mid")[0].go["continue"].interactive
     assert make(calls)[1].frame["phase"] == "done"
@@ -259,19 +261,23 @@ def second(calls):
 
 def test_another_model_is_chosen_only_where_that_can_be(calls, midi, second):
     read(calls, midi)
-    calls.choose_model("continue", "fake", SOMEONE)
+    calls.uploads.choose_model("continue", "fake", SOMEONE)
     begin(calls)
-    view = seen(calls.choose_model("continue", second, SOMEONE))
+    view = seen(calls.uploads.choose_model("continue", second, SOMEONE))
     assert view.frame["alert"] == BUSY
     assert view.models["continue"].value == "fake"
-    list(calls.compose(SOMEONE))
-    calls.end(SOMEONE)
-    view = seen(calls.choose_model("continue", second, SOMEONE))
+    list(calls.jobs.compose(SOMEONE))
+    calls.jobs.end(SOMEONE)
+    view = seen(calls.uploads.choose_model("continue", second, SOMEONE))
     assert view.models["continue"].value == second
-    view = seen(calls.undo(SOMEONE))
+    view = seen(calls.tabs.undo(SOMEONE))
     assert (view.frame["phase"], view.models["continue"].value) == ("done", "fake")
-    assert seen(calls.choose_model("piano", second, SOMEONE)).models["piano"].value == second
-    assert seen(calls.choose_model("piano", "nobody", SOMEONE)).models["piano"].value == second
+    assert (
+        seen(calls.uploads.choose_model("piano", second, SOMEONE)).models["piano"].value == second
+    )
+    assert (
+        seen(calls.uploads.choose_model("piano", "nobody", SOMEONE)).models["piano"].value == second
+    )
 
 
 def test_a_model_that_cannot_be_used_is_not_chosen(calls, midi, second, monkeypatch):
@@ -282,18 +288,18 @@ def test_a_model_that_cannot_be_used_is_not_chosen(calls, midi, second, monkeypa
 
     monkeypatch.setattr(Models, "load", broken)
     monkeypatch.setattr("app.web.view.model_line", lambda *_: "")
-    view = seen(calls.choose_model("continue", second, SOMEONE))
+    view = seen(calls.uploads.choose_model("continue", second, SOMEONE))
     assert "cannot be had" in view.frame["alert"]
     assert view.models["continue"].value == "auto"
 
 
 def test_region_and_tracks_stay_with_another_model(calls, band, second):
     read(calls, band)
-    calls.choose_region(event(first=2, last=3), SOMEONE)
-    calls.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
-    before = calls.session(SOMEONE).current.upload
-    view = seen(calls.choose_model("continue", second, SOMEONE))
-    after = calls.session(SOMEONE).current.upload
+    calls.uploads.choose_region(event(first=2, last=3), SOMEONE)
+    calls.uploads.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
+    before = calls.view.session(SOMEONE).current.upload
+    view = seen(calls.uploads.choose_model("continue", second, SOMEONE))
+    after = calls.view.session(SOMEONE).current.upload
     assert after.model.name == second
     assert (after.first_bar, after.bars) == (2, 3)
     assert after.prompt.parts == before.prompt.parts
@@ -302,18 +308,18 @@ def test_region_and_tracks_stay_with_another_model(calls, band, second):
 
 def test_tracks_stay_with_other_beats_and_a_lost_region_is_said(calls, band):
     read(calls, band)
-    calls.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
-    before = calls.session(SOMEONE).current.upload
-    view = seen(calls.count_anew("continue", "grid", SOMEONE))
-    upload = calls.session(SOMEONE).current.upload
+    calls.uploads.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
+    before = calls.view.session(SOMEONE).current.upload
+    view = seen(calls.uploads.count_anew("continue", "grid", SOMEONE))
+    upload = calls.view.session(SOMEONE).current.upload
     assert upload.prompt.facts.beats == "grid"
     assert upload.prompt.parts == before.prompt.parts
     assert "class='said'" not in view.cards["continue"]
-    calls.choose_region(event(first=1, last=2), SOMEONE)
-    view = seen(calls.count_anew("continue", "file", SOMEONE))
+    calls.uploads.choose_region(event(first=1, last=2), SOMEONE)
+    view = seen(calls.uploads.count_anew("continue", "file", SOMEONE))
     assert html.escape(REGION_ANEW) in view.cards["continue"]
-    assert calls.session(SOMEONE).current.upload.prompt.parts == before.prompt.parts
-    view = seen(calls.choose_region(event(first=1, last=2), SOMEONE))
+    assert calls.view.session(SOMEONE).current.upload.prompt.parts == before.prompt.parts
+    view = seen(calls.uploads.choose_region(event(first=1, last=2), SOMEONE))
     assert REGION_ANEW not in view.cards["continue"]
 
 
@@ -321,7 +327,7 @@ def test_tracks_that_another_model_cannot_have_are_chosen_again_with_a_word(
     calls, band, second, monkeypatch
 ):
     read(calls, band)
-    calls.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
+    calls.uploads.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
     really = Upload.choose
 
     def choose(upload, first, last, heard, played):
@@ -330,19 +336,19 @@ def test_tracks_that_another_model_cannot_have_are_chosen_again_with_a_word(
         return really(upload, first, last, heard, played)
 
     monkeypatch.setattr(Upload, "choose", choose)
-    view = seen(calls.choose_model("continue", second, SOMEONE))
+    view = seen(calls.uploads.choose_model("continue", second, SOMEONE))
     assert html.escape(TRACKS_ANEW) in view.cards["continue"]
-    tab = calls.session(SOMEONE).current
+    tab = calls.view.session(SOMEONE).current
     assert (tab.heard, tab.played, tab.upload.model.name) == (None, None, second)
 
 
 def test_a_choice_of_tracks_is_undone_as_a_whole(calls, band):
     read(calls, band)
     make(calls)
-    calls.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
-    tab = calls.session(SOMEONE).current
+    calls.uploads.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
+    tab = calls.view.session(SOMEONE).current
     assert tab.heard == {0}
-    calls.undo(SOMEONE)
+    calls.tabs.undo(SOMEONE)
     assert (tab.frame["phase"], tab.heard, tab.played) == ("done", None, None)
     assert tab.upload.prompt.parts.heard is None
 
@@ -352,39 +358,39 @@ def test_a_result_whose_files_are_gone_is_continued_by_nobody(calls, midi, caplo
     make(calls)
     for folder in calls.studio.folders.root.glob("*/*"):
         shutil.rmtree(folder)
-    view = seen(calls.continue_this(event(variation=0), SOMEONE))
+    view = seen(calls.uploads.continue_this(event(variation=0), SOMEONE))
     assert (view.frame["alert"], view.frame["phase"]) == (GONE, "done")
     assert not caplog.records
 
 
 def test_a_result_becomes_the_prompt_of_what_comes_next(calls, midi):
     read(calls, midi)
-    make(calls, length=6, variations=2)
-    view = seen(calls.continue_this(event(variation=1), SOMEONE))
-    upload = calls.session(SOMEONE).current.upload
+    make(calls, bars=6, variations=2)
+    view = seen(calls.uploads.continue_this(event(variation=1), SOMEONE))
+    upload = calls.view.session(SOMEONE).current.upload
     assert (view.frame["phase"], view.frame["title"]) == ("prompt", "My prompt")
     assert (upload.bars, upload.first_bar) == (10, 3)  # its last 8 bars
     assert view.frame["can_undo"]
-    back = seen(calls.undo(SOMEONE)).frame
+    back = seen(calls.tabs.undo(SOMEONE)).frame
     assert (back["phase"], len(back["variations"])) == ("done", 2)
 
 
 def test_a_new_piece_goes_on_in_the_tab_for_files(calls):
-    calls.open_tab("piano", SOMEONE)
+    calls.tabs.open_tab("piano", SOMEONE)
     make(calls, "piano")
-    view = seen(calls.continue_this(event(variation=0), SOMEONE))
+    view = seen(calls.uploads.continue_this(event(variation=0), SOMEONE))
     assert "data-open='continue'" in view.results
     assert view.frame["title"] == "A new piece"
-    assert calls.session(SOMEONE).tabs["piano"].frame["phase"] == "done"
+    assert calls.view.session(SOMEONE).tabs["piano"].frame["phase"] == "done"
 
 
 def test_settings_and_their_file_make_the_same_piece_again(calls, midi, tmp_path):
     read(calls, midi)
-    calls.choose_region(event(first=2, last=3), SOMEONE)
-    _, view = make(calls, length=4, key="C", seed=11)
+    calls.uploads.choose_region(event(first=2, last=3), SOMEONE)
+    _, view = make(calls, bars=4, key="C", seed=11)
     job = view.frame["job"]
-    told = calls.file({"job": job, "variation": 0, "kind": "replay"})["path"]
-    first = calls.file({"job": job, "variation": 0, "kind": "midi"})["path"]
+    told = calls.files.file({"job": job, "variation": 0, "kind": "replay"})["path"]
+    first = calls.files.file({"job": job, "variation": 0, "kind": "midi"})["path"]
 
     other = type(SOMEONE)(session_hash="other")
     view, upload = read(calls, told, who=other)
@@ -393,27 +399,27 @@ def test_settings_and_their_file_make_the_same_piece_again(calls, midi, tmp_path
     view, upload = read(calls, midi, who=other)
     assert (upload.first_bar, upload.bars) == (2, 3)
     assert "All is set as it was" in view.cards["continue"]
-    filled = dict(zip(SETTINGS, calls.fill(other), strict=False))
+    filled = filled_form(calls, other)
     assert (filled["seed"], filled["fresh"], filled["key"]) == (11, False, "C")
-    assert filled["length"].value == 4
-    assert not isinstance(calls.fill(other)[0], type(filled["length"]))  # only once
-    _, view = make(calls, who=other, length=4, key="C", seed=11)
-    again = calls.file({"job": view.frame["job"], "variation": 0, "kind": "midi"})["path"]
+    assert filled["bars"].value == 4
+    assert filled_form(calls, other)["bars"] == gr.skip()  # only once
+    _, view = make(calls, who=other, bars=4, key="C", seed=11)
+    again = calls.files.file({"job": view.frame["job"], "variation": 0, "kind": "midi"})["path"]
     assert again != first
     assert Path(again).read_bytes() == Path(first).read_bytes()
 
 
 def test_settings_whose_file_is_another_are_in_the_form_all_the_same(calls, midi, band, tmp_path):
     read(calls, midi)
-    _, view = make(calls, length=2, seed=11, temperature=1.1)
-    told = calls.file({"job": view.frame["job"], "variation": 0, "kind": "replay"})["path"]
+    _, view = make(calls, bars=2, seed=11, temperature=1.1)
+    told = calls.files.file({"job": view.frame["job"], "variation": 0, "kind": "replay"})["path"]
     other = type(SOMEONE)(session_hash="other")
     read(calls, told, who=other)
     view, upload = read(calls, band, who=other)
     assert upload.title == "band"
     assert "not the file that the settings were made with" in view.cards["continue"]
     assert "the music will be another" in view.cards["continue"]
-    filled = dict(zip(SETTINGS, calls.fill(other), strict=False))
+    filled = filled_form(calls, other)
     assert (filled["seed"], filled["temperature"]) == (11, 1.1)
     view, _ = read(calls, midi, who=other)  # they have waited for it
     assert "All is set as it was" in view.cards["continue"]
@@ -430,8 +436,8 @@ def test_who_makes_music_of_another_file_is_not_reminded_of_the_settings_again(
     make(calls)
     view, _ = read(calls, band)
     assert "settings" not in view.cards["continue"]
-    calls.fill(SOMEONE)
-    assert calls.fill(SOMEONE)[0] == gr.skip()
+    calls.settings.fill(SOMEONE)
+    assert calls.settings.fill(SOMEONE)[0] == gr.skip()
 
 
 def test_settings_that_cannot_be_used_are_one_sentence(calls, midi, tmp_path):
@@ -459,26 +465,26 @@ def test_settings_that_the_page_has_no_room_for_are_refused_by_name(calls, midi,
         "relpe replay",
     ):
         assert wrong in view.cards["continue"]
-    assert calls.fill(SOMEONE)[0] == gr.skip()
-    assert calls.session(SOMEONE).tab == "continue"
+    assert calls.settings.fill(SOMEONE)[0] == gr.skip()
+    assert calls.view.session(SOMEONE).tab == "continue"
 
 
 def test_settings_of_a_new_piece_go_to_its_tab_with_their_model(calls, tmp_path, second):
     path = tmp_path / "settings.json"
     options = {"seconds": 2.0, "temperature": 1.2}  # shorter than what the page begins with
     path.write_text(json.dumps({"model": second, "seed": 3, "options": options}))
-    view = seen(calls.read("continue", str(path), SOMEONE)[1:])
+    view = seen(calls.uploads.read("continue", str(path), SOMEONE)[1:])
     assert "data-open='piano'" in view.results
     assert view.models["piano"].value == second
-    row = len(SETTINGS) + 1  # its creativity
-    length, unit = calls.fill(SOMEONE)[2 * row : 2 * row + 2]
-    assert (length.minimum, length.value, unit) == (2.0, 2.0, "seconds")
-    assert make(calls, "piano", length=2.0, unit="seconds")[1].frame["phase"] == "done"
+    filled = filled_form(calls, tab="piano")
+    length = filled["bars"]
+    assert (length.minimum, length.value, filled["unit"]) == (2.0, 2.0, "seconds")
+    assert make(calls, "piano", bars=2.0, unit="seconds")[1].frame["phase"] == "done"
 
 
 def test_settings_of_a_result_go_into_the_form(calls, midi):
     read(calls, midi)
-    make(calls, length=2, variations=2, seed=7, density=3.0)
-    calls.use_settings(event(variation=1), SOMEONE)
-    filled = dict(zip(SETTINGS, calls.fill(SOMEONE), strict=False))
+    make(calls, bars=2, variations=2, seed=7, density=3.0)
+    calls.settings.use_settings(event(variation=1), SOMEONE)
+    filled = filled_form(calls)
     assert (filled["seed"], filled["density"], filled["variations"]) == (8, 3.0, 1)

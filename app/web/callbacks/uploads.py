@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable  # Gradio reads the annotations of callbacks
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,15 +12,20 @@ import gradio as gr
 from app.compose.options import BeatSource
 from app.player.frames import Frame
 from app.server.uploads import Upload, read_upload
+from app.web.callbacks.alerts import BUSY, AlertError, alerting
+from app.web.callbacks.events import track_numbers, values_of, whole_number
+from app.web.callbacks.settings import for_model, shown
+from app.web.cards import refused, said
 from app.web.examples import example_file, finished_example
 from app.web.session import AUTOMATIC, EXAMPLE_OF_TAB, UPLOADING, Session, Step
-from app.web.settings_calls import SettingsCalls, again
-from app.web.upload_card import refused, said
-from app.web.view import BUSY, AlertError, alerting, session_of, track_numbers, whole_number
+from app.web.view import session_of
 from tokenization.errors import MidiError
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Callable, Iterator
+
+    from app.web.callbacks.settings import SettingsCallbacks
+    from app.web.view import View
 
 MOST_LETTERS = 200
 """Of a file's name that is said."""
@@ -31,15 +36,20 @@ TRACKS_ANEW = (
 )
 
 
-class UploadCalls(SettingsCalls):
-    """Callbacks that change what a tab continues; each returns the view."""
+class UploadCallbacks:
+    """Callbacks that change what a tab continues; each returns `View.show`."""
+
+    def __init__(self, view: View, settings: SettingsCallbacks, max_upload_bytes: int) -> None:
+        self._view, self._settings = view, settings
+        self._studio, self._models = view.studio, view.studio.models
+        self._max_bytes = max_upload_bytes
 
     def reading(self, name: str, path: str, request: gr.Request) -> tuple[object, ...]:
         """A file has come and is being read."""
-        session = self.session(request)
+        session = self._view.session(request)
         with session.lock:
             session.tabs[name].note = said(f"Reading {Path(path).name} …")
-            return self.view(session, reading=True)
+            return self._view.show(session, reading=True)
 
     def read(self, name: str, path: str, request: gr.Request) -> tuple[object, ...]:
         """Looks at an uploaded file; the box is empty again for the next: the first value."""
@@ -51,34 +61,34 @@ class UploadCalls(SettingsCalls):
 
     def too_large(self, name: str, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """A file was chosen that the browser does not send, as Gradio would not take it."""
-        session = self.session(request)
-        told: dict[str, object] = event._data if isinstance(event._data, dict) else {}
+        session = self._view.session(request)
         size = whole_number(event, "size", 2**53)
         if size is not None:
-            file = str(told.get("name", ""))[:MOST_LETTERS] or "the file"
+            file = str(values_of(event).get("name", ""))[:MOST_LETTERS] or "the file"
             with session.lock:
                 session.tabs[name].note = refused(
-                    f"{file}: found {size:,} bytes, expected at most {self.max_upload_bytes:,}; "
+                    f"{file}: found {size:,} bytes, expected at most {self._max_bytes:,}; "
                     "export a shorter part"
                 )
-        return self.view(session)
+        return self._view.show(session)
 
     def _take(self, name: str, path: Path, request: gr.Request) -> tuple[object, ...]:
-        session = self.session(request)
+        session = self._view.session(request)
         tab = session.tabs[name]
         moved = False
         try:
-            with alerting(), self.reading_file(session):
+            with alerting(), _reading(session):
                 if path.suffix.lower() == ".json":
-                    self.take_settings(session, name, path)
+                    self._settings.take(session, name, path)
                     moved = session.tab != name
                 else:
-                    upload = read_upload(path, self.max_upload_bytes, self.studio.models)
-                    self._take_upload(session, name, self.by_choice(upload, tab.model), request)
+                    upload = read_upload(path, self._max_bytes, self._models)
+                    upload = for_model(self._models, upload, tab.model)
+                    self._take_upload(session, name, upload, request)
         except AlertError as alert:
             with session.lock:
                 tab.note = refused(str(alert))
-        return self.view(session, moved=moved)
+        return self._view.show(session, moved=moved)
 
     def _take_upload(
         self, session: Session, name: str, upload: Upload, request: gr.Request
@@ -89,24 +99,23 @@ class UploadCalls(SettingsCalls):
             tab.note = ""
             tab.go(Step(upload, self._heard(upload, request), model=tab.model))
             if tab.replay is not None:
-                self.bring_to(session, name, tab.replay)
+                self._settings.bring_to(session, name, tab.replay)
 
     def _heard(self, upload: Upload, request: gr.Request) -> Frame:
         """The player with an upload, which can be played at once."""
-        job = self.studio.opened(session_of(request), upload)
-        return again(upload.frame(), Frame(job=job.id))
+        return shown(upload, self._studio.opened(session_of(request), upload).id)
 
     def forget(self, name: str, request: gr.Request) -> tuple[object, ...]:
         """The file is not wanted any more."""
-        session = self.session(request)
+        session = self._view.session(request)
         with session.lock:
             tab = session.tabs[name]
             if session.asked is not None:
-                return self.view(session, alert=BUSY)
+                return self._view.show(session, alert=BUSY)
             tab.note = ""
             if tab.upload is not None:
                 tab.go(Step(None, finished_example(EXAMPLE_OF_TAB[name]), model=tab.model))
-            return self.view(session)
+            return self._view.show(session)
 
     def count_anew(self, name: str, beats: BeatSource, request: gr.Request) -> tuple[object, ...]:
         """Counts bars and beats in another way: bars are others then, tracks are the same."""
@@ -121,25 +130,25 @@ class UploadCalls(SettingsCalls):
 
     def choose_model(self, name: str, model: str, request: gr.Request) -> tuple[object, ...]:
         """Another model is to continue the file of a tab, or to write the new piece."""
-        session = self.session(request)
+        session = self._view.session(request)
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             first, last = upload.prompt.first_bar, upload.bars
             step = step._replace(model=model)
-            return _with_tracks(step, self.by_choice(upload, model), first, last)
+            return _with_tracks(step, for_model(self._models, upload, model), first, last)
 
         with session.lock:
             tab = session.tabs[name]
-            if model not in (AUTOMATIC, *self.studio.models.names):
-                return self.view(session)
+            if model not in (AUTOMATIC, *self._models.names):
+                return self._view.show(session)
             if tab.upload is not None:
                 return self._change(name, request, change)
             tab.model = model
-            return self.view(session)
+            return self._view.show(session)
 
     def choose_region(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """The model is to hear other bars: the player's region was moved."""
-        session = self.session(request)
+        session = self._view.session(request)
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             first = whole_number(event, "first", upload.whole.bars)
@@ -153,7 +162,7 @@ class UploadCalls(SettingsCalls):
 
     def choose_tracks(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """The model is to hear other tracks, or others are to play in the new music."""
-        session = self.session(request)
+        session = self._view.session(request)
         heard, played = track_numbers(event, "heard"), track_numbers(event, "played")
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
@@ -172,61 +181,76 @@ class UploadCalls(SettingsCalls):
 
         `change` gives the step after it, but for its frame, and what the card says of it.
         """
-        session = self.session(request)
+        session = self._view.session(request)
         tab = session.tabs[name]
         try:
             with session.lock, alerting():
                 if tab.upload is None:
-                    return self.view(session)
+                    return self._view.show(session)
                 if session.asked is not None:
                     raise AlertError(BUSY)
                 before = tab.step
                 step, note = change(before, tab.upload)
                 if step is before or step.upload is None:
-                    return self.view(session)
+                    return self._view.show(session)
                 if note or tab.replay is None:  # else it waits for its file
                     tab.note = said(note) if note else ""
                 if tab.frame.get("phase") == "prompt":
                     # small changes of it are no steps of their own
-                    tab.set(step._replace(frame=again(step.upload.frame(), tab.frame)))
+                    frame = shown(step.upload, tab.frame.get("job", ""))
+                    tab.set(step._replace(frame=frame))
                 else:
                     tab.go(step._replace(frame=self._heard(step.upload, request)))
-                return self.view(session)
+                return self._view.show(session)
         except AlertError as alert:
-            return self.view(session, alert=str(alert))
+            return self._view.show(session, alert=str(alert))
 
     def continue_this(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """A variation becomes the prompt of what comes next."""
-        session = self.session(request)
+        session = self._view.session(request)
         with session.lock:
             before, frame = session.current.upload, session.current.frame
             goes_to = session.tab if session.tab in UPLOADING else UPLOADING[0]
             moved = session.tab != goes_to
         index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
         if index is None or frame.get("phase") != "done":
-            return self.view(session, alert=BUSY if session.asked else "")
+            return self._view.show(session, alert=BUSY if session.asked else "")
         try:
-            with alerting(), self.reading_file(session):
+            with alerting(), _reading(session):
                 path = self._midi(frame.get("job", ""), index)
                 beats: BeatSource = before.whole.facts.beats if before else "file"
-                upload = read_upload(path, 10 * self.max_upload_bytes, self.studio.models, beats)
+                upload = read_upload(path, 10 * self._max_bytes, self._models, beats)
                 upload = _called(upload, f"{frame.get('title', 'music')}.mid")
                 wanted = before.model.name if before else session.tabs[goes_to].model
-                upload = self.by_choice(upload, wanted)
+                upload = for_model(self._models, upload, wanted)
                 with session.lock:
                     session.tab, tab = goes_to, session.tabs[goes_to]
                     tab.note = ""
                     tab.go(Step(upload, self._heard(upload, request), model=tab.model))
         except AlertError as alert:
-            return self.view(session, alert=str(alert))
-        return self.view(session, moved=moved)
+            return self._view.show(session, alert=str(alert))
+        return self._view.show(session, moved=moved)
 
     def _midi(self, job: str, variation: int) -> Path:
         """The MIDI file of a result. Raises AlertError where it is not kept any more."""
         try:
-            return self.studio.file(job, variation, "midi")
+            return self._studio.file(job, variation, "midi")
         except LookupError as error:
             raise AlertError(GONE) from error
+
+
+@contextmanager
+def _reading(session: Session) -> Iterator[None]:
+    """Lets no job begin while a file is read; raises AlertError while a job is running."""
+    with session.lock:
+        if session.asked is not None:
+            raise AlertError(BUSY)
+        session.reading += 1
+    try:
+        yield
+    finally:
+        with session.lock:
+            session.reading -= 1
 
 
 def _with_tracks(step: Step, upload: Upload, first: int | None, last: int) -> tuple[Step, str]:

@@ -1,4 +1,4 @@
-"""What the page calls for settings: those of a file or of a result go into a form."""
+"""Callbacks of the form: settings of a file or of a result fill it, an estimate follows it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from app.compose import replay
 from app.compose.options import MusicOptions
 from app.player.frames import Frame
 from app.server.uploads import Upload, read_apart
-from app.web.choices import not_of_page, widget_values
+from app.web.callbacks.alerts import AlertError, alerting
+from app.web.callbacks.events import whole_number
+from app.web.cards import refused, said
 from app.web.session import AUTOMATIC, Session, Step
-from app.web.upload_card import refused, said
-from app.web.view import AlertError, View, alerting, whole_number
+from app.web.tabs import not_of_page, widget_values
 
 if TYPE_CHECKING:
-    from app.compose.continuation import MusicModel
+    from app.compose.models import Models
     from app.compose.replay import Replay
+    from app.web.view import View
 
 NOW_ITS_FILE = "These are the settings of a continuation: now bring its MIDI file."
 ALL_SET = "All is set as it was: press Continue to make the piece again."
@@ -29,16 +31,20 @@ ANOTHER_FILE = (
 )
 
 
-class SettingsCalls(View):
-    """Callbacks that change what is set in the form of a tab."""
+class SettingsCallbacks:
+    """Callbacks that fill the form of a tab, and follow it."""
 
-    def take_settings(self, session: Session, name: str, path: Path) -> None:
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._models = view.studio.models
+
+    def take(self, session: Session, name: str, path: Path) -> None:
         """Settings of a piece were brought, to make it again: they go into a form."""
         told = replay.read(path.read_bytes()[: replay.MOST_BYTES + 1])
-        if told.model not in self.studio.models.names:
+        if told.model not in self._models.names:
             raise AlertError(
                 f"The settings are of the model {told.model}, expected one of "
-                f"{', '.join(self.studio.models.names)}; start the page with that --model."
+                f"{', '.join(self._models.names)}; start the page with that --model."
             )
         if problem := not_of_page(told.options):
             raise AlertError(problem)
@@ -61,7 +67,7 @@ class SettingsCalls(View):
         tab.replay = None
         try:
             with alerting():
-                upload = self.by_choice(tab.upload, told.model)
+                upload = for_model(self._models, tab.upload, told.model)
                 if upload.whole.facts.beats != told.beats:
                     upload = upload.counted_by(told.beats)
                 last = told.last_bar or upload.whole.bars
@@ -72,7 +78,7 @@ class SettingsCalls(View):
         except AlertError as alert:
             tab.note = refused(str(alert))
             return
-        frame = again(upload.frame(), tab.frame)
+        frame = shown(upload, tab.frame.get("job", ""))
         tab.set(Step(upload, frame, told.heard, told.played, told.model))
         tab.note = said(ALL_SET)
         session.fill[name] = told.options
@@ -89,7 +95,7 @@ class SettingsCalls(View):
 
     def use_settings(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """The settings of the variation in sight go into the form."""
-        session = self.session(request)
+        session = self._view.session(request)
         with session.lock:
             frame = session.current.frame
             index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
@@ -97,45 +103,47 @@ class SettingsCalls(View):
             if index is not None and options is not None and options.seed is not None:
                 seed = options.seed + index
                 session.fill[session.tab] = replace(options, seed=seed, variations=1)
-            return self.view(session)
+            return self._view.show(session)
 
     def fill(self, request: gr.Request) -> tuple[object, ...]:
         """What goes into the forms of all tabs: see `widget_values`."""
-        session = self.session(request)
+        session = self._view.session(request)
         with session.lock:
             wanted, session.fill = session.fill, {}
-        none = (gr.skip(),) * len(widget_values(MusicOptions()))
+        none = [gr.skip()] * len(widget_values(MusicOptions()))
         return tuple(
             value
             for name in session.tabs
             for value in (widget_values(wanted[name]) if name in wanted else none)
         )
 
-    def by_choice(self, upload: Upload, model: str) -> Upload:
-        """The same file for the model that was chosen, or that suits it."""
-        if model == AUTOMATIC:
-            wanted = self.studio.models.to_continue(upload.whole.score)
-        else:
-            wanted = self.studio.models.load(model)
-        return upload if wanted is upload.model else _for_model(upload, wanted)
+    def estimate(
+        self, name: str, length: float, unit: str, variations: float, request: gr.Request
+    ) -> str:
+        """How long the music of a tab will take, as HTML."""
+        session = self._view.session(request)
+        with session.lock:
+            tab = session.tabs[name]
+            tab.length, tab.unit, tab.variations = length, unit, int(variations)
+            return self._view.estimate(tab)
 
 
-def again(frame: Frame, before: Frame) -> Frame:
-    """An upload as it is now, with the job that plays it."""
-    job = Frame(job=before.get("job", ""))
+def shown(upload: Upload, job: str) -> Frame:
+    """The player with an upload, and the job that plays it."""
+    frame = upload.frame() | Frame(job=job)
     if "prompt" not in frame:
-        return frame | job
+        return frame
     prompt = frame["prompt"].copy()
     prompt["sound"] = "ready"
-    return frame | job | Frame(prompt=prompt)
+    return frame | Frame(prompt=prompt)
 
 
-def _for_model(upload: Upload, model: MusicModel) -> Upload:
-    """The same file as another model hears it, up to its end."""
-    whole = read_apart(
-        upload.whole.data,
-        upload.whole.name,
-        tokenizer=model.tokenizer,
-        beats=upload.whole.facts.beats,
-    )
+def for_model(models: Models, upload: Upload, name: str) -> Upload:
+    """The same file for the model of this name, or for the one that suits it; up to its end."""
+    whole = upload.whole
+    model = models.to_continue(whole.score) if name == AUTOMATIC else models.load(name)
+    if model is upload.model:
+        return upload
+    beats = whole.facts.beats
+    whole = read_apart(whole.data, whole.name, tokenizer=model.tokenizer, beats=beats)
     return replace(upload, whole=whole, prompt=whole, model=model)
