@@ -32,7 +32,7 @@ from app.cli.arguments import (
 )
 from app.cli.batch import add_batch
 from app.cli.music import AS_BEFORE, continue_command, generate_command, replay_command
-from app.compose.options import MAX_WAITING, NEW_PIECE_BARS, OF_PROMPT
+from app.compose.options import MAX_WAITING, NEW_PIECE_BARS, only_for
 from app.errors import CommandError, UserError, input_errors
 from app.files import check_folder
 
@@ -145,14 +145,14 @@ def _parser() -> argparse.ArgumentParser:
     after = commands.add_parser("continue", help="continue a MIDI file", allow_abbrev=False)
     after.add_argument("prompt", type=Path, metavar="PROMPT.mid", help="MIDI file to continue")
     add_targets(after, "groove for drums or several instruments, else piano")
-    add_music_options(after)
+    add_music_options(after, without=only_for("nothing"))
     add_beats(after)
     add_file_size(after)
     after.set_defaults(run=continue_command)
 
     new = commands.add_parser("generate", help="make a piece from nothing", allow_abbrev=False)
     add_targets(new, "piano")
-    add_music_options(new, without=OF_PROMPT)
+    add_music_options(new, without=only_for("prompt"))
     new.set_defaults(run=generate_command, bars=NEW_PIECE_BARS)
 
     same = commands.add_parser("replay", help="make a piece again", allow_abbrev=False)

@@ -29,7 +29,7 @@ Range = tuple[float, float | None]
 
 
 class Limits(NamedTuple):
-    """Ranges of a number, from the widest."""
+    """Ranges of a number."""
 
     most: Range
     """Everything that can be computed: the range of the command line."""
@@ -37,6 +37,11 @@ class Limits(NamedTuple):
     """Of the page's endpoints; the least value of an option without a default leaves it out."""
     page: Range
     """Of the page's widgets."""
+
+
+def within(most: Range, scripts: Range | None = None, page: Range | None = None) -> Limits:
+    """Limits of which those that are not given are the next wider ones."""
+    return Limits(most, scripts or most, page or scripts or most)
 
 
 class Widget(NamedTuple):
@@ -64,32 +69,24 @@ class Option(NamedTuple):
     default: Any
     help: str
     limits: Limits | None
+    widget: Widget | None
     only: Literal["prompt", "nothing"] | None
     """Which music it applies to, if not all: continuations, or pieces from nothing."""
-    widget: Widget | None
     letter: str
     """Marks its value in the names of the page's files."""
-
-    @property
-    def sentence(self) -> str:
-        """Its help as a sentence."""
-        return f"{self.help[0].upper()}{self.help[1:]}."
 
 
 def option(
     default: Any,  # noqa: ANN401 - a field of any type
     text: str,
-    most: Range | None = None,
-    scripts: Range | None = None,
-    page: Range | None = None,
+    limits: Limits | None = None,
     *,
-    only: Literal["prompt", "nothing"] | None = None,
     widget: Widget | None = None,
+    only: Literal["prompt", "nothing"] | None = None,
     letter: str = "",
 ) -> Any:  # noqa: ANN401
-    """Declares a field of `MusicOptions`; ranges that are not given are those of the next wider."""
-    limits = most and Limits(most, scripts or most, page or scripts or most)
-    told = {"help": text, "limits": limits, "only": only, "widget": widget, "letter": letter}
+    """Declares a field of `MusicOptions`: see `Option`."""
+    told = {"help": text, "limits": limits, "widget": widget, "only": only, "letter": letter}
     return field(default=default, metadata=told)
 
 
@@ -103,33 +100,25 @@ class MusicOptions:
     bars: int = option(
         16,
         "bars of new music",
-        (1, 4096),
-        scripts=(1, 256),
-        page=(1, 64),
+        within((1, 4096), scripts=(1, 256), page=(1, 64)),
         widget=Widget("slider", "Length", "length", "How much new music is written."),
     )
     seconds: float | None = option(
         None,
         "length of the new music in seconds, in place of bars: it ends with the bar in which they "
         "are over",
-        (1, 3600),
-        scripts=(0.0, 600.0),
-        page=(1, 3600),
+        within((1, 3600), scripts=(0.0, 600.0), page=(1, 3600)),
     )
     prompt_bars: int = option(
         8,
         "bars of the prompt's end that the model hears; 0: as many as 16,384 tokens hold",
-        (0, None),
-        scripts=(0, 1_000_000),
-        page=(0, None),
+        within((0, None), scripts=(0, 1_000_000), page=(0, None)),
         only="prompt",
     )
     seed: int | None = option(
         None,
         "seed of the draws; a random one, which the result names, where not given",
-        (0, LARGEST_SEED),
-        scripts=(-1, LARGEST_SEED),
-        page=(0, LARGEST_SEED),
+        within((0, LARGEST_SEED), scripts=(-1, LARGEST_SEED), page=(0, LARGEST_SEED)),
         widget=Widget(
             "number", "Seed", "seed", "The same seed with the same settings makes the same music."
         ),
@@ -137,9 +126,7 @@ class MusicOptions:
     temperature: float = option(
         1.0,
         "below 1 safer, above 1 wilder",
-        (0.01, 10),
-        scripts=(0.1, 2.0),
-        page=(0.5, 1.5),
+        within((0.01, 10), scripts=(0.1, 2.0), page=(0.5, 1.5)),
         widget=Widget(
             "slider",
             "Temperature",
@@ -151,9 +138,7 @@ class MusicOptions:
     top_p: float = option(
         0.95,
         "draw from the likeliest tokens that hold this share of probability",
-        (0, 1),
-        scripts=(0.05, 1.0),
-        page=(0.5, 1.0),
+        within((0, 1), scripts=(0.05, 1.0), page=(0.5, 1.0)),
         widget=Widget(
             "slider",
             "Top-p",
@@ -165,16 +150,14 @@ class MusicOptions:
     top_k: int = option(
         0,
         "draw from so many of the likeliest tokens; 0: from all",
-        (0, 1000),
-        page=(0, 100),
+        within((0, 1000), page=(0, 100)),
         widget=Widget("slider", "Top-k", "cutoff"),
         letter="k",
     )
     min_p: float = option(
         0.0,
         "draw from tokens at least this share as likely as the likeliest; 0: from all",
-        (0.0, 1.0),
-        page=(0.0, 0.3),
+        within((0.0, 1.0), page=(0.0, 0.3)),
         widget=Widget("slider", "Min-p", "cutoff", step=0.01),
         letter="m",
     )
@@ -192,8 +175,7 @@ class MusicOptions:
     density: float = option(
         0.0,
         "notes that a bar is to have, of all instruments together; 0: as the model likes",
-        (0.0, 200.0),
-        page=(0.0, 60.0),
+        within((0.0, 200.0), page=(0.0, 60.0)),
         widget=Widget("slider", "Density (notes in a bar)", "steering"),
         letter="d",
     )
@@ -201,7 +183,7 @@ class MusicOptions:
         0.0,
         "how strongly to leave bars that repeat note for note, the more the oftener they were "
         "heard, up to 1; 0: as the model likes",
-        (0.0, 1.0),
+        within((0.0, 1.0)),
         widget=Widget("slider", "Against repetition", "steering", step=0.05),
         letter="r",
     )
@@ -209,7 +191,7 @@ class MusicOptions:
         1.0,
         "how strongly instruments that have rested longer than in the prompt, or than two bars, "
         "are brought back in; 0: as the model likes",
-        (0.0, 1.0),
+        within((0.0, 1.0)),
         only="prompt",
         widget=Widget("slider", "Instruments go on playing", "steering", step=0.05),
         letter="c",
@@ -218,7 +200,7 @@ class MusicOptions:
         1.0,
         "how strongly new music of several instruments takes up what they play in the prompt; "
         "0: as the model likes",
-        (0.0, 1.0),
+        within((0.0, 1.0)),
         only="prompt",
         widget=Widget("slider", "Like the prompt", "steering", step=0.05),
         letter="l",
@@ -238,8 +220,7 @@ class MusicOptions:
     variations: int = option(
         1,
         "pieces made at once, with seeds that count up from the first",
-        (1, 64),
-        scripts=(1, 4),
+        within((1, 64), scripts=(1, 4)),
         widget=Widget(
             "choice",
             "Variations",
@@ -281,7 +262,14 @@ def described(options: type[MusicOptions]) -> dict[str, Option]:
 
 
 OPTIONS = described(MusicOptions)
-OF_PROMPT = tuple(name for name, known in OPTIONS.items() if known.only == "prompt")
+
+
+def only_for(music: Literal["prompt", "nothing"]) -> tuple[str, ...]:
+    """The options that only apply to continuations, or to pieces from nothing."""
+    return tuple(name for name, known in OPTIONS.items() if known.only == music)
+
+
+OF_PROMPT = only_for("prompt")
 """Fields that mean nothing for a piece from nothing."""
 
 

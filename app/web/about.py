@@ -1,4 +1,4 @@
-"""What the page says about itself: how it works, its models with licences and measured results."""
+"""HTML of the tab About: how the page works, its models, their licences and measured results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ENCODINGS = {
     "siren": ("a curve that it has learned", "SIREN offset encoding"),
     "rope": ("turns of fixed speeds", "rotary positional encoding"),
 }
-"""What tells distances: in words, and by its name."""
+"""Positional encodings in plain words, and by name."""
 _MEANT_FOR = {
     "piano": "solo piano",
     "piano-spe": "solo piano, with a memory that never grows",
@@ -80,7 +80,7 @@ files, facts = client.predict(
 """
 
 ABOUT_SCRIPT = """
-// where this page is, as its reader sees it; a login is asked of scripts too
+// the address of this page, and its login, which scripts need too
 const address = location.origin + location.pathname.replace(/\\/$/, "");
 const login = window.gradio_config?.username;
 const auth = login ? `, auth=(${JSON.stringify(login)}, "PASSWORD")` : "";
@@ -91,7 +91,7 @@ for (const where of element.querySelectorAll("[data-client]")) {
 
 
 class _Told(NamedTuple):
-    """Something in words, and exactly where the words are not."""
+    """A text in plain words, and the exact term if that differs."""
 
     words: str
     exact: str = ""
@@ -101,7 +101,7 @@ _NOTHING = _Told("")
 
 
 def about(models: Models, *, keep: bool = False) -> str:
-    """The tab About, as HTML; `keep` says that the music is kept."""
+    """The tab About; `keep`: whether music is kept."""
     cards = "".join(_card(models, name) for name in models.names)
     kept = "stay there until its owner removes them" if keep else "are removed within a day"
     texts = _HOW.replace("@kept@", kept)
@@ -110,7 +110,7 @@ def about(models: Models, *, keep: bool = False) -> str:
 
 
 def model_line(models: Models, name: str) -> str:
-    """What a model is, in one line: what for, and its size."""
+    """A model in one line: its purpose and size."""
     parts = [
         _MEANT_FOR.get(name, ""),
         f"{models.load(name).parameters / 1e6:.1f} M weights",
@@ -147,14 +147,14 @@ def _card(models: Models, name: str) -> str:
 
 
 def _shown(told: _Told) -> str:
-    """The words, and what they mean exactly where the mouse rests on them."""
+    """The words, with the exact term as their tooltip."""
     if not told.exact:
         return html.escape(told.words)
     return f"<span title='{html.escape(told.exact)}'>{html.escape(told.words)}</span>"
 
 
 def _runs_on(model: MusicModel) -> _Told:
-    """What computes."""
+    """Device, backend and precision of a model."""
     words = "graphics card" if model.device.type == "cuda" else "processor"
     words += ", by code made for it" if "compiled" in model.backend else ""
     words += ", with weights of 8 bits" if "int8" in model.backend else ""
@@ -167,7 +167,7 @@ def _text(folder: Path | None, name: str) -> str:
 
 
 def _described(folder: Path | None) -> dict[str, _Told]:
-    """Encoding, attention and size of a model on disk, in words; nothing where it is not there."""
+    """Encoding, attention and size of a model on disk, in words; empty if it is not on disk."""
     text = _text(folder, "model.json")
     if not text or folder is None:
         return {}
@@ -206,14 +206,14 @@ def _training(folder: Path | None) -> str:
 
 
 def _said(readme: str, what: str) -> str:
-    """A line `- What: …` of a model's README, without its marks."""
+    """A line `- What: …` of a model's README, without its backquotes."""
     match = re.search(rf"^- {re.escape(what)}: (.+)$", readme, re.MULTILINE)
     text = re.sub(r"; prepared corpus `\w+`", "", match[1]) if match else ""
     return text.replace("`", "")
 
 
 def _plain(cell: str) -> _Told:
-    """A cell of the table of results, in words where it is a name of the reports."""
+    """A cell of the table of results; names from the reports in plain words."""
     if count := re.fullmatch(r"(\d+)-gram, (\w+), (untransposed|12 transpositions)", cell):
         how = count[2].replace("_", " ").title().replace(" ", "-")
         keys = ", in all 12 keys" if count[3] != "untransposed" else ""
@@ -226,7 +226,7 @@ def _plain(cell: str) -> _Told:
 
 
 def _results(readme: str) -> str:
-    """The first table of a model's README: what was measured on its test split."""
+    """The first table of a model's README: results on its test split."""
     table = re.search(r"(?:^\|.+\n)+", readme, re.MULTILINE)
     if table is None:
         return ""

@@ -29,11 +29,13 @@ from app.compose.options import (
     Option,
     Range,
     limits,
+    only_for,
     with_seed,
 )
 from app.errors import input_errors
 from app.server.studio import Studio
 from app.server.uploads import Upload, read_upload
+from app.web.refusals import refusal, short
 from app.web.view import session_of
 
 if TYPE_CHECKING:
@@ -60,16 +62,6 @@ _GENERATE = (
     *("top_k", "min_p", "key", "density", "repetition", "ending", "seconds"),
 )
 """Likewise of /generate."""
-_CONTINUE_TOLD = (
-    "Continues a MIDI file. last_bar 0: after its end; seed -1 or null: a new one; beats: file, "
-    "estimate or grid; key: such as C, F#m or D dorian, or empty; ending: bar or cadence; "
-    "seconds: a length in place of bars, if not 0; prompt_bars 0: all that the model can hear; "
-    "model: one of the page's, or empty for the one that suits the file."
-)
-_GENERATE_TOLD = (
-    "Makes a piece from nothing. seed -1 or null: a new one; model: one of the page's; key, "
-    "ending, seconds as in /continue."
-)
 _LAST_BAR: Range = (0, 1_000_000)
 
 
@@ -124,7 +116,16 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         }
         return paths, facts | ({"alert": alert} if alert else {})
 
+    # docstrings of endpoints are texts of the API
+
     def continue_piece(request: gr.Request, sent: Mapping[str, object]) -> Answer:
+        """Continues a MIDI file.
+
+        last_bar 0: after its end; seed -1 or null: a new one; beats: file, estimate or grid; key:
+        such as C, F#m or D dorian, or empty; ending: bar or cadence; seconds: a length in place of
+        bars, if not 0; prompt_bars 0: all that the model can hear; model: one of the page's, or
+        empty for the one that suits the file.
+        """
         with job_of(request) as job:
             options = options_of(sent)
             last = int(number_of("last_bar", sent["last_bar"], _LAST_BAR))
@@ -132,6 +133,10 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             return write(upload.until(last) if last else upload, options, job, request)
 
     def generate(request: gr.Request, sent: Mapping[str, object]) -> Answer:
+        """Makes a piece from nothing.
+
+        seed -1 or null: a new one; model: one of the page's; key, ending, seconds as in /continue.
+        """
         with job_of(request) as job:
             options = options_of(sent)
             name = choice_of("model", sent["model"], studio.models.names)
@@ -186,16 +191,15 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         sound = gr.File(label="sound")
         answer = [gr.File(label="files", file_count="multiple"), gr.JSON(label="facts")]
         trigger = gr.Button()
-    for call, name, told, names, widgets in (
-        (continue_piece, "continue", _CONTINUE_TOLD, _arguments(_CONTINUE, "nothing"), inputs),
-        (generate, "generate", _GENERATE_TOLD, _arguments(_GENERATE, "prompt"), inputs | for_new),
+    for call, name, names, widgets in (
+        (continue_piece, "continue", _and_later(_CONTINUE, only_for("nothing")), inputs),
+        (generate, "generate", _and_later(_GENERATE, only_for("prompt")), inputs | for_new),
     ):
         trigger.click(
             _with_parameters(names, call),
             [widgets[argument] for argument in names],
             answer,
             api_name=name,
-            api_description=told,
             preprocess=False,
             validator=asked,
             concurrency_limit=None,  # the studio refuses what is too much
@@ -217,10 +221,9 @@ def health_of(page: gr.Blocks) -> Callable[[], dict[str, object]]:
     return call
 
 
-def _arguments(first: tuple[str, ...], not_for: str) -> tuple[str, ...]:
-    """The `first` arguments, and the options that were added after them."""
-    later = (name for name, option in OPTIONS.items() if option.only != not_for)
-    return *first, *(name for name in later if name not in first)
+def _and_later(first: tuple[str, ...], without: tuple[str, ...]) -> tuple[str, ...]:
+    """The `first` arguments, and the options that were declared after them."""
+    return *first, *(name for name in OPTIONS if name not in first + without)
 
 
 def _input(option: Option) -> Component:
@@ -241,6 +244,7 @@ def _with_parameters(
 
     parameters = (Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("request", *names))
     setattr(called, "__signature__", Signature(list(parameters)))  # noqa: B010 - has no type
+    called.__doc__ = call.__doc__
     return called
 
 
@@ -280,14 +284,14 @@ def number_of(name: str, value: object, within: Range | None = None) -> float:
     inside = number is not None and least <= number and (most is None or number <= most)
     if number is None or not inside or (whole and number % 1):
         kind = "a whole number" if whole else "a number"
-        raise refusal(f"{name} is {_short(value)}, expected {kind} from {least} to {most}")
+        raise refusal(f"{name} is {short(value)}, expected {kind} from {least} to {most}")
     return number
 
 
 def choice_of(name: str, value: object, choices: tuple[Any, ...]) -> Any:  # noqa: ANN401
     """One of some words."""
     if value not in choices:
-        raise refusal(f"{name} is {_short(value)}, expected one of {', '.join(choices)}")
+        raise refusal(f"{name} is {short(value)}, expected one of {', '.join(choices)}")
     return value
 
 
@@ -295,17 +299,7 @@ def file_of(name: str, value: object) -> Path:
     """Path of an uploaded file: Gradio refuses a marked file that is not among the uploads."""
     if not isinstance(value, dict) or not is_file_obj_with_meta(value):
         raise refusal(
-            f"{name} is {_short(value)}, expected an uploaded MIDI file; upload it first, as "
+            f"{name} is {short(value)}, expected an uploaded MIDI file; upload it first, as "
             "gradio_client's handle_file does"
         )
     return Path(value["path"])
-
-
-def refusal(message: str) -> gr.Error:
-    """An error of a script, or a job without a result; not for the program's log."""
-    return gr.Error(message, print_exception=False)
-
-
-def _short(value: object) -> str:
-    text = "null" if value is None else repr(value)
-    return text if len(text) <= 60 else f"{text[:60]} …"

@@ -18,7 +18,7 @@ CARD_SCRIPT = """
 element.addEventListener("click", (event) => {
   if (event.target.closest("[data-forget]")) trigger("forget");
 });
-// what is too large is not sent: Gradio would say so in a corner, and not what to do
+// files that are too large are not sent: Gradio would not say what to do
 const tab = element.closest(".tabitem");
 function check(event, [file]) {
   if (!file || !event.target.closest(".upload")) return;
@@ -52,13 +52,13 @@ watch("value", () => {
   if (wanted) document.getElementById(`${wanted[1]}-tab-button`)?.click();
 });
 
-// a page that is opened again in a tab of the browser is known by a token: see TabCallbacks.adopt
+// a page opened again in a tab of the browser is recognised by a token: see TabCallbacks.adopt
 function open() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   const token = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
   const [known, gone] = ["relpe", "relpe gone"].map((name) => `${name} ${location.pathname}`);
   const before = sessionStorage.getItem(known) ?? "";
-  const isGone = sessionStorage.getItem(gone) === before; // not so in a duplicated tab
+  const isGone = sessionStorage.getItem(gone) === before; // false in a duplicated tab
   sessionStorage.setItem(known, token);
   sessionStorage.removeItem(gone);
   window.addEventListener("pagehide", () => sessionStorage.setItem(gone, token));
@@ -82,7 +82,7 @@ _MOST_ROWS = 40
 
 
 def card(upload: Upload, why: str) -> str:
-    """What an accepted file holds; `why` says why this model continues it."""
+    """The content of an upload; `why` says why this model continues it."""
     facts = upload.prompt.facts
     seconds = int(upload.whole.facts.seconds)
     cells = {
@@ -110,24 +110,24 @@ def card(upload: Upload, why: str) -> str:
 
 
 def refused(sentence: str) -> str:
-    """Why a file was not taken."""
+    """A refusal of a file."""
     return f"<p class='refused' role='alert'>{html.escape(_sentence(sentence))}</p>"
 
 
 def said(sentence: str) -> str:
-    """What is going on, or was done."""
+    """A message on an upload."""
     return f"<p class='said' role='status'>{html.escape(sentence)}</p>"
 
 
 def _used(upload: Upload) -> str:
-    """Which bars the model hears, and where new music begins."""
+    """The bars that the model reads, and the bar in which new music begins."""
     first, last = upload.first_bar, upload.bars
     which = f"bar {last}" if first == last else f"bars {first:,} to {last:,}"
     return f"The model hears {which}; new music begins in bar {last + 1:,}."
 
 
 def _sentence(text: str) -> str:
-    """With a capital and a stop, unless it begins with a file's name."""
+    """A text with a capital and a full stop; the name of a file at its start stays as it is."""
     text = text.strip()
     is_named = re.match(r"[^:]+\.\w+:", text)
     begins = text if is_named else text[:1].upper() + text[1:]
@@ -135,7 +135,7 @@ def _sentence(text: str) -> str:
 
 
 def _tracks(upload: Upload) -> str:
-    """One row for each track: name, what plays it, notes, why it is not heard, who plays on."""
+    """A row for each track: name, instrument, notes, why the model does not read it."""
     rows, parts = upload.prompt.facts.rows, upload.prompt.parts
     if not rows:
         return ""
@@ -164,10 +164,10 @@ def _track(row: TrackFacts, plays_on: bool) -> str:
 
 
 def results_list(session: Session, *, moved: bool = False) -> str:
-    """The results of a session as buttons, the newest first; nothing where there are none.
+    """The results of a session as buttons, the newest first; empty if there are none.
 
-    Where it `moved`, the session's tab opens: as an output of callbacks, tabs would make Gradio
-    look through all widgets in them at every frame of the player.
+    If the session has `moved`, its tab opens by a mark in the list: tabs as outputs of callbacks
+    would make Gradio compare all widgets in them at every frame of the player.
     """
     opens = f"<i data-open='{session.tab}' hidden></i>" if moved else ""
     if not session.results:
@@ -184,6 +184,6 @@ def results_list(session: Session, *, moved: bool = False) -> str:
             f"<li><button type='button' data-index='{index}'{here}>"
             f"<b>{html.escape(frame.get('title', ''))}</b>"
             f"<span>{html.escape(frame.get('subtitle', ''))}{several}</span>"
-            f"<time datetime='{when}'></time></button></li>"  # the browser knows the time zone
+            f"<time datetime='{when}'></time></button></li>"  # the browser fills it in
         )
     return f"{opens}<h2>Made in this session</h2><ul>{''.join(items)}</ul>"

@@ -1,6 +1,6 @@
-"""The page: its tabs, the player they share, and what calls what.
+"""Builds the page: its tabs, the player that they share, and the callbacks of their events.
 
-Widgets are in `tabs.py`, what they call in `callbacks`; the work is done in `app.server`.
+Widgets are in `tabs.py`, callbacks in `callbacks`; `app.server` does the work.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def build_page(
 ) -> gr.Blocks:
     """The page as Gradio blocks; music goes to a folder per session below `output_folder`.
 
-    All of that folder is served, and old files in it are removed unless they are to `keep`. Open
-    the page with `serving.py`, since Gradio 6 takes theme, styles and allowed folders there. When
-    `closing` ends, so do all jobs: the program would wait for their threads.
+    All of that folder is served, and old files in it are removed unless `keep` is set. Open the
+    page with `serving.py`: Gradio 6 takes theme, styles and allowed folders when it starts. When
+    `closing` ends, all jobs end too: the program would wait for their threads.
     """
     studio = Studio(models, output_folder, keep=keep, sharing=sharing, soundfont=soundfont)
     calls = Callbacks(studio, max_upload_bytes)
@@ -136,7 +136,7 @@ def build_page(
 def _wire_tab(
     calls: Callbacks, tab: TabWidgets, roll: gr.HTML, view: list[Component]
 ) -> list[Dependency]:
-    """What the widgets of one tab call; returns the readings of files, which may bring settings."""
+    """Binds the callbacks of a tab; returns the events that read files, which may be settings."""
     reads: list[Dependency] = []
     name, form, action = gr.State(tab.name), tab.form, tab.action
     options = form.options
@@ -156,7 +156,7 @@ def _wire_tab(
     begun = _on(action.go.click, calls.jobs.begin, [name, *form.asked], [options["seed"], *view])
     _on(begun.failure, calls.jobs.refuse, None, view)
     written = _on(begun.success, calls.jobs.compose, None, roll, job=True)
-    for over in (written.success, written.failure):  # `then` misses a full queue
+    for over in (written.success, written.failure):  # `then` does not run when the queue is full
         _on(over, calls.jobs.end, None, view)
     _on(action.stop.click, calls.jobs.stop_job)
     _on(action.discard.click, calls.jobs.discard, None, view)
@@ -185,9 +185,10 @@ def _on(
     job: bool = False,
     last_only: bool = False,
 ) -> Dependency:
-    """Binds a callback, at once, or as a `job` in the queue; `last_only` skips to the latest.
+    """Binds a callback, which runs at once, or in the queue if it is a `job`.
 
-    Nothing of it is seen: the player has its own progress line, and scripts have the endpoints.
+    `last_only` skips events that a later one has overtaken. Gradio shows no progress, as the player
+    does that, and no endpoint, as scripts have their own.
     """
     return event(
         call,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
-from app.compose.options import OPTIONS, MusicOptions, Option, limits, new_seed
+from app.compose.options import OPTIONS, MusicOptions, Option, limits, new_seed, only_for
 from app.web.about import model_line
 from app.web.cards import CARD_SCRIPT
 from app.web.examples import EXAMPLES, OF_BANDS, Example
@@ -140,7 +140,7 @@ def upload_tab(name: str, label: str, models: Models) -> TabWidgets:
             elem_classes="segments",
         )
         model = _model(models, [("Automatic", AUTOMATIC)])
-        form = _form(MusicOptions.bars, not_for="nothing")
+        form = _form(MusicOptions.bars, hidden=only_for("nothing"))
         action = _action("Continue", ready=False)
     return TabWidgets(name, tab, UploadWidgets(file, examples, card, beats), model, form, action)
 
@@ -150,7 +150,7 @@ def new_tab(name: str, label: str, models: Models, bars: int) -> TabWidgets:
     with gr.Tab(label, id=name, elem_id=f"{name}-tab", render_children=True) as tab:
         _lead("A piece from an empty page: tempo, metre and all are the model's.")
         model = _model(models, [])
-        form = _form(bars, not_for="prompt")
+        form = _form(bars, hidden=only_for("prompt"))
         action = _action("Generate", ready=True)
     return TabWidgets(name, tab, None, model, form, action)
 
@@ -194,15 +194,15 @@ FORM = tuple(name for name, option in OPTIONS.items() if option.widget is not No
 """The options that have a widget."""
 
 
-def _form(bars: int, *, not_for: str) -> Form:
-    """The widgets of all options; those that only apply to music `not_for` this tab are hidden."""
+def _form(bars: int, hidden: tuple[str, ...]) -> Form:
+    """The widgets of all options, some of them hidden, with a length in bars."""
     made: dict[str, Component] = {}
 
     def add(section: str) -> None:
         for name, option in OPTIONS.items():
             if option.widget is not None and option.widget.section == section:
                 value = bars if name == "bars" else option.default
-                made[name] = _widget(option, value, visible=option.only != not_for)
+                made[name] = _widget(option, value, visible=name not in hidden)
 
     with gr.Column(elem_classes="length"):
         add("length")
@@ -238,21 +238,22 @@ def _form(bars: int, *, not_for: str) -> Form:
 def _widget(option: Option, value: Any, *, visible: bool) -> Component:  # noqa: ANN401
     shown = option.widget
     assert shown is not None
-    how: dict[str, Any] = {"label": shown.label, "info": shown.info or option.sentence}
+    info = shown.info or f"{option.help[0].upper()}{option.help[1:]}."
+    how: dict[str, Any] = {"label": shown.label, "info": info, "visible": visible}
     if shown.kind == "text":
-        return gr.Textbox(value or "", placeholder="any", max_length=40, visible=visible, **how)
+        return gr.Textbox(value or "", placeholder="any", max_length=40, **how)
     if shown.kind == "number":
         # `begin` checks the limits of the seed: Gradio would end the call without a word
-        return gr.Number(new_seed(), precision=0, buttons=[], visible=visible, **how)
+        return gr.Number(new_seed(), precision=0, buttons=[], **how)
     if option.words:
         choices = list(zip(shown.choices, option.words, strict=True))
-        return gr.Radio(choices, value=value, visible=visible, elem_classes="segments", **how)
+        return gr.Radio(choices, value=value, elem_classes="segments", **how)
     least, most = limits(option.name).page
     assert most is not None
     if shown.kind == "choice":
-        numbers = list(range(int(least), int(most) + 1))
-        return gr.Radio(numbers, value=value, visible=visible, elem_classes="segments", **how)
-    return gr.Slider(least, most, value=value, step=shown.step, buttons=[], visible=visible, **how)
+        choices = list(range(int(least), int(most) + 1))
+        return gr.Radio(choices, value=value, elem_classes="segments", **how)
+    return gr.Slider(least, most, value=value, step=shown.step, buttons=[], **how)
 
 
 def options_of(unit: str, values: Mapping[str, Any]) -> MusicOptions:

@@ -1,8 +1,10 @@
-"""What the page shows of a session: the view, the values of all widgets that may change."""
+"""The values of all widgets that callbacks change, as a session shows them."""
 
 from __future__ import annotations
 
 import itertools
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import gradio as gr
 
@@ -15,12 +17,15 @@ from app.web.cards import card, results_list
 from app.web.session import AUTOMATIC, UPLOADING, Session, Sessions, Tab
 from tokenization.analysis.beats import ON_GRID
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 BY_FILE = "The one that hears all of your file."
 NO_SPEED = "<p>How long it takes is known after the first piece.</p>"
 
 
 def session_of(request: gr.Request) -> str:
-    """Who asks. Raises gr.Error where a request does not say so: nobody shares a session."""
+    """Name of the caller's session. Raises gr.Error if the request has none."""
     if request.session_hash is None:
         raise gr.Error(
             "found no session_hash in the request, expected that of the caller; join the queue, as "
@@ -31,7 +36,7 @@ def session_of(request: gr.Request) -> str:
 
 
 class View:
-    """Sessions, and what each of them shows."""
+    """All sessions, and what each of them shows."""
 
     def __init__(self, studio: Studio) -> None:
         self.studio = studio
@@ -39,21 +44,28 @@ class View:
         self._serial = itertools.count()
 
     def session(self, request: gr.Request) -> Session:
-        """What the caller has before it."""
+        """The caller's session."""
         return self.sessions.of(session_of(request))
+
+    @contextmanager
+    def locked(self, request: gr.Request) -> Iterator[Session]:
+        """The caller's session, which no other callback changes meanwhile."""
+        session = self.session(request)
+        with session.lock:
+            yield session
 
     def show(
         self, session: Session, *, alert: str = "", moved: bool = False, reading: bool = False
     ) -> tuple[object, ...]:
-        """All that may change on the page, in the order of `build_page`'s `view`.
+        """The values of all widgets that may change, in the order of `build_page`'s `view`.
 
-        Player, list of results; of each tab that takes a file its card and beats; of all tabs their
-        model, their buttons and what they say of the time. Where it `moved`, another tab opens.
-        Where a file is to be read next, nothing can be begun.
+        Player and list of results; card and beats of each tab that takes a file; model, buttons and
+        estimate of each tab. If the session has `moved`, its tab opens. While a file is `reading`,
+        no job can begin.
         """
         with session.lock:
             frame = session.shown() | (Frame(alert=alert) if alert else Frame())
-            # the browser is told of what is new alone: a second refusal has to reach the player too
+            # Gradio sends only values that have changed: the same alert again has to be sent too
             numbered = {**frame, "serial": next(self._serial)}
             uploads = [part for name in UPLOADING for part in self._of_upload(session.tabs[name])]
             running = session.asked is not None
@@ -72,14 +84,14 @@ class View:
             return numbered, results_list(session, moved=moved), *uploads, *buttons
 
     def _model_choice(self, name: str, tab: Tab) -> gr.Radio:
-        """Which model was chosen, and what is said of the one that will write."""
+        """The model that was chosen, and a line on the one that will be used."""
         value = tab.model if name in UPLOADING else self.new_model(tab)
         model = tab.upload.model.name if tab.upload else value
         info = BY_FILE if model == AUTOMATIC else model_line(self.studio.models, model)
         return gr.Radio(value=value, info=info)
 
     def _of_upload(self, tab: Tab) -> tuple[object, ...]:
-        """Card, beats."""
+        """Values of the card and of the beats."""
         if tab.upload is None:
             return tab.note, gr.Radio(value="file", visible=False)
         facts = tab.upload.whole.facts
@@ -101,7 +113,7 @@ class View:
         return f"The {name} model continues it" + (f", {reason}." if reason else ".")
 
     def estimate(self, tab: Tab) -> str:
-        """What stands below the button of a tab."""
+        """How long the music of a tab will take to generate, as HTML."""
         model = tab.upload.model.name if tab.upload else self.new_model(tab)
         bars = tab.length if tab.unit == "bars" else tab.length / 2
         if tab.upload is not None and tab.unit == "seconds":

@@ -16,8 +16,9 @@ def values_of(event: gr.EventData) -> dict[str, object]:
 def whole_number(event: gr.EventData, name: str, most: int) -> int | None:
     """An integer from 0 to `most`; None for any other value."""
     value = values_of(event).get(name)
-    inside = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
-    return value if inside else None
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+        return value
+    return None
 
 
 def track_numbers(event: gr.EventData, name: str) -> frozenset[int] | None:

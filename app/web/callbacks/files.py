@@ -12,6 +12,7 @@ from app.compose.options import MAX_FILE_BYTES
 from app.server.uploads import read_upload
 from app.web.callbacks.alerts import BROKEN
 from app.web.examples import finished_file
+from app.web.refusals import short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +36,7 @@ class FileCallbacks:
             job, variation, asked = _checked(request)
             kind = asked.get("kind")
             if not isinstance(kind, str):
-                raise LookupError(f"kind is {_short(kind)}, expected one such as midi")
+                raise LookupError(f"kind is {short(kind)}, expected one such as midi")
             answer["path"] = self._studio.file(job, variation, kind).as_posix()
         return answer
 
@@ -45,7 +46,7 @@ class FileCallbacks:
             job, variation, asked = _checked(request)
             without = asked.get("without") or []
             if not isinstance(without, list) or not all(isinstance(n, int) for n in without):
-                raise LookupError(f"without is {_short(without)}, expected a list of tracks")
+                raise LookupError(f"without is {short(without)}, expected a list of tracks")
             job = self._opened(job)
             answer["path"] = self._studio.mix(job, variation, frozenset(without)).as_posix()
         return answer
@@ -79,14 +80,9 @@ def _answered() -> Iterator[dict[str, str]]:
 def _checked(request: object) -> tuple[str, int, dict[str, Any]]:
     """Job and variation that the player asks for, and all values; raises LookupError."""
     if not isinstance(request, dict):
-        raise LookupError(f"found {_short(request)}, expected job and variation")
+        raise LookupError(f"found {short(request)}, expected job and variation")
     asked: dict[str, Any] = request
     job, variation = asked.get("job"), asked.get("variation")
     if not isinstance(job, str) or not isinstance(variation, int) or isinstance(variation, bool):
-        raise LookupError(f"found {_short(asked)}, expected job and variation")
+        raise LookupError(f"found {short(asked)}, expected job and variation")
     return job, variation, asked
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]} …"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator  # Gradio reads the annotations of callbacks
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
@@ -34,7 +34,12 @@ class JobCallbacks:
         self._view, self._studio = view, view.studio
 
     def begin(
-        self, name: str, request: gr.Request, unit: str, fresh: bool, *values: object
+        self,
+        name: str,
+        request: gr.Request,
+        unit: str,
+        fresh: bool,
+        *values: Any,  # noqa: ANN401
     ) -> tuple[object, ...]:
         """Asks for a job with the values of a form: the seed that it will use, and `View.show`.
 
@@ -75,13 +80,13 @@ class JobCallbacks:
             raise gr.Error(str(alert), visible=False, print_exception=False) from alert
 
     def refuse(self, request: gr.Request) -> tuple[object, ...]:
-        """`begin` has failed: the view as it is, with the reason."""
+        """Shows why `begin` has failed."""
         session = self._view.session(request)
-        alert, session.alert = session.alert, ""  # the next may fail before it gets to `begin`
+        alert, session.alert = session.alert, ""  # the next call may fail before `begin`
         return self._view.show(session, alert=alert or BROKEN)
 
     def compose(self, request: gr.Request) -> Iterator[object]:
-        """Writes the music that was asked for: the player, again and again."""
+        """Generates the music of the session's job; yields values of the player."""
         session = self._view.session(request)
         asked = session.asked
         if asked is None:
@@ -97,7 +102,7 @@ class JobCallbacks:
             yield self._show(session, asked, asked.before.frame | Frame(alert=str(alert)))
 
     def _show(self, session: Session, asked: Asked, frame: Frame) -> object:
-        """A frame of a job, where its tab is in sight and it is still wanted."""
+        """A frame of a job, if its tab is open and the job was not discarded."""
         with session.lock:
             if session.dropped or session.asked is not asked:
                 return gr.skip()
@@ -105,9 +110,8 @@ class JobCallbacks:
             return session.shown() if session.tab == asked.tab else gr.skip()
 
     def end(self, request: gr.Request) -> tuple[object, ...]:
-        """The job is over, however it ended."""
-        session = self._view.session(request)
-        with session.lock:
+        """Ends the session's job, with or without music."""
+        with self._view.locked(request) as session:
             if (asked := session.asked) is None:
                 return self._view.show(session)
             never_taken = self._studio.end(asked.job)
@@ -117,13 +121,12 @@ class JobCallbacks:
             return self._view.show(session, alert=NOT_TAKEN if never_taken else alert)
 
     def stop_job(self, request: gr.Request) -> None:
-        """Ends the job of this session; what is written stays."""
+        """Stops the session's job; music that it has generated is kept."""
         self._studio.stop(session_of(request))
 
     def discard(self, request: gr.Request) -> tuple[object, ...]:
-        """Drops what is being written, or the result in sight."""
-        session = self._view.session(request)
-        with session.lock:
+        """Discards the music that is being generated, or the result that is shown."""
+        with self._view.locked(request) as session:
             if session.asked is not None:
                 session.dropped = True
                 self._studio.stop(session_of(request))

@@ -1,4 +1,4 @@
-"""Callbacks of the form: settings of a file or of a result fill it, an estimate follows it."""
+"""Callbacks that fill the form with the settings of a piece, and estimate the time it takes."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ ANOTHER_FILE = (
 
 
 class SettingsCallbacks:
-    """Callbacks that fill the form of a tab, and follow it."""
+    """Callbacks of the form of a tab."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._models = view.studio.models
 
     def take(self, session: Session, name: str, path: Path) -> None:
-        """Settings of a piece were brought, to make it again: they go into a form."""
+        """Fills a form with settings from a file. Raises AlertError or ReplayError."""
         told = replay.read(path.read_bytes()[: replay.MOST_BYTES + 1])
         if told.model not in self._models.names:
             raise AlertError(
@@ -61,7 +61,7 @@ class SettingsCallbacks:
                 tab.note = said(NOW_ITS_FILE)
 
     def apply(self, session: Session, name: str, told: Replay) -> None:
-        """Sets all as it was for a piece; its file is there."""
+        """Sets everything as it was for a piece whose file is uploaded."""
         tab = session.tabs[name]
         assert tab.upload is not None
         tab.replay = None
@@ -84,19 +84,18 @@ class SettingsCallbacks:
         session.fill[name] = told.options
 
     def bring_to(self, session: Session, name: str, told: Replay) -> None:
-        """The file that settings have waited for has come, or another one."""
+        """Applies settings to the file that was uploaded after them, which may be another one."""
         tab = session.tabs[name]
         assert tab.upload is not None
         if told.fits(tab.upload.whole.data):
             self.apply(session, name, told)
-        else:  # they go on waiting for theirs
+        else:  # the settings still wait for their file
             tab.note = said(ANOTHER_FILE)
             session.fill[name] = told.options
 
     def use_settings(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """The settings of the variation in sight go into the form."""
-        session = self._view.session(request)
-        with session.lock:
+        """Fills the form with the settings of a variation of the result that is shown."""
+        with self._view.locked(request) as session:
             frame = session.current.frame
             index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
             options = session.options.get(frame.get("job", ""))
@@ -106,9 +105,8 @@ class SettingsCallbacks:
             return self._view.show(session)
 
     def fill(self, request: gr.Request) -> tuple[object, ...]:
-        """What goes into the forms of all tabs: see `widget_values`."""
-        session = self._view.session(request)
-        with session.lock:
+        """Values of the forms of all tabs: see `widget_values`."""
+        with self._view.locked(request) as session:
             wanted, session.fill = session.fill, {}
         none = [gr.skip()] * len(widget_values(MusicOptions()))
         return tuple(
@@ -120,9 +118,8 @@ class SettingsCallbacks:
     def estimate(
         self, name: str, length: float, unit: str, variations: float, request: gr.Request
     ) -> str:
-        """How long the music of a tab will take, as HTML."""
-        session = self._view.session(request)
-        with session.lock:
+        """How long the music of a tab will take to generate, as HTML."""
+        with self._view.locked(request) as session:
             tab = session.tabs[name]
             tab.length, tab.unit, tab.variations = length, unit, int(variations)
             return self._view.estimate(tab)
@@ -139,7 +136,7 @@ def shown(upload: Upload, job: str) -> Frame:
 
 
 def for_model(models: Models, upload: Upload, name: str) -> Upload:
-    """The same file for the model of this name, or for the one that suits it; up to its end."""
+    """The whole of the same file for the model of this name, or for the one that suits it."""
     whole = upload.whole
     model = models.to_continue(whole.score) if name == AUTOMATIC else models.load(name)
     if model is upload.model:

@@ -23,8 +23,7 @@ class TabCallbacks:
 
     def open_tab(self, name: str, request: gr.Request) -> tuple[object, ...]:
         """Shows another tab."""
-        session = self._view.session(request)
-        with session.lock:
+        with self._view.locked(request) as session:
             if name in session.tabs and not (session.is_opening and name == FIRST_TAB):
                 session.tab = name
             session.is_opening = False
@@ -32,8 +31,7 @@ class TabCallbacks:
 
     def go_back(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Shows one of the session's results again."""
-        session = self._view.session(request)
-        with session.lock:
+        with self._view.locked(request) as session:
             index = whole_number(event, "index", len(session.results) - 1)
             if index is None or session.asked is not None:
                 return self._view.show(session, alert=BUSY if session.asked else "")
@@ -46,8 +44,7 @@ class TabCallbacks:
 
     def undo(self, request: gr.Request) -> tuple[object, ...]:
         """Takes back the last step in the current tab."""
-        session = self._view.session(request)
-        with session.lock:
+        with self._view.locked(request) as session:
             tab = session.current
             if tab.past and session.asked is None:
                 tab.set(tab.past.pop())

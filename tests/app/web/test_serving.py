@@ -34,3 +34,36 @@ def test_raw_sound_goes_at_the_end_and_the_music_stays(tmp_path, monkeypatch):
     assert [raw[1].exists(), raw[2].exists(), mine.exists()] == [False, True, True]
     (song,) = tmp_path.rglob("song.mid")
     assert list(song.parent.iterdir()) == [song]
+
+
+def test_what_is_served_is_a_folder_of_this_run(model, tmp_path, monkeypatch):
+    served = []
+
+    def build(_, folder, **how):
+        assert folder.is_dir()
+        waited = lambda: served[-1].append("waited")  # noqa: E731
+        return SimpleNamespace(made=(folder, how["keep"]), block_thread=waited)
+
+    def opened(page, folder, _):
+        served.append([page.made, folder])
+        return "http://here"
+
+    monkeypatch.setattr("app.web.serving.build_page", build)
+    monkeypatch.setattr("app.web.serving.open_page", opened)
+    mine = tmp_path / "deep" / "music"
+    for folder in (mine, mine, None):
+        serving = Serving(output_folder=folder)
+        launch(model, serving, announce=lambda address: served[-1].append(address))
+    assert all(row.pop() == "waited" for row in served)
+    assert all(row.pop() == "http://here" for row in served)  # before that
+    (one, keep), (other, _), ((temporary, keep_temporary), allowed) = (
+        served[0][0],
+        served[1][0],
+        served[2],
+    )
+    assert one.parent == other.parent == mine
+    assert one != other
+    assert [folder for _, folder in served] == [one, other, allowed]
+    assert (keep, keep_temporary) == (True, False)
+    assert not temporary.exists()
+    assert not list(mine.iterdir())  # no music was made
