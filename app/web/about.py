@@ -7,6 +7,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from app.web.theme import static
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -30,64 +32,8 @@ _MEANT_FOR = {
     "groove": "bands with drums",
 }
 
-_HOW = """
-<section><h2>How it works</h2>
-<p>A piece becomes a row of tokens: bar, position, pitch, length, loudness. A network that was
-trained on many pieces reads the last bars of yours and then writes one token after the other,
-each drawn from what it thinks likely; a grammar keeps every token legal. The tokens become notes
-again, and these are appended to your file, which stays as it is, event for event.</p>
-<p>The models here are small, and their attention never holds a table of all pairs of tokens. That
-is why they run on a laptop without a graphics card, for pieces of any length. What such attention
-lacks is a sense of <em>how far apart</em> two notes are; the positional encodings of this project
-give it back.</p>
-<p>Everything runs on the machine that serves this page. Nothing is sent anywhere else; your files
-@kept@.</p></section>
-<section><h2>Using it</h2>
-<dl class="terms">
-<dt>Region</dt><dd>The model hears the last 8 bars before the new music. Drag the two handles in the
-roll's ruler for others; what follows the region is cut off, what is before it stays.</dd>
-<dt>Tracks</dt><dd>Of a band you can choose which tracks the model hears, which of them play on, and
-which you want to listen to.</dd>
-<dt>Seed</dt><dd>The same seed with the same settings makes the same music. Every download says its
-seed in the name. Its file <em>Settings</em> holds all of them: drop that where MIDI files go to
-make the piece again.</dd>
-<dt>Creativity</dt><dd>Safe takes likely notes, Wild dares more. Key, density and the other
-advanced settings lead the music and do not force it.</dd>
-<dt>Beats</dt><dd>A recording of someone who plays often knows nothing of beats. Then they can be
-estimated from the notes, or taken from a clock.</dd>
-<dt>Stop, Discard, Undo</dt><dd>Stop keeps what is written, Discard drops it, Undo goes one step
-back. Results of this session stay in the list below the player.</dd>
-</dl></section>
-<section><h2>Keys</h2>
-<dl class="terms keys">
-<dt><kbd>Space</kbd></dt><dd>play and pause</dd>
-<dt><kbd>1</kbd> – <kbd>4</kbd></dt><dd>choose a variation</dd>
-<dt><kbd>←</kbd> <kbd>→</kbd></dt><dd>bar by bar, when the roll is selected</dd>
-<dt><kbd>+</kbd> <kbd>−</kbd></dt><dd>zoom, when the roll is selected</dd>
-</dl></section>
-<section><h2>From scripts</h2>
-<p>The page can be called from Python, with the defaults of the commands; <code>view_api()</code>
-lists all calls and their arguments.</p>
-<pre><code>from gradio_client import Client, handle_file
-
-client = Client(<span data-client>"http://127.0.0.1:7860"</span>)
-files, facts = client.predict(
-    handle_file("song.mid"), bars=16, seed=1,
-    api_name="/continue",
-)</code></pre>
-<p>Without a page: <code>relpe continue song.mid --output more.mid</code>, and
-<code>relpe generate</code>, <code>relpe batch</code>.</p></section>
-"""
-
-ABOUT_SCRIPT = """
-// the address of this page, and its login, which scripts need too
-const address = location.origin + location.pathname.replace(/\\/$/, "");
-const login = window.gradio_config?.username;
-const auth = login ? `, auth=(${JSON.stringify(login)}, "PASSWORD")` : "";
-for (const where of element.querySelectorAll("[data-client]")) {
-  where.textContent = JSON.stringify(address) + auth;
-}
-"""
+_HOW = static("about.html")
+ABOUT_SCRIPT = static("about.js")
 
 
 class _Told(NamedTuple):

@@ -8,71 +8,15 @@ import time
 from typing import TYPE_CHECKING
 
 from app.compose.prompt_report import OFF_GRID, counted
+from app.web.theme import static
 
 if TYPE_CHECKING:
     from app.compose.prompt_report import TrackFacts
     from app.server.uploads import Upload
     from app.web.session import Session
 
-CARD_SCRIPT = """
-element.addEventListener("click", (event) => {
-  if (event.target.closest("[data-forget]")) trigger("forget");
-});
-// files that are too large are not sent: Gradio would not say what to do
-const tab = element.closest(".tabitem");
-function check(event, [file]) {
-  if (!file || !event.target.closest(".upload")) return;
-  for (const before of element.querySelectorAll(".refused")) before.classList.add("past");
-  const most = window.gradio_config?.max_file_size;
-  if (!most || file.size <= most) return;
-  event.preventDefault();
-  event.stopImmediatePropagation();
-  if (event.type === "change") event.target.value = "";
-  else event.target.dispatchEvent(new DragEvent("dragleave", { bubbles: true }));
-  trigger("too_large", { name: file.name, size: file.size });
-}
-const early = { capture: true };
-tab.addEventListener("change", (event) => check(event, event.target.files ?? []), early);
-tab.addEventListener("drop", (event) => check(event, event.dataTransfer?.files ?? []), early);
-"""
-RESULTS_SCRIPT = r"""
-element.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-index]");
-  if (button) trigger("back", { index: Number(button.dataset.index) });
-});
-function tellTimes() {
-  for (const time of element.querySelectorAll("time:empty")) {
-    const when = new Date(time.dateTime);
-    time.textContent = when.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
-  }
-}
-new MutationObserver(tellTimes).observe(element, { childList: true, subtree: true });
-watch("value", () => {
-  const wanted = /data-open='(\w+)'/.exec(props.value ?? "");
-  if (wanted) document.getElementById(`${wanted[1]}-tab-button`)?.click();
-});
-
-// a page opened again in a tab of the browser is recognised by a token: see TabCallbacks.adopt
-function open() {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  const token = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-  const [known, gone] = ["relpe", "relpe gone"].map((name) => `${name} ${location.pathname}`);
-  const before = sessionStorage.getItem(known) ?? "";
-  const isGone = sessionStorage.getItem(gone) === before; // false in a duplicated tab
-  sessionStorage.setItem(known, token);
-  sessionStorage.removeItem(gone);
-  window.addEventListener("pagehide", () => sessionStorage.setItem(gone, token));
-  window.addEventListener("pageshow", (event) => {
-    if (event.persisted) sessionStorage.removeItem(gone); // it was not gone after all
-  });
-  trigger("opened", { before, is_gone: isGone, token });
-}
-try {
-  open();
-} catch (error) {
-  console.warn(error); // the browser keeps nothing
-}
-"""
+CARD_SCRIPT = static("card.js")
+RESULTS_SCRIPT = static("results.js")
 OFF_GRID_HERE = (
     "It was played freely: its notes do not lie on the file's beats, and its bars mean nothing to "
     "the model. Let the beats be estimated below."

@@ -13,6 +13,7 @@ from app.web.about import model_line
 from app.web.cards import CARD_SCRIPT
 from app.web.examples import EXAMPLES, OF_BANDS, Example
 from app.web.session import AUTOMATIC
+from app.web.theme import static
 from app.web.view import BY_FILE, NO_SPEED
 
 if TYPE_CHECKING:
@@ -38,18 +39,7 @@ TITLES = {
     **{f"chip-{name}": f"{told[:1].upper()}{told[1:]}." for name, _, told in EXAMPLES},
 }
 """Tooltips, by CSS class, of widgets that have no room for a line below them."""
-_TITLES_SCRIPT = f"""
-const told = Object.entries({json.dumps(TITLES)});
-const tab = element.closest(".tabitem");
-const tell = () => {{
-  for (const [name, text] of told) {{
-    for (const one of tab.querySelectorAll(`.${{name}}`)) one.title = text;
-  }}
-}};
-// buttons come and go
-new MutationObserver(tell).observe(tab, {{ childList: true, subtree: true }});
-tell();
-"""
+_TITLES_SCRIPT = f"const told = Object.entries({json.dumps(TITLES)});\n{static('titles.js')}"
 
 
 class UploadWidgets(NamedTuple):

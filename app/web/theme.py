@@ -51,8 +51,13 @@ _COLOURS = {
     "link_text_color": "var(--accent-deep)",
 }
 
-PAGE_STYLE = Path(__file__).parent / "page.css"
-_PAGE_CSS = PAGE_STYLE.read_text(encoding="utf-8")
+_STATIC = Path(__file__).parent / "static"
+PAGE_STYLE = _STATIC / "page.css"
+
+
+def static(name: str) -> str:
+    """Text of a file of the page."""
+    return (_STATIC / name).read_text(encoding="utf-8")
 
 
 def theme() -> Base:
@@ -67,7 +72,7 @@ def theme() -> Base:
     )
     both = {**_COLOURS, **{f"{name}_dark": value for name, value in _COLOURS.items()}}
     # colours and the login page, which loads no other styles
-    base.custom_css = _PAGE_CSS.partition("\nbody {")[0]
+    base.custom_css = static(PAGE_STYLE.name).partition("\nbody {")[0]
     return base.set(
         **both,
         color_accent="var(--accent)",
