@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from app.compose.options import MAX_FILE_BYTES, NEW_PIECE_BARS
+from app.compose.options import MAX_FILE_BYTES
 from app.player import frames as player
 from app.server.studio import Studio
 from app.web import api as endpoints
@@ -19,16 +19,7 @@ from app.web.callbacks import Callbacks
 from app.web.cards import RESULTS_SCRIPT
 from app.web.examples import finished_example
 from app.web.session import EXAMPLE_OF_TAB
-from app.web.tabs import (
-    CREATIVITY,
-    TabWidgets,
-    key_note,
-    mood_of,
-    new_tab,
-    of_unit,
-    roll_dice,
-    upload_tab,
-)
+from app.web.tabs import CREATIVITY, TabWidgets, build_tab, key_note, mood_of, of_unit, roll_dice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,9 +72,9 @@ def build_page(
         with gr.Row(elem_id="desk"):
             with gr.Column(elem_id="controls"), gr.Tabs():
                 tabs = [
-                    upload_tab("continue", "Continue", models),
-                    upload_tab("groove", "Groove", models),
-                    new_tab("piano", "Piano", models, NEW_PIECE_BARS),
+                    build_tab("continue", "Continue", models),
+                    build_tab("groove", "Groove", models),
+                    build_tab("piano", "Piano", models),
                 ]
                 with gr.Tab("About", id="about", elem_id="about-tab"):
                     gr.HTML(

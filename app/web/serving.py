@@ -60,9 +60,7 @@ class Serving:
 
 
 def launch(
-    models: Models,
-    serving: Serving | None = None,
-    announce: Callable[[str], None] = lambda _: None,
+    models: Models, serving: Serving | None = None, announce: Callable[[str], None] = lambda _: None
 ) -> None:
     """Serves the page until it is interrupted; `announce` gets its address once it can be opened.
 

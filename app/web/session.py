@@ -26,6 +26,8 @@ AUTOMATIC = "auto"
 """Choice of the model that suits the file."""
 UPLOADING = ("continue", "groove")
 """Tabs that take a file."""
+FIRST_BARS = {"continue": MusicOptions.bars, "groove": MusicOptions.bars, "piano": NEW_PIECE_BARS}
+"""The length of new music that each tab shows at first."""
 OPENED_ANEW = (
     "The page was opened anew, and the music that was being written has ended with the one before; "
     "what was finished is here again."
@@ -124,11 +126,7 @@ class Session:
         self.is_opening = False
         """Whether its page was opened anew and has yet to open the current tab."""
         self.tabs = {
-            name: Tab(
-                None,
-                finished_example(example),
-                MusicOptions.bars if name in UPLOADING else NEW_PIECE_BARS,
-            )
+            name: Tab(None, finished_example(example), FIRST_BARS[name])
             for name, example in EXAMPLE_OF_TAB.items()
         }
         self.results: list[Result] = []

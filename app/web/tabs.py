@@ -12,7 +12,7 @@ from app.compose.options import OPTIONS, MusicOptions, Option, limits, new_seed,
 from app.web.about import model_line
 from app.web.cards import CARD_SCRIPT
 from app.web.examples import EXAMPLES, OF_BANDS, Example
-from app.web.session import AUTOMATIC
+from app.web.session import AUTOMATIC, FIRST_BARS, UPLOADING
 from app.web.theme import static
 from app.web.view import BY_FILE, NO_SPEED
 
@@ -39,6 +39,13 @@ TITLES = {
     **{f"chip-{name}": f"{told[:1].upper()}{told[1:]}." for name, _, told in EXAMPLES},
 }
 """Tooltips, by CSS class, of widgets that have no room for a line below them."""
+_LEADS = {
+    "continue": "Your piece goes on from its next bar line, in its tempo, with its instruments.",
+    "groove": "A band goes on. Bring its file: below the player you then choose which tracks the "
+    "model hears, and which of them play on.",
+    "piano": "A piece from an empty page: tempo, metre and all are the model's.",
+}
+"""What each tab does."""
 _TITLES_SCRIPT = f"const told = Object.entries({json.dumps(TITLES)});\n{static('titles.js')}"
 
 
@@ -93,65 +100,46 @@ class TabWidgets(NamedTuple):
     action: Action
 
 
-def upload_tab(name: str, label: str, models: Models) -> TabWidgets:
-    """A tab that takes a file and continues it."""
-    bands = name == "groove"
-    lead = (
-        "A band goes on. Bring its file: below the player you then choose which tracks the model "
-        "hears, and which of them play on."
-        if bands
-        else "Your piece goes on from its next bar line, in its tempo, with its instruments."
+def build_tab(name: str, label: str, models: Models) -> TabWidgets:
+    """A tab that continues a file, or generates music from nothing."""
+    takes_file = name in UPLOADING
+    with gr.Tab(label, id=name, elem_id=f"{name}-tab", render_children=True) as tab:
+        # a script of the lead sets the tooltips of the tab
+        lead = f"<p class='lead'>{html.escape(_LEADS[name])}</p>"
+        gr.HTML(lead, apply_default_css=False, js_on_load=_TITLES_SCRIPT)
+        upload = _upload(name) if takes_file else None
+        model = _model(models, [("Automatic", AUTOMATIC)] if takes_file else [])
+        form = _form(FIRST_BARS[name], hidden=only_for("nothing" if takes_file else "prompt"))
+        action = _action("Continue" if takes_file else "Generate", ready=not takes_file)
+    return TabWidgets(name, tab, upload, model, form, action)
+
+
+def _upload(name: str) -> UploadWidgets:
+    file = gr.File(
+        label="Your piece (MIDI)", elem_classes="upload", elem_id=f"{name}-upload", height=84
     )
-    with gr.Tab(label, id=name, elem_id=f"{name}-tab", render_children=True) as tab:
-        _lead(lead)
-        file = gr.File(
-            label="Your piece (MIDI)", elem_classes="upload", elem_id=f"{name}-upload", height=84
-        )
-        with gr.Row(elem_classes="examples"):
-            gr.HTML("<span>Or try one of these</span>", apply_default_css=False)
-            offered = OF_BANDS if bands else EXAMPLES
-            examples = [
-                (example, gr.Button(example.label, size="sm", elem_classes=classes))
-                for example in offered
-                for classes in [["chip", f"chip-{example.name}"]]
-            ]
-        card = gr.HTML(
-            elem_classes="facts",
-            elem_id=f"{name}-facts",
-            apply_default_css=False,
-            js_on_load=CARD_SCRIPT,
-        )
-        beats = gr.Radio(
-            BEATS,
-            value="file",
-            label="Beats",
-            info="What bars and beats are counted by: recordings know nothing of beats.",
-            visible=False,
-            elem_classes="segments",
-        )
-        model = _model(models, [("Automatic", AUTOMATIC)])
-        form = _form(MusicOptions.bars, hidden=only_for("nothing"))
-        action = _action("Continue", ready=False)
-    return TabWidgets(name, tab, UploadWidgets(file, examples, card, beats), model, form, action)
-
-
-def new_tab(name: str, label: str, models: Models, bars: int) -> TabWidgets:
-    """A tab that makes music from nothing."""
-    with gr.Tab(label, id=name, elem_id=f"{name}-tab", render_children=True) as tab:
-        _lead("A piece from an empty page: tempo, metre and all are the model's.")
-        model = _model(models, [])
-        form = _form(bars, hidden=only_for("prompt"))
-        action = _action("Generate", ready=True)
-    return TabWidgets(name, tab, None, model, form, action)
-
-
-def _lead(text: str) -> None:
-    """What a tab does; its script sets the tooltips of the tab."""
-    gr.HTML(
-        f"<p class='lead'>{html.escape(text)}</p>",
+    with gr.Row(elem_classes="examples"):
+        gr.HTML("<span>Or try one of these</span>", apply_default_css=False)
+        examples = [
+            (example, gr.Button(example.label, size="sm", elem_classes=classes))
+            for example in (OF_BANDS if name == "groove" else EXAMPLES)
+            for classes in [["chip", f"chip-{example.name}"]]
+        ]
+    card = gr.HTML(
+        elem_classes="facts",
+        elem_id=f"{name}-facts",
         apply_default_css=False,
-        js_on_load=_TITLES_SCRIPT,
+        js_on_load=CARD_SCRIPT,
     )
+    beats = gr.Radio(
+        BEATS,
+        value="file",
+        label="Beats",
+        info="What bars and beats are counted by: recordings know nothing of beats.",
+        visible=False,
+        elem_classes="segments",
+    )
+    return UploadWidgets(file, examples, card, beats)
 
 
 def _model(models: Models, before: list[tuple[str, str]]) -> gr.Radio:

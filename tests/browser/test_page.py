@@ -236,7 +236,7 @@ def test_continue_this_undo_results_and_discard(page):
     phase(page, "done")
     assert "after bar 5" in page.inner_text("[data-part=subtitle]")
     results = page.locator("#results button")
-    assert results.count() == 2
+    playwright.expect(results).to_have_count(2, timeout=SLOWLY)
     button(page, "Undo").click()
     phase(page, "prompt")
     button(page, "Undo").click()

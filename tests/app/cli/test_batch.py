@@ -43,10 +43,7 @@ def command(place: Path, *extra: str) -> list[str]:
     return ["batch", *places, *bars, *given]
 
 
-def test_clips_of_prompts_with_json(
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_clips_of_prompts_with_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts = ["--prompts", str(folder / "prompt.mid"), "--temperature", "0.8"]
     assert batch(folder, *prompts, "--count", "2", "--json") == 0
     said = json.loads(capsys.readouterr().out)
@@ -92,9 +89,7 @@ def test_sound_is_at_one_loudness(folder: Path) -> None:
 
 
 def test_each_model_makes_clips_from_nothing(
-    folder: Path,
-    small_model: MusicModel,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, small_model: MusicModel, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_model(small_model.decoder, folder / "other" / "Small")
     small_model.tokenizer.save(folder / "other" / "Small")
@@ -112,8 +107,7 @@ def test_each_model_makes_clips_from_nothing(
 
 
 def test_a_prompt_that_fails_is_one_line_and_exit_code_2(
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "in").mkdir()
     (folder / "prompt.mid").rename(folder / "in" / "good.mid")
@@ -157,9 +151,7 @@ def test_what_cannot_be_done_is_one_sentence(
     [["--count", "0"], ["--width", "x"], ["--audio", "mp3"], ["--models", ","], ["--variations"]],
 )
 def test_options_that_cannot_be_read_exit_with_2(
-    folder: Path,
-    extra: list[str],
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, extra: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
         batch(folder, *extra)
@@ -203,8 +195,7 @@ def test_a_signal_keeps_what_is_finished(
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_process_that_ends_in_the_middle_can_be_resumed(
-    folder: Path,
-    number: signal.Signals,
+    folder: Path, number: signal.Signals
 ) -> None:
     asked = ["--count", "24", "--bars", "2", "--audio", "ogg"]
     assert batch(folder, *asked) == 0

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("command", ["continue", "generate"])
 def test_json_says_all_that_makes_the_same_bytes_again(
-    folder: Path,
-    command: str,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert relpe(folder, command, "--bars", "1", "--temperature", "0.7", "--json") == 0
     first = (folder / "out.mid").read_bytes()
@@ -60,9 +58,7 @@ def test_json_says_all_that_makes_the_same_bytes_again(
 
 
 def test_a_backend_that_cannot_be_is_said(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("relpe.decoding.steps.why_not_compiled", lambda _: "no compiler here")
     assert relpe(folder, "generate", "--backend", "auto", "--bars", "1", "--json") == 0
@@ -74,9 +70,7 @@ def test_a_backend_that_cannot_be_is_said(
 
 @pytest.mark.parametrize("command", ["continue", "generate"])
 def test_what_json_says_is_made_again_by_replay(
-    folder: Path,
-    command: str,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert relpe(folder, command, "--bars", "1", "--variations", "2", "--json") == 0
     settings = folder / "made.json"
@@ -111,8 +105,7 @@ def again(place: Path, told: Mapping[str, object], *extra: str) -> int:
 
 
 def test_a_piece_is_made_again_on_the_backend_that_made_it(
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert relpe(folder, "generate", "--bars", "1", "--seed", "1", "--json") == 0
     told = json.loads(capsys.readouterr().out)
@@ -152,9 +145,7 @@ def test_options_given_by_hand_come_before_those_of_the_settings(
 
 
 def test_what_cannot_compute_it_again_is_one_sentence(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("relpe.decoding.steps.why_not_compiled", lambda _: "no compiler here")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -172,10 +163,7 @@ def test_what_cannot_compute_it_again_is_one_sentence(
         assert not (folder / "b.mid").exists()
 
 
-def test_a_clip_of_a_batch_is_made_again(
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_clip_of_a_batch_is_made_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompt, model = str(folder / "prompt.mid"), str(folder / "small")
     made = ["--models", model, "--backend", "torch", "--output", str(folder / "out")]
     assert (

@@ -120,8 +120,7 @@ def test_one_note_has_beats() -> None:
 
 
 def test_the_command_says_what_it_counted_by(
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "prompt.mid").write_bytes(write_midi(performance()))
     assert relpe(folder, "continue", "--bars", "1", "--beats", "estimate", "--json") == 0
