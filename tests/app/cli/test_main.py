@@ -24,7 +24,7 @@ from tokenization.midi.reader import read_midi, write_midi
 from tokenization.score import Score, Track
 
 if TYPE_CHECKING:
-    from app.compose.continuation import MusicModel
+    from app.compose.models import MusicModel
 
 
 @pytest.fixture

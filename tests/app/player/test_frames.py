@@ -6,7 +6,6 @@ import re
 import tracemalloc
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
