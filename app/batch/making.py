@@ -13,6 +13,7 @@ from app.batch.clips import BatchOptions, Clip, Source, opening_of
 from app.batch.files import Savers, alone_in, make_folders
 from app.batch.manifest import NAME, Row, write_manifest
 from app.batch.writing import Writing
+from app.compose.continuation import finish
 from app.compose.models import PREPARING_TOLD
 from app.errors import CommandError
 from tokenization.errors import MidiError, TokenizerError
@@ -143,7 +144,7 @@ class Making:
     def _save(self, clip: Clip, draft: Draft) -> None:
         """Has the files of a clip written."""
         try:
-            piece = draft.piece()
+            piece = finish(draft)
         except OF_ONE_PROMPT as error:
             self._fail(self.planned[clip].file, error)
             return

@@ -25,7 +25,6 @@ from app.batch.clips import (
 from app.batch.files import refuse_unlisted
 from app.batch.making import OF_ONE_PROMPT, BatchProgress, Making, about
 from app.batch.manifest import NAME, read_manifest
-from app.compose.continuation import never
 from app.errors import CommandError
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ BatchSteps: TypeAlias = "Iterator[BatchProgress | BatchResult]"
 
 
 def make_batch(
-    options: BatchOptions, models: Models, stop: Callable[[], bool] = never
+    options: BatchOptions, models: Models, stop: Callable[[], bool] = lambda: False
 ) -> BatchSteps:
     """Makes all clips: yields BatchProgress meanwhile, and the BatchResult last.
 

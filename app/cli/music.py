@@ -26,14 +26,11 @@ from app.files import read_file
 if TYPE_CHECKING:
     import argparse
 
-    from app.compose.continuation import (
-        MusicModel,
-        MusicOptions,
-        Prompt,
-        PromptFacts,
-        Result,
-        Steps,
-    )
+    from app.compose.continuation import Result, Steps
+    from app.compose.models import MusicModel
+    from app.compose.options import MusicOptions
+    from app.compose.prompt import Prompt
+    from app.compose.prompt_report import PromptFacts
     from app.compose.replay import Replay
 
 AS_BEFORE = "as in the settings"
@@ -80,8 +77,9 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
 def continue_command(options: argparse.Namespace) -> None:
     """Continues a MIDI file."""
     from app.audio.render import check_length
-    from app.compose.continuation import continue_prompt, read_prompt
+    from app.compose.continuation import continue_prompt
     from app.compose.new_bars import NewBars, in_bars
+    from app.compose.prompt import read_prompt
     from tokenization.midi.reader import read_midi
 
     music = music_options(options)
@@ -111,7 +109,8 @@ def generate_command(options: argparse.Namespace) -> None:
 
 def replay_command(options: argparse.Namespace) -> None:
     """Makes a piece again from settings of --json or the page, or from a manifest."""
-    from app.compose.continuation import continue_prompt, generate_piece, read_prompt
+    from app.compose.continuation import continue_prompt, generate_piece
+    from app.compose.prompt import read_prompt
 
     told = _told(options)
     music = told.options

@@ -421,11 +421,6 @@ class GrooveGrammar(NamedTuple):
             if is_next and onset < self.time and index >= self.num_before:
                 mask[NOTE_OFF + key] = True
 
-    @property
-    def bias(self) -> None:
-        """None: no token is made likelier."""
-        return None
-
     def advance(self, token: int) -> GrooveGrammar:
         """State after one more token. Raises ValueError for a token that is not allowed."""
         if not (0 <= token <= PAD and self.allowed[token]):
@@ -453,17 +448,6 @@ class GrooveGrammar(NamedTuple):
 
     def hold(self, notes: Iterable[tuple[int, int, int]]) -> GrooveGrammar:
         """The same: a pitch may be struck while it sounds."""
-        return self
-
-    def remember(
-        self,
-        ids: Sequence[int] | NDArray[np.integer],
-        *,
-        presence: float = 1.0,
-        recall: float = 1.0,
-    ) -> GrooveGrammar:
-        """The same."""
-        del ids, presence, recall
         return self
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> GrooveGrammar:

@@ -408,11 +408,6 @@ class PopGrammar(NamedTuple):
         mask.setflags(write=False)
         return mask
 
-    @property
-    def bias(self) -> None:
-        """None: no token is made likelier."""
-        return None
-
     def advance(self, token: int) -> PopGrammar:
         """State after one more token. Raises ValueError for a token that is not allowed."""
         if not (0 <= token <= PAD and self.allowed[token]):
@@ -433,17 +428,6 @@ class PopGrammar(NamedTuple):
 
     def hold(self, notes: Iterable[tuple[int, int, int]]) -> PopGrammar:
         """The same: a pitch may be struck while it sounds, as it may in the data set."""
-        return self
-
-    def remember(
-        self,
-        ids: Sequence[int] | NDArray[np.integer],
-        *,
-        presence: float = 1.0,
-        recall: float = 1.0,
-    ) -> PopGrammar:
-        """The same."""
-        del ids, presence, recall
         return self
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> PopGrammar:
