@@ -1,4 +1,4 @@
-"""What the callbacks of the page return, by names; and who calls them."""
+"""Calls of the page's callbacks, and their values by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SOMEONE = SimpleNamespace(session_hash="someone")
 VALUES = {"unit": "bars", "fresh": False} | {
     name: getattr(MusicOptions(bars=3, seed=5, presence=0, recall=0), name) for name in FORM
 }
-"""What the form of a tab sends, in the order of its widgets."""
+"""Values that the form of a tab sends, in the order of its widgets."""
 
 
 class Seen(NamedTuple):
@@ -30,7 +30,7 @@ class Seen(NamedTuple):
 
 
 def seen(view):
-    """The view of a callback, taken apart."""
+    """The values of `View.show` by name."""
     frame, results, *rest = view
     uploads = dict(zip(UPLOADING, _rows(rest[: 2 * len(UPLOADING)], 2), strict=True))
     buttons = dict(zip(EXAMPLE_OF_TAB, _rows(rest[2 * len(UPLOADING) :], 5), strict=True))
@@ -48,25 +48,25 @@ def _rows(values, size):
 
 
 def event(**data):
-    """What the player sends."""
+    """An event of the player."""
     return SimpleNamespace(_data=data)
 
 
 def read(calls, path, tab="continue", who=SOMEONE):
-    """Uploads a file: the view, and the upload that came of it."""
+    """Uploads a file; returns the view and the upload."""
     assert calls.uploads.read(tab, str(path), who)[0] is None  # the box is empty again
     view = seen(calls.view.show(calls.view.session(who)))
     return view, calls.view.session(who).tabs[tab].upload
 
 
 def begin(calls, tab="continue", who=SOMEONE, **changed):
-    """Asks for a job: its seed, and the view."""
+    """Begins a job; returns its seed and the view."""
     seed, *view = calls.jobs.begin(tab, who, *(VALUES | changed).values())
     return seed, seen(view)
 
 
 def filled_form(calls, who=SOMEONE, tab="continue"):
-    """What goes into the form of a tab, by name."""
+    """Values that fill the form of a tab, by name."""
     filled = calls.settings.fill(who)
     names = ["creativity", *VALUES]
     row = list(EXAMPLE_OF_TAB).index(tab) * len(names)
@@ -74,7 +74,7 @@ def filled_form(calls, who=SOMEONE, tab="continue"):
 
 
 def make(calls, tab="continue", who=SOMEONE, **changed):
-    """Makes music: the frames on the way, and the view at the end."""
+    """Runs a job; returns its frames and the view at its end."""
     begin(calls, tab, who, **changed)
     frames = list(calls.jobs.compose(who))
     return frames, seen(calls.jobs.end(who))

@@ -1,4 +1,4 @@
-"""The command `relpe batch` as a user meets it."""
+"""The command `relpe batch`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_clips_of_prompts_with_json(folder: Path, capsys: pytest.CaptureFixture[
         assert row.midi_sha256 == sha256_of(folder / "out" / row.file)
 
 
-def test_the_hash_of_a_model_is_what_the_shell_says(folder: Path) -> None:
+def test_the_hash_of_a_model_is_that_of_sha256sum(folder: Path) -> None:
     assert batch(folder, "--count", "1") == 0
     (row,) = read_manifest(folder / "out" / "manifest.csv").values()
     shell = "sha256sum model.json model.safetensors | sha256sum"
@@ -132,7 +132,7 @@ def test_a_prompt_that_fails_is_one_line_and_exit_code_2(
         ["--seed", str(2**31 - 2)],
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(
+def test_an_impossible_batch_is_one_sentence(
     folder: Path,
     extra: list[str],
     capsys: pytest.CaptureFixture[str],
@@ -221,7 +221,7 @@ def test_a_process_that_ends_in_the_middle_can_be_resumed(
     assert contents(folder / "out") == whole
 
 
-def test_the_bar_says_what_is_true(
+def test_the_progress_bar_counts_finished_clips(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = itertools.count(0, 2)
@@ -246,7 +246,7 @@ def test_the_bar_says_what_is_true(
     assert not [bar for bar in bars if re.search(r"0/0|8/8|<-", bar)]
 
 
-def test_help_says_what_is_chosen_and_loads_no_engine() -> None:
+def test_help_names_defaults_and_loads_no_engine() -> None:
     code = (
         "import sys\nfrom app.cli.main import main\n"
         "try:\n    main(['batch', '--help'])\nexcept SystemExit:\n    pass\n"

@@ -1,4 +1,4 @@
-"""The command `relpe` as a user calls it."""
+"""The command `relpe`."""
 
 from __future__ import annotations
 
@@ -175,7 +175,9 @@ def test_options_that_cannot_be_read_exit_with_2(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_what_a_command_does_not_know_it_says_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_names_itself_in_its_errors(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for words, who in ((["generate", "--output", "out.mid"], "relpe generate"), ([], "relpe")):
         with pytest.raises(SystemExit) as stop:
             main([*words, "--prompt-bars", "3", *([] if words else ["ui"])])
@@ -218,7 +220,7 @@ def test_help_does_not_load_the_engine() -> None:
     assert "--prompt-bars" in run.stdout
 
 
-def test_what_is_not_installed_is_named(monkeypatch, capsys):
+def test_a_missing_package_is_named(monkeypatch, capsys):
     missing = ModuleNotFoundError("No module named 'soundfile'", name="soundfile")
 
     def refused(options):

@@ -1,4 +1,4 @@
-"""What `--json` says, so that the same can be made again."""
+"""`--json` and `relpe replay`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("command", ["continue", "generate"])
-def test_json_says_all_that_makes_the_same_bytes_again(
+def test_json_contains_everything_that_decides_the_bytes(
     folder: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert relpe(folder, command, "--bars", "1", "--temperature", "0.7", "--json") == 0
@@ -57,7 +57,7 @@ def test_json_says_all_that_makes_the_same_bytes_again(
     assert (folder / "out.mid").read_bytes() == first
 
 
-def test_a_backend_that_cannot_be_is_said(
+def test_an_unusable_backend_is_one_sentence(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("relpe.decoding.steps.why_not_compiled", lambda _: "no compiler here")
@@ -69,7 +69,7 @@ def test_a_backend_that_cannot_be_is_said(
 
 
 @pytest.mark.parametrize("command", ["continue", "generate"])
-def test_what_json_says_is_made_again_by_replay(
+def test_replay_makes_the_piece_of_json_again(
     folder: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert relpe(folder, command, "--bars", "1", "--variations", "2", "--json") == 0
@@ -144,7 +144,7 @@ def test_options_given_by_hand_come_before_those_of_the_settings(
     assert seen == [chosen]
 
 
-def test_what_cannot_compute_it_again_is_one_sentence(
+def test_a_replay_that_cannot_be_computed_is_one_sentence(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("relpe.decoding.steps.why_not_compiled", lambda _: "no compiler here")

@@ -1,4 +1,4 @@
-"""The files that a command writes: all whole, or none."""
+"""The files that a command writes: all complete, or none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tokenization.midi.reader import read_midi
 from tokenization.score import Score
 
 
-def test_sound_is_made_of_one_variation_at_a_time(
+def test_sound_is_rendered_one_variation_at_a_time(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[weakref.ref[sound.Audio]] = []
@@ -53,7 +53,7 @@ def test_sound_that_fails_leaves_nothing_half_done(
 
 
 @pytest.mark.parametrize("name", ["out.2.mid", "out.2.wav"])
-def test_every_name_is_looked_at_before_the_work(
+def test_every_name_is_checked_in_advance(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / name).mkdir()
@@ -65,7 +65,7 @@ def test_every_name_is_looked_at_before_the_work(
     assert (folder / "out.1.mid").read_bytes() == b"from before"
 
 
-def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(
+def test_a_read_only_folder_is_refused_in_advance(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refused(**_: object) -> None:
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_written_in_the_end_is_named(
     assert not list(folder.glob(".*"))
 
 
-def test_a_continuation_too_long_for_sound_is_refused_before_the_work(
+def test_a_continuation_too_long_for_sound_is_refused_in_advance(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(*_: object) -> None:

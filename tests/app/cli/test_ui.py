@@ -44,7 +44,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(
         ("127.0.0.1", "Address already in use; choose another --port"),
     ],
 )
-def test_an_address_that_cannot_be_had_is_one_sentence(
+def test_an_unusable_address_is_one_sentence(
     host: str, problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -93,7 +93,7 @@ def serving_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *extra: str) -> An
     return served[0]
 
 
-def test_what_is_said_of_the_page_reaches_it(
+def test_arguments_reach_the_page(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     accounts = folder / "accounts"
@@ -134,7 +134,7 @@ def test_what_is_said_of_the_page_reaches_it(
         (["--soundfont", "empty"], "empty"),
     ],
 )
-def test_what_cannot_be_served_is_refused_in_one_line(
+def test_unusable_arguments_are_one_sentence(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

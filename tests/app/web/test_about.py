@@ -10,7 +10,7 @@ from app.compose.models import Models
 from app.web.about import about, model_line
 
 
-def test_about_says_licence_encoding_and_results_of_the_released_models():
+def test_about_lists_licence_encoding_and_results_of_the_released_models():
     text = about(Models())
     for fact in ("MIT, Copyright", "GPL-2-or-later", "sine stochastic", "1,024 tokens", "1.8376"):
         assert fact in text
@@ -18,7 +18,7 @@ def test_about_says_licence_encoding_and_results_of_the_released_models():
     assert model_line(Models(), "piano").startswith("Solo piano · ")
 
 
-def test_about_speaks_to_musicians_and_keeps_the_exact_words_behind():
+def test_about_uses_plain_words_with_exact_terms_as_tooltips():
     text = about(Models())
     seen = re.sub(r"<[^>]*>", "", text)
     for raw in ("kneser_ney", "untransposed", "int8", "znver", "encoding, learned", "algebraic"):
@@ -32,7 +32,7 @@ def test_about_speaks_to_musicians_and_keeps_the_exact_words_behind():
         assert f"<h3>{name}</h3>" in text
 
 
-def test_about_of_a_model_that_is_nowhere_on_disk_has_its_name(model):
+def test_about_names_a_model_that_is_not_on_disk(model):
     text = about(Models.only(model))
     assert "removed within a day" in text
     assert "until its owner removes them" in about(Models.only(model), keep=True)

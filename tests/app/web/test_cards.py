@@ -21,7 +21,7 @@ def test_lists_and_headings_are_what_a_screen_reader_expects(calls, midi):
     assert "<h3" not in text
 
 
-def test_the_time_of_a_result_is_told_by_the_browser_in_its_zone(calls, monkeypatch):
+def test_the_browser_shows_the_time_of_a_result_in_its_zone(calls, monkeypatch):
     make(calls, "piano")
     session = calls.view.session(SOMEONE)
     session.results[0] = session.results[0]._replace(made=1_700_000_000.0)

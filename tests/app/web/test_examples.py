@@ -12,7 +12,7 @@ from app.web.session import EXAMPLE_OF_TAB
 from tokenization.midi.reader import read_midi
 
 
-def test_examples_are_there_and_every_tab_shows_what_a_finished_piece_looks_like():
+def test_examples_exist_and_every_tab_shows_a_finished_one_at_first():
     for example in EXAMPLES:
         assert example_file(example.name).read_bytes().startswith(b"MThd")
     for name in EXAMPLE_OF_TAB.values():
@@ -31,7 +31,7 @@ def test_examples_are_there_and_every_tab_shows_what_a_finished_piece_looks_like
         example_file("nothing")
 
 
-def test_a_page_without_its_examples_shows_nothing_in_their_place(monkeypatch, tmp_path):
+def test_a_page_without_its_examples_is_empty(monkeypatch, tmp_path):
     monkeypatch.setattr("app.web.examples._PLACES", (tmp_path,))
     finished_example.cache_clear()
     assert finished_example("ballad") == {"job": "", "phase": "empty", "variations": []}

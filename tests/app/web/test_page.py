@@ -1,6 +1,6 @@
 # widgets and frames are looked into as the browser does
 # pyright: reportTypedDictNotRequiredAccess=false, reportAttributeAccessIssue=false
-"""The page without a browser: it builds, and its callbacks do what the widgets need."""
+"""The page as Gradio blocks, without a browser."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def page(model, tmp_path):
 # the page
 
 
-def test_the_page_builds_and_all_but_its_calls_for_scripts_is_private(page):
+def test_the_page_builds_and_only_its_endpoints_are_public(page):
     named = {
         fn.api_name: fn for fn in page.fns.values() if fn.api_visibility == "public" and fn.api_name
     }
@@ -47,7 +47,7 @@ def test_the_page_builds_and_all_but_its_calls_for_scripts_is_private(page):
     assert page.analytics_enabled is False
 
 
-def test_every_control_has_a_line_that_explains_it(page):
+def test_every_widget_has_an_explanation(page):
     kinds = (gr.Slider, gr.Radio, gr.Number, gr.Textbox, gr.Checkbox, gr.Button)
     seen = [
         block
@@ -79,13 +79,13 @@ def test_every_example_and_every_button_of_the_player_is_explained():
     assert [button for button in buttons if "title=" not in button] == []
 
 
-def test_what_is_read_on_a_button_is_in_its_name():
+def test_the_text_of_a_button_is_in_its_accessible_name():
     for attributes, text in re.findall(r"<button([^>]*)>([^<&]*[A-Za-z][^<]*)</button>", TEMPLATE):
         name = re.search(r'aria-label="([^"]*)"', attributes)
         assert name is None or text.strip().lower() in name[1].lower()
 
 
-def test_no_group_of_choices_is_called_by_its_kind(page):
+def test_every_group_of_choices_has_a_label(page):
     groups = [one for one in page.blocks.values() if isinstance(one, gr.Radio)]
     assert len(groups) > 9
     assert all(one.label for one in groups)

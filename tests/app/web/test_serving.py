@@ -1,4 +1,4 @@
-"""What a page leaves on the disk when it ends."""
+"""Folders that a page serves and leaves on the disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.files import KEPT_SECONDS, RAW_SOUND
 from app.web.serving import Serving, launch
 
 
-def test_raw_sound_goes_at_the_end_and_the_music_stays(tmp_path, monkeypatch):
+def test_raw_sound_is_removed_at_the_end_and_music_is_kept(tmp_path, monkeypatch):
     """Also that of a run that was killed long ago; not that of another that is under way."""
 
     def build(_, folder, **__):
@@ -36,7 +36,7 @@ def test_raw_sound_goes_at_the_end_and_the_music_stays(tmp_path, monkeypatch):
     assert list(song.parent.iterdir()) == [song]
 
 
-def test_what_is_served_is_a_folder_of_this_run(model, tmp_path, monkeypatch):
+def test_only_a_folder_of_this_run_is_served(model, tmp_path, monkeypatch):
     served = []
 
     def build(_, folder, **how):

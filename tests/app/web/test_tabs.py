@@ -16,7 +16,7 @@ from app.web.tabs import (
 )
 
 
-def test_a_key_is_checked_by_itself():
+def test_a_wrong_key_is_explained_below_its_field():
     assert all(key_problem(key) == "" for key in ("", None, "  ", "C", "F#m", "D dorian"))
     assert len(key_problem("H")) < 90
     assert "&lt;b&gt;" in key_note("<b>")

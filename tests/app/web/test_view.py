@@ -10,7 +10,7 @@ import pytest
 from tests.support.seen import SOMEONE, event, read
 
 
-def test_the_same_refusal_twice_is_two_frames(calls, midi):
+def test_the_same_alert_twice_is_sent_twice(calls, midi):
     read(calls, midi)
     refusals = [
         calls.uploads.choose_tracks(event(heard=[], played=[0]), SOMEONE)[0] for _ in range(2)
@@ -19,14 +19,14 @@ def test_the_same_refusal_twice_is_two_frames(calls, midi):
     assert refusals[0] != refusals[1]  # else the second would not come to the browser
 
 
-def test_who_does_not_say_who_asks_is_refused(calls):
+def test_a_request_without_a_session_is_refused(calls):
     nobody = SimpleNamespace(session_hash=None)
     for call in (calls.jobs.stop_job, calls.tabs.leave, calls.tabs.undo, calls.jobs.end):
         with pytest.raises(gr.Error, match="session_hash"):
             call(nobody)
 
 
-def test_the_time_is_told_before_the_click_once_it_was_measured(calls, midi, monkeypatch):
+def test_the_duration_is_estimated_once_a_speed_was_measured(calls, midi, monkeypatch):
     view, _ = read(calls, midi)  # 2.5 s a bar
     assert "after the first piece" in view.estimates["continue"]
     monkeypatch.setattr(calls.studio.desk, "bars_per_second", lambda *_: 2.0)

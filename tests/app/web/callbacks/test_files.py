@@ -10,7 +10,7 @@ from app.web.session import EXAMPLE_OF_TAB
 from tests.support.seen import make, read
 
 
-def test_files_are_had_by_job_variation_and_kind_and_nothing_else_is(calls, midi):
+def test_files_are_found_by_job_variation_and_kind_only(calls, midi):
     read(calls, midi)
     _, view = make(calls)
     job = view.frame["job"]
@@ -37,7 +37,7 @@ def test_files_are_had_by_job_variation_and_kind_and_nothing_else_is(calls, midi
         assert answer["error"] != BROKEN
 
 
-def test_the_example_of_an_empty_page_is_played_when_it_is_asked_for(calls):
+def test_the_example_of_an_empty_page_is_rendered_on_demand(calls):
     request, first = {}, {}
     for name in EXAMPLE_OF_TAB.values():
         request = {"job": f"example {name}", "variation": -1}

@@ -34,7 +34,7 @@ def test_a_job_swaps_the_buttons_and_leaves_a_result(calls, midi):
     assert "4 bars after bar 4, by fake" in view.results
 
 
-def test_a_job_goes_on_out_of_sight(calls, midi):
+def test_a_job_continues_while_another_tab_is_open(calls, midi):
     read(calls, midi)
     begin(calls)
     calls.tabs.open_tab("piano", SOMEONE)
@@ -44,7 +44,7 @@ def test_a_job_goes_on_out_of_sight(calls, midi):
 
 
 @pytest.mark.parametrize("seed", [-5, LARGEST_SEED + 1, 99_999_999_999, 1.5])
-def test_a_seed_out_of_range_is_said_in_the_player_and_begins_nothing(calls, seed):
+def test_a_seed_out_of_range_is_an_alert_and_begins_nothing(calls, seed):
     with pytest.raises(gr.Error):
         begin(calls, "piano", seed=seed)
     assert not calls.studio.stop(SOMEONE.session_hash)
@@ -52,7 +52,7 @@ def test_a_seed_out_of_range_is_said_in_the_player_and_begins_nothing(calls, see
     assert begin(calls, "piano", seed=seed, fresh=True)[0] != seed  # a new one was asked for
 
 
-def test_what_cannot_be_begun_is_one_short_sentence(calls, midi, monkeypatch, caplog):
+def test_a_job_that_cannot_begin_is_one_short_sentence(calls, midi, monkeypatch, caplog):
     with pytest.raises(gr.Error):
         begin(calls)
     assert "bring a MIDI file" in said(calls)
@@ -101,7 +101,7 @@ def test_a_result_that_is_discarded_leaves_the_list_and_the_player(calls, midi):
     assert view.results == ""
 
 
-def test_a_job_that_was_never_taken_gives_all_back_with_a_sentence(calls, midi):
+def test_a_job_that_was_never_taken_restores_the_tab_with_an_alert(calls, midi):
     before, _ = read(calls, midi)
     begin(calls)
     view = seen(calls.jobs.end(SOMEONE))
@@ -111,7 +111,7 @@ def test_a_job_that_was_never_taken_gives_all_back_with_a_sentence(calls, midi):
     assert not view.frame["can_undo"]
 
 
-def test_an_error_on_the_way_is_said_and_gives_all_back(calls, midi, monkeypatch):
+def test_an_error_during_a_job_restores_the_tab_with_an_alert(calls, midi, monkeypatch):
     read(calls, midi)
     begin(calls)
 
@@ -124,14 +124,14 @@ def test_an_error_on_the_way_is_said_and_gives_all_back(calls, midi, monkeypatch
     assert (frame["alert"], frame["phase"]) == (BROKEN, "prompt")
 
 
-def test_a_length_in_seconds_is_that_of_the_bars_that_it_takes(calls, midi):
+def test_a_length_in_seconds_is_converted_to_bars(calls, midi):
     read(calls, midi)  # 96 bpm, 4/4: 2.5 s a bar
     _, view = make(calls, bars=9, unit="seconds")
     assert "4 bars after bar 4" in view.frame["subtitle"]
     assert list(calls.jobs.compose(SOMEONE)) == [gr.skip()]  # it is over
 
 
-def test_a_refusal_is_not_said_of_what_fails_next(calls):
+def test_a_refusal_is_shown_once(calls):
     with pytest.raises(gr.Error):
         begin(calls)
     assert "bring a MIDI file" in said(calls)

@@ -36,7 +36,7 @@ def test_settings_and_their_file_make_the_same_piece_again(calls, midi, tmp_path
     assert Path(again).read_bytes() == Path(first).read_bytes()
 
 
-def test_settings_whose_file_is_another_are_in_the_form_all_the_same(calls, midi, band, tmp_path):
+def test_settings_of_another_file_fill_the_form_with_a_note(calls, midi, band, tmp_path):
     read(calls, midi)
     _, view = make(calls, bars=2, seed=11, temperature=1.1)
     told = calls.files.file({"job": view.frame["job"], "variation": 0, "kind": "replay"})["path"]
@@ -52,9 +52,7 @@ def test_settings_whose_file_is_another_are_in_the_form_all_the_same(calls, midi
     assert "All is set as it was" in view.cards["continue"]
 
 
-def test_who_makes_music_of_another_file_is_not_reminded_of_the_settings_again(
-    calls, midi, band, tmp_path
-):
+def test_settings_are_forgotten_once_music_is_made_from_another_file(calls, midi, band, tmp_path):
     path = tmp_path / "settings.json"
     told = {"model": "fake", "seed": 3, "options": {"bars": 4}, "prompt_sha256": "0" * 64}
     path.write_text(json.dumps(told))
@@ -67,7 +65,7 @@ def test_who_makes_music_of_another_file_is_not_reminded_of_the_settings_again(
     assert calls.settings.fill(SOMEONE)[0] == gr.skip()
 
 
-def test_settings_that_cannot_be_used_are_one_sentence(calls, midi, tmp_path):
+def test_unusable_settings_are_one_sentence(calls, midi, tmp_path):
     read(calls, midi)
     path = tmp_path / "settings.json"
     for text in ("{", "{}", json.dumps({"model": "other", "seed": 1, "options": {}})):
@@ -78,7 +76,7 @@ def test_settings_that_cannot_be_used_are_one_sentence(calls, midi, tmp_path):
 
 
 @pytest.mark.parametrize("prompt", [False, True])
-def test_settings_that_the_page_has_no_room_for_are_refused_by_name(calls, midi, tmp_path, prompt):
+def test_settings_beyond_the_ranges_of_the_page_are_refused_by_name(calls, midi, tmp_path, prompt):
     read(calls, midi)
     options = {"bars": 4, "temperature": 2.0, "top_k": 500, "variations": 8}
     told = {"model": "fake", "seed": 3, "options": options}
@@ -96,7 +94,7 @@ def test_settings_that_the_page_has_no_room_for_are_refused_by_name(calls, midi,
     assert calls.view.session(SOMEONE).tab == "continue"
 
 
-def test_settings_of_a_new_piece_go_to_its_tab_with_their_model(calls, tmp_path, second):
+def test_settings_of_a_new_piece_fill_its_tab_and_choose_its_model(calls, tmp_path, second):
     path = tmp_path / "settings.json"
     options = {"seconds": 2.0, "temperature": 1.2}  # shorter than what the page begins with
     path.write_text(json.dumps({"model": second, "seed": 3, "options": options}))
@@ -109,7 +107,7 @@ def test_settings_of_a_new_piece_go_to_its_tab_with_their_model(calls, tmp_path,
     assert make(calls, "piano", bars=2.0, unit="seconds")[1].frame["phase"] == "done"
 
 
-def test_settings_of_a_result_go_into_the_form(calls, midi):
+def test_settings_of_a_result_fill_the_form(calls, midi):
     read(calls, midi)
     make(calls, bars=2, variations=2, seed=7, density=3.0)
     calls.settings.use_settings(event(variation=1), SOMEONE)

@@ -20,7 +20,7 @@ def test_every_tab_has_a_frame_of_its_own(calls, midi):
     assert seen(calls.tabs.open_tab("nonsense", SOMEONE)).frame["phase"] == "done"
 
 
-def test_nothing_that_was_made_is_lost_by_what_comes_after(calls, midi):
+def test_earlier_results_can_be_shown_again(calls, midi):
     read(calls, midi)
     jobs = [make(calls, seed=seed)[1].frame["job"] for seed in (1, 2, 3)]
     assert seen(calls.tabs.undo(SOMEONE)).frame["job"] == jobs[1]
@@ -56,7 +56,7 @@ def opened(calls, *, is_gone, before=FIRST, who=OTHER):
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
-def test_a_page_that_is_opened_again_shows_all_that_was_there(calls, midi, is_gone):
+def test_a_page_that_is_opened_again_shows_its_session(calls, midi, is_gone):
     calls.tabs.adopt(event(before="", is_gone=False, token=FIRST), SOMEONE)
     read(calls, midi)
     _, view = make(calls)
@@ -93,14 +93,14 @@ def test_files_of_a_page_that_is_opened_again_stay(calls, midi, monkeypatch):
 
 
 @pytest.mark.parametrize("told", [None, [], {}, {"before": 5, "token": None, "is_gone": "yes"}])
-def test_a_page_that_says_nonsense_when_it_is_opened_is_a_new_one(calls, midi, told):
+def test_a_page_that_opens_with_invalid_values_is_a_new_one(calls, midi, told):
     calls.tabs.adopt(SimpleNamespace(_data=told), SOMEONE)
     read(calls, midi)
     calls.tabs.leave(SOMEONE)
     assert calls.tabs.adopt(SimpleNamespace(_data=told), OTHER)[0] == gr.skip()
 
 
-def test_a_page_that_is_opened_again_opens_the_tab_that_was_in_sight(calls):
+def test_a_page_that_is_opened_again_opens_its_last_tab(calls):
     calls.tabs.adopt(event(before="", is_gone=False, token=FIRST), SOMEONE)
     calls.tabs.open_tab("piano", SOMEONE)
     make(calls, "piano")
@@ -110,7 +110,7 @@ def test_a_page_that_is_opened_again_opens_the_tab_that_was_in_sight(calls):
         assert view.frame["phase"] == shown
 
 
-def test_a_page_that_is_still_open_keeps_what_it_shows(calls, midi):
+def test_a_page_that_is_still_open_keeps_its_session(calls, midi):
     calls.tabs.adopt(event(before="", is_gone=False, token=FIRST), SOMEONE)
     read(calls, midi)
     for before in (FIRST, "", SECOND):
@@ -118,7 +118,7 @@ def test_a_page_that_is_still_open_keeps_what_it_shows(calls, midi):
     assert seen(calls.tabs.open_tab("continue", SOMEONE)).frame["phase"] == "prompt"
 
 
-def test_music_that_was_being_written_ends_with_its_page_and_that_is_said(calls, midi, model):
+def test_a_job_ends_with_its_page_and_an_alert_says_so(calls, midi, model):
     model.speed = 100.0
     calls.tabs.adopt(event(before="", is_gone=False, token=FIRST), SOMEONE)
     read(calls, midi)

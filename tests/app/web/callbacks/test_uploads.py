@@ -22,7 +22,7 @@ from tokenization.errors import MidiError
 from tokenization.midi.reader import write_midi
 
 
-def test_an_upload_shows_its_facts_and_allows_to_continue_and_to_listen(calls, midi):
+def test_an_upload_shows_its_facts_and_can_be_continued_and_played(calls, midi):
     view, upload = read(calls, midi)
     card = view.cards["continue"]
     for fact in ("96 bpm", "4/4", f"<dd>{upload.whole.facts.notes}</dd>", "<dt>Bars</dt>"):
@@ -39,7 +39,7 @@ def test_an_upload_shows_its_facts_and_allows_to_continue_and_to_listen(calls, m
     assert answer["path"].endswith(".flac")
 
 
-def test_the_card_names_every_track_and_says_why_one_is_not_heard(calls, band):
+def test_the_card_lists_every_track_and_says_why_the_model_does_not_read_one(calls, band):
     view, upload = read(calls, band)
     card = view.cards["continue"]
     for row in upload.whole.facts.rows:
@@ -82,13 +82,13 @@ def test_a_file_that_the_browser_does_not_send_is_refused_in_its_card_alone(call
 
 
 @pytest.mark.parametrize("data", [{}, None, {"name": "a.mid"}, {"name": "a.mid", "size": "big"}])
-def test_a_size_that_is_none_refuses_nothing(calls, midi, data):
+def test_an_invalid_size_refuses_nothing(calls, midi, data):
     read(calls, midi)
     view = seen(calls.uploads.too_large("continue", type(event())(_data=data), SOMEONE))
     assert "refused" not in view.cards["continue"]
 
 
-def test_while_a_file_is_read_its_card_says_so(calls, midi):
+def test_the_card_says_that_a_file_is_being_read(calls, midi):
     view = seen(calls.uploads.reading("groove", str(midi), SOMEONE))
     assert "Reading My prompt.mid" in view.cards["groove"]
 
@@ -100,7 +100,7 @@ def test_each_example_loads_with_one_click(calls):
         assert view.go["continue"].interactive
 
 
-def test_beats_are_offered_where_those_of_the_file_mean_nothing(calls, tmp_path):
+def test_sources_of_beats_are_offered_if_those_of_the_file_mean_nothing(calls, tmp_path):
     path = tmp_path / "played.mid"
     path.write_bytes(write_midi(performance()))
     view, _ = read(calls, path)
@@ -116,7 +116,7 @@ def test_beats_are_offered_where_those_of_the_file_mean_nothing(calls, tmp_path)
     assert calls.view.session(SOMEONE).current.upload.prompt.facts.beats == "estimate"
 
 
-def test_the_region_decides_what_is_heard_and_where_new_music_begins(calls, midi):
+def test_the_region_decides_which_bars_are_read_and_where_new_music_begins(calls, midi):
     view, _ = read(calls, midi)
     job = view.frame["job"]
     view = seen(calls.uploads.choose_region(event(first=2, last=3), SOMEONE))
@@ -140,7 +140,7 @@ def test_the_region_decides_what_is_heard_and_where_new_music_begins(calls, midi
         {"first": True, "last": 2},
     ],
 )
-def test_a_region_that_cannot_be_changes_nothing(calls, midi, bars):
+def test_an_invalid_region_changes_nothing(calls, midi, bars):
     _, before = read(calls, midi)
     calls.uploads.choose_region(event(**bars), SOMEONE)
     assert calls.view.session(SOMEONE).current.upload is before
@@ -166,7 +166,7 @@ def test_tracks_can_be_left_out_of_the_prompt(calls, band):
     assert calls.view.session(SOMEONE).current.upload is moved
 
 
-def test_a_bug_in_a_callback_is_an_alert_and_in_the_log(calls, midi, monkeypatch, caplog):
+def test_a_bug_in_a_callback_is_an_alert_and_is_logged(calls, midi, monkeypatch, caplog):
     read(calls, midi)
 
     def broken(*_, **__):
@@ -180,7 +180,7 @@ def test_a_bug_in_a_callback_is_an_alert_and_in_the_log(calls, midi, monkeypatch
     assert sum(record.exc_info is not None for record in caplog.records) == 2
 
 
-def test_the_file_can_be_taken_away_and_had_again(calls, midi):
+def test_a_file_can_be_taken_away_and_restored(calls, midi):
     read(calls, midi)
     view = seen(calls.uploads.forget("continue", SOMEONE))
     assert (view.cards["continue"], view.frame["phase"]) == ("", "empty")
@@ -190,7 +190,7 @@ def test_the_file_can_be_taken_away_and_had_again(calls, midi):
     assert view.go["continue"].interactive
 
 
-def test_uploads_wait_while_music_is_written(calls, midi):
+def test_uploads_wait_while_music_is_generated(calls, midi):
     _, before = read(calls, midi)
     begin(calls)
     view, upload = read(calls, midi)
@@ -236,7 +236,7 @@ def test_no_job_begins_while_a_file_is_read(calls, midi, band, monkeypatch):
     assert make(calls)[1].frame["phase"] == "done"
 
 
-def test_another_model_is_chosen_only_where_that_can_be(calls, midi, second):
+def test_another_model_cannot_be_chosen_while_a_job_runs(calls, midi, second):
     read(calls, midi)
     calls.uploads.choose_model("continue", "fake", SOMEONE)
     begin(calls)
@@ -257,7 +257,7 @@ def test_another_model_is_chosen_only_where_that_can_be(calls, midi, second):
     )
 
 
-def test_a_model_that_cannot_be_used_is_not_chosen(calls, midi, second, monkeypatch):
+def test_an_unusable_model_is_not_chosen(calls, midi, second, monkeypatch):
     read(calls, midi)
 
     def broken(*_):
@@ -283,7 +283,7 @@ def test_region_and_tracks_stay_with_another_model(calls, band, second):
     assert "class='said'" not in view.cards["continue"]
 
 
-def test_tracks_stay_with_other_beats_and_a_lost_region_is_said(calls, band):
+def test_tracks_stay_with_other_beats_and_a_note_says_that_the_region_is_lost(calls, band):
     read(calls, band)
     calls.uploads.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
     before = calls.view.session(SOMEONE).current.upload
@@ -300,7 +300,7 @@ def test_tracks_stay_with_other_beats_and_a_lost_region_is_said(calls, band):
     assert REGION_ANEW not in view.cards["continue"]
 
 
-def test_tracks_that_another_model_cannot_have_are_chosen_again_with_a_word(
+def test_all_tracks_are_chosen_again_if_another_model_cannot_read_some(
     calls, band, second, monkeypatch
 ):
     read(calls, band)
@@ -330,7 +330,7 @@ def test_a_choice_of_tracks_is_undone_as_a_whole(calls, band):
     assert tab.upload.prompt.parts.heard is None
 
 
-def test_a_result_whose_files_are_gone_is_continued_by_nobody(calls, midi, caplog):
+def test_a_result_without_its_files_cannot_be_continued(calls, midi, caplog):
     read(calls, midi)
     make(calls)
     for folder in calls.studio.folders.root.glob("*/*"):
@@ -352,7 +352,7 @@ def test_a_result_becomes_the_prompt_of_what_comes_next(calls, midi):
     assert (back["phase"], len(back["variations"])) == ("done", 2)
 
 
-def test_a_new_piece_goes_on_in_the_tab_for_files(calls):
+def test_a_new_piece_is_continued_in_the_tab_for_files(calls):
     calls.tabs.open_tab("piano", SOMEONE)
     make(calls, "piano")
     view = seen(calls.uploads.continue_this(event(variation=0), SOMEONE))
