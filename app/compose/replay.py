@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from app.batch.manifest import read_manifest, versions
 from app.compose.options import OF_PROMPT, BeatSource, MusicOptions
+from app.errors import UserError
 
 if TYPE_CHECKING:
     from app.compose.models import MusicModel
@@ -21,7 +22,7 @@ _BEATS: tuple[str, ...] = get_args(BeatSource)
 _EXPORT = "export it again with --json, or from the page"
 
 
-class ReplayError(ValueError):
+class ReplayError(UserError):
     """Settings cannot be used; the message is one sentence for the user."""
 
 
