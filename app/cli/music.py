@@ -40,7 +40,7 @@ def proceed(options: argparse.Namespace) -> None:
     name, data = options.prompt.name, read_file(options.prompt, options.max_file_size)
     score = read_midi(data, name=name)
     model = chosen_models(options, options.model).to_continue(score)
-    prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats)
+    prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats, score=score)
     music = in_bars(music, prompt)
     for notice in prompt.facts.notices:
         print(f"{name}: {notice}", file=sys.stderr)

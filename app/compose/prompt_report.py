@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from app.compose.tracks import ALL_PARTS, Parts, instrument_name, track_names
+from app.compose.tracks import Parts, instrument_name, track_names
 from tokenization.analysis.beats import ON_GRID, on_grid
 from tokenization.remi.vocabulary import MAX_PITCH, MIN_PITCH
 from tokenization.score import Tempo, TimeSignature, Track
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -105,7 +105,8 @@ def prompt_facts(
     bars: int,
     dropped: int,
     region: Region,
-    parts: Parts = ALL_PARTS,
+    parts: Parts,
+    more: Iterable[str] = (),
 ) -> PromptFacts:
     """What the upload card says."""
     score = timing.file
@@ -136,7 +137,7 @@ def prompt_facts(
         seconds=float(score.seconds_at(score.end_ticks)),
         on_grid=fit,
         beats=beats,
-        notices=tuple(notices),
+        notices=(*notices, *more),
         rows=_rows(score, tokenizer, region, parts),
     )
 

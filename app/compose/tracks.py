@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokenization.errors import MidiError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -41,14 +43,14 @@ class Parts:
     def of(cls, score: Score, heard: Iterable[int] | None, played: Iterable[int] | None) -> Parts:
         """Those of a file whose tracks are known by their numbers, from 0; None: all.
 
-        Raises ValueError for a number that no track has.
+        Raises MidiError for a number that no track has.
         """
         places = [_place(track) for track in score.tracks]
 
         def left_out(numbers: frozenset[int] | None) -> frozenset[_Place]:
             chosen = frozenset(range(len(places))) if numbers is None else numbers
             if unknown := chosen.difference(range(len(places))):
-                raise ValueError(f"asked for track {min(unknown)}, expected 0 to {len(places) - 1}")
+                raise MidiError(f"asked for track {min(unknown)}, expected 0 to {len(places) - 1}")
             return frozenset(place for at, place in enumerate(places) if at not in chosen)
 
         heard, played = (None if n is None else frozenset(n) for n in (heard, played))

@@ -13,6 +13,7 @@ from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.prompt import HEARD_TOKENS, Prompt, read_prompt
 from tests.app.conftest import two_hands
+from tests.support.heard import heard_score
 from tokenization.errors import MidiError
 from tokenization.midi.reader import read_midi, write_midi
 from tokenization.remi.remi import PianoRemi
@@ -101,8 +102,8 @@ class Deaf(PianoRemi):
 def test_a_prompt_is_heard_through_the_models_tokenizer() -> None:
     data = write_midi(two_hands())
     usual, deaf = read_prompt(data), read_prompt(data, tokenizer=Deaf())
-    assert usual.heard.num_notes == two_hands().num_notes
-    assert deaf.heard.num_notes == len(two_hands().tracks[0])
+    assert heard_score(usual).num_notes == two_hands().num_notes
+    assert heard_score(deaf).num_notes == len(two_hands().tracks[0])
     np.testing.assert_array_equal(read_prompt(data, tokenizer=PianoRemi()).ids, usual.ids)
 
 

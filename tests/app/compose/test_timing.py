@@ -18,6 +18,7 @@ from app.compose.prompt_report import OFF_GRID
 from app.compose.timing import Timing, find_beats
 from tests.app.cli.test_main import folder, relpe  # noqa: F401 - a fixture
 from tests.app.conftest import two_hands
+from tests.support.heard import heard_score
 from tokenization.analysis.beats import Beats
 from tokenization.midi.reader import read_midi, write_midi
 from tokenization.score import Score, Tempo, Track
@@ -127,9 +128,9 @@ def test_the_model_hears_what_the_pedal_holds() -> None:
         for pedal in (False, True)
     )
     assert wet.joint_ticks == dry.joint_ticks
-    longer = wet.heard.tracks[0].notes[:, 1].sum() / dry.heard.tracks[0].notes[:, 1].sum()
-    assert longer > 2
-    assert wet.heard.tracks[0].end_ticks <= wet.joint_ticks + 480  # as close as a token says it
+    dry_track, wet_track = (heard_score(prompt).tracks[0] for prompt in (dry, wet))
+    assert wet_track.notes[:, 1].sum() / dry_track.notes[:, 1].sum() > 2
+    assert wet_track.end_ticks <= wet.joint_ticks + 480  # as close as a token says it
 
 
 def test_one_note_has_beats() -> None:
