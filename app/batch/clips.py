@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from app.batch.manifest import Row, versions
+from app.batch.manifest import Row
 from app.cli.arguments import CommandError
 from app.cli.inputs import find_midi, read_file
 from app.compose.options import LARGEST_SEED, MAX_FILE_BYTES, OF_PROMPT, BeatSource, MusicOptions
 from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
+from app.compose.replay import versions
 from app.files import safe_name
 from tokenization.errors import MidiError
 from tokenization.midi.reader import read_midi

@@ -6,15 +6,16 @@ import csv
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from app.cli.arguments import CommandError
+from app.compose.replay import Replay, ReplayError
 from app.files import appearing
+from app.text import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 NAME = "manifest.csv"
 
@@ -74,17 +75,6 @@ class Row:
         return None
 
 
-def versions() -> str:
-    """Of this program and of the packages that music hangs on: others may draw other tokens."""
-    found = []
-    for name in ("relpe", "torch", "numpy", "numba"):
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:  # Numba may be missing
-            continue
-    return ", ".join(found)
-
-
 def sha256_of(path: Path) -> str:
     """Of a file's content, in hexadecimal digits."""
     with path.open("rb") as file:
@@ -124,3 +114,25 @@ def write_manifest(path: Path, rows: Iterable[Row]) -> None:
         writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
         writer.writeheader()
         writer.writerows(asdict(row) for row in rows)
+
+
+def of_clip(manifest: Path, name: str) -> Replay:
+    """The settings of a clip, named by its file or as `ballad_v01`.
+
+    Raises:
+        ReplayError: there is no such clip, or its row holds no settings.
+        CommandError: the file is no manifest.
+    """
+    if not manifest.is_file():
+        raise ReplayError(f"{manifest}: there is no such file")
+    clips = {Path(row.file).stem: row for row in read_manifest(manifest).values()}
+    row = clips.get(Path(name).stem)
+    if row is None:
+        some = f"expected one such as {next(iter(clips))}" if clips else "it lists none"
+        raise ReplayError(f"{manifest}: found no clip {shortened(name)}, {some}")
+    chosen: dict[str, Any] = json.loads(row.settings)
+    parts = ("device", "versions", "prompt_sha256")
+    told: dict[str, Any] = {part: chosen.pop(part) for part in parts if part in chosen}
+    told |= {"model": row.model, "model_sha256": row.model_sha256, "backend": row.backend}
+    told["seed"] = int(row.seed) if row.seed.isdecimal() else row.seed
+    return Replay.of(told | {"options": chosen})

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from app.batch.manifest import of_clip
 from app.cli.arguments import CommandError, chosen_models, music_options, seconds_between_bars
 from app.cli.inputs import read_file
 from app.cli.outputs import Targets
@@ -101,7 +102,7 @@ def again(options: argparse.Namespace) -> None:
 def _told(options: argparse.Namespace) -> Replay:
     """The settings that were given, as JSON or in a manifest."""
     if options.clip is not None:
-        return replay.of_clip(options.settings, options.clip)
+        return of_clip(options.settings, options.clip)
     if options.settings.suffix.lower() == ".csv":
         raise CommandError(f"{options.settings}: a manifest has many clips; name one with --clip")
     return replay.read(read_file(options.settings, replay.MOST_BYTES))
@@ -173,12 +174,12 @@ def _finish(
             )
         )
     else:
-        from app.compose.prompt_report import counted
+        from app.text import plural
 
         names = ", ".join(map(str, [*targets.midi, *targets.audio]))
         seeds = ", ".join(str(piece.seed) for piece in result.pieces)
         what = f"seed{'s' if music.variations > 1 else ''} {seeds}"
-        print(f"{names}: {counted(result.bars, 'bar')}, {what}", file=sys.stderr)
+        print(f"{names}: {plural(result.bars, 'bar')}, {what}", file=sys.stderr)
 
 
 def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from app.compose.tracks import Parts, instrument_name, track_names
+from app.text import plural
 from tokenization.analysis.beats import ON_GRID, on_grid
 from tokenization.remi.vocabulary import MAX_PITCH, MIN_PITCH
 from tokenization.score import Tempo, TimeSignature, Track
@@ -30,11 +31,6 @@ OFF_GRID = (
     "the notes do not lie on the file's beats, as in a recording of someone who plays: its bars "
     "mean nothing to the model; let the beats be estimated (in a command: --beats estimate)"
 )
-
-
-def counted(number: int, thing: str) -> str:
-    """A number of things: `1 bar`, `2 bars`."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 class Region(NamedTuple):
@@ -122,7 +118,7 @@ def prompt_facts(
     ]
     if dropped:
         notices.append(
-            f"{counted(dropped, 'note')} beyond the 88 keys {'is' if dropped == 1 else 'are'} not "
+            f"{plural(dropped, 'note')} beyond the 88 keys {'is' if dropped == 1 else 'are'} not "
             "heard"
         )
     if beats == "file" and (changes := len(tempos) - 1) > 0:
@@ -173,7 +169,7 @@ def _rows(
         else:
             heard = True
             if is_piano and lost:
-                why = f"{counted(lost, 'note')} beyond the 88 keys left out"
+                why = f"{plural(lost, 'note')} beyond the 88 keys left out"
             elif is_piano and track.program >= _PIANOS:
                 why = "heard as a piano"
             elif not is_piano and other != name:
@@ -199,7 +195,7 @@ def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer)
     if not _is_piano(tokenizer):
         merged = len(ranks) - len(set(ranks))
         are, others = ("is", "another") if merged == 1 else ("are", "others")
-        return [f"{counted(merged, 'track')} {are} heard as a part of {others}"] if merged else []
+        return [f"{plural(merged, 'track')} {are} heard as a part of {others}"] if merged else []
     notices = []
     if any(track.program >= _PIANOS for track in heard):
         what = f"{len(heard)} tracks" if len(heard) > 1 else "another instrument than a piano"

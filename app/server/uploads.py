@@ -209,7 +209,7 @@ def read_apart(
     first_bar: int | None = None,
     heard: Collection[int] | None = None,
     played: Collection[int] | None = None,
-    score: Score,
+    score: Score | None = None,
 ) -> Prompt:
     """As `read_prompt`, in a process apart; raises MidiError also where that takes too much."""
     with _within_limits(name):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.compose import replay
 from app.compose.options import LARGEST_SEED, MusicOptions
 from app.compose.prompt import read_prompt
-from app.compose.replay import Replay, ReplayError
+from app.compose.replay import ReplayError
 from tests.app.conftest import two_hands
 from tokenization.midi.reader import write_midi
 
@@ -51,12 +51,6 @@ def test_the_region_and_the_tracks_are_read_back(quick_model, first, last):
     assert (back.first_bar, back.last_bar, back.heard, back.played) == (first, last, {1}, None)
     assert back.fits(data)
     assert not back.fits(data + b" ")
-
-
-def test_one_variation_of_several_has_the_seed_that_it_was_made_with():
-    told = Replay(model="piano", options=MusicOptions(seed=7, variations=3))
-    alone = replay.one_of(told, 2).options
-    assert (alone.seed, alone.variations) == (9, 1)
 
 
 def test_settings_of_an_earlier_release_hear_all_bars():
