@@ -1,4 +1,4 @@
-"""What is said of an upload: its length, bars and tempo, and what the model does not hear of it."""
+"""Facts about a prompt that the user should know, and notices of what the model does not hear."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from tokenization.tokenizer import Tokenizer
 
 _Kind = TypeVar("_Kind")
-_MIDI_BPM = 120.0  # until a file says another
-_PIANOS = 8  # programs of pianos are below
-_DECIMALS = 2  # of tempos that are told apart: files write microseconds
+_MIDI_BPM = 120.0  # where a file sets none
+_PIANOS = 8  # programs below are pianos
+_DECIMALS = 2  # tempos that agree in these are the same: files write microseconds
 OFF_GRID = (
     "the notes do not lie on the file's beats, as in a recording of someone who plays: its bars "
     "mean nothing to the model; let the beats be estimated (in a command: --beats estimate)"
@@ -34,17 +34,17 @@ OFF_GRID = (
 
 
 class Region(NamedTuple):
-    """Bars of a file that the model can hear, and where they begin and end in ticks of the file."""
+    """A range of bars of a file, in bars and in ticks of the file."""
 
     first_bar: int
-    """From 1, as `last_bar`."""
+    """From 1; `last_bar` as well."""
     last_bar: int
     begin: int
     end: int
 
     @classmethod
     def of(cls, timing: Timing, lines: NDArray[np.int64], first_bar: int, last_bar: int) -> Region:
-        """Those from one bar to another; `lines` are the bar lines, in counted ticks."""
+        """The range between two bars; `lines` are the bar lines in ticks of `timing.counted`."""
         begin, end = timing.to_file(lines[[first_bar - 1, last_bar]]).tolist()
         return cls(first_bar, last_bar, begin if first_bar > 1 else 0, end)
 
@@ -56,7 +56,7 @@ class Region(NamedTuple):
 
 @dataclass(frozen=True)
 class TrackFacts:
-    """What is worth knowing of one track of an upload."""
+    """Facts about one track of a file."""
 
     id: int
     """Its number in the file, from 0."""
@@ -64,33 +64,33 @@ class TrackFacts:
     instrument: str
     drums: bool
     notes: int
-    """In the whole file."""
+    """Number of notes in the whole file."""
     heard: bool
-    """Whether the model hears anything of it."""
+    """Whether the model hears any of its notes."""
     why: str = ""
-    """Why it is not heard, or not as it is; empty where it is."""
+    """Why the model does not hear the track, or hears it changed; else empty."""
 
 
 @dataclass(frozen=True)
 class PromptFacts:
-    """What is worth knowing of an upload at once."""
+    """Facts about a file and what the model hears of it."""
 
     tracks: int
     notes: int
     bars: int
-    """Up to where new music begins if nothing is cut off."""
+    """Number of bars before the new music where nothing is cut off."""
     bpm: float
-    """The tempo that holds longest."""
+    """The tempo that lasts longest."""
     metre: str
     seconds: float
     on_grid: float
-    """How well the onsets lie on the file's own beats, up to 1: see `tokenization.analysis`."""
+    """How well the onsets lie on the file's own beats, up to 1: see `on_grid`."""
     beats: BeatSource
     """What bars and beats are counted by."""
     notices: tuple[str, ...] = ()
-    """What the model does not hear, and the like: one sentence each."""
+    """What the user should know, such as what the model does not hear: one sentence each."""
     rows: tuple[TrackFacts, ...] = ()
-    """One for each track of the file, in its order."""
+    """One for each track, in the order of the file."""
 
 
 def prompt_facts(
@@ -104,7 +104,18 @@ def prompt_facts(
     parts: Parts,
     more: Iterable[str] = (),
 ) -> PromptFacts:
-    """What the upload card says."""
+    """Facts about a file of which the model hears `parts` in `region`.
+
+    Args:
+        timing: of the whole file.
+        beats: what bars and beats are counted by.
+        tokenizer: that of the model.
+        bars: see `PromptFacts`.
+        dropped: number of notes that the tokenizer left out.
+        region: bars that the model can hear.
+        parts: tracks that the model hears.
+        more: further notices.
+    """
     score = timing.file
     heard = heard_tracks(score, tokenizer)
     usual, tempos = _usual_metre(timing.counted), _tempos(score)
@@ -141,45 +152,41 @@ def prompt_facts(
 def _rows(
     score: Score, tokenizer: Tokenizer, region: Region, parts: Parts
 ) -> tuple[TrackFacts, ...]:
-    """What the table of tracks says."""
     names = track_names(score.tracks)
     is_piano = _is_piano(tokenizer)
     playing = parts.of_score(score)
-    places = zip(playing, tokenizer.track_ranks(playing), strict=True)
-    ranks = {id(track): rank for track, rank in places}
+    ranks = dict(zip(map(id, playing), tokenizer.track_ranks(playing), strict=True))
     first_of_rank: dict[int, str] = {}
     rows: list[TrackFacts] = []
     for number, (track, name) in enumerate(zip(score.tracks, names, strict=True)):
-        instrument = instrument_name(track)
         onsets = track.notes[:, 0]
         inside = track.notes[(onsets >= region.begin) & (onsets < region.end)]
         rank = ranks.get(id(track), -1)
         hears = parts.hears(track)
         other = first_of_rank.setdefault(rank, name) if hears and rank >= 0 else name
         lost = int(np.count_nonzero((inside[:, 2] < MIN_PITCH) | (inside[:, 2] > MAX_PITCH)))
-        why, heard = "", False
+        unheard, changed = "", ""
         if not hears:
-            why = "it was left out"
+            unheard = "it was left out"
         elif rank < 0:
-            why = "the piano model hears no drums"
+            unheard = "the piano model hears no drums"
         elif not len(inside):
-            why = f"silent in {region}"
-        elif is_piano and lost == len(inside):
-            why = "all notes are beyond the 88 keys"
-        else:
-            heard = True
-            if is_piano and lost:
-                why = f"{plural(lost, 'note')} beyond the 88 keys left out"
-            elif is_piano and track.program >= _PIANOS:
-                why = "heard as a piano"
-            elif not is_piano and other != name:
-                why = f"heard as a part of {other}"
-        rows.append(TrackFacts(number, name, instrument, track.is_drum, len(track), heard, why))
+            unheard = f"silent in {region}"
+        elif not is_piano:
+            changed = f"heard as a part of {other}" if other != name else ""
+        elif lost == len(inside):
+            unheard = "all notes are beyond the 88 keys"
+        elif lost:
+            changed = f"{plural(lost, 'note')} beyond the 88 keys left out"
+        elif track.program >= _PIANOS:
+            changed = "heard as a piano"
+        facts = (number, name, instrument_name(track), track.is_drum, len(track))
+        rows.append(TrackFacts(*facts, heard=not unheard, why=unheard or changed))
     return tuple(rows)
 
 
 def _beat_notices(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> list[str]:
-    """What bars and beats are counted by, where that is not plain."""
+    """What bars and beats are counted by, where this is not plainly the file's own."""
     if beats == "file":
         return [OFF_GRID] if fit < ON_GRID else []
     first = max(float(timing.file.seconds_at(timing.to_file(np.array([0])))[0]), 0.0)
@@ -190,7 +197,7 @@ def _beat_notices(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> 
 
 
 def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer) -> list[str]:
-    """Which instruments the model hears as others, or not at all."""
+    """Which instruments the model hears as others, or does not hear."""
     ranks = [rank for rank in tokenizer.track_ranks(heard) if rank > 0]
     if not _is_piano(tokenizer):
         merged = len(ranks) - len(set(ranks))
@@ -206,12 +213,12 @@ def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer)
 
 
 def _is_piano(tokenizer: Tokenizer) -> bool:
-    """Whether all is heard as one piano."""
+    """Whether the model hears all tracks as one piano."""
     return tokenizer.track_ranks((Track.of([], is_drum=True),)) == [-1]
 
 
 def _usual_metre(score: Score) -> TimeSignature:
-    """The metre that holds longest: a pickup has one of its own."""
+    """The metre that lasts longest: a pickup often has one of its own."""
     changes = score.time_signatures
     if not changes or changes[0].tick > 0:
         changes = (TimeSignature(0, 4, 4), *changes)
@@ -224,10 +231,9 @@ def _usual_metre(score: Score) -> TimeSignature:
 
 
 def _tempos(score: Score) -> list[tuple[Tempo, float]]:
-    """Tempos in which music sounds, and the seconds that each holds; equal neighbours are one.
+    """Tempos from the first note on and the seconds that each lasts; at least one.
 
-    What holds before the first note only, such as MIDI's own 120 until a file names another, is
-    left out. There is at least one.
+    Equal neighbours are merged.
     """
     first = min(int(track.notes[0, 0]) for track in score.tracks if len(track))
     changes = [Tempo(0, _MIDI_BPM), *score.tempos]
@@ -247,7 +253,7 @@ def _tempos(score: Score) -> list[tuple[Tempo, float]]:
 
 
 def _longest(lengths: Sequence[tuple[_Kind, float]]) -> _Kind:
-    """The kind of which there is most in all; of equal ones the first."""
+    """The kind with the greatest total length; the first of equal ones."""
     total: dict[_Kind, float] = {}
     for kind, length in lengths:
         total[kind] = total.get(kind, 0) + length
