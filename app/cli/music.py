@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from app.batch.manifest import of_clip
+from app.batch.manifest import replay_of_clip
 from app.cli.arguments import CommandError, chosen_models, music_options, seconds_between_bars
 from app.cli.inputs import read_file
 from app.cli.outputs import Targets
@@ -102,7 +102,7 @@ def again(options: argparse.Namespace) -> None:
 def _told(options: argparse.Namespace) -> Replay:
     """The settings that were given, as JSON or in a manifest."""
     if options.clip is not None:
-        return of_clip(options.settings, options.clip)
+        return replay_of_clip(options.settings, options.clip)
     if options.settings.suffix.lower() == ".csv":
         raise CommandError(f"{options.settings}: a manifest has many clips; name one with --clip")
     return replay.read(read_file(options.settings, replay.MOST_BYTES))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 from app.compose.options import OF_PROMPT, BeatSource, MusicOptions
 from app.errors import UserError
-from app.text import shortened
 
 if TYPE_CHECKING:
     from app.compose.models import MusicModel
@@ -51,21 +50,6 @@ class Replay:
     last_bar: int | None = None
     heard: frozenset[int] | None = None
     played: frozenset[int] | None = None
-
-    @classmethod
-    def of(cls, told: dict[str, Any]) -> Replay:
-        """Checks the types of settings that come from JSON. Raises ReplayError."""
-        chosen: dict[str, Any] = dict(told["options"])
-        beats = chosen.pop("beats", "file")
-        if beats not in get_args(BeatSource):
-            expected = " or ".join(get_args(BeatSource))
-            raise ReplayError(f"beats is {beats!r}, expected {expected}; {_EXPORT}")
-        found = {name: _checked(name, told[name]) for name in _KINDS if told.get(name) is not None}
-        for name in ("model", "seed"):
-            if name not in found:
-                raise ReplayError(f"the settings have no {name}, expected one; {_EXPORT}")
-        options = _options(chosen | {"seed": found.pop("seed")})
-        return cls(options=options, beats=beats, **found)
 
     def fits(self, data: bytes) -> bool:
         """Whether a file is the prompt that was continued."""
@@ -167,7 +151,22 @@ def read(text: str | bytes) -> Replay:
         told = told["replay"]
     if not isinstance(told, dict) or not isinstance(told.get("options"), dict):
         raise ReplayError(f"found JSON without the options of a piece, expected them; {_EXPORT}")
-    return Replay.of(told)
+    return from_settings(told)
+
+
+def from_settings(told: dict[str, Any]) -> Replay:
+    """Checks the types of settings that come from JSON. Raises ReplayError as `read`."""
+    chosen: dict[str, Any] = dict(told["options"])
+    beats = chosen.pop("beats", "file")
+    if beats not in get_args(BeatSource):
+        expected = " or ".join(get_args(BeatSource))
+        raise ReplayError(f"beats is {beats!r}, expected {expected}; {_EXPORT}")
+    found = {name: _checked(name, told[name]) for name in _KINDS if told.get(name) is not None}
+    for name in ("model", "seed"):
+        if name not in found:
+            raise ReplayError(f"the settings have no {name}, expected one; {_EXPORT}")
+    options = _options(chosen | {"seed": found.pop("seed")})
+    return Replay(options=options, beats=beats, **found)
 
 
 def _checked(name: str, value: Any) -> Any:  # noqa: ANN401 - values of JSON
@@ -210,3 +209,9 @@ def _is_a(value: object, hint: Any) -> bool:  # noqa: ANN401 - any annotation
         return value in kinds
     kinds = (*kinds, int) if float in kinds else kinds
     return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def shortened(value: object) -> str:
+    """A value as text, in at most 40 characters."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
