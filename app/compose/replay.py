@@ -19,10 +19,9 @@ MOST_BYTES = 1_000_000
 """Larger files are refused."""
 _EXPORT = "export it again with --json, or from the page"
 _KINDS = {
-    **dict.fromkeys(("prompt_sha256", "model", "model_sha256", "backend"), str),
-    **dict.fromkeys(("device", "versions"), str),
-    **dict.fromkeys(("seed", "first_bar", "last_bar"), int),
-    **dict.fromkeys(("heard", "played"), list),
+    str: ("model", "model_sha256", "backend", "device", "versions", "prompt_sha256"),
+    int: ("seed", "first_bar", "last_bar"),
+    list: ("heard", "played"),
 }
 """Types of the settings beside the options."""
 _SAID = {str: "a text", int: "a whole number", list: "a list"}
@@ -80,17 +79,6 @@ class Replay:
         return found
 
 
-def versions() -> str:
-    """Versions of this program and of the packages that decide which tokens are drawn."""
-    found = []
-    for name in ("relpe", "torch", "numpy", "numba"):
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:  # Numba may be missing
-            continue
-    return ", ".join(found)
-
-
 def settings(
     options: MusicOptions,
     model: MusicModel,
@@ -101,12 +89,9 @@ def settings(
 
     `data` is the whole file where the prompt is a part of it.
     """
-    from app.compose.models import threads  # of the engine
+    from app.compose.models import threads  # imports PyTorch
 
-    chosen = asdict(options)
-    del chosen["seed"]
-    if options.seconds is not None:
-        del chosen["bars"]
+    chosen = chosen_options(options, after_prompt=prompt is not None)
     told: dict[str, Any] = {
         "model": model.name,
         "model_sha256": model.sha256,
@@ -118,8 +103,6 @@ def settings(
         "options": chosen,
     }
     if prompt is None:
-        for name in OF_PROMPT:
-            del chosen[name]
         return told
     chosen["beats"] = prompt.facts.beats
     whole = prompt.data if data is None else data
@@ -131,6 +114,26 @@ def settings(
     )
     region = {"first_bar": prompt.first_bar, "last_bar": last, "heard": heard, "played": played}
     return told | {name: value for name, value in region.items() if value is not None}
+
+
+def chosen_options(options: MusicOptions, *, after_prompt: bool) -> dict[str, Any]:
+    """The options that decide the music, for JSON, without the seed."""
+    chosen = asdict(options)
+    unused = () if after_prompt else OF_PROMPT
+    for name in ("seed", *(("bars",) if options.seconds is not None else ()), *unused):
+        del chosen[name]
+    return chosen
+
+
+def versions() -> str:
+    """Versions of this program and of the packages that the music depends on."""
+    found = []
+    for name in ("relpe", "torch", "numpy", "numba"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:  # Numba may be missing
+            continue
+    return ", ".join(found)
 
 
 def read(text: str | bytes) -> Replay:
@@ -161,7 +164,12 @@ def from_settings(told: dict[str, Any]) -> Replay:
     if beats not in get_args(BeatSource):
         expected = " or ".join(get_args(BeatSource))
         raise ReplayError(f"beats is {beats!r}, expected {expected}; {_EXPORT}")
-    found = {name: _checked(name, told[name]) for name in _KINDS if told.get(name) is not None}
+    found = {
+        name: _checked(name, told[name], kind)
+        for kind, names in _KINDS.items()
+        for name in names
+        if told.get(name) is not None
+    }
     for name in ("model", "seed"):
         if name not in found:
             raise ReplayError(f"the settings have no {name}, expected one; {_EXPORT}")
@@ -169,9 +177,8 @@ def from_settings(told: dict[str, Any]) -> Replay:
     return Replay(options=options, beats=beats, **found)
 
 
-def _checked(name: str, value: Any) -> Any:  # noqa: ANN401 - values of JSON
+def _checked(name: str, value: Any, kind: type) -> Any:  # noqa: ANN401 - values of JSON
     """A setting that is not null, in its type."""
-    kind = _KINDS[name]
     if not _is_a(value, kind):
         raise ReplayError(f"{name} is {shortened(value)}, expected {_SAID[kind]}; {_EXPORT}")
     if not isinstance(value, list):
