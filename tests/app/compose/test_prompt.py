@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -110,6 +111,19 @@ def test_a_prompt_is_heard_through_the_models_tokenizer() -> None:
 # ---- where new music begins
 
 
+def test_new_music_begins_at_the_next_bar_line() -> None:
+    upload = two_hands()
+    cut = upload.tracks[0].notes[upload.tracks[0].notes[:, 0] < 1920 * 3 + 500]
+    data = write_midi(Score(480, (Track(cut),), upload.tempos, upload.time_signatures))
+    assert read_prompt(data).joint_ticks == 4 * 1920
+    late = write_midi(
+        replace(upload, tracks=(Track.of([(0, 1920 * 2 + 1000, 60, 80)]),), end_ticks=0)
+    )
+    assert read_prompt(late).joint_ticks == 3 * 1920  # waits for a note that rings on
+    legato = write_midi(replace(upload, tracks=(Track.of([(0, 1920 + 300, 60, 80)]),), end_ticks=0))
+    assert read_prompt(legato).joint_ticks == 1920
+
+
 @pytest.mark.parametrize(
     ("length", "bars"),
     [(1900, 1), (1920 + 480, 1), (1920 + 500, 2), (2 * 1920 + 500, 3), (400 * 1920, 3)],
@@ -149,3 +163,24 @@ def test_a_coarse_file_is_cut_at_its_bar_lines() -> None:
     assert prompt.score.ticks_per_beat == 12
     assert prompt.joint_ticks == 3 * 42
     assert read_midi(prompt.data).tracks[0].notes[:, 0].tolist() == list(range(11))
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("score", "message"),
+    [
+        (Score(480, (Track.of([(0, 100, 36, 90)], is_drum=True),)), "drums only"),
+        (Score(480, (Track.of([(0, 100, 10, 90)]),)), "between A0 and C8"),
+    ],
+)
+def test_what_cannot_be_continued_is_one_sentence(score: Score, message: str) -> None:
+    with pytest.raises(MidiError, match=message):
+        read_prompt(write_midi(score), "song.mid")
+
+
+@pytest.mark.parametrize("last_bar", [0, 5])
+def test_a_bar_that_is_not_there_is_refused(prompt_bytes: bytes, last_bar: int) -> None:
+    with pytest.raises(MidiError, match="1 to 4"):
+        read_prompt(prompt_bytes, last_bar=last_bar)
