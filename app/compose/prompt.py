@@ -38,7 +38,7 @@ WAITING_BARS = 2
 """For how many bars new music waits for notes that ring longer; they then ring on over it, as with
 the pedal."""
 HEARD_TOKENS = 16_384
-"""How many of a prompt's last tokens the model hears at most by default, from a bar line on. A
+"""By default, the model hears at most this many of the prompt's last tokens, from a bar line on: a
 hostile file of a few bytes can have a hundred thousand bars."""
 ROOM_BEATS = 1024
 """Quarter notes that a prompt has to leave for new music, of the 65,536 that a file may have."""
@@ -97,12 +97,10 @@ class Prompt:
         `bars` = 0, the model hears the last HEARD_TOKENS. They also limit what it hears from a
         chosen bar on.
         """
+        first = _first_in_room(self.ids, self.bar_tokens)
         if self.first_bar is not None:
-            first = int(self.bar_tokens[self.first_bar - 1])
-            return max(first, _first_in_room(self.ids, self.bar_tokens))
-        if bars:
-            return int(self.bar_tokens[max(self.bars - bars, 0)])
-        return _first_in_room(self.ids, self.bar_tokens)
+            return max(first, int(self.bar_tokens[self.first_bar - 1]))
+        return int(self.bar_tokens[max(self.bars - bars, 0)]) if bars else first
 
 
 def read_prompt(
@@ -141,9 +139,8 @@ def read_prompt(
     tokenizer = tokenizer or PianoRemi()
     score = read_midi(data, name=name) if score is None else score
     with _naming(name):
-        _check_instruments(score, tokenizer)
-        parts = Parts.of(score, heard, played)
         whole = _count_bars(score, tokenizer, beats)
+        parts = Parts.of(score, heard, played)
         bars = _check_region(whole, first_bar, last_bar)
     data, timing = _cut(data, name, score, whole, bars)
     lines = whole.lines[: bars + 2]
@@ -185,16 +182,13 @@ def _naming(name: str) -> Iterator[None]:
         raise MidiError(f"{name}: {error}") from error
 
 
-def _check_instruments(score: Score, tokenizer: Tokenizer) -> None:
+def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _CountedFile:
+    """Lays bars and beats over a file, and finds the bar line after which new music can begin."""
     if not heard_tracks(score, tokenizer):
         raise MidiError(
             f"found {'drums' if score.num_notes else 'no notes'} only, expected notes of a piano "
             "or another pitched instrument; choose another file"
         )
-
-
-def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _CountedFile:
-    """Lays bars and beats over a file, and finds the bar line after which new music can begin."""
     least = STEPS_PER_BEAT if beats == "file" else FINE_TICKS
     file = _refined(score, -(-least // score.ticks_per_beat))
     found = find_beats(file, beats)
@@ -249,7 +243,10 @@ def _cut(
 def _encode(
     timing: Timing, lines: NDArray[np.int64], tokenizer: Tokenizer, parts: Parts
 ) -> tuple[TokenSequence, NDArray[np.int64]]:
-    """Tokens of the bars between notated `lines`, and the number of Bar tokens before each line."""
+    """Tokens of the bars between notated `lines`, and the number of Bar tokens before each line.
+
+    A long bar has several Bar tokens.
+    """
     bars = BarMap.of(lines, timing.counted.ticks_per_beat)
     sequence = tokenizer.encode(bars.on_grid(_as_heard(timing, int(lines[-1]), parts)))
     bar_tokens = np.searchsorted(bars.vocabulary_lines(), bars.starts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -118,10 +119,9 @@ def prompt_facts(
     """
     score = timing.file
     heard = heard_tracks(score, tokenizer)
-    usual, tempos = _usual_metre(timing.counted), _tempos(score)
-    metre = f"{usual.numerator}/{usual.denominator}"
+    metre, tempos = _usual_metre(timing.counted), _tempos(score)
     fit = on_grid(score)
-    bpm = timing.bpm or _longest([(tempo.bpm, seconds) for tempo, seconds in tempos])
+    bpm = timing.bpm or _longest(tempos)
     notices = [
         *([f"{score.damage}: what is whole is used"] if score.damage else []),
         *_beat_notices(timing, beats, fit, f"{bpm:.0f} beats a minute, {metre}"),
@@ -217,39 +217,37 @@ def _is_piano(tokenizer: Tokenizer) -> bool:
     return tokenizer.track_ranks((Track.of([], is_drum=True),)) == [-1]
 
 
-def _usual_metre(score: Score) -> TimeSignature:
+def _usual_metre(score: Score) -> str:
     """The metre that lasts longest: a pickup often has one of its own."""
     changes = score.time_signatures
     if not changes or changes[0].tick > 0:
         changes = (TimeSignature(0, 4, 4), *changes)
     ends = [*(change.tick for change in changes[1:]), max(score.end_ticks, changes[-1].tick)]
-    kinds = [
-        ((change.numerator, change.denominator), end - change.tick)
-        for change, end in zip(changes, ends, strict=True)
-    ]
-    return TimeSignature(0, *_longest(kinds))
+    return _longest(
+        [
+            (f"{metre.numerator}/{metre.denominator}", end - metre.tick)
+            for metre, end in zip(changes, ends, strict=True)
+        ]
+    )
 
 
-def _tempos(score: Score) -> list[tuple[Tempo, float]]:
-    """Tempos from the first note on and the seconds that each lasts; at least one.
+def _tempos(score: Score) -> list[tuple[float, float]]:
+    """Tempos (bpm) from the first note on and the seconds that each lasts; equal neighbours as one.
 
-    Equal neighbours are merged.
+    There is at least one.
     """
     first = min(int(track.notes[0, 0]) for track in score.tracks if len(track))
     changes = [Tempo(0, _MIDI_BPM), *score.tempos]
     begins = np.maximum([tempo.tick for tempo in changes], first)
-    ends = np.append(
-        [tempo.tick for tempo in changes[1:]], max(score.end_ticks, changes[-1].tick + 1)
-    )
-    lengths = (score.seconds_at(ends) - score.seconds_at(begins)).tolist()
-    tempos: list[tuple[Tempo, float]] = []
-    for tempo, sounds, seconds in zip(changes, (ends > begins).tolist(), lengths, strict=True):
-        if not sounds:
-            continue
-        if tempos and round(tempos[-1][0].bpm, _DECIMALS) == round(tempo.bpm, _DECIMALS):
-            tempo, seconds = tempos[-1][0], tempos.pop()[1] + seconds
-        tempos.append((tempo, seconds))
-    return tempos
+    ends = np.append(begins[1:], max(score.end_ticks, changes[-1].tick + 1))
+    seconds = (score.seconds_at(ends) - score.seconds_at(begins)).tolist()
+    lasting = [
+        (tempo.bpm, length)
+        for tempo, sounds, length in zip(changes, (ends > begins).tolist(), seconds, strict=True)
+        if sounds
+    ]
+    groups = (list(group) for _, group in groupby(lasting, lambda one: round(one[0], _DECIMALS)))
+    return [(group[0][0], sum(length for _, length in group)) for group in groups]
 
 
 def _longest(lengths: Sequence[tuple[_Kind, float]]) -> _Kind:
