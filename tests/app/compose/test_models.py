@@ -62,7 +62,7 @@ def test_a_loaded_model_is_the_only_one(small_model: MusicModel) -> None:
     assert only.folder("small") is None
 
 
-def test_drums_and_bands_are_for_the_groove_model() -> None:
+def test_drums_and_several_instruments_are_for_the_groove_model() -> None:
     drums = Track.of([(0, 10, 36, 90)], is_drum=True)
     piano, electric, flute = (Track.of([(0, 10, 60, 90)], program=p) for p in (0, 5, 73))
     nothing = Track.of([], program=40)

@@ -1,4 +1,4 @@
-"""What is accepted, what is said of it, what the model hears, and where new music begins."""
+"""Files as prompts: what the model hears, where new music begins, and what is refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def file_of(*notes: tuple[int, int, int, int], metre: tuple[int, int] = (4, 4)) 
     return write_midi(Score(480, (Track.of(notes),), (), (TimeSignature(0, *metre),)))
 
 
-# ---- what is heard
+# ---- what the model hears
 
 
 def hostile() -> bytes:
@@ -41,7 +41,7 @@ def notice_of_length(prompt: Prompt) -> list[str]:
     return [notice for notice in prompt.facts.notices if "long" in notice]
 
 
-def test_of_a_long_prompt_the_end_is_heard(small_model: MusicModel) -> None:
+def test_the_model_hears_the_end_of_a_long_prompt(small_model: MusicModel) -> None:
     prompt = read_prompt(hostile())
     assert prompt.bars == 128_001
     context = PianoRemi().crop(prompt.ids, prompt.first_heard())
@@ -50,11 +50,11 @@ def test_of_a_long_prompt_the_end_is_heard(small_model: MusicModel) -> None:
     assert notice_of_length(prompt) == [
         f"the prompt is long: the model can hear the last {heard:,} of 128,001 bars"
     ]
-    assert prompt.first_heard(100_000) == 28_001  # who asks for more gets it
+    assert prompt.first_heard(100_000) == 28_001  # unless more bars are asked for
     assert not notice_of_length(read_prompt(write_midi(two_hands())))
 
 
-def test_a_long_bar_is_heard_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_hears_the_end_of_a_long_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = [(120 * place, 100, 60 + place % 12, 80) for place in range(4 * 51)]
     whole = read_prompt(file_of(*notes, metre=(51, 4)))
     assert (whole.bars, whole.first_heard()) == (1, 0)
@@ -85,7 +85,7 @@ def test_reading_a_prompt_shows_progress_and_can_be_stopped(
     assert getattr(result, "tokens", 99) <= 1
 
 
-def test_a_hostile_gap_costs_little_before_the_model_reads(small_model: MusicModel) -> None:
+def test_a_huge_gap_takes_little_time_before_the_model_reads(small_model: MusicModel) -> None:
     started = time.process_time()
     prompt = read_prompt(hostile())
     steps = continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1))
@@ -100,7 +100,7 @@ class Deaf(PianoRemi):
         return super().encode(score.with_tracks(score.tracks[:1]))
 
 
-def test_a_prompt_is_heard_through_the_models_tokenizer() -> None:
+def test_a_prompt_is_encoded_by_the_tokenizer_of_the_model() -> None:
     data = write_midi(two_hands())
     usual, deaf = read_prompt(data), read_prompt(data, tokenizer=Deaf())
     assert heard_score(usual).num_notes == two_hands().num_notes
@@ -128,7 +128,7 @@ def test_new_music_begins_at_the_next_bar_line() -> None:
     ("length", "bars"),
     [(1900, 1), (1920 + 480, 1), (1920 + 500, 2), (2 * 1920 + 500, 3), (400 * 1920, 3)],
 )
-def test_the_joint_waits_for_a_long_note_but_not_for_ever(length: int, bars: int) -> None:
+def test_new_music_waits_for_a_long_note_but_not_for_ever(length: int, bars: int) -> None:
     prompt = read_prompt(file_of((0, length, 60, 80)))
     assert prompt.bars == prompt.facts.bars == bars
     assert prompt.joint_ticks == bars * 1920
@@ -149,7 +149,7 @@ def test_a_note_that_rings_for_minutes_rings_on_over_the_new_music(
     assert (notes[notes[:, 0] == 0, 1] == 400 * 1920).all()
 
 
-def test_a_prompt_without_room_behind_it_is_refused() -> None:
+def test_a_prompt_without_room_for_new_music_is_refused() -> None:
     data = write_midi(Score(1, (Track.of([(0, 1, 60, 80), (65_516, 3, 60, 80)]),)))
     with pytest.raises(MidiError, match="ends at quarter note 65,520, expected at most 64,512"):
         read_prompt(data, "far.mid")
@@ -175,7 +175,7 @@ def test_a_coarse_file_is_cut_at_its_bar_lines() -> None:
         (Score(480, (Track.of([(0, 100, 10, 90)]),)), "between A0 and C8"),
     ],
 )
-def test_what_cannot_be_continued_is_one_sentence(score: Score, message: str) -> None:
+def test_a_file_that_cannot_be_continued_is_refused(score: Score, message: str) -> None:
     with pytest.raises(MidiError, match=message):
         read_prompt(write_midi(score), "song.mid")
 

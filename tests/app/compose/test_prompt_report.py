@@ -9,7 +9,7 @@ from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, Track
 
 
-def test_what_the_model_does_not_hear_is_said() -> None:
+def test_notices_name_what_the_model_does_not_hear() -> None:
     tracks = (
         Track.of([(0, 480, 60, 80), (480, 480, 64, 80)]),
         Track.of([(0, 480, 40, 80)], program=33),
@@ -31,10 +31,10 @@ def facts_of(*tempos: tuple[int, float], first: int = 0, bars: int = 4) -> tuple
     return round(facts.bpm, 2), " ".join(text for text in facts.notices if "tempo" in text)
 
 
-def test_the_tempo_that_is_said_holds_longest_and_repeats_are_no_changes() -> None:
+def test_the_tempo_is_that_which_lasts_longest_and_repeated_ones_are_no_changes() -> None:
     assert facts_of() == (120, "")
     assert facts_of(*((480 * beat, 90) for beat in range(9))) == (90, "")
-    # what holds before the first note only, as MIDI's own tempo up to the first of a file
+    # tempos before the first note do not count, such as the one that MIDI begins with
     assert facts_of((0, 30), (1, 96), first=480) == (96, "")
     assert facts_of((240, 96), first=480) == (96, "")
     once, twice = (
@@ -47,13 +47,13 @@ def test_the_tempo_that_is_said_holds_longest_and_repeats_are_no_changes() -> No
     assert facts_of((0, 200), (4 * 1920, 40), bars=6) == (40, once)  # in time, not in bars
 
 
-def test_one_of_a_kind_is_said_as_one() -> None:
+def test_a_single_note_is_named_in_the_singular() -> None:
     notes = [(0, 400, 60, 80), (0, 400, 110, 80)]
     (notice,) = read_prompt(write_midi(Score(480, (Track.of(notes),)))).facts.notices
     assert notice == "1 note beyond the 88 keys is not heard"
 
 
-def test_what_a_band_loses_is_said() -> None:
+def test_notices_name_what_the_model_hears_of_a_band() -> None:
     tracks = [Track.of([(0, 400, 60 + i, 80)], program=48) for i in range(6)]
     drums = Track.of([(0, 10, 36, 90)], is_drum=True)
     data = write_midi(Score(480, (*tracks, drums)))

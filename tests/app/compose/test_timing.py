@@ -1,4 +1,4 @@
-"""Beats that are laid over a file whose own mean nothing."""
+"""Files that are counted in other beats than their own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from app.compose.options import BeatSource
 
 BPM = 83.0
-"""What is played, in a file that says 120."""
+"""Tempo of the performance, in a file of 120 bpm."""
 
 
 def performance(bars: int = 12, *, pedal: bool = False) -> Score:
@@ -113,7 +113,7 @@ def test_a_clock_counts_from_the_first_note(small_model: MusicModel) -> None:
     assert new_seconds(small_model, data, "grid", bars=1, seed=1).min() >= joint - 0.002
 
 
-def test_notes_off_the_files_beats_are_said() -> None:
+def test_a_notice_says_that_notes_are_off_the_beats() -> None:
     off, on = write_midi(performance()), write_midi(two_hands())
     assert OFF_GRID in read_prompt(off).facts.notices
     assert read_prompt(off).facts.on_grid < 0.3
