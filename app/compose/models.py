@@ -209,7 +209,7 @@ class Models:
 
 
 def suited_to(score: Score) -> str:
-    """The released model that hears all of a piece: `groove` for drums or several instruments."""
+    """The released model for a piece: `groove` for drums or several instruments, else `piano`."""
     playing = [track for track in score.tracks if len(track)]
     programs = {track.program for track in playing if not track.is_drum}
     several = len(programs) > 1 and not programs.issubset(_PIANOS)

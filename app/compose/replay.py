@@ -42,7 +42,7 @@ class Replay:
     device: str = ""
     versions: str = ""
     prompt_sha256: str | None = None
-    """Of the whole file; None for a piece from nothing."""
+    """Of the whole file; None for a piece without a prompt."""
     beats: BeatSource = "file"
     first_bar: int | None = None
     """See `read_prompt`, also for the fields that follow."""
@@ -98,7 +98,7 @@ def settings(
         "backend": model.backend,
         "device": model.device.type,
         "versions": versions(),
-        "threads": threads(),  # changes nothing
+        "threads": threads(),  # does not change the music
         "seed": options.seed,
         "options": chosen,
     }
@@ -178,7 +178,7 @@ def from_settings(told: dict[str, Any]) -> Replay:
 
 
 def _checked(name: str, value: Any, kind: type) -> Any:  # noqa: ANN401 - values of JSON
-    """A setting that is not null, in its type."""
+    """A setting, after checking its type."""
     if not _is_a(value, kind):
         raise ReplayError(f"{name} is {shortened(value)}, expected {_SAID[kind]}; {_EXPORT}")
     if not isinstance(value, list):
@@ -189,7 +189,7 @@ def _checked(name: str, value: Any, kind: type) -> Any:  # noqa: ANN401 - values
 
 
 def _options(chosen: dict[str, Any]) -> MusicOptions:
-    """Options whose types are checked."""
+    """Options, after checking their types."""
     hints = get_type_hints(MusicOptions)
     if unknown := sorted(chosen.keys() - {option.name for option in fields(MusicOptions)}):
         raise ReplayError(
