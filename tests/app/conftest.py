@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from relpe.models.checkpoint import save_model
 from relpe.models.decoder import DecoderConfig
 from tests.support import fakes
 from tests.support.scores import two_hands
+from tokenization.midi.chunks import MidiFile, open_midi
 from tokenization.midi.reader import write_midi
 from tokenization.remi.remi import PianoRemi
 
@@ -66,6 +68,19 @@ def folder(tmp_path: Path, small_model: MusicModel) -> Path:
     small_model.tokenizer.save(tmp_path / "small")
     (tmp_path / "prompt.mid").write_bytes(write_midi(two_hands()))
     return tmp_path
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> Counter[bytes]:
+    """How often each MIDI file has been parsed."""
+    counts = Counter[bytes]()
+
+    def counting(data: bytes, name: str) -> MidiFile:
+        counts[data] += 1
+        return open_midi(data, name)
+
+    monkeypatch.setattr("tokenization.midi.reader.open_midi", counting)
+    return counts
 
 
 @pytest.fixture

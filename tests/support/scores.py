@@ -7,7 +7,7 @@ import numpy as np
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 BPM = 83.0
-"""What is played, in a file that says 120."""
+"""Tempo of the performance, in a file of 120 bpm."""
 
 
 def two_hands(bars: int = 4, metre: tuple[int, int] = (4, 4)) -> Score:

@@ -141,6 +141,11 @@ def for_model(models: Models, upload: Upload, name: str) -> Upload:
     model = models.to_continue(whole.score) if name == AUTOMATIC else models.load(name)
     if model is upload.model:
         return upload
-    beats = whole.facts.beats
-    whole = read_apart(whole.data, whole.name, tokenizer=model.tokenizer, beats=beats)
+    whole = read_apart(
+        whole.data,
+        whole.name,
+        tokenizer=model.tokenizer,
+        beats=whole.facts.beats,
+        score=upload.score,
+    )
     return replace(upload, whole=whole, prompt=whole, model=model)

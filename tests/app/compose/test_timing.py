@@ -1,4 +1,4 @@
-"""Beats that are laid over a file whose own mean nothing."""
+"""Files that are counted in other beats than their own."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from app.compose.prompt import read_prompt
 from app.compose.prompt_report import OFF_GRID
 from app.compose.timing import Timing, find_beats
 from tests.support.commands import relpe
+from tests.support.heard import heard_score
 from tests.support.scores import BPM, performance, two_hands
 from tokenization.analysis.beats import Beats
 from tokenization.midi.reader import read_midi, write_midi
@@ -93,7 +94,7 @@ def test_a_clock_counts_from_the_first_note(small_model: MusicModel) -> None:
     assert new_seconds(small_model, data, "grid", bars=1, seed=1).min() >= joint - 0.002
 
 
-def test_notes_off_the_files_beats_are_said() -> None:
+def test_a_notice_says_that_notes_are_off_the_beats() -> None:
     off, on = write_midi(performance()), write_midi(two_hands())
     assert OFF_GRID in read_prompt(off).facts.notices
     assert read_prompt(off).facts.on_grid < 0.3
@@ -108,9 +109,9 @@ def test_the_model_hears_what_the_pedal_holds() -> None:
         for pedal in (False, True)
     )
     assert wet.joint_ticks == dry.joint_ticks
-    longer = wet.heard.tracks[0].notes[:, 1].sum() / dry.heard.tracks[0].notes[:, 1].sum()
-    assert longer > 2
-    assert wet.heard.tracks[0].end_ticks <= wet.joint_ticks + 480  # as close as a token says it
+    dry_track, wet_track = (heard_score(prompt).tracks[0] for prompt in (dry, wet))
+    assert wet_track.notes[:, 1].sum() / dry_track.notes[:, 1].sum() > 2
+    assert wet_track.end_ticks <= wet.joint_ticks + 480  # as close as a token says it
 
 
 def test_one_note_has_beats() -> None:
@@ -121,7 +122,8 @@ def test_one_note_has_beats() -> None:
 
 
 def test_the_command_says_what_it_counted_by(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (folder / "prompt.mid").write_bytes(write_midi(performance()))
     assert relpe(folder, "continue", "--bars", "1", "--beats", "estimate", "--json") == 0
