@@ -13,6 +13,10 @@ class CommandError(UserError):
     """A command cannot do what it was asked to."""
 
 
+class BusyError(UserError):
+    """Too many requests are waiting already."""
+
+
 def input_errors() -> tuple[type[Exception], ...]:
     """`UserError` and what the other packages raise for input; any other error is a bug."""
     from relpe.models.checkpoint import CheckpointError  # imports PyTorch

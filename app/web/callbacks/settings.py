@@ -11,7 +11,7 @@ import gradio as gr
 from app.compose import replay
 from app.compose.options import MusicOptions
 from app.player.frames import Frame
-from app.server.uploads import Upload, read_apart
+from app.server.uploads import Upload
 from app.web.callbacks.alerts import AlertError, alerting
 from app.web.callbacks.events import whole_number
 from app.web.cards import refused, said
@@ -137,15 +137,6 @@ def shown(upload: Upload, job: str) -> Frame:
 
 def for_model(models: Models, upload: Upload, name: str) -> Upload:
     """The whole of the same file for the model of this name, or for the one that suits it."""
-    whole = upload.whole
-    model = models.to_continue(whole.score) if name == AUTOMATIC else models.load(name)
-    if model is upload.model:
-        return upload
-    whole = read_apart(
-        whole.data,
-        whole.name,
-        tokenizer=model.tokenizer,
-        beats=whole.facts.beats,
-        score=upload.score,
-    )
-    return replace(upload, whole=whole, prompt=whole, model=model)
+    score = upload.whole.score
+    model = models.to_continue(score) if name == AUTOMATIC else models.load(name)
+    return upload if model is upload.model else upload.for_model(model)

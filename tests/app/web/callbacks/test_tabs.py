@@ -79,7 +79,7 @@ def test_files_of_a_page_that_is_opened_again_stay(calls, midi, monkeypatch):
     calls.tabs.adopt(event(before="", is_gone=False, token=FIRST), SOMEONE)
     read(calls, midi)
     _, view = make(calls)
-    monkeypatch.setattr("app.files.LEFT_SECONDS", -1.0)
+    monkeypatch.setattr("app.server.store.LEFT_SECONDS", -1.0)
     calls.tabs.leave(SOMEONE)
     calls.tabs.open_tab("continue", SOMEONE)  # the connection is there again
     third = SimpleNamespace(session_hash="third")
