@@ -286,7 +286,7 @@ def new_seed() -> int:
 
 
 def with_seed(options: MusicOptions) -> MusicOptions:
-    """The same options with a seed: a random one where there is none."""
+    """The same options with a seed, a random one if they have none."""
     if options.seed is not None:
         return options
     return replace(options, seed=new_seed())

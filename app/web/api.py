@@ -47,9 +47,8 @@ if TYPE_CHECKING:
 HEALTH = "health"
 """Name of the endpoint behind /healthz."""
 Answer = tuple[list[str], dict[str, object]]
-"""Paths of the files of all variations (MIDI, new part, sound), and the seed with other facts: the
-settings of each in a line, as `replay` all that makes it again, and as `alert` why there is no
-sound where there is none."""
+"""Paths of the files of all variations (MIDI, new part, sound), and facts: the seed, for each
+variation its `settings` in a line and as `replay`, and an `alert` if there is no sound."""
 
 _CONTINUE = (
     *("prompt", "bars", "last_bar", "variations", "temperature", "top_p", "seed", "beats"),
@@ -202,7 +201,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             api_name=name,
             preprocess=False,
             validator=asked,
-            concurrency_limit=None,  # the studio refuses what is too much
+            concurrency_limit=None,  # the studio refuses too many
             concurrency_id="jobs",
         )
     for call, name, widgets, output in (

@@ -146,8 +146,8 @@ def _wire_tab(
 
     begun = _on(action.go.click, calls.jobs.begin, [name, *form.asked], [options["seed"], *view])
     _on(begun.failure, calls.jobs.refuse, None, view)
-    written = _on(begun.success, calls.jobs.compose, None, roll, job=True)
-    for over in (written.success, written.failure):  # `then` does not run when the queue is full
+    job = _on(begun.success, calls.jobs.compose, None, roll, job=True)
+    for over in (job.success, job.failure):  # `then` does not run when the queue is full
         _on(over, calls.jobs.end, None, view)
     _on(action.stop.click, calls.jobs.stop_job)
     _on(action.discard.click, calls.jobs.discard, None, view)
@@ -186,7 +186,7 @@ def _on(
         inputs,
         outputs,
         queue=job,
-        concurrency_limit=None if job else "default",  # the studio refuses what is too much
+        concurrency_limit=None if job else "default",  # the studio refuses too many
         concurrency_id="jobs" if job else None,
         trigger_mode="always_last" if last_only else None,
         show_progress="hidden",
