@@ -23,10 +23,11 @@ from relpe.encodings.algebraic import reference as reference_algebraic
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
 from relpe.encodings.algebraic.rotations import Rotations
 from relpe.encodings.algebraic.spectra import skew_of_spectrum
-from relpe.encodings.baselines import RopeConfig
-from relpe.encodings.offset.baselines import AlibiConfig, TransformerXLConfig
+from relpe.encodings.offset.alibi import AlibiConfig
 from relpe.encodings.offset.siren import SirenConfig
+from relpe.encodings.offset.transformer_xl import TransformerXLConfig
 from relpe.encodings.offset.windows import WindowConfig
+from relpe.encodings.rope import RopeConfig
 from relpe.encodings.stochastic.conv import ConvSPEConfig
 from relpe.encodings.stochastic.sine import SineSPEConfig
 from relpe.encodings.stochastic.siren import SirenSPEConfig

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from relpe.attention.feature_maps import EluConfig, FavorConfig, ReluConfig
-from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import (

@@ -12,6 +12,8 @@ from torch.nn import functional
 from relpe.attention.windowed.offset_scores import softmax_with_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from relpe.encodings.base import AttentionName, OffsetTable
 
 
@@ -20,6 +22,10 @@ class SoftmaxAttentionState(NamedTuple):
 
     keys: Tensor  # (b, l, h, d), encoded
     values: Tensor  # (b, l, h, e)
+
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> SoftmaxAttentionState:
+        """The state with `change` applied to each of its tensors."""
+        return SoftmaxAttentionState(*map(change, self))
 
 
 @dataclass(frozen=True, kw_only=True)

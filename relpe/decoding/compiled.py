@@ -3,7 +3,7 @@
 A prompt is read by the decoder itself, in pieces; its state is then taken over into a slot. Weights
 are int8 with a scale for each output, keys and values of a window int8 with a step for each place,
 activations whole numbers of 14 bits or so, sums of their products exact; all else is float32. See
-`fast_kernels.py`, which needs Numba.
+`kernels.py`, which needs Numba.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 from llvmlite.binding import get_host_cpu_name
 from numba import config as numba_config
 
-from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.linear.operation import LinearAttentionConfig, LinearAttentionState
 from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.decoding.base import Precision, check_slots
 from relpe.decoding.kernels import Memory, arguments, step_float32, step_int8
 from relpe.decoding.packed_weights import packed_attention, packed_rings, packed_weights
 from relpe.decoding.position_codes import PositionCodes, array_of
-from relpe.decoding.steps import Precision
 from relpe.models.decoder import DecoderConfig
 
 if TYPE_CHECKING:
@@ -36,17 +36,15 @@ ROWS_OF_A_THREAD = 4
 """At least; to hand rows to another thread takes about as long as one of them."""
 
 
-def refusal(config: DecoderConfig) -> str | None:
-    """Why a decoder cannot be compiled; None where it can."""
+def refusal(decoder: Decoder) -> str | None:
+    """Why the steps of a decoder cannot be compiled; None where they can."""
     if numba_config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
         return "NUMBA_DISABLE_JIT, with which nothing is compiled"
-    attention, encoding = config.attention, config.encoding
-    if not isinstance(attention, LinearAttentionConfig | WindowedAttentionConfig):
-        return f"{attention.kind} attention, whose state grows"
-    if encoding.kind in {"siren", "transformer_xl", "shaw", "alibi"} or (
-        encoding.kind == "algebraic" and (encoding.decay < 1 or encoding.placement == "numerator")
-    ):
-        return f"encoding {encoding.kind}, which does more than to change queries and keys"
+    config = decoder.config
+    if not isinstance(config.attention, LinearAttentionConfig | WindowedAttentionConfig):
+        return f"{config.attention.kind} attention, whose state grows"
+    if not decoder.encoding.codes_by_position:
+        return f"encoding {config.encoding.kind}, which does more than to change queries and keys"
     return None
 
 
@@ -59,7 +57,7 @@ class CompiledDecoder:
         Raises:
             ValueError: a decoder that cannot be compiled, see `refusal`.
         """
-        reason = refusal(decoder.config)
+        reason = refusal(decoder)
         if reason is not None:
             raise ValueError(f"{reason}: no compiled steps; use PlainSteps")
         self.decoder: Decoder = decoder
@@ -71,22 +69,8 @@ class CompiledDecoder:
 
     @property
     def name(self) -> str:
-        """As `Steps.name`, with the processor: on another, sums may round otherwise."""
+        """As `TokenSteps.name`, with the processor: on another, sums may round otherwise."""
         return f"compiled {self.precision} for {get_host_cpu_name()}"
-
-    @property
-    def weight_bytes(self) -> int:
-        """Weights that a step of one row reads: all but the embeddings of other tokens."""
-        parts = (*self.weights[1:5], *(array for pair in self.weights[5:] for array in pair))
-        return sum(array.nbytes for array in parts)
-
-    @property
-    def step_bytes(self) -> int:
-        """Codes and state that a step of one row reads, the rings of windows full."""
-        steps = self.steps()
-        slot = steps.admit(self.decoder.init_state(1), 0)
-        steps.step([slot], [0])
-        return steps.state_bytes + steps.code_bytes
 
     def steps(self, threads: int = 1) -> CompiledSteps:
         """Slots of their own. Many rows are shared among `threads`, which changes nothing else."""
@@ -120,20 +104,13 @@ class CompiledSteps:
 
     @property
     def name(self) -> str:
-        """As `Steps.name`."""
+        """As `TokenSteps.name`."""
         return self._compiled.name
 
     @property
     def state_bytes(self) -> int:
         """What one slot takes."""
         return sum(array.nbytes for array in self._room(1))
-
-    @property
-    def code_bytes(self) -> int:
-        """What the codes of one position take."""
-        maps, attention = self._codes.maps, self._compiled.attention
-        one = maps[:1].nbytes + self._codes.added[:1].nbytes
-        return one + attention.through.nbytes + attention.constant.nbytes
 
     def admit(self, state: DecoderState, position: int) -> int:
         """A slot that goes on from `state`, of one row, at `position`."""
@@ -142,7 +119,7 @@ class CompiledSteps:
         memory, count = self._memory, 0
         for layer, convolved in enumerate(state.layers):
             operation: Any = convolved.operation
-            if hasattr(operation, "sums"):
+            if isinstance(operation, LinearAttentionState):
                 sums = operation.sums
                 memory.kv[slot, layer] = array_of(sums.kv)[0]
                 memory.keys[slot, layer] = array_of(sums.k_sum)[0]
@@ -166,7 +143,7 @@ class CompiledSteps:
 
     def fork(self, slot: int) -> int:
         """Another slot that goes on from where `slot` is."""
-        self._check([slot])
+        check_slots([slot], self._used)
         copy = self._new_slot()
         self._positions[copy] = self._positions[slot]
         for array in self._memory:
@@ -175,13 +152,13 @@ class CompiledSteps:
 
     def release(self, slot: int) -> None:
         """Gives a slot back."""
-        self._check([slot])
+        check_slots([slot], self._used)
         self._used.remove(slot)
         self._free.append(slot)
 
     def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
         """Logits (n, v) after one more token of each of some slots, all different."""
-        self._check(slots)
+        check_slots(slots, self._used)
         size = self._compiled.decoder.config.vocabulary_size
         logits = np.empty((len(slots), size), np.float32)
         rows, given = np.asarray(slots, np.int64), np.asarray(tokens, np.int64)
@@ -224,10 +201,6 @@ class CompiledSteps:
         slot = self._free.pop()
         self._used.add(slot)
         return slot
-
-    def _check(self, slots: Sequence[int]) -> None:
-        if len(set(slots)) < len(slots) or not self._used.issuperset(slots):
-            raise ValueError(f"slots {list(slots)}: expected different ones that are in use")
 
     def _room(self, slots: int) -> Memory:
         """Memory of so many slots that remember nothing."""

@@ -1,19 +1,15 @@
-"""One-token steps of many rows at once by the decoder itself, for devices made for that."""
+"""Batched decoding on GPUs: one step of many rows is the replay of one CUDA graph."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from relpe.attention.layer import LinearAttentionState
-from relpe.attention.windowed.attention import WindowedAttentionState
-from relpe.encodings.algebraic.encoding import Algebraic
-from relpe.encodings.baselines import NoEncoding, Rope
-from relpe.encodings.stochastic.sine import SineSPE
+from relpe.decoding.base import check_slots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,11 +24,7 @@ TILE_BYTES = 256 * 2**20
 
 def why_not_tiled(decoder: Decoder) -> str | None:
     """Why rows of a decoder at different positions cannot go together; None where they can."""
-    encoding = decoder.encoding
-    alike = isinstance(encoding, SineSPE | Rope | NoEncoding)
-    if isinstance(encoding, Algebraic):
-        alike = encoding.config.decay == 1
-    if not alike:
+    if not decoder.encoding.rows_by_position:
         return f"encoding {decoder.config.encoding.kind}, whose codes belong to runs of positions"
     if decoder.config.attention.name == "softmax":
         return "softmax attention, whose state grows"
@@ -58,35 +50,35 @@ class TileSteps:
 
     @property
     def name(self) -> str:
-        """As `Steps.name`."""
+        """As `TokenSteps.name`."""
         weight = self._decoder.embedding.weight
         kind = str(weight.dtype).removeprefix("torch.")
         return f"torch {kind} in tiles of {self._rows} on {weight.device.type}"
 
     def admit(self, state: DecoderState, position: int) -> int:
-        """As `Steps.admit`."""
+        """As `TokenSteps.admit`."""
         slot = self._free_slot()
         tile, row = self._place(slot)
         tile.write(row, _leaves(state), position)
         return slot
 
     def fork(self, slot: int) -> int:
-        """As `Steps.fork`."""
-        self._check([slot])
+        """As `TokenSteps.fork`."""
+        check_slots([slot], self._used)
         new = self._free_slot()
         (source, row), (tile, target) = self._place(slot), self._place(new)
         tile.write(target, source.read(row), source.position(row))
         return new
 
     def release(self, slot: int) -> None:
-        """As `Steps.release`."""
-        self._check([slot])
+        """As `TokenSteps.release`."""
+        check_slots([slot], self._used)
         self._used.remove(slot)
 
     @torch.inference_mode()
     def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
-        """As `Steps.step`."""
-        self._check(slots)
+        """As `TokenSteps.step`."""
+        check_slots(slots, self._used)
         by_tile: dict[int, list[int]] = {}
         for index, slot in enumerate(slots):
             by_tile.setdefault(slot // self._rows, []).append(index)
@@ -110,10 +102,6 @@ class TileSteps:
         self._used.add(slot)
         return slot
 
-    def _check(self, slots: Sequence[int]) -> None:
-        if not self._used.issuperset(slots) or len({*slots}) < len(slots):
-            raise ValueError(f"slots {[*slots]}: expected different ones that are in use")
-
 
 class _Tile:
     """States of n rows, and what a step of all of them reads and writes, at fixed addresses."""
@@ -128,7 +116,7 @@ class _Tile:
         self.logits = torch.zeros(rows, decoder.config.vocabulary_size, device=device)
         # a window has its full size after the first token
         _, blank = decoder(self._tokens, self._positions, decoder.init_state(rows))
-        self._state = _with_leaves(blank, [leaf.clone() for leaf in _leaves(blank)])
+        self._state = blank.map_rows(torch.clone)
         self._graph: torch.cuda.CUDAGraph | None = None
         if device.type == "cuda":
             self._capture()
@@ -196,26 +184,12 @@ def _rows_of_tile(decoder: Decoder) -> int:
 
 
 def _leaves(state: DecoderState) -> list[Tensor]:
-    """All tensors that rows have of their own."""
+    """All tensors that belong to rows, in an order that depends on the model alone."""
     leaves: list[Tensor] = []
-    for layer in state.layers:
-        operation: Any = layer.operation
-        own = operation.sums if isinstance(operation, LinearAttentionState) else operation
-        leaves += [layer.recent, *own]
+
+    def keep(leaf: Tensor) -> Tensor:
+        leaves.append(leaf)
+        return leaf
+
+    state.map_rows(keep)
     return leaves
-
-
-def _with_leaves(state: DecoderState, leaves: Sequence[Tensor]) -> DecoderState:
-    """The state with other tensors in place of `_leaves`."""
-    left = iter(leaves)
-    layers = []
-    for layer in state.layers:
-        operation: Any = layer.operation
-        recent = next(left)
-        if isinstance(operation, LinearAttentionState):
-            sums = type(operation.sums)(*(next(left) for _ in operation.sums))
-            operation = operation._replace(sums=sums)
-        else:
-            operation = WindowedAttentionState(*(next(left) for _ in operation))
-        layers.append(type(layer)(recent, operation))
-    return state._replace(layers=tuple(layers))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from relpe.attention.layer import LinearAttentionConfig, fading_rates
+from relpe.attention.linear.operation import LinearAttentionConfig, fading_rates
 from relpe.decoding.kernels import (
     ELU,
     FAVOR,
@@ -19,16 +19,14 @@ from relpe.decoding.kernels import (
     Weights,
 )
 from relpe.decoding.position_codes import array_of
-from relpe.encodings.stochastic.filtered_noise import FilteredNoise
-from relpe.encodings.stochastic.gate import mixtures
-from relpe.encodings.stochastic.sine import SineSPE
+from relpe.encodings.stochastic.base import StochasticEncoding, mixture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from relpe.decoding.steps import Precision
+    from relpe.decoding.base import Precision
     from relpe.models.decoder import Decoder, DecoderState
 
 _KINDS = {"relu": RELU, "elu": ELU, "favor": FAVOR, "windowed": WINDOWED}
@@ -135,9 +133,9 @@ def packed_attention(decoder: Decoder, state: DecoderState) -> Attention:
             projections = [array_of(projection) for projection in drawn]
     through = np.zeros((0, heads, size), np.float32)
     constant = np.zeros((0, heads, size, 0), np.float32)
-    if isinstance(encoding, SineSPE | FilteredNoise) and encoding.gates is not None:
-        gates = mixtures(encoding.gates, state.encoding.gates)
-        through, constant = (array_of(x) for x in gates)
+    if isinstance(encoding, StochasticEncoding) and encoding.gates is not None:
+        gates = zip(*map(mixture, encoding.gates, state.encoding.gates), strict=True)
+        through, constant = (array_of(torch.stack(x)) for x in gates)
     kind = _KINDS[config.attention.name]
     span = getattr(config.attention, "span", 0)
     return Attention(kind, offset, np.stack(projections), rates, through, constant, span)

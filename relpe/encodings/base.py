@@ -7,6 +7,7 @@ what it does; the rest does nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from torch import nn
@@ -77,8 +78,20 @@ class Encoding(nn.Module):
     """Where queries and keys are changed: before the feature map, or after it in the numerator
     alone, by `rotate_features`."""
 
+    codes_by_position: bool = False
+    """Whether an encoding can be decoded by compiled steps, which make codes position by position
+    and keep them: codes depend on the position and the noise alone, `encode` is linear in queries
+    and keys, and beside it and `embed` nothing acts (no `table`, no `rotate_features`)."""
+    rows_by_position: bool = False
+    """Whether `prepare` also takes positions (b, 1, p), one of each row, without waiting for a
+    device: then rows at different positions are decoded in one call."""
+
     def init_state(self, seed: int, device: torch.device) -> Any:  # noqa: ANN401 - opaque to callers
-        """What one sequence needs: the same seed gives the same noise on every device."""
+        """State before the first position: the same seed gives the same noise on every device.
+
+        A state some of whose tensors belong to rows of the batch has a method `map_rows`, as
+        `DecoderState.map_rows`.
+        """
         return ()
 
     def prepare(self, positions: Tensor, state: Any) -> tuple[Any, Any]:  # noqa: ANN401
@@ -108,3 +121,25 @@ class Encoding(nn.Module):
         checkpoints.
         """
         return next((part for part in self.modules() if isinstance(part, Window)), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoEncodingConfig:
+    """Queries and keys as they are: the order is known from causality alone."""
+
+    kind: Literal["none"] = "none"
+
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> NoEncoding:
+        """Module for heads of this size."""
+        return NoEncoding(head_dim)
+
+
+class NoEncoding(Encoding):
+    """See `NoEncodingConfig`."""
+
+    codes_by_position = True
+    rows_by_position = True
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__()
+        self.out_features = head_dim

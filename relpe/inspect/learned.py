@@ -12,16 +12,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from relpe.encodings.absolute import TreeSQ
 from relpe.encodings.algebraic.encoding import Algebraic
 from relpe.encodings.algebraic.rotations import Rotations
+from relpe.encodings.algebraic.structures import words_of_heap
 from relpe.encodings.algebraic.trees import TreeMaps
-from relpe.encodings.algebraic.words import words_of_heap
-from relpe.encodings.baselines import Rope
-from relpe.encodings.offset.offsets import OffsetEncoding
-from relpe.encodings.offset.siren import RelativeEncoding
+from relpe.encodings.offset.base import OffsetEncoding
+from relpe.encodings.offset.relative import RelativeEncoding
+from relpe.encodings.rope import Rope
+from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise
 from relpe.encodings.stochastic.sine import SineSPE
-from relpe.encodings.tree_sq import TreeSQ
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -31,21 +32,24 @@ if TYPE_CHECKING:
 
 LONGEST_WAVE = 4096
 """Positions: longer periods of a spectrum are not told apart."""
-Stochastic = SineSPE | FilteredNoise
 
 
-def covariance(encoding: Stochastic, lags: Shaped[Tensor, " o"]) -> Float[Tensor, "*layers h d o"]:
+def covariance(
+    encoding: StochasticEncoding, lags: Shaped[Tensor, " o"]
+) -> Float[Tensor, "*layers h d o"]:
     """P of each head and feature, and of each layer where they differ."""
     axes = encoding.axes if isinstance(encoding, FilteredNoise) else 1
     return encoding.covariance(functional.pad(lags[:, None], (0, axes - 1)) if axes > 1 else lags)
 
 
-def gates(encoding: Stochastic) -> Float[Tensor, "layers h d"] | None:
+def gates(encoding: StochasticEncoding) -> Float[Tensor, "layers h d"] | None:
     """1 where a feature ignores position. None: there are no gates."""
     return None if encoding.gates is None else encoding.gates.double().sigmoid()
 
 
-def kernel(encoding: Stochastic, lags: Shaped[Tensor, " o"]) -> Float[Tensor, "layers h d o"]:
+def kernel(
+    encoding: StochasticEncoding, lags: Shaped[Tensor, " o"]
+) -> Float[Tensor, "layers h d o"]:
     """(1 - g) P + g: expected products of a feature's query and key codes; one layer if ungated.
 
     Their mean over features is the expected score of a query and a key that are 1 in all of them.
@@ -56,7 +60,7 @@ def kernel(encoding: Stochastic, lags: Shaped[Tensor, " o"]) -> Float[Tensor, "l
 
 
 def spectrum(
-    encoding: Stochastic,
+    encoding: StochasticEncoding,
 ) -> tuple[Float[Tensor, "*layers h n"], Float[Tensor, "*layers h n"]]:
     """Frequencies in cycles per position, and how much each counts in P, summed over features.
 
@@ -66,6 +70,7 @@ def spectrum(
         power = functional.softplus(encoding.gains.double()).square() / 2
         frequencies = encoding.frequencies.double().sigmoid() / 2
         return frequencies.flatten(-2), power.flatten(-2) / encoding.config.num_sines
+    assert isinstance(encoding, FilteredNoise)
     taps = encoding.filters().values.shape[-encoding.axes]
     count = 4 * max(LONGEST_WAVE, 2 * taps)  # P is zero beyond the taps: zeros add frequencies only
     found = covariance(encoding, torch.arange(1 - taps, taps))

@@ -17,16 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import numpy as np
 import torch
 
+from relpe.encodings.absolute import LearnedPosition, Sinusoid, TreeSQ
 from relpe.encodings.algebraic.encoding import Algebraic
-from relpe.encodings.baselines import Rope
-from relpe.encodings.offset.baselines import LearnedPosition, Sinusoid
-from relpe.encodings.offset.offsets import OffsetEncoding
-from relpe.encodings.stochastic.filtered_noise import FilteredNoise
-from relpe.encodings.stochastic.sine import SineSPE
-from relpe.encodings.tree_sq import TreeSQ
+from relpe.encodings.offset.base import OffsetEncoding
+from relpe.encodings.rope import Rope
+from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.inspect.learned import (
     LONGEST_WAVE,
-    Stochastic,
     angles,
     covariance,
     gates,
@@ -70,7 +67,7 @@ def pictures(decoder: Decoder) -> dict[str, Picture]:
     """All that there is to draw, by name."""
     encoding, lags = decoder.encoding, torch.arange(-REACH, REACH + 1)
     found: dict[str, Picture] = {}
-    if isinstance(encoding, SineSPE | FilteredNoise):
+    if isinstance(encoding, StochasticEncoding):
         found = _stochastic(encoding, lags)
     elif isinstance(encoding, Rope | Algebraic):
         turns = {k: v for name, x in angles(encoding).items() for k, v in _layers(x, name).items()}
@@ -97,7 +94,7 @@ def pictures(decoder: Decoder) -> dict[str, Picture]:
     return found
 
 
-def _stochastic(encoding: Stochastic, lags: Tensor) -> dict[str, Picture]:
+def _stochastic(encoding: StochasticEncoding, lags: Tensor) -> dict[str, Picture]:
     plain, gate = covariance(encoding, lags), gates(encoding)
     plain = plain if plain.ndim == 4 else plain[None]
     shown, found = _sets(plain.mean(2), "P, before gates"), {}

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from relpe.attention.feature_maps import FavorConfig
-from relpe.attention.layer import AttentionConfig, LinearAttentionConfig, SelfAttention
+from relpe.attention.layer import AttentionConfig, SelfAttention
+from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.encodings import EncodingConfig
-from relpe.encodings.stochastic.filtered_noise import FilteredNoise
-from relpe.encodings.stochastic.sine import SineSPE, SineSPEConfig
-from relpe.models.blocks import Block
+from relpe.encodings.stochastic.base import StochasticEncoding
+from relpe.encodings.stochastic.sine import SineSPEConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,23 +87,51 @@ class DecoderState(NamedTuple):
 
     def rows(self, index: Tensor) -> DecoderState:
         """The rows of `index` (n,), int64, in that order; the same one may come several times."""
-        return self._map_rows(lambda x: x[index])
+        return self.map_rows(lambda x: x[index])
 
-    def _map_rows(self, change: Callable[[Tensor], Tensor]) -> DecoderState:
-        def mapped(layer: ConvolvedState) -> ConvolvedState:
-            operation = layer.operation
-            if hasattr(operation, "sums"):
-                operation = operation._replace(
-                    sums=type(operation.sums)(*map(change, operation.sums))
-                )
-            else:
-                operation = type(operation)(*map(change, operation))
-            return type(layer)(change(layer.recent), operation)
-
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> DecoderState:
+        """The state with `change` applied to each tensor that belongs to rows."""
         encoding = self.encoding
         if hasattr(encoding, "map_rows"):
             encoding = encoding.map_rows(change)
-        return DecoderState(encoding, tuple(mapped(layer) for layer in self.layers))
+        return DecoderState(encoding, tuple(layer.map_rows(change) for layer in self.layers))
+
+
+class FeedForward(nn.Module):
+    """Gated feed-forward layer, SwiGLU (Shazeer, 2020)."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.project_in = nn.Linear(width, 2 * hidden, bias=False)
+        self.project_out = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., m) to (..., m)."""
+        gate, value = self.project_in(x).chunk(2, -1)
+        return self.project_out(functional.silu(gate) * value)
+
+
+class Block(nn.Module):
+    """Pre-norm block: x + attention(norm x), then x + feed-forward(norm x)."""
+
+    def __init__(self, attention: SelfAttention, *, width: int, hidden: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = attention
+        self.feed_forward_norm = nn.LayerNorm(width)
+        self.feed_forward = FeedForward(width, hidden)
+
+    def forward(
+        self,
+        x: Tensor,
+        encoding: Encoding,
+        codes: Any,  # noqa: ANN401
+        state: ConvolvedState,
+    ) -> tuple[Tensor, ConvolvedState]:
+        """(b, l, m) and state to (b, l, m) and state."""
+        attended, state = self.attention(self.attention_norm(x), encoding, codes, state)
+        x = x + attended
+        return x + self.feed_forward(self.feed_forward_norm(x)), state
 
 
 class Decoder(nn.Module):
@@ -176,7 +205,7 @@ class Decoder(nn.Module):
         features = encoding.out_features
         if num_realizations is None:
             noise = encoding.init_state(seed, device)
-        elif isinstance(encoding, SineSPE | FilteredNoise):
+        elif isinstance(encoding, StochasticEncoding):
             noise = encoding.init_state(seed, device, num_realizations)
             features = num_realizations
         else:

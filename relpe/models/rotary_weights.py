@@ -9,7 +9,7 @@ import torch
 
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
 from relpe.encodings.algebraic.structures import SequenceStructure
-from relpe.encodings.baselines import RopeConfig
+from relpe.encodings.rope import RopeConfig
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from app.compose.models import Models, MusicModel
-from relpe.decoding.steps import StepsMaker, choose_steps
+from relpe.decoding.base import StepsMaker
+from relpe.decoding.choose import choose_steps
 from relpe.encodings import SineSPEConfig
 from relpe.models.decoder import DecoderConfig
 from tests.support import fakes

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import training
-from relpe.decoding.steps import PlainSteps, StepsMaker
+from relpe.decoding.base import StepsMaker
+from relpe.decoding.eager import PlainSteps
 from tests.training.conftest import piece
 from tokenization.midi.reader import write_midi
 from tokenization.tokenizer import PRESETS

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from relpe.decoding.steps import why_not_compiled
+from relpe.decoding.choose import why_not_compiled
 from relpe.models.checkpoint import find_checkpoint
 from tokenization.remi.vocabulary import BAR
 from tokenization.tokenizer import load_tokenizer

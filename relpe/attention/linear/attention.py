@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from relpe.attention.linear.chunked import causal_sums
-from relpe.attention.linear.tiling import Tiling, tiling
+from relpe.attention.linear.chunked import Tiling, causal_sums, tiling
 
 LEAST_WEIGHT = 1e-30
 """A query whose keys weigh less together gets zero: the gradient of a ratio has the square."""

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from relpe.attention.linear import attention as linear_attention
 from relpe.attention.linear.attention import LinearState, divisor
-from relpe.attention.linear.tiling import Tiling
+from relpe.attention.linear.chunked import Tiling
 
 if TYPE_CHECKING:
     from collections.abc import Callable

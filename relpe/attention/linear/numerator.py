@@ -13,8 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from relpe.attention.linear.attention import LinearState, divisor, step
-from relpe.attention.linear.chunked import causal_sums
-from relpe.attention.linear.tiling import tiling
+from relpe.attention.linear.chunked import causal_sums, tiling
 
 
 def numerator_only_attention(

@@ -14,7 +14,7 @@ from relpe.attention.windowed.offset_scores import Box, box_attention
 from relpe.encodings.base import OffsetTable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from relpe.encodings.base import AttentionName
 
@@ -49,6 +49,10 @@ class WindowedAttentionState(NamedTuple):
     keys: Tensor  # (b, s, h, d), encoded, float32 or wider
     values: Tensor  # (b, s, h, e)
     seen: Tensor  # (b,) int64, how many of them there are in each row
+
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> WindowedAttentionState:
+        """The state with `change` applied to each of its tensors."""
+        return WindowedAttentionState(*map(change, self))
 
 
 class WindowedOperation:

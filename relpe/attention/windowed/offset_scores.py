@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from relpe.encodings.base import OffsetTable
-from relpe.graphs import outside_graphs
+from relpe.torch_compile import outside_graphs
 
 TILE = 64
 """Queries of one tile."""

@@ -111,7 +111,9 @@ class Algebraic(Encoding):
         super().__init__()
         self.config, self.placement = config, config.placement
         self.fits = ("relu", "elu") if config.placement == "numerator" else ("softmax", "windowed")
-        if config.placement == "before" and config.decay == 1:
+        self.rows_by_position = config.decay == 1
+        self.codes_by_position = config.decay == 1 and config.placement == "before"
+        if self.codes_by_position:
             self.fits = ("softmax", "windowed", "favor")
         self.num_axes = num_axes(config.structure)
         self.out_features, self.num_heads = head_dim, num_heads

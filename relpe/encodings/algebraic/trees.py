@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from relpe.encodings.algebraic.rotations import NEAR_IDENTITY, Initialization, initial_angles
 from relpe.encodings.algebraic.spectra import skew_from_triangle, triangle_from_skew
 from relpe.encodings.algebraic.structures import TreeStructure, tree_words
-from relpe.encodings.algebraic.words import prefix_tree
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
@@ -52,6 +51,31 @@ def word_maps(
             product = polished(product)
         maps.append(product)
     return torch.cat(maps), index
+
+
+def prefix_tree(
+    words: Int[Tensor, "n t"], letters: int
+) -> tuple[list[tuple[Tensor, Tensor]], Int[Tensor, " n"]]:
+    """Different beginnings of all words, level by level, and where each whole word stands.
+
+    A level is the place of the parent in the level above and the last branch of each node; the
+    levels, the root's single node first, are counted through for the index.
+    """
+    index = words.new_zeros(len(words))
+    place, total = index, 1
+    levels: list[tuple[Tensor, Tensor]] = []
+    for branches in words.unbind(1):
+        inside = branches >= 0
+        keys, inverse = torch.unique(
+            place[inside] * letters + branches[inside], return_inverse=True
+        )
+        if not len(keys):
+            break
+        levels.append((keys // letters, keys % letters))
+        place = place.masked_scatter(inside, inverse)
+        index = index.masked_scatter(inside, inverse + total)
+        total += len(keys)
+    return levels, index
 
 
 def polished(maps: Float[Tensor, "*n d d"]) -> Float[Tensor, "*n d d"]:

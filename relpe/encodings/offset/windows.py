@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from relpe.graphs import outside_graphs
+from relpe.torch_compile import outside_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise, Filters
-from relpe.encodings.stochastic.noise.lattice import NoiseKind
+from relpe.encodings.stochastic.white_noise import NoiseKind
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from relpe.encodings.base import Encoding
-from relpe.encodings.stochastic.gate import checked_draws, mixture, raw_gates
-from relpe.encodings.stochastic.noise.lattice import (
-    SITES,
-    TILES,
-    NoiseField,
-    NoiseKind,
-    Placement,
-    stencil,
-    white_noise,
-)
-from relpe.encodings.stochastic.noise.products import (
+from relpe.encodings.stochastic.base import StochasticEncoding, checked_draws, raw_gates
+from relpe.encodings.stochastic.noise_products import (
     Plan,
     filter_matrices,
     project,
@@ -31,8 +21,17 @@ from relpe.encodings.stochastic.noise.products import (
     tile_codes,
     worth_sharing,
 )
-from relpe.encodings.stochastic.noise.runs import noise_around
-from relpe.graphs import outside_graphs
+from relpe.encodings.stochastic.white_noise import (
+    SITES,
+    TILES,
+    NoiseField,
+    NoiseKind,
+    Placement,
+    noise_around,
+    stencil,
+    white_noise,
+)
+from relpe.torch_compile import outside_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +71,7 @@ class FilteredNoiseCodes(NamedTuple):
     by_layer: tuple[FilteredNoiseCodes, ...] = ()  # of each layer, where they differ: see SineCodes
 
 
-class FilteredNoise(Encoding):
+class FilteredNoise(StochasticEncoding):
     """Base of encodings whose codes are filtered noise; raw parameter: gates (layers, h, d)."""
 
     def __init__(
@@ -104,13 +103,7 @@ class FilteredNoise(Encoding):
     def init_state(
         self, seed: int, device: torch.device, num_realizations: int | None = None
     ) -> FilteredNoiseState:
-        """Noise of `seed`; no tile is drawn before its position comes.
-
-        `num_realizations` takes the place of the config's: so many features come out of `encode`.
-
-        Raises:
-            ValueError: fewer than one realization.
-        """
+        """As `StochasticEncoding.init_state`; no tile is drawn before its position comes."""
         heads, features, draws = self.shape
         draws = checked_draws(draws, num_realizations)
         sets = 1 if self.shared_by_layers else self.num_layers
@@ -126,11 +119,7 @@ class FilteredNoise(Encoding):
         )
 
     def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
-        """Exact expected product of query and key codes at each lag m - n, before gate and scale.
-
-        `lags` (o, p) in positions, or (o,) on one axis. In float64. The axis of layers is there
-        where the filters have it.
-        """
+        """As `StochasticEncoding.covariance`."""
         filters = self.filters().values.double()
         return filter_covariance(filters[0], filters[1], lags)
 
@@ -181,23 +170,9 @@ class FilteredNoise(Encoding):
                 shared = [shared_codes(x, plan) if sharing else None for x in matrices]
         return self._codes(shared, matrices, plan, state), state
 
-    def encode(
-        self, q: Tensor, k: Tensor, codes: FilteredNoiseCodes, layer: int
-    ) -> tuple[Tensor, Tensor]:
-        """Queries and keys (b, l, h, d) to (b, l, h, r).
-
-        Scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
-        """
-        if codes.by_layer:
-            codes = codes.by_layer[layer]
-        if self.gates is None:
-            return project(q, k, codes.shared, codes.matrices, codes.plan)
-        through, constant = mixture(self.gates[layer], codes.gates[layer])
-        queries, keys = project(q * through, k * through, codes.shared, codes.matrices, codes.plan)
-        return (
-            queries + torch.einsum("blhd,hdr->blhr", q.to(constant), constant),
-            keys + torch.einsum("blhd,hdr->blhr", k.to(constant), constant),
-        )
+    def project(self, q: Tensor, k: Tensor, codes: FilteredNoiseCodes) -> tuple[Tensor, Tensor]:
+        """As `StochasticEncoding.project`."""
+        return project(q, k, codes.shared, codes.matrices, codes.plan)
 
     def _codes(
         self,

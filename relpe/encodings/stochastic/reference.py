@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from relpe.encodings.stochastic.noise.lattice import TILES, lattice, white_noise
+from relpe.encodings.stochastic.white_noise import TILES, lattice, white_noise
 
 if TYPE_CHECKING:
     from relpe.encodings.stochastic.filtered_noise import FilteredNoise, FilteredNoiseState

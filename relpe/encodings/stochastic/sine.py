@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relpe.encodings.base import Encoding
-from relpe.encodings.stochastic.gate import checked_draws, mixture, raw_gates
+from relpe.encodings.stochastic.base import StochasticEncoding, checked_draws, raw_gates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,20 +65,22 @@ class SineCodes(NamedTuple):
     waves: Tensor  # (n or 1, c, h, d, 2k): cosines, then sines, of the positions of a block
     query_noise: Tensor  # (n, h, d, 2k, r): gains and the phase of each block's start folded in
     key_noise: Tensor  # (n, h, d, 2k, r)
-    gate_noise: Tensor  # (layers, h, d, r)
+    gates: Tensor  # (layers, h, d, r)
     queries: Tensor | None  # (l, h, d, r)
     keys: Tensor | None  # (l, h, d, r)
     by_layer: tuple[SineCodes, ...] = ()  # of each layer, where they differ: the rest is the first
     by_row: bool = False  # positions are those of rows, one each
 
 
-class SineSPE(Encoding):
+class SineSPE(StochasticEncoding):
     """`SineSPEConfig` as a module; raw: frequencies, offsets, gains (h, d, k) and gates.
 
     Where layers have their own, the first three are (layers, h, d, k). A frequency is sigmoid/2, in
     cycles per position; a gain is softplus; offsets, in radians, belong to the queries; a gate is
     sigmoid, 1 meaning that position is ignored. Initialization as in the original, spe.py (2021).
     """
+
+    rows_by_position = True
 
     def __init__(
         self, config: SineSPEConfig, *, num_layers: int, num_heads: int, head_dim: int
@@ -99,13 +100,7 @@ class SineSPE(Encoding):
     def init_state(
         self, seed: int, device: torch.device, num_realizations: int | None = None
     ) -> SineNoise:
-        """Noise drawn from `seed`, on the CPU, so that all devices see the same.
-
-        `num_realizations` takes the place of the config's: so many features come out of `encode`.
-
-        Raises:
-            ValueError: fewer than one realization.
-        """
+        """As `StochasticEncoding.init_state`; drawn on the CPU, the same for all devices."""
         heads, features, sines = self.frequencies.shape[-3:]
         generator = torch.Generator().manual_seed(seed)
         draws = checked_draws(self.config.num_realizations, num_realizations)
@@ -114,10 +109,9 @@ class SineSPE(Encoding):
         return SineNoise(noise.to(device), gates.to(device))
 
     def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
-        """Exact expected product of query and key codes at each lag m - n, before gate and scale.
+        """As `StochasticEncoding.covariance` (Liutkus et al., 2021, equation 10).
 
-        `lags` (o,) in positions. In float64 (Liutkus et al., 2021, equation 10, with the factor
-        1/2K of the code). The axis of layers is there where the parameters have it.
+        With the factor 1/2K of the code; `lags` are (o,).
         """
         frequencies, gains = self._frequencies(), functional.softplus(self.gains.double())
         angles = (
@@ -189,28 +183,18 @@ class SineSPE(Encoding):
         return waves, query_noise, self._turned_noise(self._turn(starts), state.sines)
 
     def encode(self, q: Tensor, k: Tensor, codes: SineCodes, layer: int) -> tuple[Tensor, Tensor]:
-        """Queries and keys (b, l, h, d) to (b, l, h, r).
+        """As `StochasticEncoding.encode`; positions by row are encoded as those of one row."""
+        if not codes.by_row:
+            return super().encode(q, k, codes, layer)
+        q, k = super().encode(q.transpose(0, 1), k.transpose(0, 1), codes, layer)
+        return q.transpose(0, 1), k.transpose(0, 1)
 
-        Scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
-        """
-        if codes.by_layer:
-            codes = codes.by_layer[layer]
-        if codes.by_row:
-            turned = q.transpose(0, 1), k.transpose(0, 1)
-            q, k = self.encode(*turned, codes._replace(by_layer=(), by_row=False), layer)
-            return q.transpose(0, 1), k.transpose(0, 1)
-        if self.gates is None:
-            return (
-                _project(q, codes.waves, codes.query_noise, codes.queries),
-                _project(k, codes.waves, codes.key_noise, codes.keys),
-            )
-        through, constant = mixture(self.gates[layer], codes.gate_noise[layer])
-
-        def gated(x: Tensor, noise: Tensor, products: Tensor | None) -> Tensor:
-            positional = _project(x * through, codes.waves, noise, products)
-            return positional + torch.einsum("blhd,hdr->blhr", x.to(constant), constant)
-
-        return gated(q, codes.query_noise, codes.queries), gated(k, codes.key_noise, codes.keys)
+    def project(self, q: Tensor, k: Tensor, codes: SineCodes) -> tuple[Tensor, Tensor]:
+        """As `StochasticEncoding.project`."""
+        return (
+            _project(q, codes.waves, codes.query_noise, codes.queries),
+            _project(k, codes.waves, codes.key_noise, codes.keys),
+        )
 
     def _code_dtype(self) -> torch.dtype:
         """At least float32, whatever the parameters are in."""

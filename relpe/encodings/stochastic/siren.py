@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from relpe.encodings.offset.siren_network import SirenNetwork, SirenNetworkConfig, absolute_steps
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise, Filters
-from relpe.encodings.stochastic.noise.lattice import NoiseKind
+from relpe.encodings.stochastic.white_noise import NoiseKind
 
 WINDOW_END = 0.01
 """Where a window falls below this, its filter ends."""

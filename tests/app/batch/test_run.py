@@ -15,7 +15,7 @@ from app.compose.engine import Engine
 from app.compose.models import Models
 from app.compose.piece import Draft, Opening, Piece
 from app.compose.prompt import read_prompt
-from relpe.decoding.steps import choose_steps
+from relpe.decoding.choose import choose_steps
 from tests.app.conftest import two_hands
 from tests.support.batches import MUSIC, after, contents, listed, options, run
 from tokenization.errors import MidiError
@@ -23,7 +23,7 @@ from tokenization.midi.reader import write_midi
 
 if TYPE_CHECKING:
     from app.compose.models import MusicModel
-    from relpe.decoding.steps import Backend
+    from relpe.decoding.base import Backend
 
 
 @pytest.mark.parametrize("backend", [pytest.param("torch", marks=pytest.mark.slow), "compiled"])

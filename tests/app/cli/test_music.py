@@ -70,7 +70,7 @@ def test_a_backend_that_cannot_be_is_said(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("relpe.decoding.steps.why_not_compiled", lambda _: "no compiler here")
+    monkeypatch.setattr("relpe.decoding.choose.why_not_compiled", lambda _: "no compiler here")
     assert relpe(folder, "generate", "--backend", "auto", "--bars", "1", "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["backend"], said["fell_back"]) == ("torch float32", "no compiler here")
@@ -162,7 +162,7 @@ def test_what_cannot_compute_it_again_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("relpe.decoding.steps.why_not_compiled", lambda _: "no compiler here")
+    monkeypatch.setattr("relpe.decoding.choose.why_not_compiled", lambda _: "no compiler here")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     model = ["--model", str(folder / "small")]
     for told, extra, words in (

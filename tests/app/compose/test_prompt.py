@@ -73,7 +73,7 @@ def test_reading_a_prompt_shows_progress_and_can_be_stopped(
     small_model: MusicModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.compose.continuation.SECONDS_BETWEEN_REPORTS", 0.0)
-    monkeypatch.setattr("relpe.decoding.steps.PREFILL_CHUNK", 16)
+    monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 16)
     prompt = read_prompt(write_midi(two_hands()))
     steps = list(continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1)))
     reading = [step for step in steps if isinstance(step, Progress) and step.tokens == 0]

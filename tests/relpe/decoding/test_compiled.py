@@ -13,14 +13,15 @@ import torch
 from llvmlite.binding import get_host_cpu_name
 
 from relpe.attention.feature_maps import FavorConfig
-from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.decoding import position_codes
 from relpe.decoding.batch import ContinuousBatch
+from relpe.decoding.choose import choose_steps
 from relpe.decoding.compiled import CompiledDecoder
+from relpe.decoding.eager import PlainSteps, prefill
 from relpe.decoding.kernels import LARGEST_WEIGHT, exp, narrowed
 from relpe.decoding.sampling import SamplingOptions
-from relpe.decoding.steps import PlainSteps, choose_steps, prefill
 from relpe.encodings import (
     AlgebraicConfig,
     ConvSPEConfig,
@@ -29,7 +30,7 @@ from relpe.encodings import (
     SineSPEConfig,
 )
 from relpe.models.decoder import Decoder, DecoderConfig
-from tests.relpe.models.test_decoder import CONFIGS, decoder
+from tests.support.decoders import CONFIGS, decoder
 from tests.support.paths import ROOT
 
 REFUSED = {

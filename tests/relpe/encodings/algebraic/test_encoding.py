@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relpe.attention.feature_maps import EluConfig, FavorConfig, FeatureMapConfig, ReluConfig
-from relpe.attention.layer import LinearAttentionConfig
 from relpe.attention.linear.attention import LinearState, causal_linear_attention
 from relpe.attention.linear.numerator import numerator_only_attention
+from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.encodings.algebraic import reference
 from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig, AlgebraicState
@@ -25,7 +25,7 @@ from relpe.encodings.algebraic.structures import (
     TreeStructure,
     distances,
 )
-from relpe.models.checkpoint import from_plain, to_plain
+from relpe.models.config import from_plain, to_plain
 from relpe.models.decoder import DecoderConfig
 from tests.support.golden_algebraic import close, golden
 

@@ -29,7 +29,7 @@ from relpe.encodings.algebraic.structures import (
     SequenceStructure,
     Structure,
 )
-from relpe.encodings.baselines import RopeConfig
+from relpe.encodings.rope import RopeConfig
 from tests.support.golden_algebraic import KINDS, close, golden, scores
 
 START = AlgebraicState(0)

@@ -14,10 +14,11 @@ from relpe.encodings.algebraic.structures import (
     SequenceStructure,
     TreeStructure,
     distances,
+    steps,
     tree_words,
+    words_of_heap,
 )
-from relpe.encodings.algebraic.trees import TreeMaps, word_maps
-from relpe.encodings.algebraic.words import prefix_tree, steps, words_of_heap
+from relpe.encodings.algebraic.trees import TreeMaps, prefix_tree, word_maps
 from tests.support.golden_algebraic import KINDS, close, golden, scores
 
 START = AlgebraicState(0)

@@ -1,4 +1,4 @@
-"""What `torch.compile` leaves alone."""
+"""Keeps functions out of the graphs of `torch.compile`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
-    """A function that runs as it is between two graphs, never in one.
+    """A function that runs eagerly, between two graphs.
 
-    As `torch.compiler.disable`, which imports the compiler, two seconds, into programs that compile
-    nothing.
+    As `torch.compiler.disable`, which imports the compiler, two seconds, even into programs that
+    compile nothing.
     """
 
     @wraps(function)

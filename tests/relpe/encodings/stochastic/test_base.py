@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from relpe.encodings.stochastic.gate import mixture
+from relpe.encodings.stochastic.base import mixture
 
 
 def test_it_mixes_with_square_roots_and_keeps_gradients_at_its_ends() -> None:

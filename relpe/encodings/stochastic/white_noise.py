@@ -27,6 +27,8 @@ where n count; larger ones leave fewer, larger products.
 """
 TILES = {1: (SITES,), 2: (4, 8), 3: (2, 4, 4)}
 """Shape of a tile, by number of axes."""
+RUN = 16
+"""Tiles of a run at most, whose noise `NoiseLine` gives together."""
 HELD_NOISE_BYTES = 512 * 2**20
 """Noise up to this size is held while a call runs; of more, each layer draws each tile again."""
 
@@ -204,3 +206,73 @@ class Halos:
             tile: recent[tile] if tile in recent else self._field.tile(tile) for tile in wanted
         }
         return torch.cat(list(self._recent.values()), 2)
+
+
+class NoiseLine:
+    """Noise around consecutive tiles of one axis, drawn as runs of them come by; none is held.
+
+    For one pass, or for more noise than may be held. Like `Halos`; what `run` gives is good until
+    the next call.
+    """
+
+    def __init__(self, field: NoiseField, tiles: list[tuple[int, ...]], reach: list[int]) -> None:
+        self._field, self._tiles, self._reach = field, [index for (index,) in tiles], reach
+        self.draws = field.shape[-1]
+        self._few: dict[int, Tensor] = {}
+        heads, features, draws = field.shape
+        size = min(RUN, len(tiles)) + len(reach) - 1
+        self._buffer = field.like.new_empty(heads, features, size, SITES, draws)
+        self._held = range(0)
+
+    def tiles(self, index: int) -> list[tuple[int, ...]]:
+        """Indices of the tiles in the halo of the index-th tile."""
+        return [(self._tiles[index] + offset,) for offset in self._reach]
+
+    def noise(self, index: int) -> Tensor:
+        """(h, d, n, r), the noise of that halo, tile after tile."""
+        wanted = [tile for (tile,) in self.tiles(index)]
+        # those of the last call and of the run are not drawn again
+        self._few = {tile: self._tile(tile) for tile in wanted}
+        return torch.cat(list(self._few.values()), 2)
+
+    def run(self, first: int, stop: int) -> Tensor:
+        """(h, d, t, n, r), the noise around each tile from the first-th to before the stop-th."""
+        begin = self._tiles[first] + self._reach[0]
+        wanted = range(begin, begin + stop - first + len(self._reach) - 1)
+        if begin < self._held.start:
+            self._held = range(0)  # a new pass
+        for tile in wanted:
+            here = self._buffer[:, :, tile - begin]
+            if tile in self._held:  # of the run before this one, and further to the right
+                here.copy_(self._buffer[:, :, tile - self._held.start])
+            else:
+                here.copy_(self._few[tile] if tile in self._few else self._field.tile((tile,)))
+        self._held = wanted
+        samples = self._buffer.flatten(2, 3)
+        halos = samples.unfold(2, SITES * len(self._reach), SITES)  # (h, d, t, r, n)
+        return halos[:, :, : stop - first].mT
+
+    def _tile(self, tile: int) -> Tensor:
+        if tile in self._few:
+            return self._few[tile]
+        if tile in self._held:
+            return self._buffer[:, :, tile - self._held.start].clone()
+        return self._field.tile((tile,))
+
+
+def noise_around(
+    field: NoiseField,
+    tiles: list[tuple[int, ...]],
+    neighbours: tuple[tuple[int, ...], ...],
+    *,
+    passes: int | None,
+) -> Halos | NoiseLine:
+    """The noise around tiles, for a number of passes over all of them; None: also backward."""
+    on_line = len(neighbours[0]) == 1 and tiles[-1][0] - tiles[0][0] == len(tiles) - 1 > 0
+    if passes is None or not on_line or field.like.device.type != "cpu":
+        return Halos(field, tiles, neighbours)
+    numbers = (len(tiles) + len(neighbours) - 1) * SITES * math.prod(field.shape)
+    much = numbers * field.like.element_size() > HELD_NOISE_BYTES
+    if passes > 1 and not much:
+        return Halos(field, tiles, neighbours)
+    return NoiseLine(field, tiles, [offset for (offset,) in neighbours])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from relpe.decoding.steps import prefill, prefill_steps
-from tests.relpe.decoding.test_batch import small_decoder
+from relpe.decoding.eager import prefill, prefill_steps
+from tests.support.decoders import small_decoder
 
 
 def test_a_prompt_is_read_in_chunks_to_the_same_state(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder, prompt = small_decoder(), torch.arange(40)[None] % 12
     whole = prefill(decoder, decoder.init_state(1), prompt)
-    monkeypatch.setattr("relpe.decoding.steps.PREFILL_CHUNK", 7)
+    monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 7)
     chunked = prefill(decoder, decoder.init_state(1), prompt)
     for a, b in zip(whole.layers, chunked.layers, strict=True):
         torch.testing.assert_close(a.operation.sums.kv, b.operation.sums.kv, rtol=1e-4, atol=1e-5)
@@ -20,7 +20,7 @@ def test_a_prompt_is_read_in_chunks_to_the_same_state(monkeypatch: pytest.Monkey
 
 def test_reading_shows_how_far_it_is_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder, prompt = small_decoder(), torch.arange(40)[None] % 12
-    monkeypatch.setattr("relpe.decoding.steps.PREFILL_CHUNK", 16)
+    monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 16)
     steps = []
     for read, state in prefill_steps(decoder, decoder.init_state(1), prompt):
         assert not torch.is_inference_mode_enabled()

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relpe.encodings.baselines import Rope, RopeConfig
+from relpe.encodings.rope import Rope, RopeConfig
 
 HEADS, FEATURES = 2, 8
 

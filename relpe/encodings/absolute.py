@@ -1,7 +1,8 @@
-"""Absolute encoding of trees: which branches lead to a node (Shiv & Quirk, 2019)."""
+"""Absolute encodings: vectors of positions that are added to the embeddings."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +15,91 @@ from relpe.encodings.base import Encoding
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
+
+
+def sinusoids(positions: Tensor, features: int, base: float = 10_000.0) -> Tensor:
+    """Sines (even features) and cosines (odd) of `positions` (...): (..., features), float64.
+
+    Feature pair j turns by base^(-2j/features) radians a position (Vaswani et al., 2017, 3.5).
+    """
+    if features % 2:
+        raise ValueError(f"{features} sinusoids: sines and cosines come in pairs")
+    pairs = torch.arange(0, features, 2, dtype=torch.float64, device=positions.device)
+    angles = (positions.double()[..., None] * base ** (-pairs / features)) % (2 * math.pi)
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinusoidConfig:
+    """Sines and cosines of the position, added to the embeddings (Vaswani et al., 2017)."""
+
+    kind: Literal["sinusoid"] = "sinusoid"
+    base: float = 10_000.0
+    """Ratio of the longest to the shortest wave length."""
+
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Sinusoid:
+        """Module for a model as wide as all heads together, an even number."""
+        return Sinusoid(self, num_heads * head_dim, head_dim)
+
+
+class Sinusoid(Encoding):
+    """See `SinusoidConfig`; embeddings are multiplied by the square root of their width first."""
+
+    codes_by_position = True
+
+    def __init__(self, config: SinusoidConfig, width: int, head_dim: int) -> None:
+        super().__init__()
+        if width % 2:
+            raise ValueError(f"embeddings of {width} features; sinusoids need an even number")
+        self.out_features = head_dim
+        self.width, self.base = width, config.base
+
+    def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
+        """The table at `positions` (1 or b, l, 1): (1 or b, l, m) float64."""
+        return sinusoids(positions[..., 0].double(), self.width, self.base), state
+
+    def embed(self, x: Tensor, codes: Tensor) -> Tensor:
+        """Scaled embeddings (b, l, m) and the table."""
+        return x * math.sqrt(self.width) + codes.to(x)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedPositionConfig:
+    """A learned vector for each position, added to the embeddings (Gehring et al., 2017)."""
+
+    kind: Literal["learned"] = "learned"
+    num_positions: int = 2048
+    """Vectors; later positions get the last one."""
+
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> LearnedPosition:
+        """Module for a model as wide as all heads together.
+
+        Raises:
+            ValueError: no vectors.
+        """
+        if self.num_positions < 1:
+            raise ValueError(f"num_positions {self.num_positions}: expected 1 or more")
+        return LearnedPosition(self, num_heads * head_dim, head_dim)
+
+
+class LearnedPosition(Encoding):
+    """See `LearnedPositionConfig`; `vectors` are (positions, m)."""
+
+    codes_by_position = True
+
+    def __init__(self, config: LearnedPositionConfig, width: int, head_dim: int) -> None:
+        super().__init__()
+        self.out_features = head_dim
+        self.vectors = nn.Parameter(torch.randn(config.num_positions, width) * 0.02)
+
+    def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
+        """The vectors at `positions` (1 or b, l, 1), rounded down: (1 or b, l, m)."""
+        rows = positions[..., 0].floor().long().clamp(0, len(self.vectors) - 1)
+        return self.vectors[rows], state
+
+    def embed(self, x: Tensor, codes: Tensor) -> Tensor:
+        """Embeddings (b, l, m) and the vectors."""
+        return x + codes.to(x)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +136,8 @@ class TreeSQ(Encoding):
     The slot of a branch that was taken at step n holds s w^n; w = tanh(raw), and s, sqrt((1 - w^2)
     f/2) with f features in a slot, keeps the sum of squares. What is left over gets nothing.
     """
+
+    codes_by_position = True
 
     def __init__(self, config: TreeSQConfig, width: int, head_dim: int) -> None:
         super().__init__()

@@ -1,12 +1,67 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
+from relpe.encodings.absolute import (
+    LearnedPositionConfig,
+    SinusoidConfig,
+    TreeSQ,
+    TreeSQConfig,
+    sinusoids,
+)
 from relpe.encodings.algebraic.structures import TreeStructure
-from relpe.encodings.tree_sq import TreeSQ, TreeSQConfig
-from relpe.models.checkpoint import from_plain, to_plain
+from relpe.models.config import from_plain, to_plain
 from tests.support.golden_algebraic import KINDS, golden
+from tests.support.offsets_in_pieces import places
+from tests.support.paths import GOLDEN_FOLDER
+
+ALGEBRAIC = np.load(GOLDEN_FOLDER / "algebraic.npz", allow_pickle=False)
+SPE = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)
+SHAPE = {"num_layers": 2, "num_heads": 2, "head_dim": 4}
+
+
+def test_sinusoids_are_those_of_the_originals() -> None:
+    table = torch.from_numpy(ALGEBRAIC["sin/table/f32"])
+    made = sinusoids(torch.arange(64), 16).float()
+    torch.testing.assert_close(made, table, atol=1e-5, rtol=0)
+    table = torch.from_numpy(SPE["ape_table"])
+    made = sinusoids(torch.arange(table.shape[0]), table.shape[1]).to(table)
+    torch.testing.assert_close(made, table, atol=1e-6, rtol=0)
+
+
+def test_sinusoids_are_added_to_scaled_embeddings() -> None:
+    encoding = SinusoidConfig().build(**SHAPE)
+    x = torch.randn(3, 6, 8)
+    codes, _ = encoding.prepare(places(6, 10), ())
+    table = sinusoids(torch.arange(10, 16), 8).float()
+    torch.testing.assert_close(encoding.embed(x, codes), x * 8**0.5 + table)
+    rows = places(6).expand(3, -1, -1) + torch.tensor([0, 5, 9])[:, None, None]
+    codes, _ = encoding.prepare(rows, ())
+    assert encoding.embed(x, codes).shape == x.shape
+
+
+def test_sinusoids_of_far_positions_are_exact() -> None:
+    far = sinusoids(torch.tensor([10**9]), 4)
+    torch.testing.assert_close(far[0, 0], torch.tensor(10.0**9, dtype=torch.float64).sin())
+    assert far.dtype == torch.float64
+
+
+def test_learned_positions_end_with_the_last_vector() -> None:
+    encoding = LearnedPositionConfig(num_positions=4).build(**SHAPE)
+    x = torch.zeros(1, 6, 8)
+    codes, _ = encoding.prepare(places(6), ())
+    out = encoding.embed(x, codes)
+    torch.testing.assert_close(out[0, :4], encoding.vectors.detach().clone())
+    torch.testing.assert_close(out[0, 4:], encoding.vectors[-1:].detach().expand(2, -1))
+    out.sum().backward()
+    assert encoding.vectors.grad is not None
+
+
+def test_learned_positions_need_vectors() -> None:
+    with pytest.raises(ValueError, match="num_positions"):
+        LearnedPositionConfig(num_positions=0).build(**SHAPE)
 
 
 def built(original: bool, **kw) -> TreeSQ:

@@ -1,4 +1,4 @@
-"""Encodings to compare with: none, and rotations of queries and keys."""
+"""Rotary position embedding."""
 
 from __future__ import annotations
 
@@ -10,25 +10,6 @@ import torch
 from torch import Tensor
 
 from relpe.encodings.base import Encoding
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoEncodingConfig:
-    """Queries and keys as they are: the order is known from causality alone."""
-
-    kind: Literal["none"] = "none"
-
-    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> NoEncoding:
-        """Module for heads of this size."""
-        return NoEncoding(head_dim)
-
-
-class NoEncoding(Encoding):
-    """See `NoEncodingConfig`."""
-
-    def __init__(self, head_dim: int) -> None:
-        super().__init__()
-        self.out_features = head_dim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +35,13 @@ class RopeCodes(NamedTuple):
 class Rope(Encoding):
     """See `RopeConfig`: pairs of features (i, i + d/2) are turned by position * base^(-2i/d)."""
 
+    fits = ("softmax", "windowed", "favor")  # rotated features of relu are not relative
+    codes_by_position = True
+    rows_by_position = True
+
     def __init__(self, config: RopeConfig, head_dim: int) -> None:
         super().__init__()
         self.config = config
-        self.fits = ("softmax", "windowed", "favor")  # turned features of relu are not relative
         if head_dim % 2:
             raise ValueError(
                 f"heads of {head_dim} features; rotary embedding turns pairs: use an even number"

@@ -29,7 +29,7 @@ from relpe import (
     WindowedAttentionConfig,
 )
 from relpe.encodings.offset.windows import Window, WindowConfig
-from relpe.models.checkpoint import from_plain, to_plain
+from relpe.models.config import from_plain, to_plain
 
 ATTENTIONS = {
     "softmax": SoftmaxAttentionConfig(),
