@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -33,20 +33,20 @@ class Features(NamedTuple):
     log_scale: Tensor | None
 
 
-class FeatureMap(Protocol):
-    """From queries or keys to features of linear attention."""
+class FeatureMap:
+    """Maps queries or keys to features of linear attention; by default as many, without draws."""
 
     def num_features(self, in_features: int) -> int:
         """Features per head (f)."""
-        ...
+        return in_features
 
     def draw(self, in_features: int, generator: torch.Generator) -> Tensor | None:
         """Random projection (in_features, n) of one layer, None where the map has none."""
-        ...
+        return None
 
     def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
         """Features of x (..., in_features)."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ def _chances(steps: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
     return ((x ^ (x >> 31)) >> 11).astype(np.float64) * 2.0**-53
 
 
-class Favor:
+class Favor(FeatureMap):
     """exp(u - |x|^2/2) and exp(-u - |x|^2/2): x is scaled by d^-1/4, u its random projections.
 
     Expected products of features are exp(q.k / sqrt(d)). The largest exponent of each vector is
@@ -159,19 +159,11 @@ class ReluConfig:
         return Relu(self)
 
 
-class Relu:
+class Relu(FeatureMap):
     """See `ReluConfig`."""
 
     def __init__(self, config: ReluConfig) -> None:
         self.config = config
-
-    def num_features(self, in_features: int) -> int:
-        """As many as there are inputs."""
-        return in_features
-
-    def draw(self, in_features: int, generator: torch.Generator) -> None:
-        """No projection."""
-        return
 
     def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
         """Features of x (..., d)."""
@@ -189,16 +181,8 @@ class EluConfig:
         return Elu()
 
 
-class Elu:
+class Elu(FeatureMap):
     """See `EluConfig`."""
-
-    def num_features(self, in_features: int) -> int:
-        """As many as there are inputs."""
-        return in_features
-
-    def draw(self, in_features: int, generator: torch.Generator) -> None:
-        """No projection."""
-        return
 
     def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
         """Features of x (..., d)."""

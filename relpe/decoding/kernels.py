@@ -591,19 +591,13 @@ def _unpacked_step(*given):
         given[2],
         given[3],
         given[4],
-        Matrices(given[5], given[6]),
-        Matrices(given[7], given[8]),
-        Matrices(given[9], given[10]),
-        Matrices(given[11], given[12]),
-        Matrices(given[13], given[14]),
+        Matrices(*given[5:7]),
+        Matrices(*given[7:9]),
+        Matrices(*given[9:11]),
+        Matrices(*given[11:13]),
+        Matrices(*given[13:15]),
     )
-    attention = Attention(
-        given[15], given[16], given[17], given[18], given[19], given[20], given[21]
-    )
-    memory = Memory(
-        given[22], given[23], given[24], given[25], given[26], given[27], given[28], given[29]
-    )
-    _step(weights, attention, memory, *given[30:])
+    _step(weights, Attention(*given[15:22]), Memory(*given[22:30]), *given[30:])
 
 
 @kept

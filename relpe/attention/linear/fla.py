@@ -108,13 +108,10 @@ def causal_linear_attention(
     return (numerator / divisor(weight)[..., None]).to(v.dtype), new_state
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def _difference(operation: Callable[..., Any], device: torch.device) -> float:
     """Relative difference from ours, in norm, of outputs and gradients of a small problem."""
-    with torch.inference_mode(False), torch.enable_grad():
-        return _checked(operation, device)
-
-
-def _checked(operation: Callable[..., Any], device: torch.device) -> float:
     ours = linear_attention.causal_linear_attention
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.rand(2, 2, 150, 2, 64, generator=generator) / 8).to(device).unbind(0)

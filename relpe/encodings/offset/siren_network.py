@@ -159,37 +159,6 @@ class SirenNetwork(nn.Module):
         return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
 
 
-def relative_steps(sizes: Sequence[int]) -> Int[Tensor, "... p"]:
-    """All offsets between two points of a grid of `sizes`: (2 sizes_1 - 1, ..., p), int64."""
-    return _grid([torch.arange(1 - size, size) for size in sizes])
-
-
 def absolute_steps(sizes: Sequence[int]) -> Int[Tensor, "... p"]:
     """All points of a grid of `sizes`, counted from its first: (sizes_1, ..., p), int64."""
-    return _grid([torch.arange(size) for size in sizes])
-
-
-def centred_crop(grid: Tensor, sizes: Sequence[int]) -> Tensor:
-    """The middle of a grid (..., p) with odd `sizes`, as wide as asked for along each axis."""
-    for axis, (full, size) in enumerate(zip(grid.shape, sizes, strict=False)):
-        grid = grid.narrow(axis, (full - size) // 2, size)
-    return grid
-
-
-def normalized(steps: Tensor, sizes: Sequence[int]) -> Float[Tensor, "... p"]:
-    """Offsets in units of a grid's extent, in [-1, 1], float64 (Alfons, 2022).
-
-    They change when the extent does. An axis of one point has the coordinate 0.
-    """
-    extents = [max(1, size - 1) for size in sizes]
-    return steps.double() / torch.tensor(extents, device=steps.device)
-
-
-def normalized_points(sizes: Sequence[int]) -> Float[Tensor, "... p"]:
-    """All points of a grid, from -1 to 1 along each axis, float64; 0 along an axis of one point."""
-    last = torch.tensor([size - 1 for size in sizes])
-    return normalized(2 * absolute_steps(sizes) - last, sizes)
-
-
-def _grid(axes: list[Tensor]) -> Tensor:
-    return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
+    return torch.stack(torch.meshgrid(*map(torch.arange, sizes), indexing="ij"), -1)

@@ -89,6 +89,17 @@ class Spans(NamedTuple):
     rounded: list[list[list[int]]]
 
 
+class TrainingSpans(NamedTuple):
+    """Spans of a training, and how it came to them."""
+
+    spans: Spans | None = None
+    """Those of the last refresh."""
+    calls: int = 0
+    """Training steps so far."""
+    outgrown: int = 0
+    """Refreshes at which a width had grown beyond its span."""
+
+
 class Window(nn.Module):
     """See `WindowConfig`; `log_width` (layers, h or 1, n) is the logarithm of the widths."""
 
@@ -106,10 +117,8 @@ class Window(nn.Module):
             self.log_width = nn.Parameter(values)
         else:
             self.register_buffer("log_width", values, persistent=False)
-        self._training_spans: Spans | None = None
+        self._in_training = TrainingSpans()
         self._held = False
-        self._calls = 0
-        self._outgrown = 0
         self._evaluation: tuple[Any, Spans] | None = None
 
     def forward(self, offsets: Tensor, layer: int) -> WindowValues:
@@ -139,7 +148,10 @@ class Window(nn.Module):
 
     def half_widths(self) -> Tensor:
         """Where weights end (layers, h or 1, n), in steps, not rounded: differentiable."""
-        config, width = self.config, self.log_width.exp()
+        return self._half_widths(self.log_width.exp())
+
+    def _half_widths(self, width: Tensor) -> Tensor:
+        config = self.config
         if config.mode == "adaptive_ramp":
             return width + config.ramp
         if config.threshold <= 0:
@@ -154,9 +166,10 @@ class Window(nn.Module):
         """Counts a training step; every `span_refresh` of them the widths are read again."""
         if self._held:
             return
-        if self._training_spans is None or self._calls % self.config.span_refresh == 0:
-            self._training_spans = self._read(self._training_spans)
-        self._calls += 1
+        now = self._in_training
+        if now.spans is None or now.calls % self.config.span_refresh == 0:
+            now = self._refreshed(now)
+        self._in_training = now._replace(calls=now.calls + 1)
 
     @contextmanager
     def one_step(self) -> Iterator[None]:
@@ -171,15 +184,16 @@ class Window(nn.Module):
     def current(self) -> Spans:
         """Spans in force: those of the last refresh in training, those of the widths otherwise."""
         if self.training:
-            if self._training_spans is None:
-                self._training_spans = self._read(None)
-            return self._training_spans
+            if self._in_training.spans is None:
+                self._in_training = self._refreshed(self._in_training)
+            assert self._in_training.spans is not None
+            return self._in_training.spans
         if torch.compiler.is_compiling() and self._evaluation is not None:
             # a trace has no versions to look at: it takes the spans read before it
             return self._evaluation[1]
         key = (id(self.log_width), self.log_width._version)
         if self._evaluation is None or self._evaluation[0] != key:
-            self._evaluation = (key, self._read(None))
+            self._evaluation = (key, self._read())
         return self._evaluation[1]
 
     def keys_per_head(self, layer: int) -> tuple[int, ...]:
@@ -193,14 +207,14 @@ class Window(nn.Module):
 
         Lists and numbers alone, so that a checkpoint that holds them loads without unpickling.
         """
-        spans = None if self._training_spans is None else list(self._training_spans)
-        return {"spans": spans, "calls": self._calls, "outgrown": self._outgrown}
+        spans, calls, outgrown = self._in_training
+        plain = None if spans is None else list(spans)
+        return {"spans": plain, "calls": calls, "outgrown": outgrown}
 
     def load_span_state(self, state: dict[str, Any]) -> None:
         """Takes over what `span_state` gave."""
-        spans = state["spans"]
-        self._training_spans = None if spans is None else Spans(*spans)
-        self._calls, self._outgrown = state["calls"], state["outgrown"]
+        spans = None if state["spans"] is None else Spans(*state["spans"])
+        self._in_training = TrainingSpans(spans, state["calls"], state["outgrown"])
 
     def metrics(self) -> dict[str, float]:
         """For the log: mean keys of a query, receptive field, and refreshes that came too late."""
@@ -211,60 +225,38 @@ class Window(nn.Module):
         return {
             "mean_span": sum(sum(heads) / len(heads) for heads in spans) / len(spans),
             "receptive_field": 1.0 + sum(max(heads) - 1 for heads in spans),
-            "outgrown_spans": float(self._outgrown),
+            "outgrown_spans": float(self._in_training.outgrown),
         }
 
+    @outside_graphs
+    def _refreshed(self, before: TrainingSpans) -> TrainingSpans:
+        """Spans of the present widths.
+
+        They grow at once, and shrink by more than one block only, so that shapes do not flicker.
+        """
+        now = self._read()
+        if before.spans is None:
+            return before._replace(spans=now)
+        old, exact, new = map(torch.tensor, (before.spans.rounded, *now))
+        steady = torch.where((new > old) | (old - new > self.config.block), new, old)
+        outgrown = before.outgrown + int((exact > old).any())
+        return before._replace(spans=now._replace(rounded=steady.tolist()), outgrown=outgrown)
+
     @outside_graphs  # it waits for the device, and gives integers that shapes depend on
-    def _read(self, before: Spans | None) -> Spans:
-        """Spans of the widths as they are: the one place that waits for the device."""
-        config = self.config
-        limit = config.max_span - 1
+    def _read(self) -> Spans:
+        """Spans of the present widths, not steadied: the one place that waits for the device."""
+        limit, block = self.config.max_span - 1, self.config.block
         # in float64, whatever the module is in: a span is an integer
         width = self.log_width.detach().double().cpu().exp()
-        needed: list[list[list[int]]] = [
-            [[min(limit, _half_width(config, value)) for value in axes] for axes in heads]
-            for heads in width.tolist()
-        ]
-        rounded = _mapped(needed, lambda h: min(limit, config.block * math.ceil(h / config.block)))
-        if before is not None:
-            flat = zip(_flat(needed), _flat(before.rounded), strict=True)
-            self._outgrown += any(new > old for new, old in flat)
-            olds = iter(_flat(before.rounded))
-            rounded = _mapped(rounded, lambda h: _steadied(h, next(olds), config.block))
-        return Spans(needed, rounded)
-
-
-def gaussian(offsets: Tensor, width: Tensor) -> Tensor:
-    """Window (o, ...) of offsets (o, n) for widths (..., n) in the same unit; 1 at offset 0."""
-    offsets = offsets.view(offsets.shape[0], *(1 for _ in width.shape[:-1]), -1)
-    return torch.exp(-(offsets / width).square().sum(-1) / 2)
+        exact = self._half_widths(width).ceil().clamp(max=limit).long()
+        rounded = ((exact + block - 1) // block * block).clamp(max=limit)
+        return Spans(exact.tolist(), rounded.tolist())
 
 
 def in_box(offsets: Tensor, half_widths: Sequence[int]) -> Tensor:
     """Whether offsets (..., n) lie within the half width of every axis: (...)."""
     sides = [axis.abs() <= size for axis, size in zip(offsets.unbind(-1), half_widths, strict=True)]
     return torch.stack(sides).all(0)
-
-
-def half_width(width: float, threshold: float) -> int:
-    """Largest offset of the span, in steps: where a Gaussian of this width falls to `threshold`."""
-    if not 0 < threshold < 1:
-        raise ValueError(f"threshold {threshold}: expected a number between 0 and 1")
-    return math.ceil(math.sqrt(-2 * math.log(threshold)) * abs(width))
-
-
-def span_size(grid: Sequence[int], widths: Sequence[float], threshold: float) -> tuple[int, ...]:
-    """Offsets per axis, odd, that a window of `widths` in units of the grid's extent leaves.
-
-    An axis of s places has 2s - 1 offsets and extent s - 1; a threshold of 0 or less keeps them all
-    (Alfons, 2022, algorithm 6).
-    """
-    if threshold <= 0:
-        return tuple(2 * places - 1 for places in grid)
-    return tuple(
-        min(2 * half_width(width * (places - 1), threshold), 2 * places - 2) + 1
-        for places, width in zip(grid, widths, strict=True)
-    )
 
 
 def group_sizes(sizes: Sequence[int], groups: int) -> tuple[int, ...]:
@@ -281,26 +273,7 @@ def group_sizes(sizes: Sequence[int], groups: int) -> tuple[int, ...]:
     return min((raised((*tops, values[-1])) for tops in chosen), key=sum)
 
 
-def _half_width(config: WindowConfig, width: float) -> int:
-    if config.mode == "adaptive_ramp":
-        return math.ceil(width + config.ramp)
-    return half_width(width, config.threshold) if config.threshold > 0 else config.max_span - 1
-
-
-def _steadied(new: int, old: int, block: int) -> int:
-    """Spans grow at once and shrink by more than one block only, lest shapes flicker."""
-    return new if new > old or old - new > block else old
-
-
 def _safe_log(x: Tensor) -> Tensor:
     """Logarithm, -inf at zero, whose gradient is zero there instead of not a number."""
     positive = x > 0
     return torch.where(positive, x, 1.0).log().masked_fill(~positive, -math.inf)
-
-
-def _flat(nested: list[list[list[int]]]) -> list[int]:
-    return [value for heads in nested for axes in heads for value in axes]
-
-
-def _mapped(nested: list[list[list[int]]], change: Any) -> list[list[list[int]]]:  # noqa: ANN401
-    return [[[change(value) for value in axes] for axes in heads] for heads in nested]

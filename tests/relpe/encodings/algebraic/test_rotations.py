@@ -7,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relpe.encodings.algebraic import reference
 from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig, AlgebraicState
 from relpe.encodings.algebraic.rotations import Rotations, initial_angles
 from relpe.encodings.algebraic.spectra import (
@@ -30,6 +29,7 @@ from relpe.encodings.algebraic.structures import (
     Structure,
 )
 from relpe.encodings.rope import RopeConfig
+from tests.support import reference_algebraic as reference
 from tests.support.golden_algebraic import KINDS, close, golden, scores
 
 START = AlgebraicState(0)

@@ -5,16 +5,9 @@ import math
 import pytest
 import torch
 
-from relpe.encodings.offset.siren_network import (
-    SirenNetwork,
-    SirenNetworkConfig,
-    absolute_steps,
-    centred_crop,
-    normalized,
-    normalized_points,
-    relative_steps,
-)
+from relpe.encodings.offset.siren_network import SirenNetwork, SirenNetworkConfig, absolute_steps
 from tests.support.golden_siren import GOLDEN, golden, golden_network
+from tests.support.grids import centred_crop, normalized, normalized_points, relative_steps
 
 
 def assert_exact(made: torch.Tensor, expected: torch.Tensor) -> None:

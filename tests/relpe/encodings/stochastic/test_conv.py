@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relpe.encodings.stochastic import noise_products, white_noise
-from relpe.encodings.stochastic import reference as reference_stochastic
 from relpe.encodings.stochastic.conv import ConvSPE, ConvSPEConfig
 from relpe.encodings.stochastic.filtered_noise import FilteredNoiseState
+from tests.support import reference_stochastic
 from tests.support.filtered import moments, state_with, unit_noise
 from tests.support.largest_tensor import LargestTensor
 from tests.support.paths import GOLDEN_FOLDER

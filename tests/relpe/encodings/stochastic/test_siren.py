@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
 from relpe.encodings.stochastic import noise_products, white_noise
-from relpe.encodings.stochastic import reference as reference_stochastic
 from relpe.encodings.stochastic.conv import ConvSPEConfig
 from relpe.encodings.stochastic.filtered_noise import FilteredNoiseState, filter_covariance
 from relpe.encodings.stochastic.siren import BUCKET, FIRST_WIDTH, SirenSPE, SirenSPEConfig
+from tests.support import reference_stochastic
 from tests.support.filtered import moments, state_with, unit_noise
 from tests.support.golden_siren import GOLDEN, golden, golden_network
 

@@ -1,4 +1,4 @@
-"""Slow, obvious versions of algebraic encodings: what the fast ones are tested against."""
+"""Naive algebraic encodings, which the fast ones are tested against."""
 
 from __future__ import annotations
 
@@ -47,24 +47,3 @@ def apply_maps(
 ) -> Float[Tensor, "b l h d"]:
     """Each vector times the map of its position."""
     return torch.einsum("blhde,blhe->blhd", maps, x)
-
-
-def numerator_only_attention(
-    q: Float[Tensor, "b l h f"],
-    k: Float[Tensor, "b l h f"],
-    turned_q: Float[Tensor, "b l h f"],
-    turned_k: Float[Tensor, "b l h f"],
-    v: Float[Tensor, "b l h e"],
-    log_scale: Float[Tensor, "b l h"] | None = None,
-) -> Float[Tensor, "b l h e"]:
-    """Causal linear attention, turned in the numerator alone (Su et al., 2021, section 3.3).
-
-    Sum over the past of (turned query . turned key) times value, over the sum of query . key.
-    `log_scale` is the logarithm of a factor of each key.
-    """
-    numerators = torch.einsum("blhf,bshf->bhls", turned_q, turned_k).tril()
-    weights = torch.einsum("blhf,bshf->bhls", q, k).tril()
-    if log_scale is not None:
-        scale = log_scale.exp().permute(0, 2, 1)[:, :, None]
-        numerators, weights = numerators * scale, weights * scale
-    return torch.einsum("bhls,bshe->blhe", numerators / weights.sum(-1, keepdim=True), v)
