@@ -88,10 +88,8 @@ class Memory(NamedTuple):
 @intrinsic
 def _power_of_two(typing_context, exponent):
     """2^n in float32 for int32 n from -126 to 127, by the bits of the number."""
-    del typing_context
 
     def build(context, builder, signature, arguments):
-        del signature
         integer, single = (context.get_value_type(kind) for kind in (types.int32, types.float32))
         bias, shift = (context.get_constant(types.int32, number) for number in (127, 23))
         bits = builder.shl(builder.add(arguments[0], bias), shift)
@@ -277,7 +275,6 @@ def _dots(rows: int):
 
     @intrinsic
     def dots(typing_context, weights, first, x, pairs, out):
-        del typing_context
         byte, short, integer, size = (ir.IntType(bits) for bits in (8, 16, 32, 64))
         bytes_of, shorts_of, sums_of = (
             ir.VectorType(kind, count) for kind, count in ((byte, 16), (short, 16), (integer, 8))
@@ -369,7 +366,6 @@ def _attend_to_window(q, k, v, count, span, keys, values, steps, scores, room, o
 
 @overload(_attend_to_window, inline="never", jit_options={"nogil": True, "fastmath": MATH})
 def _attend_by_type(q, k, v, count, span, keys, values, steps, scores, room, out):
-    del q, k, v, count, span, values, steps, scores, room, out
 
     def whole(q, k, v, count, span, keys, values, steps, scores, room, out):
         here, seen = count % span, min(count + 1, span)
@@ -459,7 +455,6 @@ def _project(matrices, layer, x, narrow, out):
 
 @overload(_project, inline="never", jit_options={"nogil": True, "fastmath": MATH})
 def _project_by_type(matrices, layer, x, narrow, out):
-    del layer, x, narrow, out
 
     def whole(matrices, layer, x, narrow, out):
         values, scales = matrices.values[layer], matrices.scales[layer]

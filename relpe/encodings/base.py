@@ -15,6 +15,8 @@ from torch import nn
 from relpe.encodings.offset.windows import Window
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
     from torch import Tensor
 
@@ -48,19 +50,15 @@ class OffsetTable(NamedTuple):
     span: int | None = None  # keys that a query sees, itself included; None: all
     head_spans: tuple[int, ...] | None = None  # the same for each head, none beyond `span`
 
+    def map(self, change: Callable[[Tensor], Tensor], *names: str) -> OffsetTable:
+        """The table with `change` applied to the named tensors, where there are any."""
+        present = {name: x for name in names if (x := getattr(self, name)) is not None}
+        return self._replace(**{name: change(x) for name, x in present.items()})
+
     def to(self, dtype: torch.dtype) -> OffsetTable:
         """The table with its scores in `dtype`."""
-
-        def same(x: Tensor | None) -> Tensor | None:
-            return None if x is None else x.to(dtype)
-
-        return self._replace(
-            features=same(self.features),
-            bias=same(self.bias),
-            content_bias=same(self.content_bias),
-            factor=same(self.factor),
-            log_weight=same(self.log_weight),
-        )
+        scores = ("features", "bias", "content_bias", "factor", "log_weight")
+        return self.map(lambda x: x.to(dtype), *scores)
 
 
 class Encoding(nn.Module):

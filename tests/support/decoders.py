@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from relpe.attention.feature_maps import EluConfig, FavorConfig
@@ -150,3 +151,20 @@ def small_decoder(vocabulary_size: int = 12) -> Decoder:
         encoding=encoding,
     )
     return config.build().eval()
+
+
+def big_decoder(**changes: Any) -> Decoder:
+    """Rows of several vectors, so that loops have bodies and ends; scores that differ."""
+    torch.manual_seed(1)
+    sizes = {"vocabulary_size": 97, "width": 68, "num_layers": 2, "num_heads": 2, "hidden": 101}
+    model = DecoderConfig(**sizes, **changes).build().eval()
+    for weight in model.parameters():
+        weight.data *= 3
+    return model
+
+
+def logits_of(model: Decoder, tokens: torch.Tensor, start: int) -> np.ndarray:
+    """Logits (l, v) of tokens (l,) by the decoder, all at once."""
+    places = torch.arange(start, start + len(tokens))[None, :, None]
+    with torch.no_grad():
+        return model(tokens[None], places, model.init_state(1))[0][0].numpy()

@@ -167,7 +167,7 @@ def _banded(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, span: int) -> 
         first = max(0, place - span + 1)
         size = (block.shape[2], last - first, place - first)
         if size not in bands:
-            bands[size] = _band(*size, span, q)
+            bands[size] = _span_mask(*size, span, q)
         mask = bands[size]
         if seen is not None and first < history:
             keys = torch.arange(first, last, device=q.device)
@@ -178,7 +178,7 @@ def _banded(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, span: int) -> 
     return torch.cat(outs, 2).transpose(1, 2)
 
 
-def _band(queries: int, keys: int, place: int, span: int, like: Tensor) -> Tensor:
+def _span_mask(queries: int, keys: int, place: int, span: int, like: Tensor) -> Tensor:
     """What is added to scores (1, 1, l, s), where the first query is at the `place` of its key."""
     query = torch.arange(place, place + queries, device=like.device)
     age = query[:, None] - torch.arange(keys, device=like.device)
@@ -186,6 +186,8 @@ def _band(queries: int, keys: int, place: int, span: int, like: Tensor) -> Tenso
     return torch.zeros_like(hidden, dtype=like.dtype).masked_fill(hidden, -math.inf)[None, None]
 
 
+_BY_HEAD = ("features", "bias", "factor", "log_weight")
+"""Tensors of a table with a row for each offset, or place, and an axis of heads."""
 _BLOCK = 256
 """Queries of a block: more form more scores that the mask takes away, fewer are more calls."""
 
@@ -268,7 +270,8 @@ def _in_head_groups(
     for size in sorted(set(spans)):
         heads = [head for head, own in enumerate(spans) if own == size]
         own_q, own_k, own_v = (_heads_of(x, heads, 2) for x in (q, k, v))
-        own_table = _table_of_heads(table, heads)
+        own_table = table.map(lambda x, own=heads: _heads_of(x, own, 1), *_BY_HEAD)
+        own_table = own_table.map(lambda x, own=heads: _heads_of(x, own, 0), "content_bias")
         out = _causal(own_q, own_k, own_v, seen, own_table, min(span, size))
         outs.update(zip(heads, out.unbind(2), strict=True))
     return torch.stack([outs[head] for head in range(len(spans))], 2)
@@ -299,17 +302,9 @@ def _causal(
         first = before if seen is None else before - seen[:, None]
         valid = (steps >= first).view(-1, k.shape[1])
 
-    def by_offset(rows: Tensor | None, dim: int = 0) -> Tensor | None:
-        return None if rows is None else rows.narrow(dim, 0, reach).flip(dim)
-
-    by_age = table.rows is None
-    table = table._replace(
-        features=by_offset(table.features) if by_age else table.features,
-        bias=by_offset(table.bias) if by_age else table.bias,
-        factor=by_offset(table.factor),
-        log_weight=by_offset(table.log_weight),
-        rows=by_offset(table.rows, 2),
-    )
+    by_age = ("factor", "log_weight") if table.rows is not None else _BY_HEAD
+    table = table.map(lambda x: x.narrow(0, 0, reach).flip(0), *by_age)
+    table = table.map(lambda x: x.narrow(2, 0, reach).flip(2), "rows")
     return box_attention(q, k, v, table.to(q.dtype), Box((before,), (0,)), valid)
 
 
@@ -317,21 +312,8 @@ def _places(table: OffsetTable, default: int) -> int:
     """Places before a query, its own included, that the table scores."""
     if table.rows is not None:
         return table.rows.shape[2]
-    by_place = (table.features, table.bias, table.factor, table.log_weight)
+    by_place = (getattr(table, name) for name in _BY_HEAD)
     return min([default] + [x.shape[0] for x in by_place if x is not None])
-
-
-def _table_of_heads(table: OffsetTable, heads: list[int]) -> OffsetTable:
-    def part(x: Tensor | None, dim: int = 1) -> Tensor | None:
-        return None if x is None else _heads_of(x, heads, dim)
-
-    return table._replace(
-        features=part(table.features),
-        bias=part(table.bias),
-        content_bias=part(table.content_bias, 0),
-        factor=part(table.factor),
-        log_weight=part(table.log_weight),
-    )
 
 
 def _shifted(state: WindowedAttentionState, slots: int) -> WindowedAttentionState:

@@ -113,8 +113,8 @@ def box_attention(
         table.content_bias,
         table.features,
         table.bias,
-        None if table.factor is None else _band(table.factor, tile, box.sizes, 0.0),
-        _band(weight, tile, box.sizes, -math.inf),
+        None if table.factor is None else _by_key(table.factor, tile, box.sizes, 0.0),
+        _by_key(weight, tile, box.sizes, -math.inf),
         valid,
         rows,
     )
@@ -278,7 +278,7 @@ def _skewed(x: Tensor, axes: int, fill: float) -> Tensor:
     return x
 
 
-def _band(values: Tensor, tile: tuple[int, ...], offsets: tuple[int, ...], fill: float) -> Tensor:
+def _by_key(values: Tensor, tile: tuple[int, ...], offsets: tuple[int, ...], fill: float) -> Tensor:
     """Values (o, h) of a table as (h, c, w) of a tile; `fill` where a key is out of the box."""
     axes = len(tile)
     by_offset = values.T.unflatten(-1, offsets)

@@ -7,12 +7,18 @@ positions is multiplication of maps: scores depend on relative positions alone, 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from relpe.encodings.algebraic.rotations import Initialization, RotationCodes, Rotations
+from relpe.encodings.algebraic.rotations import (
+    InitialGenerators,
+    Initialization,
+    RotationCodes,
+    Rotations,
+)
 from relpe.encodings.algebraic.structures import (
     Leaf,
     SequenceStructure,
@@ -118,29 +124,13 @@ class Algebraic(Encoding):
         self.num_axes = num_axes(config.structure)
         self.out_features, self.num_heads = head_dim, num_heads
         self.parts = nn.ModuleList()
-        run: list[Leaf] = []
         heads = 1 if config.shared_by_heads else num_heads
-        law, base = config.initialization, config.base
-        for leaf in [*leaves(config.structure, head_dim), None]:
-            if leaf is not None and not isinstance(leaf.structure, TreeStructure):
-                run.append(leaf)
-                continue
-            if run:
-                self.parts.append(
-                    Rotations(
-                        run,
-                        layers=layers,
-                        heads=heads,
-                        initialization=law,
-                        base=base,
-                        basis=config.basis,
-                    )
-                )
-                run = []
-            if leaf is not None:
-                self.parts.append(
-                    TreeMaps(leaf, layers=layers, heads=heads, initialization=law, base=base)
-                )
+        start = InitialGenerators(layers, heads, config.initialization, config.base)
+        for is_tree, run in groupby(leaves(config.structure, head_dim), key=_is_tree):
+            if is_tree:
+                self.parts.extend(TreeMaps(leaf, start) for leaf in run)
+            else:
+                self.parts.append(Rotations(list(run), start, basis=config.basis))
         self.requires_grad_(config.trainable)
 
     def init_state(self, seed: int, device: torch.device) -> AlgebraicState:
@@ -245,3 +235,7 @@ class Algebraic(Encoding):
 
     def _parts(self) -> Sequence[Rotations | TreeMaps]:
         return list(self.parts)  # pyright: ignore[reportReturnType]
+
+
+def _is_tree(leaf: Leaf) -> bool:
+    return isinstance(leaf.structure, TreeStructure)

@@ -42,18 +42,26 @@ class RotationCodes(NamedTuple):
     bases: tuple[Tensor, ...]  # (layers or 1, h or 1, d, d)
 
 
-def initial_angles(law: Initialization, features: int, base: float) -> Float[Tensor, " i"]:
-    """Angles (d/2,), float64, in radians per position.
+class InitialGenerators(NamedTuple):
+    """How many sets of generators there are, and how they are initialized."""
 
-    rope: base^(-2i/d), as rotary embedding (Su et al., 2021); original: every second of these,
-    each twice, as the original implementation of algebraic encodings. near_identity: small ones.
-    """
-    pairs = torch.arange(features // 2, dtype=torch.float64)
-    if law == "near_identity":
-        return NEAR_IDENTITY * torch.randn(features // 2, dtype=torch.float64)
-    if law == "original":
-        pairs = 2 * (pairs // 2)
-    return base ** (-2 * pairs / features)
+    layers: int
+    heads: int
+    initialization: Initialization
+    base: float
+
+    def angles(self, features: int) -> Float[Tensor, " i"]:
+        """Angles (d/2,), float64, in radians per position.
+
+        rope: base^(-2i/d), as rotary embedding (Su et al., 2021); original: every second of these,
+        each twice, as the original implementation of algebraic encodings. near_identity: small.
+        """
+        pairs = torch.arange(features // 2, dtype=torch.float64)
+        if self.initialization == "near_identity":
+            return NEAR_IDENTITY * torch.randn(features // 2, dtype=torch.float64)
+        if self.initialization == "original":
+            pairs = 2 * (pairs // 2)
+        return self.base ** (-2 * pairs / features)
 
 
 class Rotations(nn.Module):
@@ -69,50 +77,34 @@ class Rotations(nn.Module):
     harmonics: Tensor
     order: Tensor
 
-    def __init__(
-        self,
-        blocks: Sequence[Leaf],
-        *,
-        layers: int,
-        heads: int,
-        initialization: Initialization,
-        base: float,
-        basis: bool,
-    ) -> None:
+    def __init__(self, blocks: Sequence[Leaf], start: InitialGenerators, *, basis: bool) -> None:
         super().__init__()
+        layers, heads = start.layers, start.heads
         self.blocks = tuple(blocks)
         self.out_features = sum(block.features for block in blocks)
         angles: list[Tensor] = [torch.zeros(layers, heads, 0, dtype=torch.float64)]
-        axes: dict[bool, list[int]] = {False: [], True: []}
-        places: dict[bool, list[int]] = {False: [], True: []}
-        periods, harmonics = [], []
+        buffers: dict[str, list[int]] = {
+            name: [] for name in ("line_axes", "cycle_axes", "periods", "harmonics", "cyclic")
+        }
         for block in blocks:
-            pairs, cyclic = block.features // 2, isinstance(block.structure, CycleStructure)
-            first = len(places[False]) + len(places[True])
-            axes[cyclic] += [block.first_axis] * pairs
-            places[cyclic] += range(first, first + pairs)
-            if isinstance(block.structure, CycleStructure):
-                periods += [block.structure.period] * pairs
-                harmonics += _harmonics(block.structure, pairs)
+            structure, pairs = block.structure, block.features // 2
+            cyclic = isinstance(structure, CycleStructure)
+            buffers["cyclic"] += [int(cyclic)] * pairs
+            buffers["cycle_axes" if cyclic else "line_axes"] += [block.first_axis] * pairs
+            if cyclic:
+                buffers["periods"] += [structure.period] * pairs
+                buffers["harmonics"] += _harmonics(structure, pairs)
             else:
-                own = initialization == "near_identity"
-                drawn = [
-                    initial_angles(initialization, block.features, base)
-                    for _ in range(layers * heads if own else 1)
-                ]
-                drawn = torch.stack(drawn).unflatten(0, (layers, heads) if own else (1, 1))
+                sets = (layers, heads) if start.initialization == "near_identity" else (1, 1)
+                drawn = [start.angles(block.features) for _ in range(math.prod(sets))]
+                drawn = torch.stack(drawn).unflatten(0, sets)
                 angles.append(drawn.expand(layers, heads, pairs))
         self.angles = nn.Parameter(torch.cat(angles, -1).to(torch.get_default_dtype()))
-        for name, numbers in (
-            ("line_axes", axes[False]),
-            ("cycle_axes", axes[True]),
-            ("periods", periods),
-            ("harmonics", harmonics),
-        ):
-            self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
         # from lines, then cycles, to the order of features
-        order = torch.tensor(places[False] + places[True]).argsort()
-        self.register_buffer("order", order, persistent=False)
+        lines_first = torch.tensor(buffers.pop("cyclic")).argsort(stable=True)
+        for name, numbers in buffers.items():
+            self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
+        self.register_buffer("order", lines_first.argsort(), persistent=False)
         self.triangles = nn.ParameterList(
             nn.Parameter(torch.zeros(layers, heads, block.features * (block.features - 1) // 2))
             for block in (blocks if basis else ())

@@ -141,9 +141,9 @@ def _check_even(matrix: Tensor) -> None:
 
 
 def _each(function: Callable[[Tensor], Spectrum], batch: Tensor) -> Spectrum:
-    found = [function(matrix) for matrix in batch.flatten(0, -3)] if batch.ndim > 2 else None
-    if found is None:
+    if batch.ndim == 2:
         return function(batch)
+    found = [function(matrix) for matrix in batch.flatten(0, -3)]
     parts = (torch.stack(part).unflatten(0, batch.shape[:-2]) for part in zip(*found, strict=True))
     return Spectrum(*parts)
 

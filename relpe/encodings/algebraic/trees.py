@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from relpe.encodings.algebraic.rotations import NEAR_IDENTITY, Initialization, initial_angles
+from relpe.encodings.algebraic.rotations import NEAR_IDENTITY, InitialGenerators
 from relpe.encodings.algebraic.spectra import skew_from_triangle, triangle_from_skew
 from relpe.encodings.algebraic.structures import TreeStructure, tree_words
 
@@ -90,18 +90,17 @@ class TreeMaps(nn.Module):
     planes: equal ones would commute, and left could not be told from right.
     """
 
-    def __init__(
-        self, leaf: Leaf, *, layers: int, heads: int, initialization: Initialization, base: float
-    ) -> None:
+    def __init__(self, leaf: Leaf, start: InitialGenerators) -> None:
         super().__init__()
         assert isinstance(leaf.structure, TreeStructure)
         self.structure, self.first_axis = leaf.structure, leaf.first_axis
         self.out_features = leaf.features
-        shape = (layers, heads, self.structure.letters, leaf.features * (leaf.features - 1) // 2)
-        if initialization == "near_identity":
+        entries = leaf.features * (leaf.features - 1) // 2
+        shape = (start.layers, start.heads, self.structure.letters, entries)
+        if start.initialization == "near_identity":
             triangle = NEAR_IDENTITY * torch.randn(shape)
         else:
-            skew = _band(self.structure.letters, leaf.features, initialization, base)
+            skew = _initial_skew(self.structure.letters, leaf.features, start)
             triangle = triangle_from_skew(skew).to(torch.get_default_dtype()).expand(shape).clone()
         self.triangle = nn.Parameter(triangle)
 
@@ -175,7 +174,7 @@ def _parts(maps: Tensor, index: Tensor) -> list[slice]:
     return [slice(start, start + size) for start in range(0, len(index), size)]
 
 
-def _band(letters: int, features: int, law: Initialization, base: float) -> Tensor:
+def _initial_skew(letters: int, features: int, start: InitialGenerators) -> Tensor:
     """Skew matrices (k, d, d) with the angles of a band, each in planes of its own.
 
     The pairings of features are those of the rounds of a tournament, in which each meets each other
@@ -183,7 +182,7 @@ def _band(letters: int, features: int, law: Initialization, base: float) -> Tens
     """
     players = features + features % 2
     skew = torch.zeros(letters, features, features, dtype=torch.float64)
-    angles = initial_angles(law, features, base)
+    angles = start.angles(features)
     for letter in range(letters):
         deal, turn = divmod(letter, players - 1)
         ring = [(turn + place) % (players - 1) for place in range(players - 1)]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Coordinates = Literal["index", "joint", "additive"]
 """`index`: the places of consecutive tokens; positions are not looked at. `joint`: differences of
 the positions on all axes at once. `additive`: a term for each axis, summed."""
+_Span = tuple[int | None, tuple[int, ...] | None]
+"""Keys that a query of a layer sees, None: all; and the same for each head, where they differ."""
 
 
 class OffsetCodes(NamedTuple):
@@ -90,51 +92,45 @@ class OffsetEncoding(Encoding):
         """
         self.before_call()
         length = state.length + positions.shape[1]
-        heads = [self.head_spans(layer) for layer in range(self.num_layers)]
-        spans = [self.span if sizes is None else max(sizes) for sizes in heads]
+        prepare = self._from_places if self.coordinates == "index" else self._from_differences
         with torch.autocast(positions.device.type, enabled=False):
-            if self.coordinates == "index":
-                return self._from_places(positions, state._replace(length=length), spans, heads)
-            return self._from_differences(positions, state._replace(length=length), spans, heads)
+            return prepare(positions, state._replace(length=length), self._spans())
 
     def table(self, codes: OffsetCodes, layer: int) -> OffsetTable:
         """Scores of the offsets between the call's queries and the keys that they may see."""
         return codes.tables[layer]
 
+    def _spans(self) -> list[_Span]:
+        """Of each layer, and of its heads."""
+        heads = [self.head_spans(layer) for layer in range(self.num_layers)]
+        return [(self.span if sizes is None else max(sizes), sizes) for sizes in heads]
+
     def _from_places(
-        self,
-        positions: Tensor,
-        state: OffsetState,
-        spans: list[int | None],
-        heads: list[tuple[int, ...] | None],
+        self, positions: Tensor, state: OffsetState, spans: list[_Span]
     ) -> tuple[OffsetCodes, OffsetState]:
         keep = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
         # kept tables of unbounded attention double, so that few are made
         room = 1 << max(6, (state.length - 1).bit_length()) if keep else state.length
         made_of = (
-            tuple(room if span is None else span for span in spans),
-            tuple(heads),
+            tuple((room if span is None else span, heads) for span, heads in spans),
             tuple((id(p), p._version, p.dtype, p.device) for p in self.parameters()),
         )
         if keep and state.kept is not None and state.kept[0] == made_of:
             return state.kept[1], state
         tables = []
-        for layer, span in enumerate(spans):
+        for layer, (span, heads) in enumerate(spans):
             rows = room if span is None else span if keep else min(span, state.length)
             places = -torch.arange(rows, device=positions.device, dtype=torch.float64)[:, None]
             table = self.table_of([places], places, layer)
-            tables.append(table._replace(span=span, head_spans=heads[layer]))
+            tables.append(table._replace(span=span, head_spans=heads))
         codes = OffsetCodes(tuple(tables))
         return codes, state._replace(kept=(made_of, codes) if keep else None)
 
     def _from_differences(
-        self,
-        positions: Tensor,
-        state: OffsetState,
-        spans: list[int | None],
-        heads: list[tuple[int, ...] | None],
+        self, positions: Tensor, state: OffsetState, spans: list[_Span]
     ) -> tuple[OffsetCodes, OffsetState]:
-        widest = None if None in spans else max(span for span in spans if span is not None)
+        bounds = [span for span, _ in spans if span is not None]
+        widest = max(bounds) if len(bounds) == len(spans) else None
         reach = state.length if widest is None else min(widest, state.length)
         known = positions
         if state.positions is not None:
@@ -144,11 +140,11 @@ class OffsetEncoding(Encoding):
         differences = key_minus_query(known, positions.shape[1], reach)  # (1 or b, l, a, p)
         points, rows = distinct(differences, axis_by_axis=self.coordinates == "additive")
         tables = []
-        for layer, span in enumerate(spans):
+        for layer, (span, heads) in enumerate(spans):
             size = reach if span is None else min(span, reach)
             places = -torch.arange(size, device=positions.device, dtype=torch.float64)[:, None]
             table = self.table_of(points, places, layer)._replace(rows=rows[:, :, :size])
-            tables.append(table._replace(span=span, head_spans=heads[layer]))
+            tables.append(table._replace(span=span, head_spans=heads))
         kept = known.shape[1] if widest is None else min(widest - 1, known.shape[1])
         recent = known[:, known.shape[1] - kept :]
         return OffsetCodes(tuple(tables)), state._replace(positions=recent)

@@ -147,9 +147,14 @@ class FilteredNoise(StochasticEncoding):
             sets = (scaled,) if self.shared_by_layers else scaled.unbind(1)
             matrices = [filter_matrices(values, pattern) for values in sets]
             layers = self.num_layers if self.shared_by_layers else 1
-            sharing = worth_sharing(len(sets) * self._code_bytes(places, scaled, state), layers)
+            code_bytes = 2 * len(places) * state.gates[0].numel() * scaled.element_size()
+            sharing = worth_sharing(len(sets) * code_bytes, layers)
             passes = None if trained else len(sets) if sharing else self.num_layers
-            field = self._field(state, like=scaled)
+            kept = {
+                tuple(index): state.noise[:, :, i] for i, index in enumerate(state.tiles.tolist())
+            }
+            shape = (*self.shape[:2], state.gates.shape[-1])
+            field = NoiseField(self.noise, int(state.seed), shape, kept, scaled.detach())
             halos = noise_around(field, placement.tiles, pattern.neighbours, passes=passes)
             plan = Plan(placement, halos)
 
@@ -187,18 +192,6 @@ class FilteredNoise(StochasticEncoding):
             for made, matrix in zip(shared, matrices, strict=True)
         )
         return layers[0]._replace(by_layer=() if self.shared_by_layers else layers)
-
-    def _code_bytes(self, places: Tensor, like: Tensor, state: FilteredNoiseState) -> int:
-        """Bytes of the codes of queries and keys that one set of filters makes."""
-        return 2 * len(places) * state.gates[0].numel() * like.element_size()
-
-    def _field(self, state: FilteredNoiseState, *, like: Tensor) -> NoiseField:
-        """The noise of a state."""
-        kept = {
-            tuple(index): state.noise[:, :, row] for row, index in enumerate(state.tiles.tolist())
-        }
-        shape = (*self.shape[:2], state.gates.shape[-1])
-        return NoiseField(self.noise, int(state.seed), shape, kept, like.detach())
 
     def _whole(self, positions: Tensor) -> Tensor:
         """(l, p) int64 of positions (1, l, p or more)."""

@@ -38,8 +38,6 @@ whole."""
 OWN_CODE_BYTES = 32 * 2**20
 """The same for codes that one layer alone uses: those that fit no cache take longer to write and
 read again than to make where they are used."""
-
-
 FEATURES = 16
 """Features of one head whose codes exist at once in a run: 4 MB of them."""
 
@@ -101,29 +99,6 @@ class Piece(NamedTuple):
         queries[:, self.rows], keys[:, self.rows] = both[0], both[1]
 
 
-def pieces(placement: Placement, halos: Halos | NoiseLine) -> Iterator[Piece]:
-    """All tiles in order: runs where whole ones follow one another and their noise lies evenly."""
-    first, count = 0, len(placement.tiles)
-    while first < count:
-        stop = first + 1
-        while stop < min(first + RUN, count) and _follows(placement, stop):
-            stop += 1
-        noise = None
-        if stop > first + 1:
-            held = isinstance(halos, Halos)
-            noise = _held_run(halos, first, stop) if held else halos.run(first, stop)
-        if noise is None:
-            for index in range(first, stop):
-                around = halos.noise(index)[:, :, None]
-                yield Piece(placement.rows[index], placement.sites[index], around)
-        else:
-            ends = placement.rows[first], placement.rows[stop - 1]
-            assert isinstance(ends[0], slice)
-            assert isinstance(ends[1], slice)
-            yield Piece(slice(ends[0].start, ends[1].stop), slice(0, SITES), noise)
-        first = stop
-
-
 def _follows(placement: Placement, index: int) -> bool:
     """Whether a tile continues the one before it: on a line, both whole, positions in order."""
     tile, before = placement.tiles[index], placement.tiles[index - 1]
@@ -168,8 +143,27 @@ class Plan(NamedTuple):
     halos: Halos | NoiseLine
 
     def pieces(self) -> Iterator[Piece]:
-        """All positions, by tiles and runs of them."""
-        return pieces(self.placement, self.halos)
+        """All tiles in order: runs where whole ones follow one another and noise lies evenly."""
+        placement, halos = self
+        first, count = 0, len(placement.tiles)
+        while first < count:
+            stop = first + 1
+            while stop < min(first + RUN, count) and _follows(placement, stop):
+                stop += 1
+            noise = None
+            if stop > first + 1:
+                held = isinstance(halos, Halos)
+                noise = _held_run(halos, first, stop) if held else halos.run(first, stop)
+            if noise is None:
+                for index in range(first, stop):
+                    around = halos.noise(index)[:, :, None]
+                    yield Piece(placement.rows[index], placement.sites[index], around)
+            else:
+                ends = placement.rows[first], placement.rows[stop - 1]
+                assert isinstance(ends[0], slice)
+                assert isinstance(ends[1], slice)
+                yield Piece(slice(ends[0].start, ends[1].stop), slice(0, SITES), noise)
+            first = stop
 
 
 def filter_matrices(filters: Tensor, pattern: Stencil) -> Tensor:

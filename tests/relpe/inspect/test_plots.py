@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 from typing import get_args
 
@@ -166,3 +167,10 @@ def test_without_the_drawing_library_one_sentence_says_what_to_install(
     assert error.count("\n") == 1
     assert "matplotlib" in error
     assert "train" in error
+
+
+def test_the_package_is_a_command(tmp_path):
+    command = [sys.executable, "-m", "relpe.inspect", tmp_path / "none", "--output", tmp_path]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("relpe.inspect.plots: no model")

@@ -5,7 +5,7 @@ import torch
 
 from relpe.encodings.stochastic import noise_products
 from relpe.encodings.stochastic.conv import ConvSPE, ConvSPEConfig
-from relpe.encodings.stochastic.noise_products import pieces
+from relpe.encodings.stochastic.noise_products import Plan
 from relpe.encodings.stochastic.white_noise import SITES, Placement, noise_around
 from tests.support.filtered import NEIGHBOURS, noise_field
 
@@ -18,7 +18,7 @@ def test_whole_tiles_make_runs_and_others_stand_alone(held, monkeypatch):
     positions = torch.arange(7, 6 * SITES + 5)
     placement = Placement.of(positions[:, None], (SITES,))
     halos = noise_around(noise_field(), placement.tiles, NEIGHBOURS, passes=2 if held else 1)
-    found = [(piece.tiles, piece.whole) for piece in pieces(placement, halos)]
+    found = [(piece.tiles, piece.whole) for piece in Plan(placement, halos).pieces()]
     assert found == [(1, False), (3, True), (2, True), (1, False)]
 
 
