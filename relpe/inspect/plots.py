@@ -1,6 +1,6 @@
 """Pictures of what a positional encoding has learned.
 
-    python -m relpe.inspect.plots piano --output FOLDER
+    python -m relpe.inspect piano --output FOLDER
 
 The numbers are those of `learned.py`, exact. Layers, heads and features are counted from 1.
 """
