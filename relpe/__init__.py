@@ -1,4 +1,4 @@
-"""Linear attention, and positional encodings that know relative positions."""
+"""Positional encodings for linear attention, and the decoder that uses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention modules: projections, encoding and operation of a layer, state in and state out."""
+"""The self-attention module of a layer: projections, short convolution, encoding, operation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AttentionConfig = LinearAttentionConfig | SoftmaxAttentionConfig | WindowedAtten
 
 
 class ConvolvedState(NamedTuple):
-    """Inputs that the short convolution still needs, and the operation's own state."""
+    """State of a layer: recent inputs of the short convolution, and the operation's own state."""
 
     recent: Tensor  # (b, taps - 1, m)
     operation: Any
@@ -38,9 +38,10 @@ class SelfAttention(nn.Module):
 
     Queries and keys are brought to unit mean square per head and scaled by a learned temperature,
     before the encoding: stochastic codes make the squared norms heavy-tailed, and exponential
-    features of large norms overflow. A depthwise convolution over the last few positions lets a
-    head find what stands just before, which averages over a noisy kernel do badly. `delayed`: every
-    other feature begins a position late, so that keys of what stood before meet queries of now.
+    features of large norms overflow. A depthwise convolution over the last few positions gives a
+    head access to the preceding tokens, which a noisy kernel resolves badly. With `delayed`, every
+    other feature is initially shifted by one position, so that keys of the preceding token meet
+    queries of the present one.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class SelfAttention(nn.Module):
     def init_state(
         self, batch_size: int, generator: torch.Generator, encoded_features: int
     ) -> ConvolvedState:
-        """State before the first position, for encoded queries and keys of so many features."""
+        """State before the first position, for queries and keys of `encoded_features`."""
         weight = self.project_in.weight
         width, device = weight.shape[1], weight.device
         taps = 1 if self.convolution is None else self.convolution.shape[1]
@@ -89,7 +90,7 @@ class SelfAttention(nn.Module):
         codes: Any,  # noqa: ANN401
         state: ConvolvedState,
     ) -> tuple[Tensor, ConvolvedState]:
-        """Attention of x (b, l, m) to itself and to what the state remembers."""
+        """Attention of x (b, l, m) to itself and to the positions in the state."""
         recent = state.recent
         if self.convolution is not None:
             x, recent = causal_convolution(x, self.convolution, recent)
@@ -99,7 +100,7 @@ class SelfAttention(nn.Module):
             q = functional.rms_norm(q, q.shape[-1:], eps=1e-6) * q_scale
             k = functional.rms_norm(k, k.shape[-1:], eps=1e-6) * k_scale
         q, k = encoding.encode(q, k, codes, self.layer)
-        scoring: Any  # what the operation takes: the pair was checked when it was built
+        scoring: Any  # a rotation or a table, as the operation takes: the decoder checked the pair
         if encoding.placement == "numerator":
             scoring = partial(encoding.rotate_features, codes=codes, layer=self.layer)
         else:
@@ -111,15 +112,15 @@ class SelfAttention(nn.Module):
 def causal_convolution(x: Tensor, taps: Tensor, recent: Tensor) -> tuple[Tensor, Tensor]:
     """Depthwise convolution of x (b, l, c) with taps (c, n), the last of them the present.
 
-    `recent` (b, n - 1, c) are the inputs before x; returned are (b, l, c) and the inputs that a
-    next piece needs.
+    `recent` (b, n - 1, c) are the inputs before x. Returns (b, l, c) and the recent inputs for the
+    next piece.
     """
     history = torch.cat([recent.to(x.dtype), x], 1)
     return _CausalConvolution.apply(history, taps), history[:, x.shape[1] :]
 
 
 class _CausalConvolution(torch.autograd.Function):
-    """Sum of shifted copies, in place: far less memory traffic than the sum left to autograd."""
+    """Sum of shifted copies, in place: much less memory traffic than under autograd."""
 
     @staticmethod
     def forward(ctx: Any, history: Tensor, taps: Tensor) -> Tensor:  # noqa: ANN401

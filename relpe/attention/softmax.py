@@ -1,4 +1,4 @@
-"""Softmax attention with state: exact, of quadratic cost, the baseline of the others."""
+"""Softmax attention with state: exact, of quadratic cost, the baseline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SoftmaxAttentionState(NamedTuple):
-    """What one layer of softmax attention remembers: everything."""
+    """State of one layer: all keys and values so far."""
 
     keys: Tensor  # (b, l, h, d), encoded
     values: Tensor  # (b, l, h, e)
@@ -45,7 +45,7 @@ class SoftmaxAttentionConfig:
 
 
 class SoftmaxOperation:
-    """Causal softmax attention with all keys kept."""
+    """Causal softmax attention that keeps all keys."""
 
     def init_state(
         self,

@@ -1,4 +1,4 @@
-"""The interface of token-by-token decoding: sequences in slots, and what makes them."""
+"""Interface of token-by-token decoding: sequences in slots, and their factory."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class StepsMaker(NamedTuple):
     make: Callable[[], TokenSteps]
     """Returns new steps, whose slots are shared with no others."""
     warm_up: Callable[[], None] = lambda: None
-    """Does what takes long the first time on a machine."""
+    """Does the work that is slow the first time on a machine, such as compiling."""
     fell_back: str | None = None
-    """Why torch computes where compiled steps were wanted; None where they were not or are used."""
+    """Why steps are not compiled although that was wanted; None otherwise."""
 
 
 def check_slots(slots: Sequence[int], used: Collection[int]) -> None:

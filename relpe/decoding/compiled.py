@@ -1,9 +1,11 @@
-"""The same decoder, compiled for one-token steps of many rows, each at a position of its own.
+"""Decoding compiled by Numba: one-token steps of many rows, each at its own position.
 
-A prompt is read by the decoder itself, in pieces; its state is then taken over into a slot. Weights
-are int8 with a scale for each output, keys and values of a window int8 with a step for each place,
-activations whole numbers of 14 bits or so, sums of their products exact; all else is float32. See
-`kernels.py`, which needs Numba.
+The decoder itself reads a prompt, and its state is copied into a slot. Weights are int8 with a
+scale for each output, keys and values of a window int8 with a scale for each place, activations
+integers of about 14 bits, whose products are summed exactly; everything else is float32. The
+arithmetic is in `kernels.py`.
+
+`python -m relpe.decoding.compiled` compiles the steps in advance.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 
 ROWS_OF_A_THREAD = 4
-"""At least; to hand rows to another thread takes about as long as one of them."""
+"""Least rows of a thread: handing rows to a thread takes about as long as one row."""
 
 
 def refusal(decoder: Decoder) -> str | None:
@@ -49,13 +51,13 @@ def refusal(decoder: Decoder) -> str | None:
 
 
 class CompiledDecoder:
-    """A decoder's weights and codes as compiled steps read them; see the module."""
+    """The weights and codes of a decoder, as compiled steps read them."""
 
     def __init__(self, decoder: Decoder, precision: Precision = "int8") -> None:
-        """Copies the weights of `decoder`, on the CPU; states are those of its config's noise.
+        """Copies the weights of `decoder`, on the CPU; states must have the noise of its config.
 
         Raises:
-            ValueError: a decoder that cannot be compiled, see `refusal`.
+            ValueError: the decoder cannot be compiled, see `refusal`.
         """
         reason = refusal(decoder)
         if reason is not None:
@@ -69,17 +71,17 @@ class CompiledDecoder:
 
     @property
     def name(self) -> str:
-        """As `TokenSteps.name`, with the processor: on another, sums may round otherwise."""
+        """As `TokenSteps.name`, with the processor: on another one, sums may round differently."""
         return f"compiled {self.precision} for {get_host_cpu_name()}"
 
     def steps(self, threads: int = 1) -> CompiledSteps:
-        """Slots of their own. Many rows are shared among `threads`, which changes nothing else."""
+        """New slots. Many rows are divided among `threads`, which does not affect results."""
         return CompiledSteps(self, threads)
 
     def warm_up(self) -> None:
-        """Compiles, which takes about 20 seconds once on a machine, and then half a second.
+        """Compiles: about 20 seconds the first time on a machine, half a second later.
 
-        Numba keeps what it compiled beside the package, or in the user's cache.
+        Numba caches the machine code beside the package, or in the user's cache.
         """
         steps = self.steps()
         slot = steps.admit(self.decoder.init_state(1), 0)
@@ -87,7 +89,7 @@ class CompiledDecoder:
 
 
 class CompiledSteps:
-    """Slots of a `CompiledDecoder`: numbers; each holds what one sequence remembers."""
+    """`TokenSteps` of a `CompiledDecoder`."""
 
     def __init__(self, compiled: CompiledDecoder, threads: int = 1) -> None:
         config = compiled.decoder.config
@@ -109,11 +111,11 @@ class CompiledSteps:
 
     @property
     def state_bytes(self) -> int:
-        """What one slot takes."""
+        """Bytes of the state of a slot."""
         return sum(array.nbytes for array in self._room(1))
 
     def admit(self, state: DecoderState, position: int) -> int:
-        """A slot that goes on from `state`, of one row, at `position`."""
+        """As `TokenSteps.admit`."""
         slot = self._new_slot()
         self._positions[slot] = position
         memory, count = self._memory, 0
@@ -142,7 +144,7 @@ class CompiledSteps:
         return slot
 
     def fork(self, slot: int) -> int:
-        """Another slot that goes on from where `slot` is."""
+        """As `TokenSteps.fork`."""
         check_slots([slot], self._used)
         copy = self._new_slot()
         self._positions[copy] = self._positions[slot]
@@ -151,13 +153,13 @@ class CompiledSteps:
         return copy
 
     def release(self, slot: int) -> None:
-        """Gives a slot back."""
+        """As `TokenSteps.release`."""
         check_slots([slot], self._used)
         self._used.remove(slot)
         self._free.append(slot)
 
     def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Logits (n, v) after one more token of each of some slots, all different."""
+        """As `TokenSteps.step`."""
         check_slots(slots, self._used)
         size = self._compiled.decoder.config.vocabulary_size
         logits = np.empty((len(slots), size), np.float32)
@@ -191,7 +193,7 @@ class CompiledSteps:
         if not self._free:
             held = len(self._positions)
             more = max(1, held)
-            room = self._room(held + more)  # takes memory where it is written to
+            room = self._room(held + more)  # pages are allocated when they are written
             for old, new in zip(self._memory, room, strict=True):
                 new[:held] = old
             self._memory = room
@@ -203,7 +205,7 @@ class CompiledSteps:
         return slot
 
     def _room(self, slots: int) -> Memory:
-        """Memory of so many slots that remember nothing."""
+        """Memory of empty slots."""
         decoder, heads = self._compiled.decoder, self._heads
         config, coded = decoder.config, decoder.encoding.out_features
         size = config.width // heads
@@ -230,7 +232,7 @@ class CompiledSteps:
 
 
 def compile_all() -> None:
-    """Compiles for both precisions what steps need, so that no piece of music waits for it."""
+    """Compiles the steps of both precisions, so that no piece of music waits for it."""
     decoder = DecoderConfig(vocabulary_size=8, width=16, num_layers=1, num_heads=2, hidden=16)
     for precision in get_args(Precision):
         CompiledDecoder(decoder.build(), precision).warm_up()

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from relpe.models.decoder import Decoder, DecoderState
 
 TILE_BYTES = 256 * 2**20
-"""What the states of a tile take at most, if that is 32 rows or more."""
+"""Limit of the states of a tile, where it allows 32 rows or more."""
 
 
 def why_not_tiled(decoder: Decoder) -> str | None:
-    """Why rows of a decoder at different positions cannot go together; None where they can."""
+    """Why rows at different positions cannot share a call of a decoder; None where they can."""
     if not decoder.encoding.rows_by_position:
         return f"encoding {decoder.config.encoding.kind}, whose codes belong to runs of positions"
     if decoder.config.attention.name == "softmax":
@@ -32,11 +32,11 @@ def why_not_tiled(decoder: Decoder) -> str | None:
 
 
 class TileSteps:
-    """Rows in tiles of a fixed size, those that are not in use computed with the others.
+    """`TokenSteps` in tiles of a fixed number of rows; unused rows are computed with the others.
 
-    Each in memory of its own that never moves, so that on a GPU a step is the replay of one CUDA
-    graph: a single launch in place of some hundred. Products have the same shape whatever rows are
-    in use: what a row gets does not hang on the others.
+    A tile has memory at fixed addresses, so that a step on a GPU is the replay of one CUDA graph: a
+    single launch instead of a few hundred. Products always have the same shape, so that a row does
+    not depend on the others.
     """
 
     def __init__(self, decoder: Decoder, rows: int | None = None) -> None:
@@ -85,7 +85,7 @@ class TileSteps:
         for number, indices in by_tile.items():
             rows = [slots[index] % self._rows for index in indices]
             self._tiles[number].run(rows, [tokens[index] for index in indices])
-        # a GPU works on all tiles before the first of them is waited for
+        # all tiles are launched before the first is waited for
         logits = np.empty((len(slots), self._decoder.config.vocabulary_size), np.float32)
         for number, indices in by_tile.items():
             rows = [slots[index] % self._rows for index in indices]
@@ -104,7 +104,7 @@ class TileSteps:
 
 
 class _Tile:
-    """States of n rows, and what a step of all of them reads and writes, at fixed addresses."""
+    """States of n rows, and the inputs and outputs of a step, at fixed addresses."""
 
     @torch.inference_mode()
     def __init__(self, decoder: Decoder, rows: int) -> None:
@@ -114,7 +114,7 @@ class _Tile:
         self._positions = torch.zeros(rows, 1, 1, dtype=torch.int64, device=device)
         self._active = torch.zeros(rows, dtype=torch.bool, device=device)
         self.logits = torch.zeros(rows, decoder.config.vocabulary_size, device=device)
-        # a window has its full size after the first token
+        # the state of a window has its full size after the first token
         _, blank = decoder(self._tokens, self._positions, decoder.init_state(rows))
         self._state = blank.map_rows(torch.clone)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -122,10 +122,10 @@ class _Tile:
             self._capture()
 
     def _capture(self) -> None:
-        """Records a step; nothing in it may wait for the device."""
+        """Records a step, in which nothing may wait for the device."""
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # libraries and caches are made ready outside of the graph
+        with torch.cuda.stream(aside):  # libraries and caches are initialized outside of the graph
             for _ in range(3):
                 self._compute()
         torch.cuda.current_stream().wait_stream(aside)
@@ -135,7 +135,7 @@ class _Tile:
         self._graph = graph
 
     def _compute(self) -> None:
-        """A step of all rows; those that are not active stay as they are."""
+        """A step of all rows; the states of inactive ones do not change."""
         logits, after = self._decoder(self._tokens, self._positions, self._state)
         self.logits.copy_(logits[:, -1])
         for held, new in zip(_leaves(self._state), _leaves(after), strict=True):
@@ -144,7 +144,7 @@ class _Tile:
         self._positions.add_(self._active[:, None, None])
 
     def run(self, rows: list[int], tokens: list[int]) -> None:
-        """A step of some rows; their logits are in `logits` afterwards."""
+        """A step of some rows, whose logits are then in `logits`."""
         ids, active = np.zeros((2, len(self.logits)), np.int64)
         ids[rows], active[rows] = tokens, 1
         self._tokens.copy_(torch.from_numpy(ids)[:, None])
@@ -156,25 +156,25 @@ class _Tile:
 
     @torch.inference_mode()
     def write(self, row: int, leaves: Sequence[Tensor], position: int) -> None:
-        """Puts a state of one row into a row."""
+        """Copies the state of one row into `row`."""
         for held, new in zip(_leaves(self._state), leaves, strict=True):
-            if new.ndim > 1 and new.shape[1] < held.shape[1]:  # a window that is not full
+            if new.ndim > 1 and new.shape[1] < held.shape[1]:  # a window that is not full yet
                 pads = [0, 0] * (new.ndim - 2) + [held.shape[1] - new.shape[1], 0]
                 new = functional.pad(new, pads)
             held[row].copy_(new[0])
         self._positions[row] = position
 
     def read(self, row: int) -> list[Tensor]:
-        """The state of a row."""
+        """The tensors of a row."""
         return [leaf[row : row + 1] for leaf in _leaves(self._state)]
 
     def position(self, row: int) -> int:
-        """Where a row is."""
+        """The position of a row."""
         return int(self._positions[row])
 
 
 def _rows_of_tile(decoder: Decoder) -> int:
-    """A power of two from 32 to 256, by the memory that the state of a row takes."""
+    """Rows of a tile: a power of two from 32 to 256, by the size of the state of a row."""
     device = decoder.embedding.weight.device
     place = torch.zeros(1, 1, 1, dtype=torch.int64, device=device)
     with torch.inference_mode():

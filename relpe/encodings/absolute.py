@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def sinusoids(positions: Tensor, features: int, base: float = 10_000.0) -> Tensor:
     """Sines (even features) and cosines (odd) of `positions` (...): (..., features), float64.
 
-    Feature pair j turns by base^(-2j/features) radians a position (Vaswani et al., 2017, 3.5).
+    Pair j has base^(-2j/features) radians per position (Vaswani et al., 2017, 3.5).
     """
     if features % 2:
         raise ValueError(f"{features} sinusoids: sines and cosines come in pairs")
@@ -59,7 +59,7 @@ class Sinusoid(Encoding):
         return sinusoids(positions[..., 0].double(), self.width, self.base), state
 
     def embed(self, x: Tensor, codes: Tensor) -> Tensor:
-        """Scaled embeddings (b, l, m) and the table."""
+        """Scaled embeddings (b, l, m) plus the table."""
         return x * math.sqrt(self.width) + codes.to(x)
 
 
@@ -98,7 +98,7 @@ class LearnedPosition(Encoding):
         return self.vectors[rows], state
 
     def embed(self, x: Tensor, codes: Tensor) -> Tensor:
-        """Embeddings (b, l, m) and the vectors."""
+        """Embeddings (b, l, m) plus the vectors."""
         return x + codes.to(x)
 
 
@@ -133,8 +133,8 @@ class TreeSQConfig:
 class TreeSQ(Encoding):
     """See `TreeSQConfig`: one slot of features for each branch of each step, nearest step first.
 
-    The slot of a branch that was taken at step n holds s w^n; w = tanh(raw), and s, sqrt((1 - w^2)
-    f/2) with f features in a slot, keeps the sum of squares. What is left over gets nothing.
+    The slot of the branch taken at step n holds s w^n with w = tanh(raw); s = sqrt((1 - w^2) f/2),
+    with f features in a slot, bounds the sum of squares. Remaining features are zero.
     """
 
     codes_by_position = True
@@ -150,12 +150,12 @@ class TreeSQ(Encoding):
     def prepare(
         self, positions: Shaped[Tensor, "b l p"], state: tuple[()]
     ) -> tuple[Tensor, tuple[()]]:
-        """What is added at `positions`: (b, l, m)."""
+        """Vectors (b, l, m) for `positions`."""
         structure = self.config.tree
         words = tree_words(structure, positions[..., : structure.word_axes or 1])
         depths = (words >= 0).sum(-1, keepdim=True)
         places = depths - 1 - torch.arange(self.config.max_depth, device=words.device)
-        padded = functional.pad(words, (0, 1), value=-1)  # a word may have no letter at all
+        padded = functional.pad(words, (0, 1), value=-1)  # words may be empty
         branches = padded.gather(-1, places.clamp(min=0))
         taken = (branches[..., None] == torch.arange(structure.letters, device=words.device)) & (
             places >= 0
@@ -165,7 +165,7 @@ class TreeSQ(Encoding):
         return functional.pad(vectors, (0, self.width - vectors.shape[-1])), state
 
     def embed(self, x: Tensor, codes: Tensor) -> Tensor:
-        """Embeddings (b, l, m) with the branches added."""
+        """Embeddings (b, l, m) plus the vectors of branches."""
         return x + codes.to(x.dtype)
 
     def _weights(self) -> Float[Tensor, "step branch f"]:

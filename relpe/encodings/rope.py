@@ -33,7 +33,7 @@ class RopeCodes(NamedTuple):
 
 
 class Rope(Encoding):
-    """See `RopeConfig`: pairs of features (i, i + d/2) are turned by position * base^(-2i/d)."""
+    """See `RopeConfig`: features (i, i + d/2) are rotated by position * base^(-2i/d)."""
 
     fits = ("softmax", "windowed", "favor")  # rotated features of relu are not relative
     codes_by_position = True

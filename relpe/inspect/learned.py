@@ -1,7 +1,7 @@
-"""What a positional encoding has learned, in numbers: kernels, spectra, angles, scores, vectors.
+"""Exact kernels, spectra, angles, scores and vectors of learned positional encodings.
 
-All are exact. Layers, heads and features are those of the parameters. A lag is query minus key, on
-the first axis of the positions and zero on others; causal models see those from 0 on.
+Layers, heads and features are those of the parameters. A lag is query minus key, on the first axis
+of the positions and zero on others; causal models have lags of 0 and above.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from relpe.models.decoder import Decoder
 
 LONGEST_WAVE = 4096
-"""Positions: longer periods of a spectrum are not told apart."""
+"""In positions; longer periods of a spectrum are not distinguished."""
 
 
 def covariance(
     encoding: StochasticEncoding, lags: Shaped[Tensor, " o"]
 ) -> Float[Tensor, "*layers h d o"]:
-    """P of each head and feature, and of each layer where they differ."""
+    """P for each head and feature, and for each layer where they differ."""
     axes = encoding.axes if isinstance(encoding, FilteredNoise) else 1
     return encoding.covariance(functional.pad(lags[:, None], (0, axes - 1)) if axes > 1 else lags)
 
@@ -62,9 +62,10 @@ def kernel(
 def spectrum(
     encoding: StochasticEncoding,
 ) -> tuple[Float[Tensor, "*layers h n"], Float[Tensor, "*layers h n"]]:
-    """Frequencies in cycles per position, and how much each counts in P, summed over features.
+    """Frequencies in cycles per position and their weights in P, summed over features.
 
-    Of sines their variances, of filters the magnitudes of the Fourier transform of P.
+    The weights of sines are their variances, those of filters the magnitudes of the Fourier
+    transform of P.
     """
     if isinstance(encoding, SineSPE):
         power = functional.softplus(encoding.gains.double()).square() / 2
@@ -80,7 +81,7 @@ def spectrum(
 
 
 def angles(encoding: Rope | Algebraic) -> dict[str, Float[Tensor, "layers h i"]]:
-    """Radians per position, by part of the head; of trees, those of a step down each branch."""
+    """Radians per position, by part of the head; for trees, per step down each branch."""
     if isinstance(encoding, Rope):
         turn = encoding.prepare(torch.ones(1, 1, 1, dtype=torch.float64), ())[0]
         return {"": torch.atan2(turn.sin, turn.cos)[0]}
@@ -90,7 +91,7 @@ def angles(encoding: Rope | Algebraic) -> dict[str, Float[Tensor, "layers h i"]]
             for block, planes in zip(part.blocks, part.spectra(), strict=True):
                 found[f"{block.structure.kind}, axis {block.first_axis + 1},"] = planes.angles
         elif isinstance(part, TreeMaps):
-            # eigenvalues are conjugate pairs: each angle stands twice, an odd feature is not turned
+            # eigenvalues are conjugate pairs: each angle occurs twice; an odd feature has none
             turns = torch.linalg.eigvals(part.generators().double()).angle().abs()
             turns = turns.sort(descending=True).values[..., : part.out_features // 2 * 2 : 2]
             for branch, turn in enumerate(turns.unbind(2), 1):
@@ -99,7 +100,7 @@ def angles(encoding: Rope | Algebraic) -> dict[str, Float[Tensor, "layers h i"]]
 
 
 def scores(encoding: OffsetEncoding, layer: int, lags: Shaped[Tensor, " o"]) -> OffsetTable:
-    """Table of a layer whose rows are lags."""
+    """Table of a layer whose rows are `lags`."""
     more = encoding.num_axes - 1 if isinstance(encoding, RelativeEncoding) else 0
     places = -lags.double()[:, None]
     if encoding.coordinates == "additive":
@@ -109,13 +110,13 @@ def scores(encoding: OffsetEncoding, layer: int, lags: Shaped[Tensor, " o"]) -> 
 
 
 def window(table: OffsetTable) -> Float[Tensor, "o h"] | None:
-    """What logits or weights are multiplied by. None: nothing."""
+    """Factor of logits or weights; None without one."""
     weight = None if table.log_weight is None else table.log_weight.exp()
     return weight if table.factor is None else table.factor * (1 if weight is None else weight)
 
 
 def position_vectors(decoder: Decoder, count: int) -> Float[Tensor, "l m"]:
-    """What is added to embeddings at the first positions, or at nodes of a tree, breadth-first."""
+    """Vectors added to embeddings at the first positions, or nodes of a tree breadth-first."""
     encoding, places = decoder.encoding, torch.arange(count)[:, None]
     if isinstance(encoding, TreeSQ):
         places, axes = places + 1, encoding.config.tree.word_axes

@@ -1,4 +1,4 @@
-"""Models on disk: `model.json` says what to build, `model.safetensors` fills it."""
+"""Models on disk: a config in `model.json`, weights in `model.safetensors`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relpe.models.decoder import Decoder, DecoderConfig
 
 FORMAT_VERSION = 1
 SHARD_BYTES = 15 * 2**20
-"""Largest size of one file of weights."""
+"""Largest size of a file of weights."""
 
 
 def save_model(decoder: Decoder, folder: Path) -> None:
@@ -60,7 +60,9 @@ _PLACES = (Path(__file__).parents[2] / "checkpoints", Path(__file__).parents[1] 
 def find_checkpoint(name_or_folder: str | Path) -> Path:
     """Folder of a released model by name, or of any model by path."""
     folders = [Path(name_or_folder), *(place / name_or_folder for place in _PLACES)]
-    if len(Path(name_or_folder).parts) == 1:  # a name: a folder here must not stand in its way
+    if (
+        len(Path(name_or_folder).parts) == 1
+    ):  # a name: released models come before folders of that name
         folders = [*folders[1:], folders[0]]
     for folder in folders:
         if (folder / "model.json").is_file():
@@ -72,14 +74,15 @@ def find_checkpoint(name_or_folder: str | Path) -> Path:
 
 
 def released_models() -> list[str]:
-    """Names of the models that are installed with the project, in alphabetical order."""
+    """Names of the models installed with the project, in alphabetical order."""
     return sorted({path.parent.name for place in _PLACES for path in place.glob("*/model.json")})
 
 
 def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -> Decoder:
     """The model of a folder or of a released name, in float32, ready for use.
 
-    Raises CheckpointError for files that are missing, damaged or do not fit one another.
+    Raises:
+        CheckpointError: files are missing, damaged or inconsistent.
     """
     folder = find_checkpoint(name_or_folder)
     try:
@@ -115,7 +118,8 @@ def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -
 def load_weights(decoder: Decoder, weights: dict[str, torch.Tensor], folder: Path) -> None:
     """Fills every parameter.
 
-    Missing, left-over, misshapen and broken tensors are a CheckpointError that names them.
+    Raises:
+        CheckpointError: tensors are missing, left over, of another shape or not finite.
     """
     wanted = decoder.state_dict()
     problems = [f"{name} is missing" for name in wanted if name not in weights]

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 
 class CheckpointError(ValueError):
-    """A model's files cannot be used; the message says why."""
+    """The files of a model cannot be used; the message says why."""
 
 
 def to_plain(value: object) -> Any:  # noqa: ANN401 - values of JSON and YAML
-    """A config's dataclasses as dictionaries, lists, texts and numbers."""
+    """A config as dictionaries, lists, strings and numbers."""
     if dataclasses.is_dataclass(value):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, list | tuple):
@@ -23,10 +23,10 @@ def to_plain(value: object) -> Any:  # noqa: ANN401 - values of JSON and YAML
 
 
 def from_plain(kind: Any, value: Any, where: str = "config") -> Any:  # noqa: ANN401 - any config type
-    """A value of type `kind` from plain ones; unions of dataclasses are told apart by their `kind`.
+    """A value of type `kind` from plain values; dataclasses of a union differ in their `kind`.
 
     Raises:
-        CheckpointError: a name is unknown or missing, or a value is of another type.
+        CheckpointError: a name is unknown or missing, or a value has another type.
     """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
@@ -87,7 +87,7 @@ def _from_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa:
     for choice in choices[:-1]:
         try:
             return from_plain(choice, value, where)
-        except CheckpointError:  # another choice may fit; the last one says what is wrong
+        except CheckpointError:  # the error of the last choice is raised
             continue
     return from_plain(choices[-1], value, where)
 

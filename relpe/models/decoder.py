@@ -1,4 +1,4 @@
-"""Causal model of token sequences: one code path for any length, state in and state out."""
+"""A causal Transformer decoder: one code path for sequences, pieces and single tokens."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ class DecoderConfig:
 
 
 class DecoderState(NamedTuple):
-    """All that a decoder remembers: with linear attention of constant size."""
+    """State of a decoder: constant in size with linear attention."""
 
     encoding: Any  # shared by the rows
     layers: tuple[ConvolvedState, ...]
 
     def rows(self, index: Tensor) -> DecoderState:
-        """The rows of `index` (n,), int64, in that order; the same one may come several times."""
+        """The rows of `index` (n,), int64, in that order; indices may repeat."""
         return self.map_rows(lambda x: x[index])
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> DecoderState:
@@ -135,7 +135,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """See `DecoderConfig`. Holds parameters only: what a sequence needs is in its state."""
+    """See `DecoderConfig`. Holds parameters only; everything about a sequence is in its state."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class Decoder(nn.Module):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """N(0, 0.02), smaller for what is added to the residual stream (Radford et al., 2019).
+        """N(0, 0.02), smaller for projections into the residual stream (Radford et al., 2019).
 
         Encodings have initial values of their own.
         """
@@ -191,13 +191,13 @@ class Decoder(nn.Module):
     ) -> DecoderState:
         """State before the first token.
 
-        `seed` is that of noise and random features: the config's where None. `num_realizations`
-        codes (r) are drawn where it is given, in place of as many as the encoding's config says.
-        `feature_seed` is that of random features alone, where they are held while noise is new: in
-        training that of the step `last_redraw`.
+        `seed` is that of noise and random features; None: the config's. `num_realizations` codes
+        (r), if given, replace the number of the encoding's config. `feature_seed` is that of random
+        features, where they are held while noise is redrawn: in training that of the step
+        `last_redraw`.
 
         Raises:
-            ValueError: a number of realizations below one, or for an encoding that draws nothing.
+            ValueError: fewer than one realization, or an encoding without random codes.
         """
         seed = self.config.noise_seed if seed is None else seed
         feature_seed = seed if feature_seed is None else feature_seed
@@ -221,9 +221,9 @@ class Decoder(nn.Module):
         return DecoderState(noise, tuple(layers))
 
     def last_redraw(self, step: int, seed: int = 0) -> int:
-        """The training step whose random features are in force at `step`: `step` or one before.
+        """The training step, at most `step`, whose random features are in force at `step`.
 
-        See `FavorConfig.last_redraw`; `step` itself where there are none.
+        See `FavorConfig.last_redraw`; `step` itself without random features.
         """
         feature_map = getattr(self.config.attention, "feature_map", None)
         return feature_map.last_redraw(step, seed) if isinstance(feature_map, FavorConfig) else step
@@ -233,7 +233,7 @@ class Decoder(nn.Module):
     ) -> tuple[Tensor, DecoderState]:
         """Logits (b, l, v) of the token after each of `tokens` (b, l), at `positions` (1, l, p).
 
-        Or (b, l, p), of each row, which encodings of runs of positions refuse.
+        Or (b, l, p), for each row, which encodings whose codes are shared by the rows refuse.
         """
         if not tokens.shape[1]:
             return self.embedding.weight.new_zeros(

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class LinearAttentionState(NamedTuple):
-    """What one layer of linear attention remembers."""
+    """State of one layer: constant in size."""
 
     sums: LinearState
-    projection: Tensor | None  # (d, n): the random features that the sums were made with
+    projection: Tensor | None  # (d, n): the random projection that the sums were made with
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> LinearAttentionState:
         """The state with `change` applied to each tensor that belongs to rows."""
@@ -79,8 +79,8 @@ class LinearOperation:
     ) -> LinearAttentionState:
         """Empty sums for shape (b, h, e), and random features drawn from `generator`.
 
-        For encoded queries and keys of `in_features`. On the device of `weight`, in its dtype or
-        float32, whichever is wider.
+        Encoded queries and keys have `in_features`. The state is on the device of `weight`, in its
+        dtype or float32, whichever is wider.
         """
         b, h, e = shape
         device, dtype = weight.device, torch.promote_types(torch.float32, weight.dtype)
@@ -101,7 +101,7 @@ class LinearOperation:
     ) -> tuple[Tensor, LinearAttentionState]:
         """Values (b, l, h, e) for encoded q and k (b, l, h, d).
 
-        `turn`, where given, is `Encoding.rotate_features` of this call: of the numerator alone.
+        `turn`, if given, is `Encoding.rotate_features` of this call, applied in the numerator only.
         """
         if not q.shape[1]:
             return v, state
@@ -129,11 +129,11 @@ class LinearOperation:
         return out, state._replace(sums=sums)
 
     def _fading(self, length: int, heads: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Logarithms (length, h) by which later keys outweigh those before the call, and the last.
+        """Logarithms (length, h) of the weights of keys relative to the call's start, and the last.
 
-        Keys that grow exponentially are keys that fade, since only ratios count. Places are counted
-        from the call's start and in float64, so that they are as exact after 10^6 positions as
-        after 10.
+        Growing keys are equivalent to fading keys, since only ratios count. Positions are counted
+        from the start of the call and in float64, so that they are as exact after 10^6 positions
+        as after 10.
         """
         assert self.half_lives is not None
         rates = _rates_on(*self.half_lives, heads, device)
@@ -143,12 +143,12 @@ class LinearOperation:
 
 @lru_cache(maxsize=64)
 def fading_rates(first: float, last: float, heads: int) -> NDArray[np.float64]:
-    """(h,), what each head's keys lose of their logarithm with each position."""
+    """Decay (h,) of the logarithm of a key's weight per position, for each head."""
     return math.log(2) / np.geomspace(first, last, heads)
 
 
 @lru_cache(maxsize=64)
 def _rates_on(first: float, last: float, heads: int, device: torch.device) -> Tensor:
-    """The same on a device, which a CUDA graph cannot copy to."""
+    """The same on a device: cached, since a CUDA graph cannot copy from the host."""
     with torch.inference_mode(False):
         return torch.from_numpy(fading_rates(first, last, heads)).to(device)

@@ -1,4 +1,4 @@
-"""Naive causal attention, with all scores: what the fast operations are tested against."""
+"""Naive causal attention with all scores, which the fast operations are tested against."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def numerator_only_attention(
     v: Float[Tensor, "b l h e"],
     log_scale: Float[Tensor, "b l h"] | None = None,
 ) -> Float[Tensor, "b l h e"]:
-    """Causal linear attention, turned in the numerator alone (Su et al., 2021, section 3.3).
+    """Causal linear attention, rotated in the numerator only (Su et al., 2021, section 3.3).
 
-    Sum over the past of (turned query . turned key) times value, over the sum of query . key.
+    Sum over the past of (rotated query . rotated key) times value, over the sum of query . key.
     `log_scale` is the logarithm of a factor of each key.
     """
     numerators = torch.einsum("blhf,bshf->bhls", turned_q, turned_k).tril()

@@ -1,8 +1,8 @@
-"""Lines, grids and cycles: maps that turn planes of features by multiples of the position.
+"""Lines, grids and cycles: maps that rotate planes of features by multiples of the position.
 
 Every one-parameter group of rotations is p -> P R(p a) P^T, so that learned generators of abelian
-structures are rotary embedding with learned angles `a` (Kogkalidis, Bernardy & Garg, 2024): a
-position costs as much as it has features, and may be real, negative or a million.
+structures are rotary embedding with learned angles `a` (Kogkalidis, Bernardy & Garg, 2024). The
+cost is linear in the features, and positions may be real, negative or large.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ NEAR_IDENTITY = 0.02
 
 
 class RotationCodes(NamedTuple):
-    """What turns pairs of features, and bases of the blocks that have one."""
+    """Rotations of pairs of features, and bases of the blocks that have one."""
 
     turns: Tensor  # (layers or 1, b or 1, l, h or 1, i, 2): cosine and sine
     bases: tuple[Tensor, ...]  # (layers or 1, h or 1, d, d)
 
 
 class InitialGenerators(NamedTuple):
-    """How many sets of generators there are, and how they are initialized."""
+    """Number of sets of generators, and their initialization."""
 
     layers: int
     heads: int
@@ -65,10 +65,10 @@ class InitialGenerators(NamedTuple):
 
 
 class Rotations(nn.Module):
-    """Blocks of features, each turned by the positions of its axis.
+    """Blocks of features, each rotated by the positions of its axis.
 
-    Parameters: `angles` (layers or 1, h or 1, pairs of lines), in radians per step; cycles have
-    fixed ones. `triangles`: of the skew logarithm of each block's basis.
+    Parameters: `angles` (layers or 1, h or 1, pairs of lines), in radians per step; those of cycles
+    are fixed. `triangles`: the skew logarithm of the basis of each block.
     """
 
     line_axes: Tensor
@@ -111,19 +111,19 @@ class Rotations(nn.Module):
         )
 
     def prepare(self, positions: Shaped[Tensor, "b l p"]) -> RotationCodes:
-        """What turns features at `positions`; whole turns are dropped in float64.
+        """Rotations at `positions`, reduced to one turn in float64.
 
-        So an angle is as exact at position 10^6 as at 0, and a cycle's maps repeat bit for bit.
+        An angle is as exact at position 10^6 as at 0, and the maps of a cycle repeat bit for bit.
         """
         places = positions.double()
         steps = self.angles.double()[:, :, None, None] / (2 * math.pi)  # (layers, h, 1, 1, i)
         turns = places[..., self.line_axes] * steps
         if len(self.periods):
-            # products of whole numbers below the period are exact, and so are their remainders
+            # products of integers below the period are exact, and so are their remainders
             rest = torch.remainder(places[..., self.cycle_axes], self.periods) * self.harmonics
             cycles = torch.remainder(rest, self.periods) / self.periods
             turns = torch.cat([turns, cycles.expand(*turns.shape[:-1], -1)], -1)[..., self.order]
-        # at least float32, whatever the weights are in: an angle of 8 bits is no angle
+        # at least float32 whatever the dtype of the weights: 8 bits are too few for an angle
         turns = turns - turns.detach().round()
         turns = turns.to(torch.promote_types(self.angles.dtype, torch.float32))
         phases = (2 * math.pi * turns).permute(0, 2, 3, 1, 4)
@@ -136,7 +136,7 @@ class Rotations(nn.Module):
     def forward(
         self, x: Float[Tensor, "b l h d"], codes: RotationCodes, layer: int
     ) -> Float[Tensor, "b l h d"]:
-        """Features x, each pair turned by its position."""
+        """Features x, each pair rotated by its position."""
         turns = codes.turns[layer % codes.turns.shape[0]]
         bases = [basis[layer % basis.shape[0]] for basis in codes.bases]
         x = x.to(turns.dtype)
@@ -148,7 +148,7 @@ class Rotations(nn.Module):
     def spectra(self) -> list[Spectrum]:
         """Planes and angles of each block, float64: bases (layers or 1, h or 1, d, d).
 
-        With the basis absorbed in the projections of queries and keys, what is left is RoPE.
+        With the basis absorbed in the projections of queries and keys, the rest is RoPE.
         """
         turning = 2 * math.pi * self.harmonics.double() / self.periods
         turning = turning.expand(*self.angles.shape[:2], -1)
@@ -166,10 +166,10 @@ class Rotations(nn.Module):
 
     @torch.no_grad()
     def load(self, spectra: Sequence[Spectrum]) -> None:
-        """Take over planes and angles of every block; the angles of cycles stay as they are.
+        """Loads planes and angles of every block; the angles of cycles do not change.
 
         Raises:
-            ValueError: planes other than pairs of neighbours, where this has no basis.
+            ValueError: planes other than pairs of adjacent features, without a basis.
         """
         first = 0
         for index, (block, spectrum) in enumerate(zip(self.blocks, spectra, strict=True)):
@@ -188,8 +188,8 @@ class Rotations(nn.Module):
 
 
 def _turned(pairs: Tensor, turns: Tensor) -> Tensor:
-    """Pairs (..., 2) turned by cosine and sine (..., 2)."""
-    if torch.compiler.is_compiling():  # gradients of complex numbers come out wrong (torch 2.13)
+    """Pairs (..., 2) rotated by cosine and sine (..., 2)."""
+    if torch.compiler.is_compiling():  # gradients of complex numbers are wrong (torch 2.13)
         (a, b), (cos, sin) = pairs.unbind(-1), turns.unbind(-1)
         return torch.stack([a * cos - b * sin, a * sin + b * cos], -1)
     product = torch.view_as_complex(pairs.contiguous()) * torch.view_as_complex(turns)
@@ -197,7 +197,7 @@ def _turned(pairs: Tensor, turns: Tensor) -> Tensor:
 
 
 def _harmonics(cycle: CycleStructure, pairs: int) -> list[int]:
-    """Whole turns of each pair in a period."""
+    """Turns of each pair in a period."""
     if cycle.harmonics is not None:
         if not cycle.harmonics:
             raise ValueError("a cycle with no harmonics; expected at least one, or None")
@@ -207,7 +207,7 @@ def _harmonics(cycle: CycleStructure, pairs: int) -> list[int]:
 
 
 def _change_basis(x: Tensor, bases: list[Tensor]) -> Tensor:
-    """Blocks of x (b, l, h, d), one after the other, each times its matrix (h or 1, d, d)."""
+    """Consecutive blocks of x (b, l, h, d), each times its matrix (h or 1, d, d)."""
     blocks = x.split([basis.shape[-1] for basis in bases], -1)
     return torch.cat(
         [

@@ -1,4 +1,4 @@
-"""What encodings of offsets share: which offsets a call needs, and tables kept between calls.
+"""The base class of encodings that score offsets: the offsets of a call, and cached tables.
 
 Positions are either the places of tokens in their sequence, or coordinates (bar, beat, pitch, ...)
 whose differences are irregular: then the table has a row for each difference that occurs.
@@ -21,7 +21,7 @@ Coordinates = Literal["index", "joint", "additive"]
 """`index`: the places of consecutive tokens; positions are not looked at. `joint`: differences of
 the positions on all axes at once. `additive`: a term for each axis, summed."""
 _Span = tuple[int | None, tuple[int, ...] | None]
-"""Keys that a query of a layer sees, None: all; and the same for each head, where they differ."""
+"""Keys that a query of a layer sees, None: all; and those of each head, where they differ."""
 
 
 class OffsetCodes(NamedTuple):
@@ -31,24 +31,24 @@ class OffsetCodes(NamedTuple):
 
 
 class OffsetState(NamedTuple):
-    """What offsets to earlier keys need: their number, and where they stood."""
+    """Number and positions of earlier keys."""
 
     length: int
     """Positions so far."""
     positions: Tensor | None = None
     """(1 or b, s, p), those that a next query may see; None with `index`."""
     kept: tuple[Any, OffsetCodes] | None = None
-    """Tables of the last call without gradients, and what they were made of."""
+    """Tables of the last call without gradients, and the key under which they are cached."""
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> OffsetState:
-        """The state of other rows of the batch; positions that all rows share stay as they are."""
+        """As `DecoderState.map_rows`; positions that all rows share do not change."""
         if self.positions is None or self.positions.shape[0] == 1:
             return self
         return self._replace(positions=change(self.positions))
 
 
 class OffsetEncoding(Encoding):
-    """Scores offsets; a member says how, in `table_of`."""
+    """Scores offsets; a subclass defines `table_of`."""
 
     fits = ("softmax", "windowed")
 
@@ -71,14 +71,14 @@ class OffsetEncoding(Encoding):
         return OffsetState(0)
 
     def head_spans(self, layer: int) -> tuple[int, ...] | None:
-        """Keys that each head of a layer sees, itself included; None: `span`, the same for all."""
+        """Keys that a query of each head sees, itself included; None: `span` for all heads."""
         return None
 
     def table_of(self, points: list[Tensor], places: Tensor, layer: int) -> OffsetTable:
         """Features and bias at `points`, factor and weight at `places` (o, 1), 0 and below.
 
         `points` are the offsets of the rows, (o, n) float64; with `additive` coordinates (o_i, 1)
-        for each axis, their rows one after the other.
+        for each axis, whose rows are concatenated.
         """
         raise NotImplementedError
 
@@ -86,9 +86,9 @@ class OffsetEncoding(Encoding):
         """Called once for each call of the model, before its tables are made."""
 
     def prepare(self, positions: Tensor, state: OffsetState) -> tuple[OffsetCodes, OffsetState]:
-        """Tables of all layers for `positions` (1 or b, l, p) and the keys that they may see.
+        """Tables of all layers for `positions` (1 or b, l, p) and their visible keys.
 
-        Without gradients tables are kept in the state: a step of generation evaluates nothing.
+        Without gradients tables are cached in the state: a step of generation evaluates none.
         """
         self.before_call()
         length = state.length + positions.shape[1]
@@ -101,7 +101,7 @@ class OffsetEncoding(Encoding):
         return codes.tables[layer]
 
     def _spans(self) -> list[_Span]:
-        """Of each layer, and of its heads."""
+        """Spans of all layers."""
         heads = [self.head_spans(layer) for layer in range(self.num_layers)]
         return [(self.span if sizes is None else max(sizes), sizes) for sizes in heads]
 
@@ -109,7 +109,7 @@ class OffsetEncoding(Encoding):
         self, positions: Tensor, state: OffsetState, spans: list[_Span]
     ) -> tuple[OffsetCodes, OffsetState]:
         keep = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        # kept tables of unbounded attention double, so that few are made
+        # cached tables of unbounded attention double in size, so that few are made
         room = 1 << max(6, (state.length - 1).bit_length()) if keep else state.length
         made_of = (
             tuple((room if span is None else span, heads) for span, heads in spans),
@@ -153,7 +153,8 @@ class OffsetEncoding(Encoding):
 def key_minus_query(known: Tensor, length: int, reach: int) -> Tensor:
     """Differences (r, length, reach, p) between each query and the keys 0, 1, ... places before it.
 
-    `known` (r, s, p) ends with the queries' positions; before its start, its first one is repeated.
+    `known` (r, s, p) ends with the positions of the queries; its first position is repeated before
+    its start.
     """
     missing = max(0, length + reach - 1 - known.shape[1])
     known = torch.cat([known[:, :1].expand(-1, missing, -1), known], 1)
@@ -165,8 +166,8 @@ def key_minus_query(known: Tensor, length: int, reach: int) -> Tensor:
 def distinct(differences: Tensor, *, axis_by_axis: bool) -> tuple[list[Tensor], Tensor]:
     """Distinct differences, float64 (o, p), and the rows (r, l, a, 1) of `differences` among them.
 
-    With `axis_by_axis` (o_i, 1) for each axis, and rows (r, l, a, p) of all of them in a row. The
-    number of rows depends on the values: this waits for the device.
+    With `axis_by_axis`: (o_i, 1) for each axis, and rows (r, l, a, p) among their concatenation.
+    The number of rows depends on the values: this waits for the device.
     """
     if not axis_by_axis:
         places, inverse = _distinct_rows(differences.flatten(0, 2))
@@ -181,10 +182,10 @@ def distinct(differences: Tensor, *, axis_by_axis: bool) -> tuple[list[Tensor], 
 
 
 def _distinct_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct rows of x (n, p), and the row of each among them."""
+    """Distinct rows of x (n, p), and the index of each row among them."""
     if x.is_floating_point():
         return x.unique(dim=0, return_inverse=True)
-    # one number for each row: sorting numbers is far faster than sorting rows
+    # one number for each row: sorting numbers is much faster than sorting rows
     low = x.amin(0)
     sizes = (x.amax(0) - low + 1).tolist()
     if math.prod(sizes) >= 2**62:

@@ -1,4 +1,4 @@
-"""Relative encoding of four terms, whose positional features networks make of the offset."""
+"""Relative encoding of four terms, with positional features from networks of the offset."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class RelativeEncoding(OffsetEncoding):
-    """Four terms: content and position, and a bias of each; features come from networks of offsets.
+    """Logits of content and position and a bias of each (Dai et al., 2019), maybe in a window.
 
-    The method `at` of a network takes offsets (o, n) in steps and gives (o, h * d). `content_bias`
+    The method `at` of a network maps offsets (o, n) in steps to features (o, h * d). `content_bias`
     and `position_bias` are (layers, h, d).
     """
 
@@ -52,7 +52,7 @@ class RelativeEncoding(OffsetEncoding):
             nn.ModuleList(make_network(layer, axis) for axis in range(networks_per_layer))
             for layer in range(1 if shared else num_layers)
         )
-        # a window of a sequence is one of places, whatever the coordinates
+        # the window of a sequence is over places, whatever the coordinates
         window_axes = num_axes if coordinates == "index" else 1
         self.window: Window | None = None
         if window is not None:
@@ -61,7 +61,7 @@ class RelativeEncoding(OffsetEncoding):
             )
 
     def before_call(self) -> None:
-        """Counts a step of training for the window."""
+        """Counts a training step for the window."""
         if self.coordinates == "index" and self.num_axes > 1:
             raise ValueError(
                 "a sequence has one axis of places: give `coordinates: joint` or `additive` for "
@@ -71,7 +71,7 @@ class RelativeEncoding(OffsetEncoding):
             self.window.advance()
 
     def head_spans(self, layer: int) -> tuple[int, ...] | None:
-        """Those of the window."""
+        """The spans of the window."""
         return None if self.window is None else self.window.keys_per_head(layer)
 
     def table_of(self, points: list[Tensor], places: Tensor, layer: int) -> OffsetTable:
@@ -93,16 +93,16 @@ class RelativeEncoding(OffsetEncoding):
         )
 
     def features(self, points: list[Tensor], layer: int) -> Tensor:
-        """Positional features (o, h, d) of offsets (o, n), or (o_i, 1) for each axis in a row."""
+        """Positional features (o, h, d) of offsets (o, n), or (o_i, 1) for each axis."""
         networks: Any = self.networks[layer % len(self.networks)]
         made = [network.at(offsets) for network, offsets in zip(networks, points, strict=True)]
         return torch.cat(made).unflatten(-1, (self.num_heads, -1))
 
     def half_widths(self, layer: int) -> tuple[int, ...]:
-        """Of a grid: places on each side of a query, for each axis, that all heads' windows need.
+        """On a grid: places on each side of a query, for each axis, within all heads' windows.
 
         Raises:
-            ValueError: no window bounds them.
+            ValueError: there is no window.
         """
         if self.window is None:
             raise ValueError("half widths without a window: give the grid's own extents instead")

@@ -1,8 +1,8 @@
 """Windows over the offset between query and key, whose learned width bounds the span of attention.
 
-A width is learned in steps, so that it means the same at every length. How many keys a query sees
-is an integer made from it now and then, outside the graph: shapes stay the same between refreshes,
-and nothing in `forward` waits for a device.
+A width is learned in steps, so that it does not depend on the length of a sequence. The number of
+visible keys is an integer that is derived from it at intervals, outside of graphs: shapes are
+constant between refreshes, and `forward` does not wait for a device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 HEAD_GROUPS = 3
-"""Spans that the heads of one layer may have; each costs a call of the operation."""
+"""Most different spans of the heads of a layer; each needs a call of the operation."""
 
 WindowMode = Literal["logit_multiply", "log_bias", "soft_threshold", "adaptive_ramp"]
 
@@ -76,28 +76,28 @@ class WindowConfig:
 
 
 class WindowValues(NamedTuple):
-    """What a window does to the logits of some offsets."""
+    """Effect of a window on the logits of some offsets."""
 
     factor: Tensor | None  # (o, h)
     log_weight: Tensor | None  # (o, h)
 
 
 class Spans(NamedTuple):
-    """Half widths by layer, head (one where heads share it) and axis, in steps."""
+    """Half widths by layer, head (one if heads share it) and axis, in steps."""
 
     exact: list[list[list[int]]]
     rounded: list[list[list[int]]]
 
 
 class TrainingSpans(NamedTuple):
-    """Spans of a training, and how it came to them."""
+    """Spans of a training run, and the counters of their refreshes."""
 
     spans: Spans | None = None
-    """Those of the last refresh."""
+    """Spans of the last refresh."""
     calls: int = 0
     """Training steps so far."""
     outgrown: int = 0
-    """Refreshes at which a width had grown beyond its span."""
+    """Refreshes at which a width had outgrown its span."""
 
 
 class Window(nn.Module):
@@ -147,7 +147,7 @@ class Window(nn.Module):
         return values.expand(-1, self.num_heads)
 
     def half_widths(self) -> Tensor:
-        """Where weights end (layers, h or 1, n), in steps, not rounded: differentiable."""
+        """Half widths (layers, h or 1, n) where weights end, in steps: differentiable."""
         return self._half_widths(self.log_width.exp())
 
     def _half_widths(self, width: Tensor) -> Tensor:
@@ -159,11 +159,11 @@ class Window(nn.Module):
         return width * math.sqrt(-2 * math.log(config.threshold))
 
     def penalty(self) -> Tensor:
-        """What the loss gains for the spans of all layers and heads."""
+        """Penalty of the loss on the spans of all layers and heads."""
         return self.config.penalty * self.half_widths().mean() / self.config.max_span
 
     def advance(self) -> None:
-        """Counts a training step; every `span_refresh` of them the widths are read again."""
+        """Counts a training step; spans are refreshed every `span_refresh` steps."""
         if self._held:
             return
         now = self._in_training
@@ -173,7 +173,7 @@ class Window(nn.Module):
 
     @contextmanager
     def one_step(self) -> Iterator[None]:
-        """A training step of as many calls as it takes, which count as one."""
+        """A training step of any number of calls, which count as one."""
         self.advance()
         self._held = True
         try:
@@ -182,14 +182,14 @@ class Window(nn.Module):
             self._held = False
 
     def current(self) -> Spans:
-        """Spans in force: those of the last refresh in training, those of the widths otherwise."""
+        """Spans in force: in training those of the last refresh, else those of the widths."""
         if self.training:
             if self._in_training.spans is None:
                 self._in_training = self._refreshed(self._in_training)
             assert self._in_training.spans is not None
             return self._in_training.spans
         if torch.compiler.is_compiling() and self._evaluation is not None:
-            # a trace has no versions to look at: it takes the spans read before it
+            # tensors have no versions while tracing: use the spans read before
             return self._evaluation[1]
         key = (id(self.log_width), self.log_width._version)
         if self._evaluation is None or self._evaluation[0] != key:
@@ -197,27 +197,27 @@ class Window(nn.Module):
         return self._evaluation[1]
 
     def keys_per_head(self, layer: int) -> tuple[int, ...]:
-        """Keys that each head sees before a query and at it, in at most `HEAD_GROUPS` sizes."""
+        """Keys that a query of each head sees, itself included, in at most `HEAD_GROUPS` sizes."""
         sizes = [1 + max(axes) for axes in self.current().rounded[layer]]
         groups = group_sizes(sizes, HEAD_GROUPS)
         return groups * (self.num_heads if len(groups) == 1 else 1)
 
     def span_state(self) -> dict[str, Any]:
-        """What a resumed training needs to go on with the same spans: plain values.
+        """The spans of a training run, to resume it.
 
-        Lists and numbers alone, so that a checkpoint that holds them loads without unpickling.
+        Lists and numbers only, so that a checkpoint can be loaded without unpickling.
         """
         spans, calls, outgrown = self._in_training
         plain = None if spans is None else list(spans)
         return {"spans": plain, "calls": calls, "outgrown": outgrown}
 
     def load_span_state(self, state: dict[str, Any]) -> None:
-        """Takes over what `span_state` gave."""
+        """Restores the result of `span_state`."""
         spans = None if state["spans"] is None else Spans(*state["spans"])
         self._in_training = TrainingSpans(spans, state["calls"], state["outgrown"])
 
     def metrics(self) -> dict[str, float]:
-        """For the log: mean keys of a query, receptive field, and refreshes that came too late."""
+        """For the log: mean number of visible keys, receptive field, and late refreshes."""
         spans = [
             [min(1 + max(axes), self.config.max_span) for axes in heads]
             for heads in self.current().rounded
@@ -230,9 +230,9 @@ class Window(nn.Module):
 
     @outside_graphs
     def _refreshed(self, before: TrainingSpans) -> TrainingSpans:
-        """Spans of the present widths.
+        """Spans of the present widths after those of `before`.
 
-        They grow at once, and shrink by more than one block only, so that shapes do not flicker.
+        A span grows at once but shrinks only by more than one block, so that shapes do not flicker.
         """
         now = self._read()
         if before.spans is None:
@@ -242,11 +242,11 @@ class Window(nn.Module):
         outgrown = before.outgrown + int((exact > old).any())
         return before._replace(spans=now._replace(rounded=steady.tolist()), outgrown=outgrown)
 
-    @outside_graphs  # it waits for the device, and gives integers that shapes depend on
+    @outside_graphs  # it waits for the device, and shapes depend on its result
     def _read(self) -> Spans:
-        """Spans of the present widths, not steadied: the one place that waits for the device."""
+        """Spans of the present widths: the only place that waits for the device."""
         limit, block = self.config.max_span - 1, self.config.block
-        # in float64, whatever the module is in: a span is an integer
+        # in float64 whatever the dtype of the module: a span is an integer
         width = self.log_width.detach().double().cpu().exp()
         exact = self._half_widths(width).ceil().clamp(max=limit).long()
         rounded = ((exact + block - 1) // block * block).clamp(max=limit)
@@ -254,13 +254,13 @@ class Window(nn.Module):
 
 
 def in_box(offsets: Tensor, half_widths: Sequence[int]) -> Tensor:
-    """Whether offsets (..., n) lie within the half width of every axis: (...)."""
+    """Whether offsets (..., n) are within the half width of every axis: (...)."""
     sides = [axis.abs() <= size for axis, size in zip(offsets.unbind(-1), half_widths, strict=True)]
     return torch.stack(sides).all(0)
 
 
 def group_sizes(sizes: Sequence[int], groups: int) -> tuple[int, ...]:
-    """Each size raised to one of at most `groups` values, adding as little as possible."""
+    """Each size rounded up to one of at most `groups` values, adding as little as possible."""
     values = sorted(set(sizes))
     if len(values) <= groups:
         return tuple(sizes)
@@ -274,6 +274,6 @@ def group_sizes(sizes: Sequence[int], groups: int) -> tuple[int, ...]:
 
 
 def _safe_log(x: Tensor) -> Tensor:
-    """Logarithm, -inf at zero, whose gradient is zero there instead of not a number."""
+    """Logarithm that is -inf at zero, with a gradient of zero there instead of NaN."""
     positive = x > 0
     return torch.where(positive, x, 1.0).log().masked_fill(~positive, -math.inf)

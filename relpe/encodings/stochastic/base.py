@@ -1,4 +1,4 @@
-"""What stochastic encodings share: their gates, and how codes meet queries and keys.
+"""The base class of stochastic encodings, and their gates.
 
 A gate g mixes a feature's code with noise that is the same at all positions, with the square roots
 of 1 - g and g as weights; the expected product of query and key codes becomes (1 - g) P + g
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class StochasticEncoding(Encoding):
-    """Base of encodings by random codes; a subclass makes them and multiplies them out.
+    """Base of encodings by random codes, which a subclass makes and multiplies with features.
 
-    Raw gates, where there are any, are one parameter `gates` (layers, h, d), and g is their
-    sigmoid: 1 means that position is ignored. States and codes have the noise of gates, `gates`
-    (layers, h, d, r); codes that differ between layers have one entry for each in `by_layer`.
+    Raw gates, if there are any, are the parameter `gates` (layers, h, d), and g is their sigmoid: 1
+    means that position is ignored. States and codes have the noise of the gates, `gates` (layers,
+    h, d, r); codes that differ between layers are in `by_layer`.
     """
 
     codes_by_position = True
@@ -89,13 +89,13 @@ def checked_draws(default: int, wanted: int | None) -> int:
 
 
 def mixture(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights (h, d) of positional codes, and what is added to the codes of all positions.
+    """Weights (h, d) of positional codes, and the constant codes (h, d, r) of all positions.
 
-    For the raw gates (h, d) of a layer and its noise (h, d, r), normal before scaling; what is
-    added, (h, d, r), has the scale (r * d)^(-1/4) of codes.
+    For the raw gates (h, d) of a layer and its unscaled noise (h, d, r). Constant codes have the
+    scale (r * d)^(-1/4) of positional ones.
     """
     features, draws = noise.shape[-2:]
     raw = raw.to(torch.promote_types(raw.dtype, noise.dtype))
-    # roots of sigmoids by their logarithms: a gate that is wide open or shut keeps its gradient
+    # roots of sigmoids by their logarithms: saturated gates keep their gradient
     ignored, kept = (torch.exp(functional.logsigmoid(x) / 2) for x in (raw, -raw))
     return kept, noise * (ignored * (draws * features) ** -0.25)[..., None]

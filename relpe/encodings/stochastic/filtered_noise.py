@@ -1,8 +1,8 @@
-"""Stochastic codes by filtering white noise: what ConvSPE and SIREN-SPE share.
+"""Stochastic codes by filtering white noise: the base class of ConvSPE and SIREN-SPE.
 
 For every head and feature one field of white noise is filtered twice, for queries and for keys; the
-covariance of the two codes is the correlation of the filters, which depends on the lag alone
-(Liutkus et al., 2021, section 3.2). Which filters is for the subclass to say.
+covariance of the two codes is the correlation of the filters, which depends on the lag only
+(Liutkus et al., 2021, section 3.2). Subclasses define the filters.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ class Filters(NamedTuple):
     """The code at position x is the sum over taps i of values[i] * noise(x + first + i)."""
 
     values: Tensor  # (2, h, d, *taps), or (2, layers, h, d, *taps): of queries, of keys
-    first: tuple[int, ...]  # (p,): where the first taps read, from the position
+    first: tuple[int, ...]  # (p,): where the first taps read, relative to the position
 
 
 class FilteredNoiseState(NamedTuple):
-    """Noise of one sequence: its seed, and what the next positions are likely to need.
+    """Noise of one sequence: its seed, and cached tiles for the next positions.
 
-    It belongs to the weights that it was used with, since it keeps codes. Its size stays the same
-    from the first position on.
+    It contains codes, and is valid for the weights that made them. Its size is constant from the
+    first position onwards.
     """
 
     seed: Tensor  # () int64
     gates: Tensor  # (layers, h, d, r), variance 1
-    tiles: Tensor  # (j, p) int64: the tiles of noise kept, those around the last position's
+    tiles: Tensor  # (j, p) int64: the cached tiles of noise, around that of the last position
     noise: Tensor  # (h, d, j, c, r)
-    coded: Tensor  # (1, p) int64, or (0, p): the tile whose codes are kept, where none are trained
+    coded: Tensor  # (1, p) int64, or (0, p): the tile of the cached codes, if not training
     codes: Tensor  # (n, 2, c, h, d, r), or (n, 2, 0, h, d, r), for n sets of filters
 
 
 class FilteredNoiseCodes(NamedTuple):
-    """Codes of a call's positions, of all layers or of one, or what they are made from."""
+    """Codes of the positions of a call, for all layers or one, or their factors."""
 
-    shared: Tensor | None  # (2, l, h, d, r): of queries and of keys, where small
-    matrices: Tensor | None  # (h, d, 2c, n): the filters, as they meet the noise around a tile
+    shared: Tensor | None  # (2, l, h, d, r): of queries and of keys, if small
+    matrices: Tensor | None  # (h, d, 2c, n): the filters as products with the noise around a tile
     plan: Plan | None
     gates: Tensor  # (layers, h, d, r)
     by_layer: tuple[FilteredNoiseCodes, ...] = ()  # of each layer, where they differ: see SineCodes
@@ -103,7 +103,7 @@ class FilteredNoise(StochasticEncoding):
     def init_state(
         self, seed: int, device: torch.device, num_realizations: int | None = None
     ) -> FilteredNoiseState:
-        """As `StochasticEncoding.init_state`; no tile is drawn before its position comes."""
+        """As `StochasticEncoding.init_state`; tiles are drawn when their positions are prepared."""
         heads, features, draws = self.shape
         draws = checked_draws(draws, num_realizations)
         sets = 1 if self.shared_by_layers else self.num_layers
@@ -123,13 +123,13 @@ class FilteredNoise(StochasticEncoding):
         filters = self.filters().values.double()
         return filter_covariance(filters[0], filters[1], lags)
 
-    @outside_graphs  # noise is drawn and tiles are counted outside of graphs
+    @outside_graphs  # noise is drawn and tiles are located outside of graphs
     def prepare(
         self, positions: Tensor, state: FilteredNoiseState
     ) -> tuple[FilteredNoiseCodes, FilteredNoiseState]:
-        """Codes of whole `positions` (1, l, p), in any order; all rows of a batch share them.
+        """Codes of integer `positions` (1, l, p), in any order; all rows of a batch share them.
 
-        Of more axes than the filters have, the first count.
+        Axes beyond those of the filters are ignored.
         """
         places = self._whole(positions)
         placement = Placement.of(places, TILES[self.axes])
@@ -162,7 +162,7 @@ class FilteredNoise(StochasticEncoding):
             at_last = halos.noise(placement.last)
             noise = at_last.unflatten(2, (-1, SITES))
             if len(placement.tiles) > 1:
-                noise = noise.clone()  # of all the call's noise, the state keeps this part alone
+                noise = noise.clone()  # the state keeps only this part of the noise of the call
             state = state._replace(tiles=torch.tensor(around), noise=noise)
             state = state._replace(coded=state.coded[:0], codes=state.codes[:, :, :0])
             shared = None
@@ -186,7 +186,7 @@ class FilteredNoise(StochasticEncoding):
         plan: Plan | None,
         state: FilteredNoiseState,
     ) -> FilteredNoiseCodes:
-        """Codes of all sets of filters: of one that layers share, or of one for each."""
+        """Codes of all sets of filters: one that layers share, or one for each."""
         layers = tuple(
             FilteredNoiseCodes(made, matrix, plan, state.gates)
             for made, matrix in zip(shared, matrices, strict=True)

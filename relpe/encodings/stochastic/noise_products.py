@@ -1,20 +1,21 @@
-"""Products of queries and keys with filtered noise, without more codes than needed.
+"""Products of queries and keys with filtered noise.
 
-Cost. With n taps and tiles of c positions, the codes of a tile are a product of (2c, c + n - 1) and
+Cost: with n taps and tiles of c positions, the codes of a tile are a product of (2c, c + n - 1) and
 (c + n - 1, r) for each head and feature: 2 c (c + n - 1) d r multiplications per head. Projecting b
-rows of queries and of keys on them takes 2 b c d r more. The other way, one product of
-q_d w_d(m - n), (b c, d (c + n - 1)), with the noise, (d (c + n - 1), r), never forms a code and
-takes 2 b c (c + n - 1) d r: as much for b = 1, and b times as much otherwise, since codes are the
-same for all rows; and its left factor must be made anew for every row and tile, where the matrix of
-the filters is the same for all tiles. Hence codes are formed, tile by tile, at every batch size.
+rows of queries and of keys on them takes 2 b c d r more. The alternative, one product of
+q_d w_d(m - n), (b c, d (c + n - 1)), with the noise, (d (c + n - 1), r), does not form codes and
+takes 2 b c (c + n - 1) d r: as much for b = 1, and b times as much otherwise, since all rows share
+codes; and its left factor must be made for every row and tile, whereas the matrix of the filters is
+the same for all tiles. Hence codes are formed, tile by tile, at every batch size.
 
-They are formed once for all layers where they fit in SHARED_CODE_BYTES, which saves n
-multiplications per number and layer. Where they do not, or one layer alone would use them, each
-layer forms them in forward, and again in backward, and drops them: memory beyond inputs, outputs
-and noise is that of a tile, or of a few features of a run of tiles. Runs (`noise_runs`) bring these
-products from half to four fifths of the speed of large ones on a CPU; what is left is arithmetic.
-Fourier transforms, larger tiles and Winograd's scheme, whose sums take what its products save, were
-measured to be slower.
+They are formed once for all layers if they fit in SHARED_CODE_BYTES, which saves n multiplications
+per number and layer. Otherwise, or if only one layer uses them, each layer forms them in forward
+and again in backward, and drops them: memory beyond inputs, outputs and noise is that of a tile, or
+of a few features of a run of tiles.
+
+In a run, the matrix of one feature is multiplied with the noise of many tiles, and both stay in the
+cache: this brings the products from half to four fifths of the speed of large ones on a CPU.
+Fourier transforms, larger tiles and Winograd's scheme were measured to be slower.
 """
 
 from __future__ import annotations
@@ -33,11 +34,10 @@ if TYPE_CHECKING:
     from relpe.encodings.stochastic.white_noise import Stencil
 
 SHARED_CODE_BYTES = 512 * 2**20
-"""Codes up to this size are built once and shared by all layers; larger ones never exist as a
-whole."""
+"""Codes up to this size are made once and shared by all layers; larger ones are never formed."""
 OWN_CODE_BYTES = 32 * 2**20
-"""The same for codes that one layer alone uses: those that fit no cache take longer to write and
-read again than to make where they are used."""
+"""The same for codes that only one layer uses: if they do not fit the cache, writing and reading
+them takes longer than making them where they are used."""
 FEATURES = 16
 """Features of one head whose codes exist at once in a run: 4 MB of them."""
 
@@ -45,16 +45,16 @@ FEATURES = 16
 class Piece(NamedTuple):
     """Tiles whose codes are made by one call: one tile, or a run of whole ones.
 
-    Its places `m` are tile after tile, of each those of the queries, then those of the keys.
+    Its places `m` are ordered by tile, and in a tile queries come before keys.
     """
 
-    rows: Tensor | slice  # of all positions, those in these tiles
+    rows: Tensor | slice  # indices of the positions in these tiles
     sites: Tensor | slice  # their places in the tile
     noise: Tensor  # (h, d, t, n, r): in a run a view, since halos overlap
 
     @property
     def tiles(self) -> int:
-        """How many (t)."""
+        """Number of tiles (t)."""
         return self.noise.shape[2]
 
     @property
@@ -63,7 +63,7 @@ class Piece(NamedTuple):
         return _is_whole(self.sites)
 
     def parts(self) -> Iterator[tuple[slice, slice]]:
-        """Heads and features whose codes exist at once: all of a tile, few of a run."""
+        """Heads and features whose codes exist at once: all for a tile, a few for a run."""
         if self.tiles == 1:
             yield slice(None), slice(None)
             return
@@ -84,7 +84,7 @@ class Piece(NamedTuple):
         return codes.flatten(2, 3)
 
     def places(self, device: torch.device) -> Tensor:
-        """Of one tile: which of all its places, of queries, then of keys, the positions take."""
+        """For one tile: the places of its positions, of queries, then of keys."""
         sites = torch.arange(SITES, device=device)[self.sites]
         return torch.cat([sites, sites + SITES])
 
@@ -94,13 +94,13 @@ class Piece(NamedTuple):
         return both.unflatten(2, (self.tiles, -1)).permute(4, 2, 0, 3, 1, 5).flatten(1, 3)
 
     def scatter(self, x: Tensor, queries: Tensor, keys: Tensor) -> None:
-        """Puts (h, m, b, f) back, the reverse of `gather`."""
+        """Writes (h, m, b, f) back: the reverse of `gather`."""
         both = x.unflatten(1, (self.tiles, 2, -1)).permute(2, 4, 1, 3, 0, 5).flatten(2, 3)
         queries[:, self.rows], keys[:, self.rows] = both[0], both[1]
 
 
 def _follows(placement: Placement, index: int) -> bool:
-    """Whether a tile continues the one before it: on a line, both whole, positions in order."""
+    """Whether a tile continues the one before it: on one axis, both whole, positions in order."""
     tile, before = placement.tiles[index], placement.tiles[index - 1]
     rows, ends = placement.rows[index], placement.rows[index - 1]
     return (
@@ -119,10 +119,10 @@ def _is_whole(sites: Tensor | slice) -> bool:
 
 
 def _held_run(halos: Halos, first: int, stop: int) -> Tensor | None:
-    """(h, d, t, n, r), the noise around tiles that follow one another; None where none is held.
+    """The noise (h, d, t, n, r) around consecutive tiles; None if it is not held.
 
-    None on other devices than CPUs as well, where one call for all features of a tile is cheaper
-    than one for each feature of a run.
+    Also None on other devices than CPUs, where one call for all features of a tile is cheaper than
+    one for each feature of a run.
     """
     noise = halos.noise(first)
     heads, features, samples, draws = noise.shape
@@ -137,13 +137,13 @@ def _held_run(halos: Halos, first: int, stop: int) -> Tensor | None:
 
 
 class Plan(NamedTuple):
-    """Which positions of a call find their codes in which tile, and the noise around it."""
+    """The tiles of the positions of a call, and the noise around them."""
 
     placement: Placement
     halos: Halos | NoiseLine
 
     def pieces(self) -> Iterator[Piece]:
-        """All tiles in order: runs where whole ones follow one another and noise lies evenly."""
+        """All tiles in order, with whole consecutive ones in runs where the noise allows it."""
         placement, halos = self
         first, count = 0, len(placement.tiles)
         while first < count:
@@ -167,7 +167,7 @@ class Plan(NamedTuple):
 
 
 def filter_matrices(filters: Tensor, pattern: Stencil) -> Tensor:
-    """(h, d, 2c, n), which times the noise of a halo gives the codes of its tile.
+    """Matrices (h, d, 2c, n) whose products with the noise of a halo are the codes of its tile.
 
     `filters` (2, h, d, *taps): of queries and of keys.
     """
@@ -184,7 +184,7 @@ def tile_codes(matrices: Tensor, noise: Tensor) -> Tensor:
 
 
 def worth_sharing(size: int, layers: int) -> bool:
-    """Whether codes of so many bytes, which so many layers use, are to be made once."""
+    """Whether codes of `size` bytes that `layers` layers use should be made once."""
     return size <= (SHARED_CODE_BYTES if layers > 1 else min(OWN_CODE_BYTES, SHARED_CODE_BYTES))
 
 
@@ -209,7 +209,7 @@ def project(
 
 
 class _FilterMatrices(torch.autograd.Function):
-    """See `filter_matrices`: forward and backward both gather, which is faster than adding."""
+    """See `filter_matrices`: forward and backward both gather, which is faster than scattering."""
 
     @staticmethod
     def forward(ctx: Any, filters: Tensor, pattern: Stencil) -> Tensor:  # noqa: ANN401
@@ -231,7 +231,7 @@ class _FilterMatrices(torch.autograd.Function):
 
 
 class _SharedCodes(torch.autograd.Function):
-    """See `shared_codes`: keeps no noise for backward but the plan's."""
+    """See `shared_codes`: keeps only the noise of the plan for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, matrices: Tensor, plan: Plan) -> Tensor:  # noqa: ANN401
@@ -261,7 +261,7 @@ class _SharedCodes(torch.autograd.Function):
 
 
 class _FusedProjection(torch.autograd.Function):
-    """Projection of queries and keys piece by piece: of codes, one part's exist at a time."""
+    """Projection of queries and keys by pieces: only the codes of one part exist at a time."""
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -306,11 +306,11 @@ class _FusedProjection(torch.autograd.Function):
 def _add_grad(
     grad_matrices: Tensor, grad_codes: Tensor, piece: Piece, heads: slice, features: slice
 ) -> None:
-    """Adds what the codes (h, d, m, r) of a part ask of its matrices."""
+    """Adds the gradient of the matrices from that of the codes (h, d, m, r) of a part."""
     if not piece.whole:
         some = grad_codes
         grad_codes = some.new_zeros(*some.shape[:2], 2 * SITES, some.shape[-1])
-        # several positions may be one site
+        # several positions may share a site
         grad_codes.index_add_(2, piece.places(some.device), some)
     by_tile = grad_codes.unflatten(2, (piece.tiles, -1))
     part = grad_matrices[heads, features].flatten(0, 1)

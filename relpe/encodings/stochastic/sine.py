@@ -1,8 +1,8 @@
 """Sinusoidal stochastic positional encoding, fused with its gate (Liutkus et al., 2021, section 3).
 
 For every head and feature, queries and keys are multiplied by two random processes whose covariance
-is a learned sum of cosines of the lag, and summed over features: relative attention from absolute
-codes, so that it fits attention of linear cost.
+is a learned sum of cosines of the lag, and summed over features. This is relative attention by
+absolute codes, and hence fits linear attention.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 BLOCK = 256
-"""Positions of one block: sines are evaluated for one block, and the noise is turned by a block's
-first phase."""
+"""Positions of a block: sines are evaluated for one block, and the noise is rotated by the first
+phase of each."""
 SHARED_CODE_BYTES = 256 * 2**20
-"""Codes up to this size are built once and shared by all layers; larger ones never exist as a
-whole."""
+"""Codes up to this size are made once and shared by all layers; larger ones are never formed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +52,14 @@ class SineSPEConfig:
 
 
 class SineNoise(NamedTuple):
-    """The noise of one sequence: standard normal."""
+    """Standard normal noise of one sequence."""
 
     sines: Tensor  # (h, d, k, 2, r): of cosine and sine
     gates: Tensor  # (layers, h, d, r)
 
 
 class SineCodes(NamedTuple):
-    """Codes of a call's positions, of all layers or of one: factors, and products where small."""
+    """Codes of the positions of a call, for all layers or one: factors, and products if small."""
 
     waves: Tensor  # (n or 1, c, h, d, 2k): cosines, then sines, of the positions of a block
     query_noise: Tensor  # (n, h, d, 2k, r): gains and the phase of each block's start folded in
@@ -68,8 +67,8 @@ class SineCodes(NamedTuple):
     gates: Tensor  # (layers, h, d, r)
     queries: Tensor | None  # (l, h, d, r)
     keys: Tensor | None  # (l, h, d, r)
-    by_layer: tuple[SineCodes, ...] = ()  # of each layer, where they differ: the rest is the first
-    by_row: bool = False  # positions are those of rows, one each
+    by_layer: tuple[SineCodes, ...] = ()  # of each layer, where they differ
+    by_row: bool = False  # each row has one position of its own
 
 
 class SineSPE(StochasticEncoding):
@@ -122,17 +121,17 @@ class SineSPE(StochasticEncoding):
     def prepare(self, positions: Tensor, state: SineNoise) -> tuple[SineCodes, SineNoise]:
         """Codes of `positions` (1, l, 1), which all rows of a batch share.
 
-        Or (b, 1, 1), of rows that are each at one position of their own. Phases are reduced to one
-        turn in float64, so that position 10^6 is as exact as position 0.
+        Or (b, 1, 1), one position for each row. Phases are reduced to one turn in float64, so that
+        position 10^6 is as exact as position 0.
         """
         by_row = positions.shape[0] > 1 and positions.shape[1] == 1
-        if by_row:  # as one row that is at all of them; what each gets hangs on no other's place
+        if by_row:  # as one row at all positions; a code does not depend on the other positions
             positions = positions.transpose(0, 1)
         length = positions.shape[1]
         waves, query_noise, key_noise = self.factors(positions, state, from_zero=by_row)
         code_bytes = 2 * length * query_noise[0, :, :, 0].numel() * query_noise.element_size()
         small = code_bytes <= SHARED_CODE_BYTES
-        # until here, the heads of all layers stand one after the other
+        # up to here, the heads of all layers are concatenated
         heads = state.sines.shape[0]
         sets = waves.shape[2] // heads
 
@@ -156,12 +155,11 @@ class SineSPE(StochasticEncoding):
     def factors(
         self, positions: Tensor, state: SineNoise, *, from_zero: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What products give the codes of `positions` (1, l, 1) in blocks of c, see `SineCodes`.
+        """Factors of the codes of `positions` (1, l, 1), in blocks of c: see `SineCodes`.
 
-        Phases are counted from the start of each block, or, in one block, from position 0.
-
-        Waves (n or 1, c, h, d, 2k), and of the n blocks the noise of queries and of keys
-        (n, h, d, 2k, r), where h counts the heads of all sets of parameters.
+        Phases are counted from the start of each block, or, with `from_zero`, in one block from
+        position 0. Returns waves (n or 1, c, h, d, 2k), and for each block the noise of queries and
+        of keys (n, h, d, 2k, r), where h counts the heads of all sets of parameters.
         """
         if positions.shape[0] != 1:
             raise ValueError(
@@ -197,11 +195,11 @@ class SineSPE(StochasticEncoding):
         )
 
     def _code_dtype(self) -> torch.dtype:
-        """At least float32, whatever the parameters are in."""
+        """At least float32, whatever the dtype of the parameters."""
         return torch.promote_types(self.frequencies.dtype, torch.float32)
 
     def _frequencies(self) -> Tensor:
-        """Of the parameters' shape, float64, cycles per position."""
+        """Cycles per position, float64, in the shape of the parameters."""
         return torch.sigmoid(self.frequencies.double()) / 2
 
     def _turn(self, place: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -216,9 +214,9 @@ class SineSPE(StochasticEncoding):
         return angles.cos(), angles.sin()
 
     def _turned_noise(self, turn: tuple[Tensor, Tensor], noise: Tensor) -> Tensor:
-        """(n, h, d, 2k, r): noise that, times the waves of a block, gives its positions' codes.
+        """Noise (n, h, d, 2k, r) whose products with the waves of a block are its codes.
 
-        h counts the heads of all sets of parameters, which `noise` (h, d, k, 2, r) is common to.
+        h counts the heads of all sets of parameters, which share `noise` (h, d, k, 2, r).
         """
         dtype = self._code_dtype()
         features, sines, draws = noise.shape[1], noise.shape[2], noise.shape[-1]
@@ -246,10 +244,10 @@ def _project(x: Tensor, waves: Tensor, noise: Tensor, codes: Tensor | None) -> T
 
 
 class _FusedProjection(torch.autograd.Function):
-    """Projection that contracts features and sines against the noise: no code is ever formed.
+    """Contracts features and sines with the noise, without forming codes.
 
-    Works block by block and forms again in backward what forward did not keep, so that memory
-    beyond inputs and outputs is that of one block.
+    Works by blocks and recomputes intermediate results in the backward pass: memory beyond inputs
+    and outputs is that of one block.
     """
 
     @staticmethod

@@ -1,8 +1,8 @@
-"""White noise on a lattice of whole positions, a function of seed and place, and who reads it.
+"""White noise on a lattice of integer positions, as a function of seed and place.
 
-The lattice is cut into tiles. Noise is drawn by tiles, each from its own seed, so that any piece of
-a sequence finds the values that the whole would have found; what is computed from noise is computed
-by tiles as well, since filters meet every tile in the same way.
+The lattice is divided into tiles, and each is drawn from its own seed, so that any piece of a
+sequence gets the same values as the whole. Codes are computed by tiles as well, since filters read
+the noise around every tile in the same way.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ NoiseKind = Literal["normal", "signs"]
 SITES = 32
 """Positions of a tile (c).
 
-Smaller ones waste less of a dense product with a filter of n taps, which touches c + n - 1 samples
-where n count; larger ones leave fewer, larger products.
+Smaller tiles waste less of a dense product with a filter of n taps, which reads c + n - 1 samples
+for n that are needed; larger tiles make fewer, larger products.
 """
 TILES = {1: (SITES,), 2: (4, 8), 3: (2, 4, 4)}
 """Shape of a tile, by number of axes."""
 RUN = 16
-"""Tiles of a run at most, whose noise `NoiseLine` gives together."""
+"""Most tiles of a run, whose noise `NoiseLine` returns together."""
 HELD_NOISE_BYTES = 512 * 2**20
-"""Noise up to this size is held while a call runs; of more, each layer draws each tile again."""
+"""Noise up to this size is held during a call; beyond it, each layer redraws each tile."""
 
 
 def white_noise(
     kind: NoiseKind, shape: Sequence[int], seed: int, place: Sequence[int] = ()
 ) -> Tensor:
-    """Float32 noise of variance 1, on the CPU, that depends on its arguments alone."""
+    """Float32 noise of variance 1, on the CPU: a function of its arguments alone."""
     generator = torch.Generator().manual_seed(_mixed_seed(seed, place))
     if kind == "normal":
         return torch.randn(tuple(shape), generator=generator)
@@ -47,7 +47,7 @@ def white_noise(
 
 
 def _mixed_seed(seed: int, place: Sequence[int]) -> int:
-    """32 bits, all that torch's generator takes: on one axis, different for different places."""
+    """A seed of 32 bits, the limit of torch: on one axis, different for different places."""
     folded = 0
     for index in place:
         folded = (_mix(folded) + index) & 0xFFFFFFFF
@@ -56,9 +56,9 @@ def _mixed_seed(seed: int, place: Sequence[int]) -> int:
 
 
 def _mix(x: int) -> int:
-    """One-to-one on 32 bits, every bit of the result depending on all of x (Appleby, MurmurHash3).
+    """A bijection of 32 bits in which every bit depends on all of x (Appleby, MurmurHash3).
 
-    Neighbouring places would else give neighbouring seeds.
+    Without it, neighbouring places would have neighbouring seeds.
     """
     x &= 0xFFFFFFFF
     x = ((x ^ (x >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
@@ -67,16 +67,16 @@ def _mix(x: int) -> int:
 
 
 class Stencil(NamedTuple):
-    """How the positions of a tile read noise: the position at x reads x + first, x + first + 1, ...
+    """How the positions of a tile read noise: the position x reads x + first, x + first + 1, ...
 
-    One tap of a filter per sample and axis. The same for all tiles.
+    One tap per sample and axis. The same for all tiles.
     """
 
     tile: tuple[int, ...]
     neighbours: tuple[tuple[int, ...], ...]  # offsets of the tiles whose noise is read: the halo
-    table: Tensor  # (c, n) int64: the tap with which a position meets a sample of the halo, or
-    # the number of taps where it does not
-    columns: Tensor  # (c, taps) int64: the sample of the halo that a position meets with a tap
+    table: Tensor  # (c, n) int64: the tap with which a position reads a sample of the halo, or
+    # the number of taps if it does not
+    columns: Tensor  # (c, taps) int64: the sample of the halo that a position reads with a tap
 
 
 @lru_cache(maxsize=64)
@@ -106,7 +106,7 @@ def _strides(sizes: Sequence[int]) -> Tensor:
 
 
 class Placement(NamedTuple):
-    """The tiles that positions lie in, and which positions lie in each."""
+    """The tiles of positions, and the positions of each tile."""
 
     tiles: list[tuple[int, ...]]  # in order
     rows: list[Tensor | slice]  # of each tile: indices of the positions in it
@@ -116,7 +116,7 @@ class Placement(NamedTuple):
 
     @classmethod
     def of(cls, positions: Tensor, tile: tuple[int, ...]) -> Placement:
-        """Of positions (l, p) int64, in any order; indices are on their device."""
+        """Placement of positions (l, p) int64, in any order; indices are on their device."""
         places = positions.cpu()
         shape = torch.tensor(tile)
         cells = torch.div(places, shape, rounding_mode="floor")
@@ -134,7 +134,7 @@ class Placement(NamedTuple):
 
 
 def _indices(index: Tensor, device: torch.device) -> Tensor | slice:
-    """A slice where it can be one, which copies nothing."""
+    """A slice where possible, since it copies nothing."""
     first = int(index[0])
     if bool((index == torch.arange(first, first + len(index))).all()):
         return slice(first, first + len(index))
@@ -147,7 +147,7 @@ class NoiseField(NamedTuple):
     kind: NoiseKind
     seed: int
     shape: tuple[int, int, int]  # (h, d, r)
-    kept: dict[tuple[int, ...], Tensor]  # tiles that need not be drawn again
+    kept: dict[tuple[int, ...], Tensor]  # cached tiles
     like: Tensor  # device and dtype of what is returned
 
     def tile(self, index: tuple[int, ...]) -> Tensor:
@@ -160,10 +160,9 @@ class NoiseField(NamedTuple):
 
 
 class Halos:
-    """The noise around each of some tiles: held together, or drawn again whenever it is asked for.
+    """The noise around each of some tiles: held together, or redrawn on each access.
 
-    Consecutive tiles of one axis share all but one tile of their halos: none is drawn twice in a
-    row.
+    Halos of consecutive tiles overlap, and the overlap with the previous one is not redrawn.
     """
 
     def __init__(
@@ -194,7 +193,7 @@ class Halos:
         return self._wanted[index]
 
     def noise(self, index: int) -> Tensor:
-        """(h, d, n, r), the noise of that halo, tile after tile."""
+        """The noise (h, d, n, r) of that halo, tile after tile."""
         wanted = self._wanted[index]
         if self._values is not None:
             rows = [self._row[tile] for tile in wanted]
@@ -209,10 +208,10 @@ class Halos:
 
 
 class NoiseLine:
-    """Noise around consecutive tiles of one axis, drawn as runs of them come by; none is held.
+    """Noise around consecutive tiles of one axis, drawn run by run and not held.
 
-    For one pass, or for more noise than may be held. Like `Halos`; what `run` gives is good until
-    the next call.
+    For a single pass, or for more noise than can be held. Otherwise like `Halos`. The result of
+    `run` is valid until the next call.
     """
 
     def __init__(self, field: NoiseField, tiles: list[tuple[int, ...]], reach: list[int]) -> None:
@@ -229,21 +228,21 @@ class NoiseLine:
         return [(self._tiles[index] + offset,) for offset in self._reach]
 
     def noise(self, index: int) -> Tensor:
-        """(h, d, n, r), the noise of that halo, tile after tile."""
+        """The noise (h, d, n, r) of that halo, tile after tile."""
         wanted = [tile for (tile,) in self.tiles(index)]
-        # those of the last call and of the run are not drawn again
+        # tiles of the last call and of the run are not redrawn
         self._few = {tile: self._tile(tile) for tile in wanted}
         return torch.cat(list(self._few.values()), 2)
 
     def run(self, first: int, stop: int) -> Tensor:
-        """(h, d, t, n, r), the noise around each tile from the first-th to before the stop-th."""
+        """The noise (h, d, t, n, r) around each of the tiles `first` to `stop` - 1."""
         begin = self._tiles[first] + self._reach[0]
         wanted = range(begin, begin + stop - first + len(self._reach) - 1)
         if begin < self._held.start:
             self._held = range(0)  # a new pass
         for tile in wanted:
             here = self._buffer[:, :, tile - begin]
-            if tile in self._held:  # of the run before this one, and further to the right
+            if tile in self._held:  # from the previous run, where it is further to the right
                 here.copy_(self._buffer[:, :, tile - self._held.start])
             else:
                 here.copy_(self._few[tile] if tile in self._few else self._field.tile((tile,)))
@@ -267,7 +266,7 @@ def noise_around(
     *,
     passes: int | None,
 ) -> Halos | NoiseLine:
-    """The noise around tiles, for a number of passes over all of them; None: also backward."""
+    """The noise around tiles, for a number of passes over them; None: also for a backward pass."""
     on_line = len(neighbours[0]) == 1 and tiles[-1][0] - tiles[0][0] == len(tiles) - 1 > 0
     if passes is None or not on_line or field.like.device.type != "cpu":
         return Halos(field, tiles, neighbours)
