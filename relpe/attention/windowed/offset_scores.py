@@ -54,12 +54,7 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, table: OffsetTable) -> Tensor:
     position = _row_logits(q.transpose(1, 2), table.features, table.bias, table.rows)
     if position is not None:
         position = position.gather(-1, places.expand(*position.shape[:-1], -1))
-        if factor is not None and table.factor_on_position:
-            position = position * factor
-        logits = logits * position if table.multiplies else logits + position
-    if factor is not None and not table.factor_on_position:
-        logits = logits * factor
-    logits = logits / math.sqrt(q.shape[-1])
+    logits = _combined(logits, position, factor, table) / math.sqrt(q.shape[-1])
     if table.log_weight is not None:
         logits = logits + by_pair(table.log_weight)
     weights = logits.masked_fill(~allowed, -math.inf).softmax(-1)
@@ -214,12 +209,7 @@ def _attend(options: _Options, *parts: Tensor | None) -> Tensor:
     if position is not None:
         position = position.unflatten(-1, options.offsets).unflatten(-1 - axes, options.tile)
         position = _skew(position, axes)
-        if factor is not None and options.factor_on_position:
-            position = position * factor
-        scores = scores * position if options.multiplies else scores + position
-    if factor is not None and not options.factor_on_position:
-        scores = scores * factor
-    scores = scores * q.shape[-1] ** -0.5
+    scores = _combined(scores, position, factor, options) * q.shape[-1] ** -0.5
     if valid is not None:
         there = _tiles(valid[..., None, None], options.reach, options.tile)  # (b, t, 1, 1, w)
         scores = scores.masked_fill(~there, NEVER)
@@ -230,6 +220,17 @@ def _attend(options: _Options, *parts: Tensor | None) -> Tensor:
     places = [at for axis in range(axes) for at in (1 + axis, 2 + axes + axis)]
     out = out.permute(0, *places, 1 + axes, 2 + 2 * axes)
     return out.reshape(q.shape[0], *grid, q.shape[-2], v.shape[-1])
+
+
+def _combined(
+    content: Tensor, position: Tensor | None, factor: Tensor | None, how: OffsetTable | _Options
+) -> Tensor:
+    """Content and positional logits with a window's factor, before they are scaled."""
+    if position is not None:
+        if factor is not None and how.factor_on_position:
+            position = position * factor
+        content = content * position if how.multiplies else content + position
+    return content if factor is None or how.factor_on_position else content * factor
 
 
 def _row_logits(
