@@ -15,6 +15,6 @@ class BusyError(UserError):
 
 def input_errors() -> tuple[type[Exception], ...]:
     """`UserError` and what the other packages raise for input; any other error is a bug."""
-    from relpe.models.checkpoint import CheckpointError
+    from relpe.models.checkpoint import CheckpointError  # imports PyTorch
 
     return (UserError, MidiError, TokenizerError, CheckpointError)
