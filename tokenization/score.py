@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 
 class Tempo(NamedTuple):
@@ -41,10 +38,13 @@ class Note(NamedTuple):
     velocity: int
 
 
-_Number = TypeVar("_Number", int, "NDArray[np.int64]")
+Ticks = TypeVar("Ticks", int, "NDArray[np.int64]")
+
+MAX_BEATS = 65_536
+"""Quarter notes of the longest piece: nine hours at 120 per minute. Later notes are refused."""
 
 
-def nearest_ratio(numerator: _Number, denominator: _Number | int) -> _Number:
+def nearest_ratio(numerator: Ticks, denominator: Ticks | int) -> Ticks:
     """Closest integers to a ratio; halves go up."""
     return (2 * numerator + denominator) // (2 * denominator)
 
@@ -183,6 +183,11 @@ class Track:
     def end_ticks(self) -> int:
         """Where the last note ends; 0 without notes."""
         return int((self.notes[:, 0] + self.notes[:, 1]).max(initial=0))
+
+
+def all_notes(tracks: Iterable[Track]) -> NDArray[np.int64]:
+    """(n, 4), the notes of one track after another's."""
+    return np.concatenate([NO_NOTES, *(track.notes for track in tracks)])
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
 from app.files import safe_name
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

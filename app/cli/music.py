@@ -35,7 +35,7 @@ def proceed(options: argparse.Namespace) -> None:
     from app.audio.render import check_length
     from app.compose.continuation import continue_prompt, read_prompt
     from app.compose.new_bars import NewBars, in_bars
-    from tokenization.midi.reader import read_midi
+    from tokenization.midi import read_midi
 
     music = music_options(options)
     targets = _targets(options, music)

@@ -11,7 +11,6 @@ import numpy as np
 from app.compose.options import limits
 from app.compose.timing import notes_on_file
 from tokenization.errors import MidiError
-from tokenization.midi.reader import MAX_BEATS
 from tokenization.remi.bars import BarMap, written_lines
 from tokenization.remi.quantize import nearest_step, quantize_tempos
 from tokenization.remi.vocabulary import (
@@ -23,6 +22,7 @@ from tokenization.remi.vocabulary import (
     TEMPO,
     TIME_SIGNATURE,
 )
+from tokenization.score import MAX_BEATS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

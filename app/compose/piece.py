@@ -14,8 +14,7 @@ from app.compose.tracks import instrument_name, share_among_tracks
 from relpe.decoding.batch import ContinuousBatch, Row
 from relpe.decoding.sampling import SamplingOptions
 from relpe.decoding.steps import prefill_steps
-from tokenization.midi.append import append_to_midi
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import append_to_midi, read_midi, write_midi
 from tokenization.remi.vocabulary import BAR, BOS
 from tokenization.score import Score, Tempo, TimeSignature
 

@@ -14,7 +14,7 @@ from app.compose.prompt import read_prompt
 from app.player.frames import Frame, PromptFrame, TimelineFrame, pack_tracks, timeline
 from app.server.sandbox import Apart, LimitError
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -13,7 +13,7 @@ from relpe.decoding.steps import StepsMaker, choose_steps
 from relpe.encodings import SineSPEConfig
 from relpe.models.decoder import DecoderConfig
 from tests.support import fakes
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 

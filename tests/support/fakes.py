@@ -17,8 +17,7 @@ from app.compose import continuation
 from app.compose.continuation import Piece, Progress, Prompt, Result
 from app.compose.options import MusicOptions
 from app.server import scheduler as desk
-from tokenization.midi.append import append_to_midi
-from tokenization.midi.reader import write_midi
+from tokenization.midi import append_to_midi, write_midi
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 

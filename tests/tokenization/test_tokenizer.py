@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tokenization.errors import TokenizerError
+from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Track
-from tokenization.tokenizer import load_tokenizer
 
 
 @pytest.fixture

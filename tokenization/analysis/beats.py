@@ -8,16 +8,14 @@ if on_grid(score) < ON_GRID:
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from tokenization.analysis.chords import recognise_chords
 from tokenization.errors import MidiError
-from tokenization.score import Score, Tempo, TimeSignature, Track, once_each
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+from tokenization.score import Score, Tempo, TimeSignature, Track, all_notes, once_each
 
 SUSTAIN_PEDAL: Final = 64
 """MIDI controller; values from 64 on are down."""
@@ -210,7 +208,7 @@ def estimate_beats(score: Score) -> Beats:
 
     Raises MidiError for a score without notes, or of more than four hours.
     """
-    notes = np.concatenate([np.empty((0, 4), np.int64), *(track.notes for track in score.tracks)])
+    notes = all_notes(score.tracks)
     notes = notes[np.lexsort(notes.T[::-1])]
     onsets = score.seconds_at(notes[:, 0])
     if not len(notes):

@@ -6,14 +6,12 @@ Twelve roots with eleven qualities, and no chord, as in the vocabulary of Liutku
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from tokenization.score import Score
+from tokenization.score import Score, all_notes
 
 ROOTS = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 QUALITIES = ("M", "m", "o", "+", "7", "M7", "m7", "o7", "/o7", "sus2", "sus4")
@@ -106,9 +104,7 @@ def _edges(score: Score, beats: ArrayLike | None) -> NDArray[np.int64]:
 def _heard(score: Score, edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ticks that each pitch class sounds, (beats, 12), and the lowest pitch, (beats,), or 128."""
     num_beats = max(len(edges) - 1, 0)
-    notes = np.concatenate(
-        [np.empty((0, 4), np.int64), *(t.notes for t in score.tracks if not t.is_drum)]
-    )
+    notes = all_notes(track for track in score.tracks if not track.is_drum)
     onsets, pitches = notes[:, 0], notes[:, 2]
     # A note of minutes is a mistake of the file, or has died away.
     ends = onsets + np.minimum(notes[:, 1], _LONGEST_BEATS * score.ticks_per_beat)

@@ -6,26 +6,28 @@ von Rütte et al., 2022). Everything here does what MidiTok 3.1.0 does, where it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, starmap
-from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-from tokenization.midi.reader import MAX_BEATS
 from tokenization.remi.decode import hold
-from tokenization.remi.quantize import starts_of_runs
-from tokenization.remi.remi import TokenSequence, save_config
-from tokenization.remi.vocabulary import Vocabulary
-from tokenization.score import Score, Tempo, TimeSignature, Track
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
+from tokenization.remi.quantize import ends_of_runs, starts_of_runs
+from tokenization.score import (
+    MAX_BEATS,
+    Score,
+    Tempo,
+    TimeSignature,
+    Track,
+    all_notes,
+    nearest_ratio,
+)
+from tokenization.tokenizer import Tokenizer, TokenSequence, Vocabulary, end_of_crop, shift_ids
 
 _TICKS = 24
 """Ticks of a quarter note in decoded scores: 12 positions of a quarter, or of an eighth."""
@@ -109,7 +111,7 @@ class MidiTokRemiConfig:
         return MidiTokRemi(self)
 
 
-class MidiTokRemi:
+class MidiTokRemi(Tokenizer):
     """The ids of `miditok.REMI`, version 3.1.0, with this `TokenizerConfig`.
 
     ::
@@ -146,13 +148,10 @@ class MidiTokRemi:
     encoded again they may come in another order: no sequence is canonical, so there is no grammar.
     """
 
-    def __init__(self, config: MidiTokRemiConfig | None = None) -> None:
-        self.config = MidiTokRemiConfig() if config is None else config
+    vocabulary = MIDITOK_VOCABULARY
 
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The 829 tokens, by MidiTok's names."""
-        return MIDITOK_VOCABULARY
+    def __init__(self, config: MidiTokRemiConfig | None = None) -> None:
+        super().__init__(MidiTokRemiConfig() if config is None else config)
 
     def encode(self, score: Score) -> MidiTokSequence:
         """Tokens of a score; the sustain pedal is not read.
@@ -200,9 +199,7 @@ class MidiTokRemi:
             ids=ids,
             dropped=dropped,
             clipped=clipped,
-            merged=0,
             tempos_clipped=sum(not _MIN_BPM <= bpm <= _MAX_BPM for _, bpm in score.tempos),
-            signatures=(),
         )
 
     def decode(
@@ -268,14 +265,9 @@ class MidiTokRemi:
         is no such bar.
         """
         starts = np.append(np.flatnonzero(ids == _BAR), len(ids))
-        stop_bar = len(starts) - 1 if num_bars is None else first_bar + num_bars
-        if not 0 <= first_bar < min(stop_bar, len(starts) - 1):
-            raise ValueError(
-                f"asked for {num_bars} bars from bar {first_bar} on of a piece of "
-                f"{len(starts) - 1} bars"
-            )
+        stop = starts[end_of_crop(first_bar, num_bars, len(starts) - 1)]
         start = starts[first_bar] if first_bar else 0
-        piece = ids[start : starts[min(stop_bar, len(starts) - 1)]]
+        piece = ids[start:stop]
         tempos = np.flatnonzero(_is(ids[:start], _TEMPO, _PROGRAM))
         at_once = len(piece) > 3 and piece[2] == _POSITION
         if not len(tempos) or (at_once and _TEMPO <= piece[3] < _PROGRAM):
@@ -285,17 +277,7 @@ class MidiTokRemi:
 
     def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
         """The same ids with other pitches, drums as they are; None where one would leave 21-109."""
-        places = np.flatnonzero(_is(ids, _PITCH, _VELOCITY))
-        pitches = ids[places].astype(np.int64) + semitones
-        if len(pitches) and not _PITCH <= pitches.min() <= pitches.max() < _VELOCITY:
-            return None
-        moved = ids.copy()
-        moved[places] = pitches
-        return moved
-
-    def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` into a folder: the config and the hash of the vocabulary."""
-        save_config(self.config, self.vocabulary, folder)
+        return shift_ids(ids, semitones, _PITCH, _VELOCITY)
 
 
 class _Metres(NamedTuple):
@@ -317,8 +299,7 @@ class _Metres(NamedTuple):
 
     def ticks(self, times: NDArray[np.int64], score: Score) -> NDArray[np.int64]:
         """Times of the score in ticks; halves go to the later one."""
-        old, new = score.ticks_per_beat, self.ticks_per_beat
-        return (2 * new * times + old) // (2 * old)
+        return nearest_ratio(self.ticks_per_beat * times, score.ticks_per_beat)
 
     def on_grid(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Times moved to the closest position, from halfway to the even one.
@@ -367,7 +348,7 @@ def _read_tempos(score: Score, metres: _Metres) -> tuple[NDArray[np.int64], NDAr
     times = metres.on_grid(metres.ticks(np.array(ticks), score))
     quarters = np.rint(60e6 / np.clip(bpm, 1, 60e6))
     ids = _PROGRAM - 1 - np.searchsorted(_QUARTER_LIMITS, quarters, side="right")
-    last = starts_of_runs(times[::-1])[::-1]
+    last = ends_of_runs(times)
     return times[last], ids[last]
 
 
@@ -379,20 +360,21 @@ def _read_notes(
     Notes of one program after another's; by exact time and pitch, or where tracks are merged, as
     only there MidiTok sorts, by time in ticks and duration.
     """
-    tracks: dict[int, list[NDArray[np.int64]]] = {}
+    tracks: dict[int, list[Track]] = {}
     for track in score.tracks:
         if len(track):
             program = _DRUMS if track.is_drum else track.program
-            tracks.setdefault(program, []).append(track.notes)
-    columns = np.concatenate([np.empty((0, 4), np.int64), *chain(*tracks.values())]).T.copy()
+            tracks.setdefault(program, []).append(track)
+    columns = all_notes(chain(*tracks.values())).T.copy()
     columns[:2] = metres.ticks(columns[:2], score)
     if score.ticks_per_beat != metres.ticks_per_beat:
         columns[1] = np.maximum(columns[1], 1)
-    sizes = [sum(map(len, tables)) for tables in tracks.values()]
+    sizes = [sum(map(len, members)) for members in tracks.values()]
     ends = np.cumsum(sizes).tolist()
-    for tables, size, end in zip(tracks.values(), sizes, ends, strict=True):
-        if len(tables) > 1:
-            columns[:, end - size : end] = _merged(columns[:, end - size : end])
+    for members, size, end in zip(tracks.values(), sizes, ends, strict=True):
+        if len(members) > 1:
+            merged = columns[:, end - size : end]
+            merged[:] = merged[:, np.lexsort(merged[::-1])]
     programs = np.repeat(np.array(list(tracks), np.int64), sizes)
     pitch_ids = _PITCH_IDS[programs // _DRUMS, columns[2]]
     heard = pitch_ids > 0
@@ -407,15 +389,6 @@ def _read_notes(
     ids[:, 2] = _VELOCITY + (columns[3] - 1) // 4
     ids[:, 3] = _DURATION_IDS[np.minimum(lengths, _LONGEST)]
     return onsets, ids, dropped, int(np.count_nonzero(lengths > _LONGEST))
-
-
-def _merged(notes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The same rows of onsets, durations, pitches, velocities, sorted by all four in turn."""
-    onsets, durations, pitches, velocities = notes
-    packed = onsets << 27 | np.minimum(durations, (1 << 27) - 1)
-    packed = packed << 14 | pitches << 7 | velocities
-    packed.sort()
-    return np.stack([packed >> 41, packed >> 14 & (1 << 27) - 1, packed >> 7 & 127, packed & 127])
 
 
 class _Written(NamedTuple):

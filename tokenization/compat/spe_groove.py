@@ -5,31 +5,22 @@ Liutkus et al., 2021. Grid of twelve ticks per quarter note; a shift moves to a 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tokenization.compat.spe import SpeGrammar, known_ids
 from tokenization.errors import MidiError
-from tokenization.midi.reader import MAX_BEATS
-from tokenization.remi.quantize import (
-    nearest_step,
-    quantize_time_signatures,
-    refuse_late_notes,
-    starts_of_runs,
-)
-from tokenization.remi.remi import TokenSequence, save_config
-from tokenization.remi.vocabulary import MAX_DURATION, STEPS_PER_BEAT, Vocabulary
-from tokenization.score import Score, TimeSignature, Track
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from tokenization.remi.grammar import TempoRule
+from tokenization.midi.events import match_ends
+from tokenization.remi.grammar import Rules
+from tokenization.remi.quantize import nearest_step, quantize_time_signatures, refuse_late_notes
+from tokenization.remi.vocabulary import MAX_DURATION, STEPS_PER_BEAT
+from tokenization.score import MAX_BEATS, NO_NOTES, Score, TimeSignature, Track, all_notes
+from tokenization.tokenizer import TempoRule, Tokenizer, TokenSequence, Vocabulary, end_of_crop
 
 MAX_SOUNDING = 512
 """Notes that sound at once: more are an error, or a model that forgets to end them."""
@@ -53,11 +44,10 @@ SPE_GROOVE_VOCABULARY = Vocabulary(
 """795 tokens: the 794 of the paper, and PAD, so that EOS can be learned."""
 
 _TICKS_PER_BAR = 4 * STEPS_PER_BEAT
-_NO_NOTES = np.empty((0, 4), np.int64)
 _OPEN = 1 << 60
 """Where a note ends that is not closed."""
 _VELOCITY = 64
-_NO_TRACK = Track(_NO_NOTES)
+_NO_TRACK = Track(NO_NOTES)
 _TRACKS = (replace(_NO_TRACK, program=33), replace(_NO_TRACK, is_drum=True), _NO_TRACK)
 
 
@@ -88,7 +78,7 @@ class SpeGrooveConfig:
         return SpeGroove(self)
 
 
-class SpeGroove:
+class SpeGroove(Tokenizer):
     """Music of three tracks as tokens that begin and end notes, and shifts between them.
 
     A canonical sequence is BOS, events, EOS. At a time all ends come first, in the order in which
@@ -97,17 +87,12 @@ class SpeGroove:
     and all end. A shift of time is as many TimeShift_2_0 as fit, then one other if needed.
     """
 
+    vocabulary = SPE_GROOVE_VOCABULARY
+
     def __init__(self, config: SpeGrooveConfig | None = None) -> None:
-        self.config = SpeGrooveConfig() if config is None else config
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The 795 tokens."""
-        return SPE_GROOVE_VOCABULARY
-
-    @property
-    def _is_compact(self) -> bool:
-        return self.config.mode == "compact"
+        config = SpeGrooveConfig() if config is None else config
+        super().__init__(config)
+        self._is_compact = config.mode == "compact"
 
     def encode(self, score: Score, roles: Sequence[int] | None = None) -> GrooveTokens:
         """Tokens of a score.
@@ -119,7 +104,7 @@ class SpeGroove:
         """
         roles = track_roles(score.tracks) if roles is None else roles
         parts = [(role, t) for role, t in zip(roles, score.tracks, strict=True) if role >= 0]
-        table = np.concatenate([_NO_NOTES, *(track.notes for _, track in parts)])
+        table = all_notes(track for _, track in parts)
         tracks = np.repeat(
             np.array([role for role, _ in parts], np.int64), [len(track) for _, track in parts]
         )
@@ -139,12 +124,9 @@ class SpeGroove:
             ids=self._write(_in_turn(onsets, ends, tracks * 128 + table[:, 2], ties), [BOS], [EOS]),
             dropped=score.num_notes - len(table),
             clipped=int(np.count_nonzero(is_endless)),
-            merged=0,
-            tempos_clipped=0,
             signatures=quantize_time_signatures(score),
             tracks=tuple(
-                replace(kept.get(role, _TRACKS[role]), notes=[], controls=[], bends=[])
-                for role in range(NUM_TRACKS)
+                kept.get(role, _TRACKS[role]).without_events() for role in range(NUM_TRACKS)
             ),
             velocities=tuple(int(v.mean()) if len(v) else _VELOCITY for v in velocities),
         )
@@ -190,7 +172,7 @@ class SpeGroove:
         silent: Collection[int] = (),
     ) -> GrooveGrammar:
         """Which token may come first; tempo and metre have no tokens, and all tracks may play."""
-        return GrooveGrammar(self._is_compact, end)
+        return GrooveGrammar(Rules(end=end), is_compact=self._is_compact)
 
     def crop(
         self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None
@@ -202,14 +184,10 @@ class SpeGroove:
         """
         notes = _read(ids)
         has_eos = len(ids) > 0 and ids[-1] == EOS
-        bars = max(1, -(-int(_times(_known(ids))[-1]) // _TICKS_PER_BAR))
-        if not 0 <= first_bar < bars or (num_bars is not None and num_bars < 1):
-            raise ValueError(
-                f"asked for {num_bars} bars from bar {first_bar} on of a piece of {bars} bars"
-            )
-        start, stop = first_bar * _TICKS_PER_BAR, _OPEN
-        if num_bars is not None and first_bar + num_bars < bars:
-            stop = (first_bar + num_bars) * _TICKS_PER_BAR
+        bars = max(1, -(-int(_times(known_ids(ids, EOS, PAD))[-1]) // _TICKS_PER_BAR))
+        stop_bar = end_of_crop(first_bar, num_bars, bars)
+        start = first_bar * _TICKS_PER_BAR
+        stop = stop_bar * _TICKS_PER_BAR if stop_bar < bars else _OPEN
         onsets, ends, keys, ties = (
             column[(notes.onsets >= start) & (notes.onsets < stop)] for column in notes
         )
@@ -229,10 +207,6 @@ class SpeGroove:
         moved = notes._replace(keys=(notes.keys & ~127) + pitches, ties=ties)
         bos, eos = [BOS] * (BOS in ids[:1]), [EOS] * (EOS in ids[-1:])
         return self._write(moved, bos, eos).astype(ids.dtype)
-
-    def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` into a folder: the config and the hash of the vocabulary."""
-        save_config(self.config, self.vocabulary, folder)
 
     def _write(self, notes: _Notes, bos: list[int], eos: list[int]) -> NDArray[np.int32]:
         """Canonical ids of notes."""
@@ -294,13 +268,6 @@ def _in_turn(
     return _Notes(onsets[begins], ends[np.lexsort((ends, keys))], keys[begins], ties[begins])
 
 
-def _known(ids: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:
-    """Ids up to the first EOS, PAD for what is none."""
-    array = np.asarray(ids, dtype=np.int64).reshape(-1)
-    array = np.where((array >= 0) & (array < PAD), array, PAD)
-    return array[: int(np.argmax(array == EOS))] if EOS in array else array
-
-
 def _times(ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """(l + 1,): ticks that the tokens before each, and all of them, have reached."""
     is_shift = (ids >= SHIFT) & (ids < EOS)
@@ -312,46 +279,31 @@ def _times(ids: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _read(ids: Sequence[int] | NDArray[np.integer]) -> _Notes:
     """Notes of any ids, by key and onset; ties count tokens."""
-    array = _known(ids)
+    array = known_ids(ids, EOS, PAD)
     places = np.flatnonzero(array < SHIFT)
     tokens, times = array[places], _times(array)[places]
     order = np.argsort(tokens % NOTE_OFF, kind="stable")
     places, tokens, times = places[order], tokens[order], times[order]
     keys, is_off = tokens % NOTE_OFF, tokens >= NOTE_OFF
 
-    # Notes of the key that began less those that ended. Each key counts from so far below the one
-    # before that what is lowest so far is its own. An end that goes lower still closes nothing.
-    change = np.where(is_off, -1, 1)
-    is_first = starts_of_runs(keys)
-    key = np.cumsum(is_first) - 1
-    floor = key * -(2 * len(keys) + 2)
-    level = np.cumsum(change)
-    level += floor - (level - change)[is_first][key]
-    lowest = np.minimum(np.minimum.accumulate(level), floor)
-    lowest_before = np.where(is_first, floor, np.roll(lowest, 1))
-    closes = is_off & (level >= lowest_before)
-
+    is_closed, closes = match_ends(keys, ~is_off)
     onsets, on_keys = times[~is_off], keys[~is_off]
-    num_ons = np.bincount(on_keys, minlength=NOTE_OFF)
-    rank = np.arange(len(onsets)) - (np.cumsum(num_ons) - num_ons)[on_keys]
-    is_closed = rank < np.bincount(keys[closes], minlength=NOTE_OFF)[on_keys]
     ends = np.full_like(onsets, _OPEN)
     ends[is_closed] = np.maximum(times[closes], onsets[is_closed] + 1)
     return _Notes(onsets, ends, on_keys, places[~is_off])
 
 
-class GrooveGrammar(NamedTuple):
-    """What the tokens so far say about the next one; immutable. Times are ticks from the start.
+@dataclass(frozen=True)
+class GrooveGrammar(SpeGrammar):
+    """See `SpeGrammar`. Times are ticks from the start.
 
-    Starts before BOS, or with the first event of a crop. Every state can go on: after EOS, PAD
-    follows. With `compatible`, notes that are equal but for their track may have any order.
+    Starts before BOS, or with the first event of a crop. With `compatible`, notes that are equal
+    but for their track may have any order.
     """
 
-    is_compact: bool
-    end: bool = True
-    """Whether the piece may end."""
-    last: int = -1
-    """Last token; -1 before any."""
+    vocabulary = SPE_GROOVE_VOCABULARY
+
+    is_compact: bool = True
     time: int = 0
     sounding: tuple[tuple[int, int], ...] = ()
     """(onset, key) of the notes that sound, in the order of their tokens."""
@@ -378,11 +330,6 @@ class GrooveGrammar(NamedTuple):
         return self.time // _TICKS_PER_BAR * _TICKS_PER_BAR
 
     @property
-    def bar_length(self) -> int:
-        """Length of a bar in twelfths of a quarter."""
-        return _TICKS_PER_BAR
-
-    @property
     def allowed(self) -> NDArray[np.bool_]:
         """(v,), which tokens may follow; never none."""
         mask = np.zeros(len(SPE_GROOVE_VOCABULARY), bool)
@@ -396,7 +343,7 @@ class GrooveGrammar(NamedTuple):
             mask[SHIFT + (tick if self.is_compact else max(tick - 1, 0)) : EOS] = True
         if is_shift or self.is_compact or tick == 0:
             self._allow_events(mask)
-        mask[EOS] = self.end and not is_shift and not self.sounding
+        mask[EOS] = self.rules.end and not is_shift and not self.sounding
         mask[BOS] = last < 0
         return mask
 
@@ -426,13 +373,12 @@ class GrooveGrammar(NamedTuple):
         """None: no token is made likelier."""
         return None
 
-    def advance(self, token: int) -> GrooveGrammar:
-        """State after one more token. Raises ValueError for a token that is not allowed."""
-        if not (0 <= token <= PAD and self.allowed[token]):
-            name = SPE_GROOVE_VOCABULARY.names[token] if 0 <= token <= PAD else f"id {token}"
-            after = SPE_GROOVE_VOCABULARY.names[self.last] if self.last >= 0 else "nothing"
-            raise ValueError(f"{name} may not stand here: tick {self.time}, after {after}")
-        state = self._replace(last=token)
+    @property
+    def _place(self) -> str:
+        return f"tick {self.time}"
+
+    def _after(self, token: int) -> GrooveGrammar:
+        state = replace(self, last=token)
         if token >= EOS:
             return state
         if token >= SHIFT:
@@ -440,20 +386,17 @@ class GrooveGrammar(NamedTuple):
             time = (self.time // STEPS_PER_BEAT + beats) * STEPS_PER_BEAT + tick
             if time == self.time:
                 return state
-            return state._replace(time=time, num_before=0, ended=(-1, -1), pitch=-1)
+            return replace(state, time=time, num_before=0, ended=(-1, -1), pitch=-1)
         if token < NOTE_OFF:
             sounding = (*self.sounding, (self.time, token))
-            return state._replace(sounding=sounding, pitch=token & 127)
+            return replace(state, sounding=sounding, pitch=token & 127)
         index = [key for _, key in self.sounding].index(token - NOTE_OFF)
-        return state._replace(
+        return replace(
+            state,
             sounding=self.sounding[:index] + self.sounding[index + 1 :],
             num_before=index,
             ended=self.sounding[index],
         )
-
-    def hold(self, notes: Iterable[tuple[int, int, int]]) -> GrooveGrammar:
-        """The same: a pitch may be struck while it sounds."""
-        return self
 
     def remember(
         self,
@@ -465,13 +408,3 @@ class GrooveGrammar(NamedTuple):
         """The same."""
         del ids, presence, recall
         return self
-
-    def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> GrooveGrammar:
-        """State after a prompt, whatever the rules: they hold for what follows.
-
-        Raises ValueError where the prompt is not canonical.
-        """
-        state = self._replace(end=True)
-        for token in np.asarray(ids).tolist():
-            state = state.advance(token)
-        return state._replace(end=self.end)

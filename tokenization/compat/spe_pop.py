@@ -5,29 +5,24 @@ Names, their order and the quantization are those of its data set (compound-word
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.analysis.chords import CHORD_NAMES, QUALITIES, ROOTS
+from tokenization.compat.spe import SpeGrammar, known_ids
 from tokenization.remi.grammar import Rules
-from tokenization.remi.quantize import refuse_late_notes, starts_of_runs
-from tokenization.remi.remi import TokenSequence, save_config
-from tokenization.remi.vocabulary import STEPS_PER_BEAT, Vocabulary
-from tokenization.score import Score, Tempo, TimeSignature, Track
+from tokenization.remi.packing import Packing
+from tokenization.remi.quantize import ends_of_runs, refuse_late_notes, starts_of_runs
+from tokenization.remi.vocabulary import STEPS_PER_BEAT
+from tokenization.score import Score, Tempo, TimeSignature, Track, all_notes, nearest_ratio
+from tokenization.tokenizer import TempoRule, Tokenizer, TokenSequence, Vocabulary, end_of_crop
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from tokenization.remi.grammar import TempoRule
-
-    Chords = Sequence[str] | Sequence[tuple[float, str]]
+Chords = Sequence[str] | Sequence[tuple[float, str]]
 
 STEPS_PER_BAR = 16
 _TICKS_PER_STEP = STEPS_PER_BEAT // 4
@@ -64,12 +59,9 @@ BAR, EOS, PAD = 0, 150, len(_NAMES)
 BEAT, CHORD, DURATION, PITCH, VELOCITY, TEMPO = 1, 17, 151, 168, 254, 278
 """First id of each family; a family is a range of ids, but its values do not rise in it."""
 
-_NO_NOTES = np.empty((0, 4), np.int64)
-# A packed event, in bits from above: step, kind, content. Of a note: pitch from above, length,
-# velocity; of others the id.
+_EVENT = Packing(31, 2, 9, 9, 9)
+"""Step, kind, and of a note pitch from above, length and velocity; of others the id, 0 and 0."""
 _IS_BAR, _IS_CHORD, _IS_TEMPO, _IS_NOTE = range(4)
-_CONTENT_BITS, _PITCH_BITS = 17, 10
-_STEP_BITS = _CONTENT_BITS + 2
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -96,7 +88,7 @@ class SpePopConfig:
         return SpePop(self)
 
 
-class SpePop:
+class SpePop(Tokenizer):
     """Piano music in 4/4 as Bar, Beat, Chord, Tempo and note tokens on sixteenths.
 
     A canonical sequence is Bars, each with its Beats, then a Bar and EOS. A Beat stands only where
@@ -104,13 +96,10 @@ class SpePop:
     Pitch, Velocity, Duration. First and last bar have a note. Note_Duration_0 is never written.
     """
 
-    def __init__(self, config: SpePopConfig | None = None) -> None:
-        self.config = SpePopConfig() if config is None else config
+    vocabulary = SPE_POP_VOCABULARY
 
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The 333 tokens."""
-        return SPE_POP_VOCABULARY
+    def __init__(self, config: SpePopConfig | None = None) -> None:
+        super().__init__(SpePopConfig() if config is None else config)
 
     def encode(self, score: Score, chords: Chords = ()) -> PopTokens:
         """Tokens of a score, all tracks but drums as one piano, every four quarters a bar.
@@ -120,23 +109,25 @@ class SpePop:
         before the first note are left out, what is in force there moves on to it. Raises MidiError
         where a note stands beyond 65,536 quarters, ValueError for a chord that has no token.
         """
-        table = np.concatenate([_NO_NOTES, *(t.notes for t in score.tracks if not t.is_drum)])
+        table = all_notes(track for track in score.tracks if not track.is_drum)
         heard = (table[:, 2] >= MIN_PITCH) & (table[:, 2] <= MAX_PITCH)
         dropped = len(table) - int(np.count_nonzero(heard))
         table = table[heard]
         refuse_late_notes(table[:, 0], score.ticks_per_beat)
-        lengths = np.clip(_nearest_step(table[:, 1], score.ticks_per_beat), 1, STEPS_PER_BAR)
+        lengths = np.clip(nearest_ratio(4 * table[:, 1], score.ticks_per_beat), 1, STEPS_PER_BAR)
         # Every odd velocity is halfway between two of the data set: it goes to the lower one.
         velocities = (np.clip(table[:, 3], MIN_VELOCITY, MAX_VELOCITY) - MIN_VELOCITY) // 2
-        falling = ((MAX_PITCH - table[:, 2]) << _PITCH_BITS) + (lengths << 5) + velocities
-        notes = _pack(_nearest_step(table[:, 0], score.ticks_per_beat), _IS_NOTE, falling)
+        steps = nearest_ratio(4 * table[:, 0], score.ticks_per_beat)
+        kinds = np.full_like(steps, _IS_NOTE)
+        notes = _EVENT.pack(steps, kinds, MAX_PITCH - table[:, 2], lengths, velocities)
         notes.sort()
-        notes = notes[_ends_of_runs(notes >> _PITCH_BITS)]
+        notes = notes[ends_of_runs(_EVENT.above(notes, 3))]
 
-        first, last = notes[[0, -1]] >> _STEP_BITS >> 4 if len(notes) else (0, -1)
+        first, last = _EVENT.above(notes[[0, -1]], 1) // STEPS_PER_BAR if len(notes) else (0, -1)
         lines = STEPS_PER_BAR * np.arange(int(first), int(last) + 2)
         bpm = np.array([tempo.bpm for tempo in score.tempos], np.float64)
         ticks = np.array([tempo.tick for tempo in score.tempos], np.int64)
+        tempo_steps = nearest_ratio(4 * ticks, score.ticks_per_beat)
         # Halves go to the slower tempo.
         tempos = _ID["Tempo"][np.searchsorted((TEMPOS[1:] + TEMPOS[:-1]) / 2, bpm)]
         pairs = [pair if isinstance(pair, tuple) else (i, pair) for i, pair in enumerate(chords)]
@@ -145,9 +136,9 @@ class SpePop:
         return PopTokens(
             ids=_write_ids(
                 [
-                    _pack(lines, _IS_BAR, np.full(len(lines), BAR)),
+                    _events(lines, _IS_BAR, np.full(len(lines), BAR)),
                     _changes(chord_steps, _IS_CHORD, _chord_ids([n for _, n in pairs]), lines),
-                    _changes(_nearest_step(ticks, score.ticks_per_beat), _IS_TEMPO, tempos, lines),
+                    _changes(tempo_steps, _IS_TEMPO, tempos, lines),
                     notes,
                 ]
             ),
@@ -155,7 +146,6 @@ class SpePop:
             clipped=int(np.count_nonzero(table[:, 1] > 4 * score.ticks_per_beat)),
             merged=len(table) - len(notes),
             tempos_clipped=int(np.count_nonzero((bpm < TEMPOS[0]) | (bpm > TEMPOS[-1]))),
-            signatures=(),
             first_bar=int(lines[0]) // STEPS_PER_BAR,
         )
 
@@ -172,7 +162,7 @@ class SpePop:
         length gets a sixteenth. What is out of place is passed over. The score ends before the last
         Bar if nothing follows it. `first_bar`: bars to begin with that have no token.
         """
-        array = _known(ids)
+        array = known_ids(ids, EOS, PAD)
         ticks = (_steps(array) + STEPS_PER_BAR * first_bar) * _TICKS_PER_STEP
         is_pitch = (array >= PITCH) & (array < VELOCITY)
         is_velocity = (array >= VELOCITY) & (array < TEMPO)
@@ -199,7 +189,7 @@ class SpePop:
         self, ids: Sequence[int] | NDArray[np.integer], first_bar: int = 0
     ) -> list[tuple[float, str]]:
         """(quarter note, name) of the Chords of any ids, as `encode` takes them."""
-        array = _known(ids)
+        array = known_ids(ids, EOS, PAD)
         places = np.flatnonzero((array >= CHORD) & (array < EOS))
         beats = (_steps(array)[places] + STEPS_PER_BAR * first_bar) / 4
         ranks: list[int] = _RANK[array[places]].tolist()
@@ -233,17 +223,14 @@ class SpePop:
         bars: list[int] = np.flatnonzero(ids == BAR).tolist()
         if len(bars) > 1 and ids[-1] == EOS:
             bars.pop()
-        if not 0 <= first_bar < len(bars) or (num_bars is not None and num_bars < 1):
-            raise ValueError(
-                f"asked for {num_bars} bars from bar {first_bar} on of a piece of {len(bars)} bars"
-            )
+        stop_bar = end_of_crop(first_bar, num_bars, len(bars))
         notes: list[int] = np.flatnonzero((ids >= PITCH) & (ids < VELOCITY)).tolist()
         note = int(np.searchsorted(notes, bars[first_bar]))
         if note < len(notes):
-            first_bar = int(np.searchsorted(bars, notes[note])) - 1
-        start, stop = bars[first_bar], len(ids)
-        if num_bars is not None and first_bar + num_bars < len(bars):
-            stop = bars[first_bar + num_bars]
+            silent_bars = int(np.searchsorted(bars, notes[note])) - 1 - first_bar
+            first_bar += silent_bars
+            stop_bar = min(stop_bar + silent_bars, len(bars))
+        start, stop = bars[first_bar], [*bars, len(ids)][stop_bar]
         rest = start + 1
         has_beat = rest < stop and ids[rest] == BEAT
         rest += has_beat
@@ -271,24 +258,10 @@ class SpePop:
         moved[places] = _ID["Chord"][ranks % (len(ROOTS) * len(QUALITIES))]
         return moved
 
-    def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` into a folder: the config and the hash of the vocabulary."""
-        save_config(self.config, self.vocabulary, folder)
 
-
-def _nearest_step(ticks: NDArray[np.int64], ticks_per_beat: int) -> NDArray[np.int64]:
-    """Sixteenth closest to each time in ticks; halves go to the later one."""
-    return (8 * ticks + ticks_per_beat) // (2 * ticks_per_beat)
-
-
-def _ends_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(n,), which of the values differ from the one after; the last does."""
-    return starts_of_runs(values[::-1])[::-1]
-
-
-def _pack(steps: NDArray[np.int64], kind: int, content: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Events as one integer each, which sort as they stand."""
-    return (((steps << 2) + kind) << _CONTENT_BITS) + content
+def _events(steps: NDArray[np.int64], kind: int, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Packed events that are not notes."""
+    return _EVENT.place(steps, 0) + _EVENT.place(ids, 2) + _EVENT.row(0, kind, 0, 0, 0)
 
 
 def _changes(
@@ -296,8 +269,8 @@ def _changes(
 ) -> NDArray[np.int64]:
     """Packed chords or tempos within the bars; of several at one step the last, as before them."""
     steps = np.maximum(steps, lines[0])
-    kept = _ends_of_runs(steps) & (steps < lines[-1])
-    return _pack(steps[kept], kind, ids[kept])
+    kept = ends_of_runs(steps) & (steps < lines[-1])
+    return _events(steps[kept], kind, ids[kept])
 
 
 def _chord_ids(names: Iterable[str]) -> NDArray[np.int64]:
@@ -313,27 +286,17 @@ def _chord_ids(names: Iterable[str]) -> NDArray[np.int64]:
 def _write_ids(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int32]:
     """Canonical ids of packed events: up to four a row, then those that are there."""
     events = np.sort(np.concatenate(parts))
-    steps = events >> _STEP_BITS
-    kinds = (events >> _CONTENT_BITS) & 3
-    contents = events & ((1 << _CONTENT_BITS) - 1)
+    steps, kinds, firsts, lengths, velocities = _EVENT.unpack(events)
     is_bar, is_note = kinds == _IS_BAR, kinds == _IS_NOTE
     new_step = starts_of_runs(steps)
     new_step[1:] |= is_bar[:-1]
     rows = np.full((len(events), 4), -1, np.int32)
     rows[:, 0] = np.where(new_step & ~is_bar, _ID["Beat"][steps % STEPS_PER_BAR], -1)
-    rows[:, 1] = contents
-    content = contents[is_note]
-    rows[is_note, 1] = _ID["Note_Pitch"][MAX_PITCH - MIN_PITCH - (content >> _PITCH_BITS)]
-    rows[is_note, 2] = _ID["Note_Velocity"][content & 31]
-    rows[is_note, 3] = _ID["Note_Duration"][(content >> 5) & 31]
+    rows[:, 1] = firsts
+    rows[is_note, 1] = _ID["Note_Pitch"][MAX_PITCH - MIN_PITCH - firsts[is_note]]
+    rows[is_note, 2] = _ID["Note_Velocity"][velocities[is_note]]
+    rows[is_note, 3] = _ID["Note_Duration"][lengths[is_note]]
     return np.append(rows[rows >= 0], np.int32(EOS))
-
-
-def _known(ids: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:
-    """Ids up to the first EOS, PAD for what is none."""
-    array = np.asarray(ids, dtype=np.int64).reshape(-1)
-    array = np.where((array >= 0) & (array < PAD), array, PAD)
-    return array[: int(np.argmax(array == EOS))] if EOS in array else array
 
 
 def _steps(ids: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -345,15 +308,12 @@ def _steps(ids: NDArray[np.integer]) -> NDArray[np.int64]:
     return np.append(0, steps)[np.append(0, np.cumsum(is_mark))]
 
 
-class PopGrammar(NamedTuple):
-    """What the tokens so far say about the next one; immutable. Steps are sixteenths.
+@dataclass(frozen=True)
+class PopGrammar(SpeGrammar):
+    """See `SpeGrammar`. Steps are sixteenths."""
 
-    Every state can go on: after EOS, PAD follows.
-    """
+    vocabulary = SPE_POP_VOCABULARY
 
-    rules: Rules = Rules()
-    last: int = -1
-    """Last token; -1 before any."""
     bar: int = 0
     """Bar tokens so far."""
     step: int = -1
@@ -372,11 +332,6 @@ class PopGrammar(NamedTuple):
     def bar_start(self) -> int:
         """Where the bar begins, in twelfths of a quarter from the first Bar."""
         return max(self.bar - 1, 0) * _TICKS_PER_BAR
-
-    @property
-    def bar_length(self) -> int:
-        """Length of a bar in twelfths of a quarter."""
-        return _TICKS_PER_BAR
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
@@ -413,27 +368,21 @@ class PopGrammar(NamedTuple):
         """None: no token is made likelier."""
         return None
 
-    def advance(self, token: int) -> PopGrammar:
-        """State after one more token. Raises ValueError for a token that is not allowed."""
-        if not (0 <= token <= PAD and self.allowed[token]):
-            name = SPE_POP_VOCABULARY.names[token] if 0 <= token <= PAD else f"id {token}"
-            after = SPE_POP_VOCABULARY.names[self.last] if self.last >= 0 else "nothing"
-            raise ValueError(
-                f"{name} may not stand here: bar {self.bar}, step {self.step}, after {after}"
-            )
-        state = self._replace(
+    @property
+    def _place(self) -> str:
+        return f"bar {self.bar}, step {self.step}"
+
+    def _after(self, token: int) -> PopGrammar:
+        state = replace(
+            self,
             last=token,
             has_note=DURATION <= token < PITCH or (self.has_note and self.last != BAR),
         )
         if token == BAR:
-            return state._replace(bar=self.bar + 1, step=-1)
+            return replace(state, bar=self.bar + 1, step=-1)
         if BEAT <= token < CHORD:
-            return state._replace(step=int(_RANK[token]), pitch=len(_ID["Note_Pitch"]))
-        return state._replace(pitch=int(_RANK[token])) if PITCH <= token < VELOCITY else state
-
-    def hold(self, notes: Iterable[tuple[int, int, int]]) -> PopGrammar:
-        """The same: a pitch may be struck while it sounds, as it may in the data set."""
-        return self
+            return replace(state, step=int(_RANK[token]), pitch=len(_ID["Note_Pitch"]))
+        return replace(state, pitch=int(_RANK[token])) if PITCH <= token < VELOCITY else state
 
     def remember(
         self,
@@ -445,13 +394,3 @@ class PopGrammar(NamedTuple):
         """The same."""
         del ids, presence, recall
         return self
-
-    def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> PopGrammar:
-        """State after a prompt, whatever the rules: they hold for what follows.
-
-        Raises ValueError where the prompt is not canonical.
-        """
-        state = self._replace(rules=Rules())
-        for token in np.asarray(ids).tolist():
-            state = state.advance(token)
-        return state._replace(rules=self.rules)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
 from tokenization.midi.chunks import MidiFile, open_midi
 from tokenization.midi.cut import note_ends
 from tokenization.midi.events import (
+    DRUM_CHANNEL,
     END_OF_TRACK,
     MAX_TICK,
     Events,
@@ -22,7 +25,6 @@ from tokenization.midi.events import (
 )
 from tokenization.midi.writer import (
     CLOSING,
-    DRUM_CHANNEL,
     NewEvents,
     Scale,
     bend_events,
@@ -41,13 +43,7 @@ from tokenization.midi.writer import (
     track_bytes,
     variable_length,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from tokenization.score import Score
+from tokenization.score import Score
 
 # What a player holds until it is told otherwise: modulation and the three pedals.
 _HELD_CONTROLS: Final = (1, 64, 66, 67)
@@ -93,8 +89,8 @@ def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
     num_tracks = len(events.track_ends)
     factor = _resolution_factor(file.division, new, joint_ticks)
     scale = Scale(file.division * factor, new.ticks_per_beat)
-    joint = scale.tick(joint_ticks)
-    last = max([int(events.end_ticks.max()) * factor, joint, scale.tick(new.end_ticks)])
+    joint = scale.ticks(joint_ticks)
+    last = max([int(events.end_ticks.max()) * factor, joint, scale.ticks(new.end_ticks)])
     if last > MAX_TICK:
         raise MidiError(
             f"{file.name}: with the new music it ends at tick {last}, expected at most {MAX_TICK}; "

@@ -13,7 +13,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi.reader import read_midi
+from tokenization.midi.writer import write_midi
 
 if TYPE_CHECKING:
     import miditoolkit

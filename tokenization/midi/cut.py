@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.midi.chunks import open_midi
 from tokenization.midi.events import (
     END_OF_TRACK,
     TEMPO,
     TIME_SIGNATURE,
+    Events,
     meta_events,
     metre_rows,
     pair_notes,
@@ -18,13 +21,6 @@ from tokenization.midi.events import (
     tempo_rows,
 )
 from tokenization.midi.writer import CLOSING, NewEvents, Scale, chunk_bytes, in_order, meta, timed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from tokenization.midi.events import Events
 
 # One object for each: a hostile file needs millions.
 _NOTE_ENDS: Final = [
@@ -42,7 +38,7 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
     """
     file = open_midi(data, "the prompt")
     events = scan_events(file)
-    end = Scale(file.division, ticks_per_beat).tick(end_ticks)
+    end = Scale(file.division, ticks_per_beat).ticks(end_ticks)
     begins, ends, endless = pair_notes(events)
     sounding = begins[(events.tick[begins] < end) & (events.tick[ends] >= end)]
     closing: list[list[NewEvents]] = [[] for _ in file.tracks]

@@ -10,22 +10,21 @@ from __future__ import annotations
 import re
 from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tokenization.midi.chunks import Chunk, MidiFile
+from tokenization.midi.chunks import Chunk, MidiFile
 
 MAX_OTHERS: Final = 250_000
 """Events that are no channel messages; more are refused at once, since each takes its own time:
 tempos, metres, texts and system exclusives of music are thousands at most."""
 MAX_TICK: Final = 2**31 - 1
 """Times past it are refused: they overflow in other programs."""
+
+DRUM_CHANNEL: Final = 9
 
 META: Final = 0xFF
 # Types of meta events
@@ -338,6 +337,19 @@ def pair_notes(
     rows, key = rows[order], key[order]
     del kind, order
     is_on = (events.status[rows] >= 0x90) & (events.second[rows] > 0)
+    has_end, is_end = match_ends(key, is_on)
+    begins = rows[is_on]
+    return begins[has_end], rows[is_end], np.sort(begins[~has_end])
+
+
+def match_ends(
+    key: NDArray[np.integer], is_on: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which beginnings of notes have an end, (beginnings,), and which rows are such ends, (n,).
+
+    Rows are beginnings (`is_on`) and ends, sorted by what they sound on (`key`), then time. An end
+    belongs to the earliest note of its key that still sounds.
+    """
     is_new = np.diff(key, prepend=np.int32(-1)) != 0
     group = np.cumsum(is_new, dtype=np.int32) - np.int32(1)
     # The number of notes that sound is a walk, up and down by one in each group of equal keys.
@@ -346,7 +358,7 @@ def pair_notes(
     first = np.flatnonzero(is_new)
     walk -= np.concatenate([[0], walk])[first].astype(np.int32)[group]
     # Every group is put far below the one before: one running minimum serves all of them.
-    depth = (2 * len(rows) + 2) * group.astype(np.int64)
+    depth = (2 * len(key) + 2) * group.astype(np.int64)
     low = walk - depth
     np.minimum.accumulate(low, out=low)
     low += depth
@@ -359,9 +371,7 @@ def pair_notes(
     num_ends = np.bincount(group[is_end], minlength=len(first))
     on_group = group[is_on]
     rank = np.arange(len(on_group)) - np.searchsorted(on_group, on_group)
-    has_end = rank < num_ends[on_group]
-    begins = rows[is_on]
-    return begins[has_end], rows[is_end], np.sort(begins[~has_end])
+    return rank < num_ends[on_group], is_end
 
 
 def programs_at(

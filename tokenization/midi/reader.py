@@ -1,15 +1,17 @@
-"""MIDI files to scores and back, and new music appended to a file that stays what it was."""
+"""Scores of MIDI files."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-from tokenization.midi.append import append_to_midi
 from tokenization.midi.chunks import MAX_FILE_BYTES, MidiFile, open_midi
 from tokenization.midi.events import (
+    DRUM_CHANNEL,
     NAME,
     Events,
     meta_events,
@@ -20,31 +22,8 @@ from tokenization.midi.events import (
     scan_events,
     tempo_rows,
 )
-from tokenization.midi.writer import (
-    DRUM_CHANNEL,
-    Scale,
-    bend_events,
-    chunk_bytes,
-    control_events,
-    free_channel,
-    header_bytes,
-    instrument_events,
-    note_events,
-    program_choices,
-    tempo_events,
-    track_bytes,
-)
-from tokenization.score import Score, Tempo, TimeSignature, Track
+from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, Track
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-__all__ = ["append_to_midi", "read_midi", "write_midi"]
-
-MAX_BEATS: Final = 65_536
-"""Files with a later note are refused: nine hours at 120 beats per minute, or a damaged time."""
 # Bounds of memory: hundreds of times what music needs.
 MAX_NOTES: Final = 500_000
 MAX_TRACKS: Final = 1024
@@ -235,44 +214,3 @@ def _tracks(
             instruments, np.split(order, firsts[1:]), strict=True
         )
     )
-
-
-def write_midi(score: Score) -> bytes:
-    """A MIDI file of format 1: a chunk of tempos and metres, then one chunk for each track.
-
-    The same score gives the same bytes. A track keeps its channel unless another instrument has it
-    already; from the sixteenth instrument on, channels are shared and programs chosen note by note.
-    Silence behind the last note is written, but `read_midi` does not read it. Where two notes of
-    one pitch overlap in a track, MIDI cannot say which end is whose: they are read back as ending
-    in the order in which they began.
-
-    Raises:
-        MidiError: the resolution, a gap, a tempo or a metre is not one that a MIDI file can say.
-    """
-    if score.ticks_per_beat > 0x7FFF:
-        raise MidiError(
-            f"{score.ticks_per_beat} ticks per quarter note, expected at most {0x7FFF}; "
-            "use a coarser resolution"
-        )
-    scale = Scale()
-    contents = [track_bytes(tempo_events(score, scale), score.end_ticks)]
-    taken: dict[int, tuple[int, bool]] = {}
-    written: dict[int, list[Track]] = {}
-    channels: list[int] = []
-    for track in score.tracks:
-        channels.append(free_channel(track, taken))
-        taken.setdefault(channels[-1], (track.program, track.is_drum))
-    choices = program_choices(score.tracks, channels, scale)
-    for track, channel, chosen in zip(score.tracks, channels, choices, strict=True):
-        events = instrument_events(track, channel, 0)
-        # Tracks of one channel share its controllers: they are written once.
-        others = written.setdefault(channel, [])
-        if not any(np.array_equal(other.controls, track.controls) for other in others):
-            events.append(control_events(track, channel, scale))
-        if not any(np.array_equal(other.bends, track.bends) for other in others):
-            events.append(bend_events(track, channel, scale))
-        others.append(track)
-        events += [*chosen, note_events(track, channel, scale)]
-        contents.append(track_bytes(events, 0))
-    header = header_bytes(1, len(contents), score.ticks_per_beat)
-    return b"".join([header, *(chunk_bytes(b"MTrk", content) for content in contents)])

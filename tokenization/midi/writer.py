@@ -1,26 +1,19 @@
-"""Events that are to be written into a MIDI file, and the bytes of its tracks."""
+"""MIDI files of scores, and the events and bytes that files are written with."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-from tokenization.midi.events import END_OF_TRACK, META, NAME, TEMPO, TIME_SIGNATURE
-from tokenization.score import nearest_ratio
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.score import Score, Track
-
-DRUM_CHANNEL: Final = 9
+from tokenization.midi.events import DRUM_CHANNEL, END_OF_TRACK, META, NAME, TEMPO, TIME_SIGNATURE
+from tokenization.score import Score, Ticks, Track, nearest_ratio
 
 _DENOMINATORS: Final = tuple(1 << power for power in range(8))
 
@@ -48,13 +41,50 @@ class Scale(NamedTuple):
     numerator: int = 1
     denominator: int = 1
 
-    def tick(self, tick: int) -> int:
-        """One time."""
-        return nearest_ratio(tick * self.numerator, self.denominator)
-
-    def ticks(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Many times."""
+    def ticks(self, ticks: Ticks) -> Ticks:
+        """One time or many."""
         return nearest_ratio(ticks * self.numerator, self.denominator)
+
+
+def write_midi(score: Score) -> bytes:
+    """A MIDI file of format 1: a chunk of tempos and metres, then one chunk for each track.
+
+    The same score gives the same bytes. A track keeps its channel unless another instrument has it
+    already; from the sixteenth instrument on, channels are shared and programs chosen note by note.
+    Silence behind the last note is written, but `read_midi` does not read it. Where two notes of
+    one pitch overlap in a track, MIDI cannot say which end is whose: they are read back as ending
+    in the order in which they began.
+
+    Raises:
+        MidiError: the resolution, a gap, a tempo or a metre is not one that a MIDI file can say.
+    """
+    if score.ticks_per_beat > 0x7FFF:
+        raise MidiError(
+            f"{score.ticks_per_beat} ticks per quarter note, expected at most {0x7FFF}; "
+            "use a coarser resolution"
+        )
+    scale = Scale()
+    contents = [track_bytes(tempo_events(score, scale), score.end_ticks)]
+    taken: dict[int, tuple[int, bool]] = {}
+    written: dict[int, list[Track]] = {}
+    channels: list[int] = []
+    for track in score.tracks:
+        channels.append(free_channel(track, taken))
+        taken.setdefault(channels[-1], (track.program, track.is_drum))
+    choices = program_choices(score.tracks, channels, scale)
+    for track, channel, chosen in zip(score.tracks, channels, choices, strict=True):
+        events = instrument_events(track, channel, 0)
+        # Tracks of one channel share its controllers: they are written once.
+        others = written.setdefault(channel, [])
+        if not any(np.array_equal(other.controls, track.controls) for other in others):
+            events.append(control_events(track, channel, scale))
+        if not any(np.array_equal(other.bends, track.bends) for other in others):
+            events.append(bend_events(track, channel, scale))
+        others.append(track)
+        events += [*chosen, note_events(track, channel, scale)]
+        contents.append(track_bytes(events, 0))
+    header = header_bytes(1, len(contents), score.ticks_per_beat)
+    return b"".join([header, *(chunk_bytes(b"MTrk", content) for content in contents)])
 
 
 def chunk_bytes(kind: bytes, content: bytes) -> bytes:
@@ -132,7 +162,7 @@ def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]
                     f"a tempo of {tempo.bpm:g} quarter notes per minute, expected 3.6 to 60,000,000"
                 )
             content = meta(TEMPO, microseconds.to_bytes(3, "big"))
-            events.append(NewEvents.one(scale.tick(tempo.tick), CLOSING, content))
+            events.append(NewEvents.one(scale.ticks(tempo.tick), CLOSING, content))
     for signature in score.time_signatures:
         if signature.tick > after:
             power = signature.denominator.bit_length() - 1
@@ -142,7 +172,7 @@ def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]
                     "parts of a whole note, each a half to the power of 0 to 7"
                 )
             content = meta(TIME_SIGNATURE, bytes((signature.numerator, power, 24, 8)))
-            events.append(NewEvents.one(scale.tick(signature.tick), CLOSING, content))
+            events.append(NewEvents.one(scale.ticks(signature.tick), CLOSING, content))
     return events
 
 
@@ -233,5 +263,5 @@ def program_choices(
         rows = order[np.flatnonzero(np.diff(programs, prepend=-1))]
         places: list[int] = owners[rows].tolist()
         for onset, at in zip(onsets[rows].tolist(), places, strict=True):
-            choices[at].append(program_event(tracks[at], channel, scale.tick(onset)))
+            choices[at].append(program_event(tracks[at], channel, scale.ticks(onset)))
     return choices

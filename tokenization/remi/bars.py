@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.quantize import name_bars, nearest_step, split_long_bars
 from tokenization.remi.vocabulary import BAR_UNIT, MAX_BAR_STEPS, STEPS_PER_BEAT
 from tokenization.score import Score, Tempo, TimeSignature, nearest_ratio
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _NEVER = 1 << 60
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.packing import Packing
 from tokenization.remi.quantize import separate_notes
 from tokenization.remi.vocabulary import (
     EOS,
     NUM_PARTS,
-    PIANO_FAMILIES,
     PROGRAM_ORDER,
     STEPS_PER_BEAT,
     VELOCITY_STEP,
@@ -19,11 +20,6 @@ from tokenization.remi.vocabulary import (
     Kind,
 )
 from tokenization.score import Tempo
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 _DEFAULT_BAR = 4 * STEPS_PER_BEAT
 _DEFAULT_RANK = PROGRAM_ORDER.index(0) * NUM_PARTS
@@ -180,11 +176,3 @@ def _cut(notes: Notes) -> Notes:
         return notes
     keys, onsets, durations, _, velocities = separate_notes(*notes)
     return Notes(keys, onsets, durations, velocities)
-
-
-def token_beats(ids: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float64]:
-    """Quarter notes from the start that the tokens before each token have reached, (l,).
-
-    Known before the token itself is: Bar still stands at the last position of the bar before it.
-    """
-    return read_bars(Tokens.of(ids, PIANO_FAMILIES)).times[:-1] / STEPS_PER_BEAT

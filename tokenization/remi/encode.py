@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.packing import Packing
-from tokenization.remi.quantize import starts_of_runs
+from tokenization.remi.quantize import SeparateNotes, TempoMap, Timeline, starts_of_runs
 from tokenization.remi.vocabulary import (
     BAR,
     BAR_UNIT,
@@ -21,11 +21,6 @@ from tokenization.remi.vocabulary import (
     TIME_SIGNATURE,
     Families,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tokenization.remi.quantize import SeparateNotes, TempoMap, Timeline
 
 _EVENT = Packing(21, 10, 10, 10, 10)
 """Step, what it is, and up to three ids, 0 where there is none."""

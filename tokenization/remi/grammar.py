@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-TempoRule = Literal["free", "bar_line", "never"]
-"""Where the tempo may change. A piece without a tempo is still given one at its start."""
+    from tokenization.tokenizer import TempoRule
 
 
 class Rules(NamedTuple):

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.quantize import starts_of_runs
 from tokenization.remi.remi import Remi
-from tokenization.remi.vocabulary import DRUMS, MULTITRACK_FAMILIES, NUM_PARTS, PROGRAM_ORDER
+from tokenization.remi.vocabulary import (
+    DRUMS,
+    MULTITRACK_FAMILIES,
+    MULTITRACK_VOCABULARY,
+    NUM_PARTS,
+    PROGRAM_ORDER,
+)
 from tokenization.score import NO_NOTES, Track
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 _RANKS = [PROGRAM_ORDER.index(program) * NUM_PARTS for program in range(len(PROGRAM_ORDER))]
 """Of each program, 128 the drums: the place of its first track at a position."""
@@ -38,7 +41,7 @@ class MultitrackRemiConfig:
         return MultitrackRemi(self)
 
 
-class MultitrackRemi(Remi[MultitrackRemiConfig]):
+class MultitrackRemi(Remi):
     """Music of several tracks, in 812 tokens; see `Remi`.
 
     At a position stand runs of notes: a Program, a Part if it is not the first track of that
@@ -49,6 +52,7 @@ class MultitrackRemi(Remi[MultitrackRemiConfig]):
     program are there even without notes.
     """
 
+    vocabulary = MULTITRACK_VOCABULARY
     families = MULTITRACK_FAMILIES
 
     def __init__(self, config: MultitrackRemiConfig | None = None) -> None:

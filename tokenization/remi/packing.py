@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 
 class Packing:

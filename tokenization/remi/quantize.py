@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-from tokenization.midi.reader import MAX_BEATS
 from tokenization.remi.packing import Packing
 from tokenization.remi.vocabulary import (
     BAR_UNIT,
@@ -18,16 +19,7 @@ from tokenization.remi.vocabulary import (
     STEPS_PER_BEAT,
     VELOCITY_STEP,
 )
-from tokenization.score import Tempo, TimeSignature, nearest_ratio
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.score import Score
-
-Ticks = TypeVar("Ticks", int, "NDArray[np.int64]")
+from tokenization.score import MAX_BEATS, Score, Tempo, Ticks, TimeSignature, nearest_ratio
 
 DEFAULT_BPM = 120.0
 _STEPS_PER_WHOLE = 4 * STEPS_PER_BEAT
@@ -46,10 +38,7 @@ def nearest_step(ticks: Ticks, ticks_per_beat: int) -> Ticks:
     """Grid step closest to each time in ticks; halves go to the later step."""
     if ticks_per_beat == STEPS_PER_BEAT:
         return ticks
-    steps = 2 * STEPS_PER_BEAT * ticks
-    steps += ticks_per_beat
-    steps //= 2 * ticks_per_beat
-    return steps
+    return nearest_ratio(STEPS_PER_BEAT * ticks, ticks_per_beat)
 
 
 def refuse_late_notes(onset_ticks: NDArray[np.int64], ticks_per_beat: int) -> None:
@@ -68,6 +57,11 @@ def starts_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
     starts[:1] = True
     np.not_equal(values[1:], values[:-1], out=starts[1:])
     return starts
+
+
+def ends_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(n,), which of the values differ from the one after; the last does."""
+    return starts_of_runs(values[::-1])[::-1]
 
 
 class SeparateNotes(NamedTuple):
@@ -150,7 +144,7 @@ def quantize_tempos(score: Score) -> TempoMap:
     bpm = np.minimum(np.maximum(rounded, MIN_BPM), MAX_BPM)
     clipped = int(np.count_nonzero(bpm != rounded))
     if len(bpm) > 1:
-        last = starts_of_runs(steps[::-1])[::-1]
+        last = ends_of_runs(steps)
         steps, bpm = steps[last], bpm[last]
         changed = starts_of_runs(bpm)
         steps, bpm = steps[changed], bpm[changed]

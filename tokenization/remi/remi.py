@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.decode import (
     Tokens,
@@ -16,7 +17,6 @@ from tokenization.remi.decode import (
     read_bars,
     read_notes,
     read_tempos,
-    token_beats,
 )
 from tokenization.remi.encode import write_ids
 from tokenization.remi.grammar import RemiGrammar, Rules
@@ -26,58 +26,29 @@ from tokenization.remi.vocabulary import (
     DURATIONS,
     MAX_DURATION,
     PIANO_FAMILIES,
+    PIANO_VOCABULARY,
     POSITION,
     STEPS_PER_BEAT,
     TEMPO,
     TIME_SIGNATURE,
     Families,
-    Vocabulary,
 )
-from tokenization.score import NO_NOTES, Score, TimeSignature, Track
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from tokenization.remi.grammar import TempoRule
+from tokenization.score import NO_NOTES, Score, TimeSignature, Track, all_notes
+from tokenization.tokenizer import TempoRule, Tokenizer, TokenSequence, end_of_crop, shift_ids
 
 _PIANO = Track(NO_NOTES)
 
-FILE_NAME = "tokenizer.json"
-FORMAT_VERSION = 1
 
-ConfigT = TypeVar("ConfigT")
-
-
-@dataclass(frozen=True, eq=False)
-class TokenSequence:
-    """A piece as tokens, and what of it they do not say."""
-
-    ids: NDArray[np.int32]
-    """(l,), canonical."""
-    dropped: int
-    """Notes outside the 88 keys."""
-    clipped: int
-    """Notes longer than 64 quarters, cut to that."""
-    merged: int
-    """Notes left out because another stands at the same pitch and position."""
-    tempos_clipped: int
-    """Tempos outside 30 to 240 quarter notes per minute."""
-    signatures: tuple[TimeSignature, ...]
-    """Time signatures as written, ticks in twelfths of a quarter; for `decode`."""
-    tracks: tuple[Track, ...] = ()
-    """Where tokens tell tracks apart: these without their notes, in the order of tokens; for
-    `decode`."""
+class RemiTokens(TokenSequence):
+    """A piece as tokens of a `Remi`."""
 
     @cached_property
     def beats(self) -> NDArray[np.float64]:
-        """(l,), see `token_beats`."""
-        return token_beats(self.ids)
+        """(l,), see `TokenSequence`; Bar still stands at the last position of the bar before it."""
+        return read_bars(Tokens.of(self.ids, PIANO_FAMILIES)).times[:-1] / STEPS_PER_BEAT
 
 
-class Remi(ABC, Generic[ConfigT]):
+class Remi(Tokenizer):
     """Music as `Bar`, `Position` and note tokens on twelfths of a quarter note.
 
     A canonical sequence is `BOS Bar TimeSignature Position_0 Tempo`, notes, further positions and
@@ -90,19 +61,7 @@ class Remi(ABC, Generic[ConfigT]):
 
     families: ClassVar[Families]
 
-    def __init__(self, config: ConfigT) -> None:
-        self.config = config
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Names of the ids."""
-        return self.families.vocabulary
-
-    @abstractmethod
-    def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
-        """Place of each track among the runs of one position, -1 for a track that is not heard."""
-
-    def encode(self, score: Score) -> TokenSequence:
+    def encode(self, score: Score) -> RemiTokens:
         """Tokens of a score; the sustain pedal is not read.
 
         Raises MidiError where a note stands beyond 65,536 quarters.
@@ -114,7 +73,7 @@ class Remi(ABC, Generic[ConfigT]):
         durations = notes.duration_tokens()
         end = int((notes.onsets + DURATIONS[durations]).max(initial=0))
         timeline = quantize_timeline(score, end)
-        return TokenSequence(
+        return RemiTokens(
             ids=write_ids(notes, durations, timeline, families),
             dropped=dropped,
             clipped=int(np.count_nonzero(notes.durations > MAX_DURATION)),
@@ -188,17 +147,11 @@ class Remi(ABC, Generic[ConfigT]):
         with the first bar, EOS with the last; parts keep their numbers. Raises ValueError where
         there is no such bar.
         """
-        bars = np.flatnonzero(ids == BAR)
-        if not 0 <= first_bar < len(bars) or (num_bars is not None and num_bars < 1):
-            raise ValueError(
-                f"asked for {num_bars} bars from bar {first_bar} on of a piece of {len(bars)} bars"
-            )
-        stop = len(ids)
-        if num_bars is not None and first_bar + num_bars < len(bars):
-            stop = int(bars[first_bar + num_bars])
+        bars: list[int] = np.flatnonzero(ids == BAR).tolist()
+        stop = [*bars, len(ids)][end_of_crop(first_bar, num_bars, len(bars))]
         if first_bar == 0:
             return ids[:stop]
-        start = int(bars[first_bar])
+        start = bars[first_bar]
         after_tempos = self.families.program
         rest = start + 1
         if rest < stop and TIME_SIGNATURE <= ids[rest] < POSITION:
@@ -212,18 +165,7 @@ class Remi(ABC, Generic[ConfigT]):
 
     def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
         """The same ids with other pitches, drums as they are; None where one leaves the range."""
-        first, stop = self.families.pitch, self.families.drum
-        places = np.flatnonzero((ids >= first) & (ids < stop))
-        pitches = ids[places].astype(np.int64) + semitones
-        if len(pitches) and not first <= pitches.min() <= pitches.max() < stop:
-            return None
-        moved = ids.copy()
-        moved[places] = pitches
-        return moved
-
-    def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` into a folder: the config and the hash of the vocabulary."""
-        save_config(self.config, self.vocabulary, folder)
+        return shift_ids(ids, semitones, self.families.pitch, self.families.drum)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,9 +179,10 @@ class PianoRemiConfig:
         return PianoRemi(self)
 
 
-class PianoRemi(Remi[PianoRemiConfig]):
+class PianoRemi(Remi):
     """All tracks but drums as one piano of 88 keys, in 512 tokens; see `Remi`."""
 
+    vocabulary = PIANO_VOCABULARY
     families = PIANO_FAMILIES
 
     def __init__(self, config: PianoRemiConfig | None = None) -> None:
@@ -265,12 +208,12 @@ def _heard(
 
     Drums are of no length.
     """
-    heard = [(rank, track.notes) for rank, track in zip(ranks, tracks, strict=True) if rank >= 0]
+    heard = [(rank, track) for rank, track in zip(ranks, tracks, strict=True) if rank >= 0]
     heard.sort(key=lambda of_track: of_track[0])
-    table = np.concatenate([NO_NOTES, *(notes for _, notes in heard)])
-    lengths = [len(notes) for _, notes in heard]
+    table = all_notes(track for _, track in heard)
+    lengths = [len(track) for _, track in heard]
     keys = table[:, 2] + np.repeat(np.array([rank << 7 for rank, _ in heard], np.int64), lengths)
-    num_drums = sum(len(notes) for rank, notes in heard if rank == 0)
+    num_drums = sum(len(track) for rank, track in heard if rank == 0)
     table[:num_drums, 1] = 0
     if families.num_pitches == 128:
         return table, keys, 0
@@ -280,18 +223,6 @@ def _heard(
     if dropped:
         table, keys = table[has_token], keys[has_token]
     return table, keys, dropped
-
-
-def save_config(config: Any, vocabulary: Vocabulary, folder: Path) -> None:  # noqa: ANN401
-    """Write `tokenizer.json` into a folder: the config and the hash of the vocabulary."""
-    content = {
-        "format_version": FORMAT_VERSION,
-        "config": asdict(config),
-        "vocabulary_hash": vocabulary.hash,
-    }
-    beside = folder / f"{FILE_NAME}.part"
-    beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    beside.replace(folder / FILE_NAME)
 
 
 def _last_between(ids: NDArray[np.integer], first: int, stop: int) -> int:

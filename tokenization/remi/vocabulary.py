@@ -2,42 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """Names of tokens, by id."""
-
-    names: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if len(set(self.names)) < len(self.names):
-            raise ValueError("two tokens of the vocabulary have the same name")
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    @cached_property
-    def ids(self) -> Mapping[str, int]:
-        """Id of each name."""
-        return {name: index for index, name in enumerate(self.names)}
-
-    @cached_property
-    def hash(self) -> str:
-        """SHA-256 of the names in order, one per line: equal where the ids mean the same."""
-        return hashlib.sha256("\n".join(self.names).encode()).hexdigest()
-
+from tokenization.tokenizer import Vocabulary
 
 STEPS_PER_BEAT = 12
 """Grid steps of one quarter note."""

@@ -11,7 +11,7 @@ import torch
 from relpe.decoding.batch import ContinuousBatch, Row
 from relpe.decoding.sampling import SamplingOptions
 from relpe.decoding.steps import choose_steps, prefill
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 from tokenization.remi.bars import written_lines
 from tokenization.remi.vocabulary import BAR, EOS
 from training.files import replacing

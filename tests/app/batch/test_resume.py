@@ -14,7 +14,7 @@ from app.batch.files import alone_in
 from app.cli.arguments import CommandError
 from tests.app.conftest import two_hands
 from tests.support.batches import MUSIC, after, contents, listed, options, run
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 
 if TYPE_CHECKING:
     from app.compose.models import MusicModel

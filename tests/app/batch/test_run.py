@@ -24,7 +24,7 @@ from relpe.decoding.steps import choose_steps
 from tests.app.conftest import two_hands
 from tests.support.batches import MUSIC, contents, listed, options, run
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 
 if TYPE_CHECKING:
     from pathlib import Path

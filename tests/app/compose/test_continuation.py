@@ -17,7 +17,7 @@ from app.compose.continuation import (
 )
 from tests.app.conftest import two_hands
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.remi.quantize import bar_lines
 from tokenization.score import Score, Tempo, Track
 

@@ -18,7 +18,7 @@ from relpe.decoding.steps import choose_steps
 from relpe.models.decoder import DecoderConfig
 from tests.app.conftest import two_hands
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, MULTITRACK_FAMILIES, PROGRAM_ORDER

@@ -20,7 +20,7 @@ from app.compose.continuation import (
 from app.compose.new_bars import BarRule, NewBars
 from tests.app.conftest import two_hands
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, PIANO_VOCABULARY, POSITION

@@ -33,7 +33,7 @@ from tests.app.conftest import two_hands
 from tests.tokenization.constraints.test_repetition import A, B, bar
 from tokenization.compat.spe_pop import SpePopConfig
 from tokenization.errors import TokenizerError
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 from tokenization.remi.multitrack import MultitrackRemiConfig
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import (

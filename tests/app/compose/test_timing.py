@@ -18,7 +18,7 @@ from app.compose.timing import Timing, find_beats
 from tests.app.cli.test_main import folder, relpe  # noqa: F401 - a fixture
 from tests.app.conftest import two_hands
 from tokenization.analysis.beats import Beats
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Tempo, Track
 
 if TYPE_CHECKING:

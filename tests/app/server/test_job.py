@@ -25,7 +25,7 @@ from app.server.job_audio import SOUND_KINDS, ids_as_heard
 from app.server.uploads import read_upload
 from tests.app.conftest import two_hands
 from tests.support import fakes
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track
 
 

@@ -18,7 +18,7 @@ from app.server import sandbox as apart
 from app.server.line import BusyError
 from app.server.sandbox import Apart, LimitError
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

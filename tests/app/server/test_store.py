@@ -22,7 +22,7 @@ from app.server.store import KeptJobs
 from app.server.studio import Studio
 from app.server.uploads import read_upload
 from tests.app.conftest import two_hands
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,7 +20,7 @@ from tests.support import strategies
 from tests.support.midi_files import END, meta, midi_file, quantity
 from tokenization.compat.miditok_remi import MIDITOK_VOCABULARY, MidiTokRemi
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 REMI = MidiTokRemi()

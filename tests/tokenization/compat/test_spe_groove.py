@@ -235,7 +235,7 @@ def test_every_state_goes_on_and_knows_its_time(groove, data):
         beats.append(state.beat)
         assert state.bar_start <= state.time < state.bar_start + state.bar_length
         assert state.bar == state.bar_start // 48 + 1
-        bound = state._replace(end=endless.end).allowed
+        bound = replace(state, rules=endless.rules).allowed
         assert bound.any()
         assert not bound[EOS]
         assert not (bound & ~state.allowed).any()

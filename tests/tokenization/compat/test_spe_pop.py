@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -218,7 +220,7 @@ def test_rules_only_forbid_and_never_leave_nothing(ids, end, tempo):
     free = POP.grammar()
     for token in ids:
         bound = POP.grammar(tempo=tempo, end=end)
-        state = free._replace(rules=bound.rules)
+        state = replace(free, rules=bound.rules)
         assert state.allowed.any()
         assert not (state.allowed & ~free.allowed).any()
         assert end or not state.allowed[EOS]

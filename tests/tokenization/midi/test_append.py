@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.support import midi_files
 from tests.support.midi_files import END, SlowEvent, meta, midi_file, note, tempo
 from tokenization.errors import MidiError
-from tokenization.midi.reader import append_to_midi, read_midi
+from tokenization.midi import append_to_midi, read_midi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 SYSEX = b"\x00\xf0\x05\x7e\x7f\x09\x01\xf7"
@@ -435,8 +435,8 @@ def test_a_full_file_of_anything_is_continued_and_cut_within_a_gigabyte(file):
     # The high-water mark of the new program alone: that of getrusage includes its parent's.
     script = (
         "import sys; from pathlib import Path; from tokenization.errors import MidiError\n"
-        "from tokenization.midi_append import append_to_midi\n"
-        "from tokenization.midi_cut import cut_midi\n"
+        "from tokenization.midi import append_to_midi\n"
+        "from tokenization.midi import cut_midi\n"
         "from tokenization.score import Score, Track\n"
         "data = sys.stdin.buffer.read()\n"
         "notes = [(at, 6, 60, 80) for at in range(12, 120, 5)]\n"

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.midi_files import END, meta, midi_file, note, slow_tracks, tempo
-from tokenization.midi.cut import cut_midi
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import cut_midi, read_midi, write_midi
 from tokenization.score import Score, Track
 
 notes = st.tuples(

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from tests.support import midi_files
 from tests.support.midi_files import END, BadFile, meta, midi_file, note
 from tokenization.errors import MidiError
+from tokenization.midi import append_to_midi, read_midi, write_midi
 from tokenization.midi.chunks import open_midi
 from tokenization.midi.events import meta_events, scan_events
-from tokenization.midi.reader import append_to_midi, read_midi, write_midi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 # ---- laws

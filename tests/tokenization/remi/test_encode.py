@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.midi_files import END, meta, midi_file, quantity
 from tests.support.strategies import MULTITRACK_CASE, for_each_vocabulary
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 from tokenization.remi.vocabulary import BAR, POSITION
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tokenization.errors import MidiError
+from tokenization.presets import load_tokenizer
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.vocabulary import DRUMS, MULTITRACK_VOCABULARY
 from tokenization.score import Score, Tempo, TimeSignature, Track
-from tokenization.tokenizer import load_tokenizer
 
 REMI = MultitrackRemi()
 NAMES = MULTITRACK_VOCABULARY.ids

@@ -6,7 +6,6 @@ import hashlib
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +31,7 @@ def notes_of(score: Score) -> list[Note]:
     return [Note(*row) for track in score.tracks for row in track.notes.tolist()]
 
 
-def notes_by_rank(remi: Remi[Any], score: Score) -> dict[int, list[Note]]:
+def notes_by_rank(remi: Remi, score: Score) -> dict[int, list[Note]]:
     """Notes of each rank that has any, those that are not heard at -1."""
     found: dict[int, list[Note]] = {}
     for rank, track in zip(remi.track_ranks(score.tracks), score.tracks, strict=True):
@@ -71,7 +70,7 @@ def slow_notes(case: Case, score: Score) -> tuple[dict[int, list[Note]], int, in
     return {rank: notes for rank, notes in quantized.items() if notes}, dropped, merged, clipped
 
 
-def bar_starts(remi: Remi[Any], ids: np.ndarray) -> list[int]:
+def bar_starts(remi: Remi, ids: np.ndarray) -> list[int]:
     """Steps where bars begin; the grammar checks every token."""
     state = remi.grammar()
     lines = []

@@ -16,8 +16,8 @@ from tokenization.remi.vocabulary import (
     TIME_SIGNATURE,
     Families,
     Kind,
-    Vocabulary,
 )
+from tokenization.tokenizer import Vocabulary
 
 
 @pytest.mark.parametrize(

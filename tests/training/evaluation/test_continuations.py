@@ -6,7 +6,7 @@ import pytest
 import training.evaluation.continuations as samples
 from relpe.decoding.steps import PlainSteps, StepsMaker
 from tests.training.conftest import piece
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, EOS
