@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.remi.grammar import Rules
 from tokenization.remi.vocabulary import STEPS_PER_BEAT
-from tokenization.tokenizer import Vocabulary
+from tokenization.score import Track
+from tokenization.tokenizer import Grammar, TempoRule, Tokenizer, Vocabulary
+
+GrammarT = TypeVar("GrammarT", bound=Grammar)
+
+
+class SpeTokenizer(Tokenizer, Generic[GrammarT]):
+    """A tokenizer whose bars are all of 4/4 and whose tracks may all play."""
+
+    @abstractmethod
+    def _grammar(self, rules: Rules) -> GrammarT: ...
+
+    def grammar(
+        self,
+        *,
+        tempo: TempoRule = "free",
+        time_signature: bool = True,
+        end: bool = True,
+        tracks: Iterable[Track] | None = None,
+        silent: Collection[int] = (),
+    ) -> GrammarT:
+        """Which token may come first; of the rules, those on metre and tracks say nothing here."""
+        return self._grammar(Rules(tempo, time_signature, end))
 
 
 def known_ids(ids: Sequence[int] | NDArray[np.integer], eos: int, pad: int) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ Liutkus et al., 2021. Grid of twelve ticks per quarter note; a shift moves to a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -13,14 +13,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.compat.spe import SpeGrammar, known_ids
+from tokenization.compat.spe import SpeGrammar, SpeTokenizer, known_ids
 from tokenization.errors import MidiError
 from tokenization.midi.events import match_ends
 from tokenization.remi.grammar import Rules
 from tokenization.remi.quantize import nearest_step, quantize_time_signatures, refuse_late_notes
 from tokenization.remi.vocabulary import MAX_DURATION, STEPS_PER_BEAT
 from tokenization.score import MAX_BEATS, NO_NOTES, Score, TimeSignature, Track, all_notes
-from tokenization.tokenizer import TempoRule, Tokenizer, TokenSequence, Vocabulary, end_of_crop
+from tokenization.tokenizer import TokenSequence, Vocabulary, end_of_crop
 
 MAX_SOUNDING = 512
 """Notes that sound at once: more are an error, or a model that forgets to end them."""
@@ -78,7 +78,7 @@ class SpeGrooveConfig:
         return SpeGroove(self)
 
 
-class SpeGroove(Tokenizer):
+class SpeGroove(SpeTokenizer["GrooveGrammar"]):
     """Music of three tracks as tokens that begin and end notes, and shifts between them.
 
     A canonical sequence is BOS, events, EOS. At a time all ends come first, in the order in which
@@ -162,17 +162,8 @@ class SpeGroove(Tokenizer):
         """See `track_roles`."""
         return track_roles(tracks)
 
-    def grammar(
-        self,
-        *,
-        tempo: TempoRule = "free",
-        time_signature: bool = True,
-        end: bool = True,
-        tracks: Iterable[Track] | None = None,
-        silent: Collection[int] = (),
-    ) -> GrooveGrammar:
-        """Which token may come first; tempo and metre have no tokens, and all tracks may play."""
-        return GrooveGrammar(Rules(end=end), is_compact=self._is_compact)
+    def _grammar(self, rules: Rules) -> GrooveGrammar:
+        return GrooveGrammar(rules, is_compact=self._is_compact)
 
     def crop(
         self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None

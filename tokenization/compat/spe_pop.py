@@ -5,7 +5,7 @@ Names, their order and the quantization are those of its data set (compound-word
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.analysis.chords import CHORD_NAMES, QUALITIES, ROOTS
-from tokenization.compat.spe import SpeGrammar, known_ids
+from tokenization.compat.spe import SpeGrammar, SpeTokenizer, known_ids
 from tokenization.remi.grammar import Rules
 from tokenization.remi.packing import Packing
 from tokenization.remi.quantize import ends_of_runs, refuse_late_notes, starts_of_runs
 from tokenization.remi.vocabulary import STEPS_PER_BEAT
 from tokenization.score import Score, Tempo, TimeSignature, Track, all_notes, nearest_ratio
-from tokenization.tokenizer import TempoRule, Tokenizer, TokenSequence, Vocabulary, end_of_crop
+from tokenization.tokenizer import TokenSequence, Vocabulary, end_of_crop
 
 Chords = Sequence[str] | Sequence[tuple[float, str]]
 
@@ -88,7 +88,7 @@ class SpePopConfig:
         return SpePop(self)
 
 
-class SpePop(Tokenizer):
+class SpePop(SpeTokenizer["PopGrammar"]):
     """Piano music in 4/4 as Bar, Beat, Chord, Tempo and note tokens on sixteenths.
 
     A canonical sequence is Bars, each with its Beats, then a Bar and EOS. A Beat stands only where
@@ -199,17 +199,8 @@ class SpePop(Tokenizer):
         """1 for each track that the piano plays, -1 for drums, which are not heard."""
         return [-1 if track.is_drum else 1 for track in tracks]
 
-    def grammar(
-        self,
-        *,
-        tempo: TempoRule = "free",
-        time_signature: bool = True,
-        end: bool = True,
-        tracks: Iterable[Track] | None = None,
-        silent: Collection[int] = (),
-    ) -> PopGrammar:
-        """Which token may come first; the bar length never changes, and there is one track."""
-        return PopGrammar(Rules(tempo, time_signature, end))
+    def _grammar(self, rules: Rules) -> PopGrammar:
+        return PopGrammar(rules)
 
     def crop(
         self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-from tokenization.midi.chunks import MidiFile, open_midi
+from tokenization.midi.chunks import MidiFile, chunk_bytes, open_midi
 from tokenization.midi.cut import note_ends
 from tokenization.midi.events import (
     DRUM_CHANNEL,
@@ -28,7 +29,6 @@ from tokenization.midi.writer import (
     NewEvents,
     Scale,
     bend_events,
-    chunk_bytes,
     control_events,
     free_channel,
     header_bytes,
@@ -96,8 +96,11 @@ def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
             f"{file.name}: with the new music it ends at tick {last}, expected at most {MAX_TICK}; "
             "use a part of it"
         )
+    if factor > 1:
+        ticks, end_ticks = events.tick * factor, events.end_ticks * factor
+        events = replace(events, tick=ticks, end_ticks=end_ticks)
     begins, ends, endless = pair_notes(events)
-    additions = _closing_events(events, endless, joint, factor)
+    additions = _closing_events(events, endless, joint)
     additions[0] += tempo_events(new, scale, after=joint_ticks)
     taken = _instruments(events)
     chosen: dict[tuple[int, int], int] = {}
@@ -114,7 +117,7 @@ def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
             targets.append(new_parts[-1])
         else:
             if (chunk, channel) not in chosen:
-                program = _program(events, chunk, channel, joint // factor)
+                program = _program(events, chunk, channel, joint)
                 if program != track.program:
                     additions[chunk].append(program_event(track, channel, joint))
             chosen[chunk, channel] = track.program
@@ -134,26 +137,23 @@ def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
     sounding = (begins, ends, endless)
     playing = {at for at, track in zip(channels, new.tracks, strict=True) if len(track)}
     for channel in sorted(playing):
-        for chunk, event in _volume_events(events, sounding, channel, joint, factor):
+        for chunk, event in _volume_events(events, sounding, channel, joint):
             additions[chunk].append(event)
     del begins, ends, endless, sounding
 
+    is_scaled = factor > 1
     contents = [
-        _continued(file, events, chunk, additions[chunk], factor) for chunk in range(num_tracks)
+        _continued(file, events, chunk, parts, is_scaled=is_scaled)
+        for chunk, parts in enumerate(additions)
     ]
     num_tracks += len(new_parts)
     if num_tracks > 0xFFFF:
         raise MidiError(f"{file.name} and the new music have {num_tracks} tracks, a file has 65535")
     midi_format = 1 if file.format == 0 and num_tracks > 1 else file.format
     rest = file.data[14 : file.header.end]
-    parts = [header_bytes(midi_format, num_tracks, file.division * factor, rest)]
-    remaining = iter(contents)
-    for chunk in file.chunks:
-        is_track = chunk.kind == b"MTrk"
-        content = next(remaining) if is_track else file.data[chunk.start : chunk.end]
-        parts.append(chunk_bytes(chunk.kind, content))
-    parts += [chunk_bytes(b"MTrk", track_bytes(events, 0)) for events in new_parts]
-    return b"".join(parts)
+    header = header_bytes(midi_format, num_tracks, file.division * factor, rest)
+    added = (chunk_bytes(b"MTrk", track_bytes(events, 0)) for events in new_parts)
+    return b"".join([header, file.with_tracks(contents), *added])
 
 
 def _resolution_factor(division: int, new: Score, joint_ticks: int) -> int:
@@ -168,28 +168,25 @@ def _resolution_factor(division: int, new: Score, joint_ticks: int) -> int:
 
 
 def _closing_events(
-    events: Events, endless: NDArray[np.int32], joint: int, factor: int
+    events: Events, endless: NDArray[np.int32], joint: int
 ) -> list[list[NewEvents]]:
     """For each track chunk, what ends there what still sounds or is held at the joint."""
     closing: list[list[NewEvents]] = [[] for _ in events.track_ends]
-    is_before = events.tick * factor <= joint
 
     def close(row: int, *content: int) -> None:
         chunk = int(events.chunk[row])
         closing[chunk].append(NewEvents.one(joint, CLOSING, bytes(content)))
 
     for channel in _channels(events):
-        rows = rows_in_time(events, 0xB0 | channel)
-        rows = rows[is_before[rows]]
+        rows = rows_in_time(events, 0xB0 | channel, joint)
         for control in _HELD_CONTROLS:
             of_control = rows[events.first[rows] == control]
             if of_control.size and events.second[of_control[-1]] > 0:
                 close(of_control[-1], 0xB0 | channel, control, 0)
-        rows = rows_in_time(events, 0xE0 | channel)
-        rows = rows[is_before[rows]]
+        rows = rows_in_time(events, 0xE0 | channel, joint)
         if rows.size and (events.first[rows[-1]], events.second[rows[-1]]) != (0, 64):
             close(rows[-1], 0xE0 | channel, 0, 64)
-    for chunk, ends in note_ends(events, endless[is_before[endless]], joint, once=True):
+    for chunk, ends in note_ends(events, endless[events.tick[endless] <= joint], joint, once=True):
         closing[chunk].append(ends)
     return closing
 
@@ -199,25 +196,23 @@ def _volume_events(
     notes: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]],
     channel: int,
     joint: int,
-    factor: int,
 ) -> Iterator[tuple[int, NewEvents]]:
     """What takes a fade of the channel back at the joint, each with its track chunk.
 
     `notes` are the rows of `pair_notes`.
     """
     begins, ends, endless = (
-        events.tick[rows[events.status[rows] & 15 == channel]] * factor for rows in notes
+        events.tick[rows[events.status[rows] & 15 == channel]] for rows in notes
     )
     last = int(ends[begins < joint].max(initial=0))
     last = joint if (endless < joint).any() else min(last, joint)
-    rows = rows_in_time(events, 0xB0 | channel)
-    rows = rows[events.tick[rows] * factor <= joint]
+    rows = rows_in_time(events, 0xB0 | channel, joint)
     for control, default in _LOUDNESS:
         changes = rows[events.first[rows] == control]
         if not changes.size or events.second[changes[-1]] >= _FADED:
             continue
         values: list[int] = events.second[changes].tolist()
-        while_sounding = int(np.count_nonzero(events.tick[changes] * factor < last))
+        while_sounding = int(np.count_nonzero(events.tick[changes] < last))
         value = values[while_sounding - 1] if while_sounding else default
         value = max(value, min(_AUDIBLE, max(values if while_sounding else [default])))
         if value > values[-1]:
@@ -249,55 +244,53 @@ def _instruments(events: Events) -> dict[int, tuple[int, bool]]:
 
 
 def _continued(
-    file: MidiFile, events: Events, chunk: int, parts: list[NewEvents], factor: int
+    file: MidiFile, events: Events, chunk: int, parts: list[NewEvents], *, is_scaled: bool
 ) -> bytes:
     """The content of a track chunk with events added in the order of time, and then its end."""
     whole = file.tracks[chunk]
     new_ticks, new_contents = in_order(parts)
-    if factor == 1 and not new_ticks and not whole.missing:
+    if not (is_scaled or new_ticks or whole.missing):
         return file.data[whole.start : whole.end]
     first, last = events.track_rows[chunk : chunk + 2].tolist()
     written = bytearray()
     now = next_new = 0
     has_running_status = True
     copied = whole.start  # the file is copied up to here
-    changed = _changed_rows(events, first, last, new_ticks, factor)
+    if is_scaled:
+        changed = np.arange(first, last, dtype=np.int64)
+    else:
+        changed = _changed_rows(events, first, last, new_ticks)
     for at in range(0, len(changed), _ROWS_AT_ONCE):
         rows = changed[at : at + _ROWS_AT_ONCE]
         columns = (events.start, events.body, events.status, events.tick)
         columns = [column[rows].tolist() for column in columns]
-        before = (events.tick[np.maximum(rows - 1, first)] * factor).tolist()
+        before = events.tick[np.maximum(rows - 1, first)].tolist()
         for start, body, status, tick, tick_before in zip(*columns, before, strict=True):
             if start > copied:
                 written += file.data[copied:start]
                 now = tick_before
             # At one tick the old events come first.
-            until = bisect_left(new_ticks, tick * factor, next_new)
+            until = bisect_left(new_ticks, tick, next_new)
             if until > next_new:
                 written += timed(new_ticks[next_new:until], new_contents[next_new:until], now)
                 now, next_new, has_running_status = new_ticks[until - 1], until, False
-            written += variable_length(tick * factor - now)
+            written += variable_length(tick - now)
             if file.data[body] < 0x80 and not has_running_status:
                 written.append(status)
             has_running_status = has_running_status or status < 0xF0
-            now, copied = tick * factor, body
+            now, copied = tick, body
     written += file.data[copied : int(events.track_ends[chunk])]
-    now = int(events.tick[last - 1]) * factor if last > first else 0
-    end = max([int(events.end_ticks[chunk]) * factor, *new_ticks[-1:]])
+    now = int(events.tick[last - 1]) if last > first else 0
+    end = max([int(events.end_ticks[chunk]), *new_ticks[-1:]])
     contents = [*new_contents[next_new:], meta(END_OF_TRACK, b"")]
     return bytes(written + timed([*new_ticks[next_new:], end], contents, now))
 
 
-def _changed_rows(
-    events: Events, first: int, last: int, new_ticks: list[int], factor: int
-) -> NDArray[np.int64]:
+def _changed_rows(events: Events, first: int, last: int, new_ticks: list[int]) -> NDArray[np.int64]:
     """Rows of a track, `first` to before `last`, whose bytes change by what is written before them.
 
-    Times change behind a new event, or all of them; and behind a new event the next channel message
-    needs a status byte.
+    Behind a new event the next time changes, and the next channel message needs a status byte.
     """
-    if factor > 1:
-        return np.arange(first, last)
     behind = first + np.searchsorted(events.tick[first:last], new_ticks, side="right")
     behind = behind[behind < last]
     if not behind.size:

@@ -8,6 +8,7 @@ RP-029 for the RIFF wrapper.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -44,6 +45,22 @@ class MidiFile:
     """The track chunks among them; only the last can be cut off."""
     missing_tracks: int
     """Tracks that the header announces and the file does not have."""
+
+    def with_tracks(self, contents: Iterable[bytes]) -> bytes:
+        """All chunks behind the header, the track chunks with other contents."""
+        remaining = iter(contents)
+        return b"".join(
+            chunk_bytes(
+                chunk.kind,
+                next(remaining) if chunk.kind == b"MTrk" else self.data[chunk.start : chunk.end],
+            )
+            for chunk in self.chunks
+        )
+
+
+def chunk_bytes(kind: bytes, content: bytes) -> bytes:
+    """A chunk: four letters, length, content."""
+    return kind + len(content).to_bytes(4, "big") + content
 
 
 def open_midi(data: bytes, name: str) -> MidiFile:

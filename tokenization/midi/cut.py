@@ -20,7 +20,7 @@ from tokenization.midi.events import (
     scan_events,
     tempo_rows,
 )
-from tokenization.midi.writer import CLOSING, NewEvents, Scale, chunk_bytes, in_order, meta, timed
+from tokenization.midi.writer import CLOSING, NewEvents, Scale, in_order, meta, timed
 
 # One object for each: a hostile file needs millions.
 _NOTE_ENDS: Final = [
@@ -66,12 +66,7 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
         ticks, parts = in_order(closing[chunk])
         tail = timed([*ticks, max(end, before)], [*parts, meta(END_OF_TRACK, b"")], before)
         contents.append(file.data[whole.start : place] + tail)
-    remaining = iter(contents)
-    pieces = [file.data[: file.header.end]]
-    for chunk in file.chunks:
-        content = next(remaining) if chunk.kind == b"MTrk" else file.data[chunk.start : chunk.end]
-        pieces.append(chunk_bytes(chunk.kind, content))
-    return b"".join(pieces)
+    return file.data[: file.header.end] + file.with_tracks(contents)
 
 
 def note_ends(

@@ -124,13 +124,9 @@ class _Scan:
             if status < 0x80 and run is None:
                 raise self._damaged(index, body, f"found {status:#04x}, expected a status byte")
             if status < 0xF0:
-                expected = (
-                    run
-                    if status < 0x80
-                    else _ONE_DATA_BYTE
-                    if 0xC0 <= status < 0xE0
-                    else _TWO_DATA_BYTES
-                )
+                expected = run
+                if status >= 0x80:
+                    expected = _ONE_DATA_BYTE if 0xC0 <= status < 0xE0 else _TWO_DATA_BYTES
                 if expected is run or expected is None or expected.match(data, at, end) is None:
                     first = body if status < 0x80 else body + 1
                     missing = end - first < (1 if expected is _ONE_DATA_BYTE else 2)
@@ -233,19 +229,8 @@ def scan_events(file: MidiFile) -> Events:
     # Only channel messages set the running status: it survives the others, as in every player.
     written = np.where((status > 0) & (status < 0xF0), np.arange(len(status)), 0)
     status = np.where(status == 0, status[np.maximum.accumulate(written)], status)
-    return Events(
-        start,
-        body,
-        tick,
-        chunk,
-        status,
-        first,
-        second,
-        track_rows,
-        track_ends,
-        end_ticks,
-        scan.is_cut,
-    )
+    columns = (start, body, tick, chunk, status, first, second)
+    return Events(*columns, track_rows, track_ends, end_ticks, scan.is_cut)
 
 
 def _times(
@@ -412,7 +397,7 @@ def programs_at(
     return programs
 
 
-def rows_in_time(events: Events, status: int) -> NDArray[np.int64]:
-    """Rows with a status byte, over all chunks, in the order of time."""
-    rows = np.flatnonzero(events.status == status)
+def rows_in_time(events: Events, status: int, until: int = MAX_TICK) -> NDArray[np.int64]:
+    """Rows with a status byte up to a tick, over all chunks, in the order of time."""
+    rows = np.flatnonzero((events.status == status) & (events.tick <= until))
     return rows[np.argsort(events.tick[rows], kind="stable")]

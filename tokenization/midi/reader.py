@@ -150,24 +150,16 @@ def _text(content: bytes) -> str:
         return content.decode("latin-1")
 
 
-def _notes_and_instruments(
-    events: Events, begins: NDArray[np.int32], ends: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Table of notes, and of each a number for its chunk, channel and program."""
-    tick, chunk, channel = events.tick[begins], events.chunk[begins], events.status[begins] & 15
-    duration = events.tick[ends] - tick
-    pitch, velocity = events.first[begins], events.second[begins]
-    notes = np.stack([tick, duration, pitch, velocity], axis=1, dtype=np.int64)
-    return notes, chunk << 11 | channel << 7 | programs_at(events, chunk, channel, begins, tick)
-
-
 def _tracks(
     file: MidiFile,
     events: Events,
     begins: NDArray[np.int32],
     ends: NDArray[np.int32],
 ) -> tuple[Track, ...]:
-    notes, key = _notes_and_instruments(events, begins, ends)
+    tick, chunk, channel = events.tick[begins], events.chunk[begins], events.status[begins] & 15
+    columns = (tick, events.tick[ends] - tick, events.first[begins], events.second[begins])
+    notes = np.stack(columns, axis=1, dtype=np.int64)
+    key = chunk << 11 | channel << 7 | programs_at(events, chunk, channel, begins, tick)
     order = np.argsort(key, kind="stable")
     keys, firsts = np.unique(key[order], return_index=True)
     instruments = [(key >> 11, key >> 7 & 15, key & 127) for key in keys.tolist()]
@@ -181,13 +173,10 @@ def _tracks(
     controls: dict[int, NDArray[np.int64]] = {}
     bends: dict[int, NDArray[np.int64]] = {}
     for channel in {channel for _, channel, _ in instruments}:
-        rows = rows_in_time(events, 0xB0 | channel)
-        rows = rows[events.tick[rows] <= limit]
-        controls[channel] = np.stack(
-            [events.tick[rows], events.first[rows], events.second[rows]], axis=1, dtype=np.int64
-        )
-        rows = rows_in_time(events, 0xE0 | channel)
-        rows = rows[events.tick[rows] <= limit]
+        rows = rows_in_time(events, 0xB0 | channel, limit)
+        columns = (events.tick[rows], events.first[rows], events.second[rows])
+        controls[channel] = np.stack(columns, axis=1, dtype=np.int64)
+        rows = rows_in_time(events, 0xE0 | channel, limit)
         bend = (events.second[rows] << 7 | events.first[rows]) - 8192
         bends[channel] = np.stack([events.tick[rows], bend], axis=1)
         # Read-only, the tracks of a channel share them: a thousand copies would fill the memory.

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
+from tokenization.midi.chunks import chunk_bytes
 from tokenization.midi.events import DRUM_CHANNEL, END_OF_TRACK, META, NAME, TEMPO, TIME_SIGNATURE
 from tokenization.score import Score, Ticks, Track, nearest_ratio
 
@@ -85,11 +86,6 @@ def write_midi(score: Score) -> bytes:
         contents.append(track_bytes(events, 0))
     header = header_bytes(1, len(contents), score.ticks_per_beat)
     return b"".join([header, *(chunk_bytes(b"MTrk", content) for content in contents)])
-
-
-def chunk_bytes(kind: bytes, content: bytes) -> bytes:
-    """A chunk: four letters, length, content."""
-    return kind + len(content).to_bytes(4, "big") + content
 
 
 def header_bytes(midi_format: int, num_tracks: int, division: int, rest: bytes = b"") -> bytes:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tokenization.remi.quantize import name_bars, nearest_step, split_long_bars
 from tokenization.remi.vocabulary import BAR_UNIT, MAX_BAR_STEPS, STEPS_PER_BEAT
-from tokenization.score import Score, Tempo, TimeSignature, nearest_ratio
+from tokenization.score import Score, Tempo, TimeSignature, Track, nearest_ratio
 
 _NEVER = 1 << 60
 
@@ -93,19 +93,17 @@ class BarMap(NamedTuple):
 
     def on_grid(self, score: Score) -> Score:
         """A score as the vocabulary counts it: twelve ticks per quarter, in bars of eighths."""
-        tracks: list[NDArray[np.int64]] = []
+        tracks: list[Track] = []
         for track in score.tracks:
             onsets = self.steps(track.notes[:, 0])
             lengths = self.steps(track.notes[:, 0] + track.notes[:, 1]) - onsets
-            tracks.append(np.column_stack([onsets, lengths, track.notes[:, 2:]]))
+            notes = np.column_stack([onsets, lengths, track.notes[:, 2:]])
+            tracks.append(replace(track.without_events(), notes=notes))
         steps = self.steps(np.array([tempo.tick for tempo in score.tempos], np.int64)).tolist()
         tempos = dict(zip(steps, [tempo.bpm for tempo in score.tempos], strict=True))  # the last
         return Score(
             STEPS_PER_BEAT,
-            tuple(
-                replace(track, notes=notes, controls=np.empty((0, 3)), bends=np.empty((0, 2)))
-                for track, notes in zip(score.tracks, tracks, strict=True)
-            ),
+            tuple(tracks),
             tuple(map(Tempo, tempos.keys(), tempos.values())),
             name_bars(self.vocabulary_lines(), ()),
             int(self.starts[-1]),

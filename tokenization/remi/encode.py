@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.remi.packing import Packing
-from tokenization.remi.quantize import SeparateNotes, TempoMap, Timeline, starts_of_runs
+from tokenization.remi.quantize import SeparateNotes, Timeline, starts_of_runs
 from tokenization.remi.vocabulary import (
     BAR,
     BAR_UNIT,
@@ -34,8 +34,14 @@ def write_ids(
     notes: SeparateNotes, durations: NDArray[np.int64], timeline: Timeline, families: Families
 ) -> NDArray[np.int32]:
     """Canonical ids of notes, and of their indices into DURATIONS, up to the end of a timeline."""
-    others = (_bar_events(timeline.lines), _tempo_events(timeline.tempos))
-    events = np.concatenate([*others, _note_events(notes, durations, families)])
+    tempos = timeline.tempos
+    events = np.concatenate(
+        [
+            _bar_events(timeline.lines),
+            _EVENT.place(tempos.steps, 0) + (_EVENT.place(tempos.bpm, 2) + _FIRST_TEMPO),
+            _note_events(notes, durations, families),
+        ]
+    )
     events.sort()
 
     # A row for each event: the Position where it is new, Program and Part where the track is, then
@@ -82,10 +88,6 @@ def _bar_events(lines: NDArray[np.int64]) -> NDArray[np.int64]:
     events[:-1] += _EVENT.place(signatures, 3) + _BAR
     events[-1] += _END
     return events
-
-
-def _tempo_events(tempos: TempoMap) -> NDArray[np.int64]:
-    return _EVENT.place(tempos.steps, 0) + (_EVENT.place(tempos.bpm, 2) + _FIRST_TEMPO)
 
 
 def _note_events(

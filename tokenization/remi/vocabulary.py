@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenization.tokenizer import Vocabulary
 
@@ -37,6 +34,11 @@ NUM_TEMPOS = MAX_BPM - MIN_BPM + 1
 """Ids up to the tempos mean the same in all vocabularies; for the others see `Families`."""
 NUM_VELOCITIES = 128 // VELOCITY_STEP
 
+_NOTE_VALUES = (
+    *(f"Velocity_{velocity}" for velocity in range(NUM_VELOCITIES)),
+    *(f"Duration_{steps}" for steps in DURATIONS.tolist()),
+)
+
 PIANO_VOCABULARY = Vocabulary(
     (
         *("PAD", "BOS", "EOS", "MASK", "Bar"),
@@ -44,8 +46,7 @@ PIANO_VOCABULARY = Vocabulary(
         *(f"Position_{steps}" for steps in range(NUM_POSITIONS)),
         *(f"Tempo_{bpm}" for bpm in range(MIN_BPM, MAX_BPM + 1)),
         *(f"Pitch_{pitch}" for pitch in range(MIN_PITCH, MAX_PITCH + 1)),
-        *(f"Velocity_{velocity}" for velocity in range(NUM_VELOCITIES)),
-        *(f"Duration_{steps}" for steps in DURATIONS.tolist()),
+        *_NOTE_VALUES,
     )
 )
 """The 512 tokens of `PianoRemi`."""
@@ -64,8 +65,7 @@ MULTITRACK_VOCABULARY = Vocabulary(
         *(f"Part_{part}" for part in range(1, NUM_PARTS)),
         *(f"Pitch_{pitch}" for pitch in range(128)),
         *(f"Drum_{pitch}" for pitch in range(128)),
-        *(f"Velocity_{velocity}" for velocity in range(NUM_VELOCITIES)),
-        *(f"Duration_{steps}" for steps in DURATIONS.tolist()),
+        *_NOTE_VALUES,
     )
 )
 """The 812 tokens of `MultitrackRemi`."""
@@ -89,64 +89,39 @@ class Kind:
     PROGRAM, PART, PITCH, DRUM, VELOCITY, DURATION = _later
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Families:
     """Where the families of tokens begin in one vocabulary, and what its tokens say.
 
-    Each ends where the next one begins; one that there is not is empty. A track has a rank, its
-    place among the runs of one position: 0 are the drums.
+    Each of `program`, `part`, `pitch`, `drum`, `velocity` and `duration` is the first id of a
+    family, which ends where the next one begins; one that there is not is empty. A track has a
+    rank, its place among the runs of one position: 0 are the drums.
     """
 
-    vocabulary: Vocabulary
-    program: int
-    part: int
-    pitch: int
-    drum: int
-    velocity: int
-    duration: int
-    size: int
-    """Number of all tokens."""
-    num_pitches: int
-    """Pitches of a track that is not the drums."""
-    lowest_pitch: int
-    """MIDI pitch of the first Pitch."""
-    only_track: int
-    """Rank of the one track that there is; -1 where Programs tell tracks apart."""
-    kinds: NDArray[np.uint8]
-    """(size + 1,): the `Kind` of each id; OTHER behind the last."""
-    values: NDArray[np.int64]
-    """(size + 1,): the number in the name of each id, or 0; of Programs the first track's rank."""
-
-    @classmethod
-    def of(cls, vocabulary: Vocabulary, *, only_track: int = -1) -> Families:
-        """The table of a vocabulary, by its names."""
+    def __init__(self, vocabulary: Vocabulary, *, only_track: int = -1) -> None:
         names = [name.split("_") for name in (*vocabulary.names, "Other")]
         kinds = np.array([_KINDS.index(n[0]) if n[0] in _KINDS else 0 for n in names], np.uint8)
         values = np.array([int(n[-1]) if n[-1].isdigit() else 0 for n in names], np.int64)
         is_program = kinds == Kind.PROGRAM
         values[is_program] = np.arange(np.count_nonzero(is_program)) * NUM_PARTS
-        kinds.setflags(write=False)
-        values.setflags(write=False)
         later = np.arange(Kind.PROGRAM, len(_KINDS), dtype=np.uint8)
         first: list[int] = (np.searchsorted(kinds[BAR:-1], later) + BAR).tolist()
-        program, part, pitch, drum, velocity, duration = first
-        return cls(
-            vocabulary=vocabulary,
-            program=program,
-            part=part,
-            pitch=pitch,
-            drum=drum,
-            velocity=velocity,
-            duration=duration,
-            size=len(vocabulary),
-            num_pitches=drum - pitch,
-            lowest_pitch=int(values[pitch]),
-            only_track=only_track,
-            kinds=kinds,
-            values=values,
-        )
+        self.program, self.part, self.pitch, self.drum, self.velocity, self.duration = first
+        self.vocabulary = vocabulary
+        self.size = len(vocabulary)
+        self.num_pitches = self.drum - self.pitch
+        """Pitches of a track that is not the drums."""
+        self.lowest_pitch = int(values[self.pitch])
+        """MIDI pitch of the first Pitch."""
+        self.only_track = only_track
+        """Rank of the one track that there is; -1 where Programs tell tracks apart."""
+        self.kinds = kinds
+        """(size + 1,): the `Kind` of each id; OTHER behind the last."""
+        self.values = values
+        """(size + 1,): the number in the name of each id or 0; of a Program its first rank."""
+        kinds.setflags(write=False)
+        values.setflags(write=False)
 
 
-PIANO_FAMILIES = Families.of(PIANO_VOCABULARY, only_track=1)
+PIANO_FAMILIES = Families(PIANO_VOCABULARY, only_track=1)
 """All notes are of one track, which comes after drums that are not there."""
-MULTITRACK_FAMILIES = Families.of(MULTITRACK_VOCABULARY)
+MULTITRACK_FAMILIES = Families(MULTITRACK_VOCABULARY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -226,14 +225,6 @@ def test_transposing_moves_every_pitch_but_drums(case, data, semitones):
 # ---- fast, and the same ids for ever
 
 
-@for_each_vocabulary
-def test_decoding_is_linear_in_time(case):
-    ids = np.random.default_rng(0).integers(0, case.remi.families.size, 1_000_000)
-    begin = time.process_time()
-    case.remi.decode(ids)
-    assert time.process_time() - begin < 5
-
-
 def long_piece(programs: tuple[int, ...]) -> Score:
     """A thousand notes of nothing in particular; 9 stands for drums."""
     state, rows = 1, []
@@ -317,14 +308,6 @@ def test_notes_of_one_pitch_are_merged_and_cut():
     sequence = PIANO.encode(Score(12, (Track.of(rows),)))
     assert sequence.merged == 2
     assert notes_of(PIANO.decode(sequence.ids)) == [Note(0, 30, 60, 102), Note(30, 12, 60, 66)]
-
-
-def test_a_decoded_note_is_cut_where_its_pitch_is_struck_again():
-    text = (
-        "Bar Position_0 Pitch_60 Velocity_9 Duration_48 Position_7 Pitch_60 Velocity_9 Duration_1"
-    )
-    ids = [PIANO_VOCABULARY.ids[name] for name in text.split()]
-    assert [note.duration_ticks for note in notes_of(PIANO.decode(ids))] == [7, 1]
 
 
 def test_empty_bars_at_the_end_are_kept():

@@ -17,7 +17,6 @@ from tokenization.remi.vocabulary import (
     Families,
     Kind,
 )
-from tokenization.tokenizer import Vocabulary
 
 
 @pytest.mark.parametrize(
@@ -104,13 +103,3 @@ def test_durations_grow_by_steps_and_then_by_quarter_octaves():
     ratios = DURATIONS[48:] / DURATIONS[47:-1]
     np.testing.assert_allclose(ratios, 2**0.25, rtol=0.01)
     assert DURATIONS[-1] == 768
-
-
-def test_the_hash_depends_on_order_and_on_where_names_end():
-    hashes = {Vocabulary(names).hash for names in [("a", "b"), ("b", "a"), ("ab",), ("a", "b", "")]}
-    assert len(hashes) == 4
-
-
-def test_names_are_unique():
-    with pytest.raises(ValueError, match="same name"):
-        Vocabulary(("Bar", "Bar"))
