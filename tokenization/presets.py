@@ -1,4 +1,4 @@
-"""All tokenizers by name, and the one that a model was trained with."""
+"""All tokenizers by name, and loading of a model's tokenizer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tokenization.tokenizer import FILE_NAME, FORMAT_VERSION, Tokenizer
 TokenizerConfig = (
     PianoRemiConfig | MultitrackRemiConfig | SpePopConfig | SpeGrooveConfig | MidiTokRemiConfig
 )
-"""Every tokenizer there is; another one is added with `|`."""
+"""All tokenizer configurations; add a new one with `|`."""
 
 PRESETS: dict[str, TokenizerConfig] = {
     "piano": PianoRemiConfig(),
@@ -27,7 +27,7 @@ PRESETS: dict[str, TokenizerConfig] = {
     "spe-groove": SpeGrooveConfig(),
     "miditok": MidiTokRemiConfig(),
 }
-"""Tokenizers by the names that people know them by."""
+"""Default configurations by user-facing name."""
 
 _CONFIGS: dict[str, type[TokenizerConfig]] = {
     config.kind: type(config) for config in PRESETS.values()
@@ -35,10 +35,10 @@ _CONFIGS: dict[str, type[TokenizerConfig]] = {
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """Tokenizer that `save` wrote into a folder.
+    """Loads the tokenizer that `save` wrote to a folder.
 
-    Raises TokenizerError where the file is missing or damaged, or where its ids would not mean what
-    they meant when it was written.
+    Raises TokenizerError if the file is missing or damaged, or if its ids have another meaning in
+    this release.
     """
     path = folder / FILE_NAME
     try:

@@ -1,4 +1,4 @@
-"""What every tokenizer offers: vocabulary, encoding, decoding, grammar."""
+"""Interfaces of all tokenizers: vocabulary, token sequences, grammar, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ FILE_NAME = "tokenizer.json"
 FORMAT_VERSION = 1
 
 TempoRule = Literal["free", "bar_line", "never"]
-"""Where the tempo may change. A piece without a tempo is still given one at its start."""
+"""Where the tempo may change. Generation always starts with a tempo, even if this is "never"."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Names of tokens, by id."""
+    """Names of the tokens, indexed by id."""
 
     names: tuple[str, ...]
 
@@ -43,35 +43,36 @@ class Vocabulary:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of the names in order, one per line: equal where the ids mean the same."""
+        """SHA-256 of the names in order, one per line: equal hashes mean equal vocabularies."""
         return hashlib.sha256("\n".join(self.names).encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
 class TokenSequence:
-    """A piece as tokens, and what of it they do not say."""
+    """A piece as tokens, with the information that they do not contain."""
 
     ids: NDArray[np.int32]
-    """(l,), canonical."""
+    """Canonical token ids (l,)."""
     dropped: int
-    """Notes that the vocabulary has no tokens for."""
+    """Number of notes that the vocabulary cannot represent."""
     clipped: int
-    """Notes longer than the longest duration, cut to that."""
+    """Number of notes shortened to the longest duration."""
     merged: int = 0
-    """Notes left out because another stands at the same pitch and position."""
+    """Number of notes left out because their track has another at the same pitch and position."""
     tempos_clipped: int = 0
-    """Tempos outside the range of the vocabulary."""
+    """Number of tempos outside the range of the vocabulary."""
     signatures: tuple[TimeSignature, ...] = ()
-    """Time signatures as written, ticks in twelfths of a quarter; for `decode`."""
+    """Time signatures as notated, ticks in twelfths of a quarter; an argument of `decode`."""
     tracks: tuple[Track, ...] = ()
-    """Where tokens tell tracks apart: these without their notes, in the order of tokens; for
-    `decode`."""
+    """Tracks without their notes, in the order of their tokens, where tokens distinguish tracks; an
+    argument of `decode`.
+    """
 
     @cached_property
     def beats(self) -> NDArray[np.float64]:
-        """(l,), quarter notes from the start that the tokens before each token have reached.
+        """Time in quarter notes reached by the tokens before each token, (l,).
 
-        Known before the token itself is.
+        It is known before the token itself.
         """
         raise NotImplementedError
 
@@ -140,13 +141,13 @@ class Grammar(Protocol):
 
 
 class Config(Protocol):
-    """Everything needed to build a tokenizer again: a frozen dataclass."""
+    """Configuration from which a tokenizer can be rebuilt: a frozen dataclass."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def kind(self) -> str:
-        """Name of the kind of tokenizer in `tokenizer.json`."""
+        """Identifies the class of the tokenizer in `tokenizer.json`."""
         ...
 
     def build(self) -> Tokenizer:
@@ -155,17 +156,17 @@ class Config(Protocol):
 
 
 class Tokenizer(ABC):
-    """Music to token ids and back."""
+    """Converts scores to token ids and back."""
 
     vocabulary: ClassVar[Vocabulary]
-    """Names of the ids."""
+    """Names of the token ids."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
     @abstractmethod
     def encode(self, score: Score) -> TokenSequence:
-        """Canonical tokens of a score. Raises MidiError where there are none."""
+        """Canonical tokens of a score. Raises MidiError for a score that cannot be encoded."""
 
     @abstractmethod
     def decode(
@@ -174,11 +175,14 @@ class Tokenizer(ABC):
         signatures: Sequence[TimeSignature] = (),
         tracks: Sequence[Track] = (),
     ) -> Score:
-        """Score of any ids; never raises. The others are those of the `TokenSequence`."""
+        """Score of any ids; never raises.
+
+        `signatures` and `tracks` are those of the `TokenSequence`.
+        """
 
     @abstractmethod
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
-        """Place of each track among the runs of one position, -1 for a track that is not heard."""
+        """Rank of each track among those at one position, -1 for a track that is not encoded."""
 
     @abstractmethod
     def grammar(
@@ -190,24 +194,28 @@ class Tokenizer(ABC):
         tracks: Iterable[Track] | None = None,
         silent: Collection[int] = (),
     ) -> Grammar:
-        """Which token may come first; allows exactly the canonical sequences.
+        """Initial state of the grammar, which accepts exactly the canonical sequences.
 
-        `tracks`, where tokens tell tracks apart, are the only ones that may play, but for those at
-        the places `silent`.
+        If tokens distinguish tracks, only those in `tracks` may play, except at the indices
+        `silent`.
         """
 
     @abstractmethod
     def crop(
         self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None
     ) -> NDArray[np.integer]:
-        """Canonical ids of some bars, with what is in force where they start."""
+        """Canonical ids of `num_bars` bars (default: all) from bar `first_bar` on.
+
+        They start with the settings in force at that bar. Raises ValueError if there is no such
+        bar.
+        """
 
     @abstractmethod
     def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
-        """The same music higher or lower; None where it leaves the range."""
+        """Transposed ids; None if a pitch would leave the range."""
 
     def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` into a folder: the config and the hash of the vocabulary."""
+        """Writes the config and the hash of the vocabulary to `tokenizer.json` in a folder."""
         content = {
             "format_version": FORMAT_VERSION,
             "config": asdict(self.config),
@@ -219,9 +227,9 @@ class Tokenizer(ABC):
 
 
 def end_of_crop(first_bar: int, num_bars: int | None, piece_bars: int) -> int:
-    """Bar before which a crop ends: of `num_bars` bars, or of all, from bar `first_bar` on.
+    """Index of the bar at which a crop ends.
 
-    Raises ValueError where a piece of `piece_bars` bars has no such bar.
+    Raises ValueError if a piece of `piece_bars` bars has no bar `first_bar`.
     """
     if not 0 <= first_bar < piece_bars or (num_bars is not None and num_bars < 1):
         raise ValueError(
@@ -233,7 +241,7 @@ def end_of_crop(first_bar: int, num_bars: int | None, piece_bars: int) -> int:
 def shift_ids(
     ids: NDArray[np.integer], by: int, first: int, stop: int
 ) -> NDArray[np.integer] | None:
-    """A copy with the ids from `first` to before `stop` moved; None where one would leave them."""
+    """Copy of `ids` with those in [first, stop) shifted; None if one would leave that range."""
     places = np.flatnonzero((ids >= first) & (ids < stop))
     shifted = ids[places].astype(np.int64) + by
     if len(shifted) and not first <= shifted.min() <= shifted.max() < stop:

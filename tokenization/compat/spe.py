@@ -19,7 +19,7 @@ GrammarT = TypeVar("GrammarT", bound=Grammar)
 
 
 class SpeTokenizer(Tokenizer, Generic[GrammarT]):
-    """A tokenizer whose bars are all of 4/4 and whose tracks may all play."""
+    """A tokenizer in which all bars are in 4/4 and all tracks may play."""
 
     @abstractmethod
     def _grammar(self, rules: Rules) -> GrammarT: ...
@@ -33,12 +33,12 @@ class SpeTokenizer(Tokenizer, Generic[GrammarT]):
         tracks: Iterable[Track] | None = None,
         silent: Collection[int] = (),
     ) -> GrammarT:
-        """Which token may come first; of the rules, those on metre and tracks say nothing here."""
+        """Initial state of the grammar; rules on time signatures and tracks have no effect."""
         return self._grammar(Rules(tempo, time_signature, end))
 
 
 def known_ids(ids: Sequence[int] | NDArray[np.integer], eos: int, pad: int) -> NDArray[np.int64]:
-    """Ids up to the first EOS; PAD, which is the last of all ids, for what is none."""
+    """Ids up to the first EOS; integers that are not ids become PAD, the last id."""
     array = np.asarray(ids, dtype=np.int64).reshape(-1)
     array = np.where((array >= 0) & (array < pad), array, pad)
     return array[: int(np.argmax(array == eos))] if eos in array else array
@@ -46,9 +46,9 @@ def known_ids(ids: Sequence[int] | NDArray[np.integer], eos: int, pad: int) -> N
 
 @dataclass(frozen=True)
 class SpeGrammar(ABC):
-    """What the tokens so far say about the next one, in bars of 4/4.
+    """State of a grammar in bars of 4/4.
 
-    Every state can go on: after EOS, PAD follows.
+    Every state can continue: EOS is followed by PAD.
     """
 
     vocabulary: ClassVar[Vocabulary]
@@ -65,19 +65,19 @@ class SpeGrammar(ABC):
     @property
     @abstractmethod
     def allowed(self) -> NDArray[np.bool_]:
-        """(v,), which tokens may follow; never none."""
+        """Mask (v,) of the tokens that may follow; never empty."""
 
     @property
     @abstractmethod
     def _place(self) -> str:
-        """Where the next token stands, for errors."""
+        """Place of the next token, for errors."""
 
     @abstractmethod
     def _after(self, token: int) -> Self:
-        """State after one more token, which is allowed."""
+        """State after an allowed token."""
 
     def advance(self, token: int) -> Self:
-        """State after one more token. Raises ValueError for a token that is not allowed."""
+        """State after one more token. Raises ValueError if the token is not allowed."""
         names = self.vocabulary.names
         is_known = 0 <= token < len(names)
         if not (is_known and self.allowed[token]):
@@ -87,13 +87,13 @@ class SpeGrammar(ABC):
         return self._after(token)
 
     def hold(self, notes: Iterable[tuple[int, int, int]]) -> Self:
-        """The same: a pitch may be struck while it sounds, as it may in the data sets."""
+        """The same state: a pitch may be struck while it sounds, as in the data sets."""
         return self
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> Self:
-        """State after a prompt, whatever the rules: they hold for what follows.
+        """State after a prompt. The rules do not apply to it, only to the tokens that follow.
 
-        Raises ValueError where the prompt is not canonical.
+        Raises ValueError if the prompt is not canonical.
         """
         state = replace(self, rules=Rules())
         for token in np.asarray(ids).tolist():

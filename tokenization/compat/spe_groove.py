@@ -1,4 +1,4 @@
-"""Bass, drums and harmony as on, off and shift tokens: the groove experiment of the SPE paper.
+"""Note-on, note-off and shift tokens of bass, drums and harmony: the SPE groove experiment.
 
 Liutkus et al., 2021. Grid of twelve ticks per quarter note; a shift moves to a tick of a beat.
 """
@@ -23,13 +23,13 @@ from tokenization.score import MAX_BEATS, NO_NOTES, Score, TimeSignature, Track,
 from tokenization.tokenizer import TokenSequence, Vocabulary, end_of_crop
 
 MAX_SOUNDING = 512
-"""Notes that sound at once: more are an error, or a model that forgets to end them."""
+"""Limit of simultaneous notes: more are an error, or come from a model that forgets to end them."""
 BASS, DRUMS, HARMONY = range(3)
-"""The tracks; each has 128 on and 128 off tokens."""
+"""Tracks, each with 128 note-on and 128 note-off tokens."""
 NUM_TRACKS = 3
 NOTE_ON, NOTE_OFF, SHIFT = 0, NUM_TRACKS * 128, 2 * NUM_TRACKS * 128
 MAX_SHIFT = 2 * STEPS_PER_BEAT
-"""Shifts are 1 to 24: 12 b + t goes to tick t of the beat b beats on; 24 goes two beats on."""
+"""Shifts are 1 to 24: 12 b + t moves to tick t of the beat b beats later, 24 moves two beats."""
 EOS, BOS, PAD = range(SHIFT + MAX_SHIFT, SHIFT + MAX_SHIFT + 3)
 TWO_BEATS = EOS - 1
 
@@ -45,7 +45,7 @@ SPE_GROOVE_VOCABULARY = Vocabulary(
 
 _TICKS_PER_BAR = 4 * STEPS_PER_BEAT
 _OPEN = 1 << 60
-"""Where a note ends that is not closed."""
+"""End of a note without a note-off."""
 _VELOCITY = 64
 _NO_TRACK = Track(NO_NOTES)
 _TRACKS = (replace(_NO_TRACK, program=33), replace(_NO_TRACK, is_drum=True), _NO_TRACK)
@@ -53,25 +53,25 @@ _TRACKS = (replace(_NO_TRACK, program=33), replace(_NO_TRACK, is_drum=True), _NO
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GrooveTokens(TokenSequence):
-    """A piece as tokens; of it they say neither velocities, tempo nor metre."""
+    """A piece as tokens, which contain neither velocities nor tempos nor time signatures."""
 
     velocities: tuple[int, ...]
-    """Mean of each track, rounded down; for `decode`."""
+    """Mean of each track, rounded down; an argument of `decode`."""
 
     @cached_property
     def beats(self) -> NDArray[np.float64]:
-        """(l,): quarter notes from the start that the tokens before each one have reached."""
+        """See `TokenSequence`."""
         return _times(self.ids.astype(np.int64))[:-1] / STEPS_PER_BEAT
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeGrooveConfig:
-    """Everything needed to build a `SpeGroove` again."""
+    """Configuration of a `SpeGroove`."""
 
     kind: Literal["spe_groove"] = "spe_groove"
     mode: Literal["compact", "compatible"] = "compact"
-    """`compatible` has the tokens of the original: off the beat, notes at one time have a shift
-    between them that moves nothing. `compact` has a shift only where time moves."""
+    """`compatible` gives the tokens of the original, with shifts by zero between simultaneous notes
+    off the beat. `compact` has a shift only where time advances."""
 
     def build(self) -> SpeGroove:
         """The tokenizer."""
@@ -79,12 +79,12 @@ class SpeGrooveConfig:
 
 
 class SpeGroove(SpeTokenizer["GrooveGrammar"]):
-    """Music of three tracks as tokens that begin and end notes, and shifts between them.
+    """Music of three tracks as note-ons, note-offs, and shifts between them.
 
-    A canonical sequence is BOS, events, EOS. At a time all ends come first, in the order in which
-    their notes began, then all beginnings by pitch; at one pitch the shorter note comes first, of
+    A canonical sequence is BOS, events, EOS. At one time, note-offs come first, in the order in
+    which their notes began, then note-ons by pitch; at one pitch shorter notes come first, and of
     equal ones that of the first track. The notes of a pitch end in the order in which they began,
-    and all end. A shift of time is as many TimeShift_2_0 as fit, then one other if needed.
+    and all end. A shift of time uses as many TimeShift_2_0 as fit, then one other shift if needed.
     """
 
     vocabulary = SPE_GROOVE_VOCABULARY
@@ -95,12 +95,12 @@ class SpeGroove(SpeTokenizer["GrooveGrammar"]):
         self._is_compact = config.mode == "compact"
 
     def encode(self, score: Score, roles: Sequence[int] | None = None) -> GrooveTokens:
-        """Tokens of a score.
+        """Encodes a score.
 
-        `roles`: of each track BASS, DRUMS, HARMONY or -1 for one that is left out; `track_roles`
-        where it is None. One that ends beyond 65,536 quarters is cut to 64 (`clipped`).
+        `roles`: BASS, DRUMS, HARMONY or -1 (left out) for each track; default: `track_roles`. A
+        note that ends after 65,536 quarters is cut to 64 (`clipped`).
 
-        Raises MidiError where a note stands beyond 65,536 quarters, or more than 512 sound at once.
+        Raises MidiError if a note is later than 65,536 quarters, or more than 512 sound at once.
         """
         roles = track_roles(score.tracks) if roles is None else roles
         parts = [(role, t) for role, t in zip(roles, score.tracks, strict=True) if role >= 0]
@@ -119,7 +119,7 @@ class SpeGroove(SpeTokenizer["GrooveGrammar"]):
             raise MidiError(f"{most} notes sound at once, expected at most {MAX_SOUNDING}")
         ties = np.zeros_like(onsets) if self._is_compact else table[:, 3]
         velocities = [table[tracks == role, 3] for role in range(NUM_TRACKS)]
-        kept = dict(sorted(parts, key=lambda part: len(part[1])))  # the fullest of each role
+        kept = dict(sorted(parts, key=lambda part: len(part[1])))  # most notes of each role
         return GrooveTokens(
             ids=self._write(_in_turn(onsets, ends, tracks * 128 + table[:, 2], ties), [BOS], [EOS]),
             dropped=score.num_notes - len(table),
@@ -138,12 +138,12 @@ class SpeGroove(SpeTokenizer["GrooveGrammar"]):
         tracks: Sequence[Track] = (),
         velocities: Sequence[int] = (),
     ) -> Score:
-        """Score of any ids of either mode, 12 ticks per quarter, three tracks: never raises.
+        """Decodes any ids of either mode to three tracks with 12 ticks per quarter; never raises.
 
-        In linear time but for one sort. Ids up to the first EOS count. An end closes the first note
-        of its pitch that sounds; one that would be of no length gets a tick. Notes that are not
-        closed are dropped, what is out of place is passed over. `signatures`, `tracks` and
-        `velocities` are those of the `GrooveTokens`; tokens say nothing of them.
+        In linear time except for one sort. Only ids up to the first EOS count. A note-off ends the
+        first sounding note of its pitch; a note lasts at least one tick. Notes without a note-off
+        are dropped, misplaced tokens ignored. `signatures`, `tracks` and `velocities` are those of
+        the `GrooveTokens`, since tokens do not contain them.
         """
         notes = _read(ids)
         is_closed = notes.ends < _OPEN
@@ -168,10 +168,10 @@ class SpeGroove(SpeTokenizer["GrooveGrammar"]):
     def crop(
         self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None
     ) -> NDArray[np.integer]:
-        """Canonical ids of `num_bars` bars of 4/4 or all, from bar `first_bar` on.
+        """Canonical ids of `num_bars` bars of 4/4 (default: all) from bar `first_bar` on.
 
-        Notes that begin before them are left out; those that end after them are not closed. BOS is
-        kept with the first bar, EOS with the last. Raises ValueError where there is no such bar.
+        Notes that begin before them are left out; those that end after them have no note-off. BOS
+        is kept with the first bar, EOS with the last. Raises ValueError if there is no such bar.
         """
         notes = _read(ids)
         has_eos = len(ids) > 0 and ids[-1] == EOS
@@ -188,7 +188,7 @@ class SpeGroove(SpeTokenizer["GrooveGrammar"]):
         return self._write(_Notes(onsets - start, ends, keys, ties), bos, eos).astype(ids.dtype)
 
     def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
-        """Canonical ids with other pitches, drums as they are; None where one would leave 0-127."""
+        """Transposed canonical ids, drums unchanged; None if a pitch would leave 0-127."""
         notes = _read(ids)
         is_drum = notes.keys >> 7 == DRUMS
         pitches = (notes.keys & 127) + np.where(is_drum, 0, semitones)
@@ -205,7 +205,7 @@ class SpeGroove(SpeTokenizer["GrooveGrammar"]):
         order = np.lexsort((keys, ties, ends, keys & 127, onsets))
         times = np.stack([onsets, ends], axis=1)[order].ravel()
         tokens = np.stack([keys, keys + NOTE_OFF], axis=1)[order].ravel()
-        # Stable: at one time an end, whose note began earlier, comes before what begins.
+        # Stable: at one time a note-off, whose note began earlier, precedes note-ons.
         order = np.argsort(times, kind="stable")[: int(np.count_nonzero(times < _OPEN))]
         times, tokens = times[order], tokens[order]
         before = np.concatenate([np.zeros(1, np.int64), times])[: len(times)]
@@ -221,9 +221,10 @@ class SpeGroove(SpeTokenizer["GrooveGrammar"]):
 
 
 def track_roles(tracks: Sequence[Track]) -> list[int]:
-    """BASS, DRUMS, HARMONY of each track, -1 for one that is left out.
+    """BASS, DRUMS or HARMONY for each track, -1 for a track that is left out.
 
-    All drums are heard; of the basses (programs 32-39) and of the others the one with most notes.
+    All drum tracks are included; of the basses (programs 32-39) and of the others, only the track
+    with most notes.
     """
     roles = [
         DRUMS if track.is_drum else BASS if 32 <= track.program < 40 else HARMONY
@@ -237,15 +238,15 @@ def track_roles(tracks: Sequence[Track]) -> list[int]:
 
 
 class _Notes(NamedTuple):
-    """Columns (n,) int64."""
+    """Notes in columns (n,) int64; times in ticks."""
 
     onsets: NDArray[np.int64]
-    """Ticks, as are ends."""
+    """Start times."""
     ends: NDArray[np.int64]
     keys: NDArray[np.int64]
-    """Track times 128, plus pitch: the ids of their ons."""
+    """Track times 128, plus pitch: the ids of the note-ons."""
     ties: NDArray[np.int64]
-    """Order of notes of one onset, pitch and length."""
+    """Order of notes with equal onset, pitch and length."""
 
 
 def _in_turn(
@@ -260,7 +261,7 @@ def _in_turn(
 
 
 def _times(ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(l + 1,): ticks that the tokens before each, and all of them, have reached."""
+    """Time in ticks reached by the tokens before each one, and by all of them (l + 1,)."""
     is_shift = (ids >= SHIFT) & (ids < EOS)
     shifts = ids[is_shift] - (SHIFT - 1)
     beats = np.cumsum(shifts // STEPS_PER_BEAT)
@@ -269,7 +270,7 @@ def _times(ids: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _read(ids: Sequence[int] | NDArray[np.integer]) -> _Notes:
-    """Notes of any ids, by key and onset; ties count tokens."""
+    """Notes of any ids, sorted by key and onset; ties are indices of tokens."""
     array = known_ids(ids, EOS, PAD)
     places = np.flatnonzero(array < SHIFT)
     tokens, times = array[places], _times(array)[places]
@@ -288,8 +289,8 @@ def _read(ids: Sequence[int] | NDArray[np.integer]) -> _Notes:
 class GrooveGrammar(SpeGrammar):
     """See `SpeGrammar`. Times are ticks from the start.
 
-    Starts before BOS, or with the first event of a crop. With `compatible`, notes that are equal
-    but for their track may have any order.
+    Starts before BOS, or with the first event of a crop. In mode `compatible`, notes that differ
+    only in their track may have any order.
     """
 
     vocabulary = SPE_GROOVE_VOCABULARY
@@ -297,32 +298,32 @@ class GrooveGrammar(SpeGrammar):
     is_compact: bool = True
     time: int = 0
     sounding: tuple[tuple[int, int], ...] = ()
-    """(onset, key) of the notes that sound, in the order of their tokens."""
+    """(onset, key) of the sounding notes, in the order of their tokens."""
     num_before: int = 0
-    """How many of them came before the last one that ended at this time."""
+    """Number of them that came before the last one that ended at this time."""
     ended: tuple[int, int] = (-1, -1)
-    """The last one that ended at this time."""
+    """Last note that ended at this time."""
     pitch: int = -1
-    """Last pitch that was struck at this time; -1 before any."""
+    """Last pitch struck at this time; -1 if there is none."""
 
     @property
     def beat(self) -> float:
-        """Quarter notes from the start that the tokens so far have reached."""
+        """Time in quarter notes reached by the tokens so far."""
         return self.time / STEPS_PER_BEAT
 
     @property
     def bar(self) -> int:
-        """Bars begun so far, all of 4/4."""
+        """Number of bars begun so far, all of 4/4."""
         return self.time // _TICKS_PER_BAR + 1
 
     @property
     def bar_start(self) -> int:
-        """Where the bar begins, in twelfths of a quarter from the start."""
+        """Start of the bar in twelfths of a quarter."""
         return self.time // _TICKS_PER_BAR * _TICKS_PER_BAR
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
-        """(v,), which tokens may follow; never none."""
+        """Mask (v,) of the tokens that may follow; never empty."""
         mask = np.zeros(len(SPE_GROOVE_VOCABULARY), bool)
         last, tick = self.last, self.time % STEPS_PER_BEAT
         if last in (EOS, PAD):
@@ -330,7 +331,7 @@ class GrooveGrammar(SpeGrammar):
             return mask
         is_shift = SHIFT <= last < EOS
         if not is_shift or last == TWO_BEATS:
-            # the first shift is to tick 1: nothing leads to tick 0 of the same beat
+            # The first shift moves to tick 1: nothing leads to tick 0 of the same beat.
             mask[SHIFT + (tick if self.is_compact else max(tick - 1, 0)) : EOS] = True
         if is_shift or self.is_compact or tick == 0:
             self._allow_events(mask)
@@ -339,7 +340,7 @@ class GrooveGrammar(SpeGrammar):
         return mask
 
     def _allow_events(self, mask: NDArray[np.bool_]) -> None:
-        """Pitches from the last one struck up; before any, ends."""
+        """Allows pitches from the last one struck up; before any, also note-offs."""
         if len(self.sounding) < MAX_SOUNDING:
             mask[NOTE_ON:NOTE_OFF].reshape(NUM_TRACKS, 128)[:, max(self.pitch, 0) :] = True
         if self.pitch >= 0:
@@ -348,8 +349,8 @@ class GrooveGrammar(SpeGrammar):
         places: set[tuple[int, int]] = set()
         for index, (onset, key) in enumerate(self.sounding):
             place = (onset, key & 127)
-            # Of one pitch, the note that came first ends first; of two tracks that strike it at
-            # once too, since the shorter note comes first, and of equal ones that of the first.
+            # Of one pitch, the note that began first ends first, also if two tracks strike it at
+            # once: since the shorter note comes first, and of equal ones that of the first track.
             is_next = key not in keys and place not in places
             keys.add(key)
             places.add(place)

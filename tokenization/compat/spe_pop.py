@@ -31,7 +31,7 @@ MIN_PITCH, MAX_PITCH = 22, 107
 MIN_VELOCITY, MAX_VELOCITY = 40, 86
 _FAST = (155, 158, 161, 167, 170, 176, 182, 188, 194, 200, 206, 215, 221, 224)
 TEMPOS = np.array([*range(32, 150, 3), *_FAST])
-"""Quarter notes per minute: those of 32 to 224 by 3 that stand in the data set."""
+"""Quarter notes per minute: the values from 32 to 224 by 3 that occur in the data set."""
 
 _VALUES: dict[str, Sequence[int | str]] = {
     "Bar": ("None",),
@@ -57,29 +57,29 @@ for _ids in _ID.values():
     _RANK[_ids] = np.arange(len(_ids))
 BAR, EOS, PAD = 0, 150, len(_NAMES)
 BEAT, CHORD, DURATION, PITCH, VELOCITY, TEMPO = 1, 17, 151, 168, 254, 278
-"""First id of each family; a family is a range of ids, but its values do not rise in it."""
+"""First id of each family. A family is a range of ids, but its values do not rise within it."""
 
 _EVENT = Packing(31, 2, 9, 9, 9)
-"""Step, kind, and of a note pitch from above, length and velocity; of others the id, 0 and 0."""
+"""Step and kind; then pitch from the top, length and velocity of a note, or an id, 0 and 0."""
 _IS_BAR, _IS_CHORD, _IS_TEMPO, _IS_NOTE = range(4)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PopTokens(TokenSequence):
-    """A piece as tokens; of it they say neither metre nor bars without music at its start."""
+    """A piece as tokens, which contain neither time signatures nor empty bars at its start."""
 
     first_bar: int = 0
-    """Bars left out before the first; for `decode`."""
+    """Number of bars left out before the first one; an argument of `decode`."""
 
     @cached_property
     def beats(self) -> NDArray[np.float64]:
-        """(l,): quarter notes from the first Bar that the tokens before each one have reached."""
+        """See `TokenSequence`; counted from the first Bar."""
         return _steps(self.ids)[:-1] / 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpePopConfig:
-    """Everything needed to build a `SpePop` again."""
+    """Configuration of a `SpePop`."""
 
     kind: Literal["spe_pop"] = "spe_pop"
 
@@ -91,9 +91,10 @@ class SpePopConfig:
 class SpePop(SpeTokenizer["PopGrammar"]):
     """Piano music in 4/4 as Bar, Beat, Chord, Tempo and note tokens on sixteenths.
 
-    A canonical sequence is Bars, each with its Beats, then a Bar and EOS. A Beat stands only where
-    something does: a Chord, a Tempo, notes, in this order; Beats rise, pitches fall. A note is
-    Pitch, Velocity, Duration. First and last bar have a note. Note_Duration_0 is never written.
+    A canonical sequence consists of Bars, each with its Beats, then a Bar and EOS. A Beat is
+    followed by a Chord, a Tempo or notes, in this order, and never empty. Beats rise and pitches
+    fall. A note is a Pitch, Velocity and Duration. The first and the last bar have a note.
+    Note_Duration_0 is not used.
     """
 
     vocabulary = SPE_POP_VOCABULARY
@@ -102,12 +103,12 @@ class SpePop(SpeTokenizer["PopGrammar"]):
         super().__init__(SpePopConfig() if config is None else config)
 
     def encode(self, score: Score, chords: Chords = ()) -> PopTokens:
-        """Tokens of a score, all tracks but drums as one piano, every four quarters a bar.
+        """Encodes all tracks except drums as one piano; every four quarters are a bar.
 
-        `chords`: names such as C_m7 or N_N, one per quarter note, or (quarter note, name) pairs.
-        Notes at one pitch and step become the longest, then loudest; a bar is the longest. Bars
-        before the first note are left out, what is in force there moves on to it. Raises MidiError
-        where a note stands beyond 65,536 quarters, ValueError for a chord that has no token.
+        `chords`: names such as C_m7 or N_N, one per quarter note, or (quarter note, name) pairs. Of
+        notes at one pitch and step the longest is kept, then the loudest; a note lasts at most a
+        bar. Bars before the first note are left out, and settings in force there move to it. Raises
+        MidiError if a note is later than 65,536 quarters, ValueError for a chord without a token.
         """
         table = all_notes(track for track in score.tracks if not track.is_drum)
         heard = (table[:, 2] >= MIN_PITCH) & (table[:, 2] <= MAX_PITCH)
@@ -115,7 +116,7 @@ class SpePop(SpeTokenizer["PopGrammar"]):
         table = table[heard]
         refuse_late_notes(table[:, 0], score.ticks_per_beat)
         lengths = np.clip(nearest_ratio(4 * table[:, 1], score.ticks_per_beat), 1, STEPS_PER_BAR)
-        # Every odd velocity is halfway between two of the data set: it goes to the lower one.
+        # Odd velocities are halfway between two of the data set, and are rounded down.
         velocities = (np.clip(table[:, 3], MIN_VELOCITY, MAX_VELOCITY) - MIN_VELOCITY) // 2
         steps = nearest_ratio(4 * table[:, 0], score.ticks_per_beat)
         kinds = np.full_like(steps, _IS_NOTE)
@@ -128,7 +129,7 @@ class SpePop(SpeTokenizer["PopGrammar"]):
         bpm = np.array([tempo.bpm for tempo in score.tempos], np.float64)
         ticks = np.array([tempo.tick for tempo in score.tempos], np.int64)
         tempo_steps = nearest_ratio(4 * ticks, score.ticks_per_beat)
-        # Halves go to the slower tempo.
+        # Halves are rounded to the slower tempo.
         tempos = _ID["Tempo"][np.searchsorted((TEMPOS[1:] + TEMPOS[:-1]) / 2, bpm)]
         pairs = [pair if isinstance(pair, tuple) else (i, pair) for i, pair in enumerate(chords)]
         pairs.sort(key=lambda pair: pair[0])
@@ -156,11 +157,11 @@ class SpePop(SpeTokenizer["PopGrammar"]):
         tracks: Sequence[Track] = (),
         first_bar: int = 0,
     ) -> Score:
-        """Score of any ids, 12 ticks per quarter: never raises, in linear time.
+        """Decodes any ids to a score with 12 ticks per quarter: never raises, in linear time.
 
-        Ids up to the first EOS count. A note is Pitch, Velocity, Duration in a row; one without a
-        length gets a sixteenth. What is out of place is passed over. The score ends before the last
-        Bar if nothing follows it. `first_bar`: bars to begin with that have no token.
+        Only ids up to the first EOS count. A note is a Pitch, Velocity and Duration in a row; one
+        of length 0 gets a sixteenth. Misplaced tokens are ignored. The score ends before the last
+        Bar if that is empty. `first_bar`: number of bars without tokens at the start.
         """
         array = known_ids(ids, EOS, PAD)
         ticks = (_steps(array) + STEPS_PER_BAR * first_bar) * _TICKS_PER_STEP
@@ -188,7 +189,7 @@ class SpePop(SpeTokenizer["PopGrammar"]):
     def chords(
         self, ids: Sequence[int] | NDArray[np.integer], first_bar: int = 0
     ) -> list[tuple[float, str]]:
-        """(quarter note, name) of the Chords of any ids, as `encode` takes them."""
+        """(quarter note, name) of each Chord of any ids, as accepted by `encode`."""
         array = known_ids(ids, EOS, PAD)
         places = np.flatnonzero((array >= CHORD) & (array < EOS))
         beats = (_steps(array)[places] + STEPS_PER_BAR * first_bar) / 4
@@ -196,7 +197,7 @@ class SpePop(SpeTokenizer["PopGrammar"]):
         return list(zip(beats.tolist(), [CHORD_NAMES[rank] for rank in ranks], strict=True))
 
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
-        """1 for each track that the piano plays, -1 for drums, which are not heard."""
+        """1 for each melodic track, -1 for drums, which are not encoded."""
         return [-1 if track.is_drum else 1 for track in tracks]
 
     def _grammar(self, rules: Rules) -> PopGrammar:
@@ -205,11 +206,11 @@ class SpePop(SpeTokenizer["PopGrammar"]):
     def crop(
         self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None
     ) -> NDArray[np.integer]:
-        """Canonical ids of `num_bars` bars or all, from the first with a note, from `first_bar` on.
+        """Canonical ids of `num_bars` bars (default: all) from bar `first_bar` on.
 
-        They start with the Chord and Tempo that are in force there, if any. The Bar before EOS is
-        none of its own, and both are kept with the last one. Raises ValueError where there is no
-        such bar.
+        Empty bars there are skipped. The ids start with the Chord and Tempo in force there, if any.
+        The Bar before EOS does not count as a bar; both are kept with the last one. Raises
+        ValueError if there is no such bar.
         """
         bars: list[int] = np.flatnonzero(ids == BAR).tolist()
         if len(bars) > 1 and ids[-1] == EOS:
@@ -237,7 +238,7 @@ class SpePop(SpeTokenizer["PopGrammar"]):
         return np.concatenate([np.array(head, dtype=ids.dtype), ids[rest:stop]])
 
     def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
-        """The same ids with other pitches and chord roots; None where a pitch has no token."""
+        """Transposed ids, including chord roots; None if a pitch has no token."""
         moved = ids.copy()
         places = np.flatnonzero((ids >= PITCH) & (ids < VELOCITY))
         ranks = _RANK[ids[places]] + semitones
@@ -251,7 +252,7 @@ class SpePop(SpeTokenizer["PopGrammar"]):
 
 
 def _events(steps: NDArray[np.int64], kind: int, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Packed events that are not notes."""
+    """Packed events other than notes."""
     return _EVENT.place(steps, 0) + _EVENT.place(ids, 2) + _EVENT.row(0, kind, 0, 0, 0)
 
 
@@ -275,7 +276,7 @@ def _chord_ids(names: Iterable[str]) -> NDArray[np.int64]:
 
 
 def _write_ids(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int32]:
-    """Canonical ids of packed events: up to four a row, then those that are there."""
+    """Canonical ids of packed events: rows of up to four ids, without the empty places."""
     events = np.sort(np.concatenate(parts))
     steps, kinds, firsts, lengths, velocities = _EVENT.unpack(events)
     is_bar, is_note = kinds == _IS_BAR, kinds == _IS_NOTE
@@ -291,7 +292,7 @@ def _write_ids(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int32]:
 
 
 def _steps(ids: NDArray[np.integer]) -> NDArray[np.int64]:
-    """(l + 1,): sixteenths that the tokens before each, and all of them, have reached."""
+    """Time in sixteenths reached by the tokens before each one, and by all of them (l + 1,)."""
     is_bar = ids == BAR
     is_mark = is_bar | ((ids >= BEAT) & (ids < CHORD))
     bars = np.maximum(np.cumsum(is_bar[is_mark]) - 1, 0)
@@ -306,27 +307,27 @@ class PopGrammar(SpeGrammar):
     vocabulary = SPE_POP_VOCABULARY
 
     bar: int = 0
-    """Bar tokens so far."""
+    """Number of Bar tokens so far."""
     step: int = -1
-    """Last Beat in the bar; -1 before any."""
+    """Last Beat in the bar; -1 if there is none."""
     pitch: int = len(_ID["Note_Pitch"])
-    """Rank of the last Note_Pitch at the step; above all before any."""
+    """Rank of the last Note_Pitch at the step; above all others if there is none."""
     has_note: bool = False
-    """Whether the bar has a note; right after Bar, whether the one before has."""
+    """Whether the bar has a note; right after Bar, whether the previous bar has one."""
 
     @property
     def beat(self) -> float:
-        """Quarter notes from the first Bar that the tokens so far have reached."""
+        """Time in quarter notes after the first Bar, reached by the tokens so far."""
         return (self.bar_start + max(self.step, 0) * _TICKS_PER_STEP) / STEPS_PER_BEAT
 
     @property
     def bar_start(self) -> int:
-        """Where the bar begins, in twelfths of a quarter from the first Bar."""
+        """Start of the bar in twelfths of a quarter, counted from the first Bar."""
         return max(self.bar - 1, 0) * _TICKS_PER_BAR
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
-        """(v,), which tokens may follow; never none."""
+        """Mask (v,) of the tokens that may follow; never empty."""
         mask = np.zeros(len(SPE_POP_VOCABULARY), bool)
         last = self.last
         if last < 0:

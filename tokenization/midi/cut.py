@@ -1,4 +1,4 @@
-"""The beginning of a MIDI file, for music that goes on from a place inside it."""
+"""Cuts the beginning out of a MIDI file, to continue the music from a point inside it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tokenization.midi.events import (
 )
 from tokenization.midi.writer import CLOSING, NewEvents, Scale, in_order, meta, timed
 
-# One object for each: a hostile file needs millions.
+# Shared objects, since a hostile file needs millions of them.
 _NOTE_ENDS: Final = [
     bytes((0x80 | channel, pitch, 64)) for channel in range(16) for pitch in range(128)
 ]
 
 
 def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
-    """The file up to `end_ticks` (of `ticks_per_beat`); what stands before keeps its bytes.
+    """MIDI file up to `end_ticks` (with `ticks_per_beat`); earlier events keep their bytes.
 
-    Events at or after the end go, but tempos and metres at the end stay: they hold for what is to
-    follow. Notes that sound there are ended.
+    Events at or after the end are removed, except tempos and time signatures at the end, which
+    apply to the music that follows. Notes that sound at the end are ended there.
 
-    Raises MidiError where the file is damaged.
+    Raises MidiError if the file is damaged.
     """
     file = open_midi(data, "the prompt")
     events = scan_events(file)
@@ -52,7 +52,7 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
         (TIME_SIGNATURE, metre_rows(file, events)[0]),
     ):
         metas, starts, stops = meta_events(events, kind)
-        last: list[int] = rows[events.tick[rows] == end][-1:].tolist()  # the one that counts
+        last: list[int] = rows[events.tick[rows] == end][-1:].tolist()  # the last one applies
         for row in last:
             at = int(np.searchsorted(metas, row))
             content = meta(kind, file.data[starts[at] : stops[at]])
@@ -72,9 +72,9 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
 def note_ends(
     events: Events, rows: NDArray[np.int32], tick: int, *, once: bool = False
 ) -> Iterator[tuple[int, NewEvents]]:
-    """Ends at a tick of the notes that begin in `rows`, for each track chunk that has some.
+    """Note-offs at a tick for the notes that begin in `rows`, by track chunk.
 
-    `once`: one for all notes of a chunk, channel and pitch.
+    `once`: a single one for all notes of one chunk, channel and pitch.
     """
     keys = events.chunk[rows] << 11 | (events.status[rows] & 15) << 7 | events.first[rows]
     keys = np.unique(keys) if once else np.sort(keys)

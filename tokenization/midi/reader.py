@@ -1,4 +1,4 @@
-"""Scores of MIDI files."""
+"""Reads MIDI files into scores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tokenization.midi.events import (
 )
 from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, Track
 
-# Bounds of memory: hundreds of times what music needs.
+# Limits of memory, hundreds of times what music needs.
 MAX_NOTES: Final = 500_000
 MAX_TRACKS: Final = 1024
 MAX_TEMPOS: Final = 100_000
@@ -33,21 +33,21 @@ MAX_CONTROLS: Final = 1_000_000
 
 
 def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
-    """Notes, controllers, tempos and metre of a MIDI file.
+    """Reads notes, controllers, tempos and time signatures of a MIDI file.
 
     There is one track for each track chunk, channel and program that has notes. Its controls and
-    bends are those of its channel, in whatever chunk they stand. An end belongs to the earliest
-    note of its pitch that still sounds; a note that never ends is left out, and so are tempos of 0
-    and impossible metres. Of several tempos or metres at one tick the last counts. Of a file whose
-    end is missing, what is intact is read, and the score's `damage` says so.
+    bends are those of its channel, from all chunks. A note-off ends the earliest sounding note of
+    its pitch; notes that never end are ignored, and so are tempos of 0 and invalid time signatures.
+    Of several tempos or time signatures at one tick, the last applies. A file that is cut off at
+    its end is read as far as it is intact, and the score's `damage` says so.
 
     Args:
         source: the file or its content.
-        name: what errors call the file.
+        name: name of the file in errors.
 
     Raises:
-        MidiError: the file cannot be read, is no MIDI file, is damaged, has no notes, a note beyond
-            `MAX_BEATS`, or more of anything than the other bounds of this module.
+        MidiError: the file cannot be read, is not a MIDI file, is damaged, has no notes, has a note
+            after `MAX_BEATS`, or exceeds another limit of this module.
     """
     if not isinstance(source, bytes):
         name = name or str(source)
@@ -87,7 +87,7 @@ def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
 
 
 def _damage(file: MidiFile, events: Events) -> str:
-    """Where a file is cut off, and what can be read of it; empty for a whole file."""
+    """Says where a file is cut off and what can be read of it; empty for a complete file."""
     last = file.tracks[-1]
     if events.is_cut:
         size = last.end - last.start + last.missing
@@ -120,7 +120,7 @@ def _time_signatures(file: MidiFile, events: Events) -> tuple[TimeSignature, ...
 def _last_at_each_tick(
     file: MidiFile, ticks: NDArray[np.int64], most: int, what: str
 ) -> NDArray[np.int64]:
-    """Indices into `ticks`, in the order of time, of the last one at each tick up to the limit."""
+    """Indices into `ticks`, sorted by time, of the last one at each tick up to `MAX_BEATS`."""
     order = np.argsort(ticks, kind="stable")
     is_last = np.append(np.diff(ticks[order]) > 0, True)[: len(order)]
     kept = order[is_last & (ticks[order] <= MAX_BEATS * file.division)]
@@ -133,7 +133,7 @@ def _last_at_each_tick(
 
 
 def _names(file: MidiFile, events: Events) -> dict[int, str]:
-    """The name of each track chunk that has one."""
+    """Names of the track chunks that have one."""
     rows, content, end = meta_events(events, NAME)
     chunks, firsts = np.unique(events.chunk[rows], return_index=True)
     return {
@@ -143,7 +143,7 @@ def _names(file: MidiFile, events: Events) -> dict[int, str]:
 
 
 def _text(content: bytes) -> str:
-    """A track's name: UTF-8 where it can be, else Latin 1, which everything can be."""
+    """Decodes a name as UTF-8 if possible, otherwise as Latin 1, which accepts all bytes."""
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -179,7 +179,7 @@ def _tracks(
         rows = rows_in_time(events, 0xE0 | channel, limit)
         bend = (events.second[rows] << 7 | events.first[rows]) - 8192
         bends[channel] = np.stack([events.tick[rows], bend], axis=1)
-        # Read-only, the tracks of a channel share them: a thousand copies would fill the memory.
+        # Read-only tables are shared by the tracks of a channel: copies would fill the memory.
         controls[channel].setflags(write=False)
         bends[channel].setflags(write=False)
     total = sum(map(len, (*controls.values(), *bends.values())))

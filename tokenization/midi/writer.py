@@ -1,4 +1,4 @@
-"""MIDI files of scores, and the events and bytes that files are written with."""
+"""Writes scores as MIDI files, and encodes events and chunks as bytes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tokenization.score import Score, Ticks, Track, nearest_ratio
 
 _DENOMINATORS: Final = tuple(1 << power for power in range(8))
 
-# Order of events at one tick. A note without length ends behind its beginning, not before it.
+# Order of events at one tick. The note-off of a note without length follows its note-on.
 CLOSING, NOTE_OFF, SETTING, NOTE_ON, NOTE_OFF_AT_ONCE = range(5)
 
 
 class NewEvents(NamedTuple):
-    """Events to be written; those of one tick are written by rank, then in the order given."""
+    """Events to be written, ordered by tick, then rank, then position."""
 
     ticks: NDArray[np.int64]
     ranks: NDArray[np.int64]
     contents: list[bytes]
-    """Status byte and what follows, of each."""
+    """Status byte and data of each event."""
 
     @classmethod
     def one(cls, tick: int, rank: int, content: bytes) -> NewEvents:
@@ -37,27 +37,27 @@ class NewEvents(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """From the ticks of one resolution to those of another; halves go to the later tick."""
+    """Converts ticks between two resolutions; halves are rounded up."""
 
     numerator: int = 1
     denominator: int = 1
 
     def ticks(self, ticks: Ticks) -> Ticks:
-        """One time or many."""
+        """Converts one time or an array of times."""
         return nearest_ratio(ticks * self.numerator, self.denominator)
 
 
 def write_midi(score: Score) -> bytes:
-    """A MIDI file of format 1: a chunk of tempos and metres, then one chunk for each track.
+    """MIDI file of format 1: a chunk of tempos and time signatures, then one chunk for each track.
 
-    The same score gives the same bytes. A track keeps its channel unless another instrument has it
-    already; from the sixteenth instrument on, channels are shared and programs chosen note by note.
-    Silence behind the last note is written, but `read_midi` does not read it. Where two notes of
-    one pitch overlap in a track, MIDI cannot say which end is whose: they are read back as ending
-    in the order in which they began.
+    The same score gives the same bytes. A track keeps its channel unless another instrument uses
+    it; from the sixteenth instrument on, channels are shared, with program changes note by note.
+    Silence after the last note is written, but `read_midi` does not read it. If notes of one pitch
+    overlap in a track, MIDI cannot say which note-off belongs to which: they are read back as
+    ending in the order in which they began.
 
     Raises:
-        MidiError: the resolution, a gap, a tempo or a metre is not one that a MIDI file can say.
+        MidiError: MIDI cannot represent the resolution, a gap, a tempo or a time signature.
     """
     if score.ticks_per_beat > 0x7FFF:
         raise MidiError(
@@ -75,7 +75,7 @@ def write_midi(score: Score) -> bytes:
     choices = program_choices(score.tracks, channels, scale)
     for track, channel, chosen in zip(score.tracks, channels, choices, strict=True):
         events = instrument_events(track, channel, 0)
-        # Tracks of one channel share its controllers: they are written once.
+        # Tracks of one channel share its controllers, which are written once.
         others = written.setdefault(channel, [])
         if not any(np.array_equal(other.controls, track.controls) for other in others):
             events.append(control_events(track, channel, scale))
@@ -89,17 +89,17 @@ def write_midi(score: Score) -> bytes:
 
 
 def header_bytes(midi_format: int, num_tracks: int, division: int, rest: bytes = b"") -> bytes:
-    """The header of a file; `rest` is what a longer header has behind the usual three numbers."""
+    """Header of a file; `rest` is the remainder of a header longer than the usual three numbers."""
     numbers = (midi_format, num_tracks, division)
     return chunk_bytes(b"MThd", b"".join(number.to_bytes(2, "big") for number in numbers) + rest)
 
 
 @lru_cache(maxsize=4096)
 def variable_length(value: int) -> bytes:
-    """The variable-length quantity of a number.
+    """Encodes a number as a variable-length quantity.
 
     Raises:
-        MidiError: it has more than 28 bits.
+        MidiError: the number has more than 28 bits.
     """
     if value < 0x80:
         return bytes((value,))
@@ -115,12 +115,12 @@ def variable_length(value: int) -> bytes:
 
 
 def meta(kind: int, content: bytes) -> bytes:
-    """A meta event."""
+    """Bytes of a meta event."""
     return bytes((META, kind)) + variable_length(len(content)) + content
 
 
 def in_order(parts: list[NewEvents]) -> tuple[list[int], list[bytes]]:
-    """Ticks and contents of all events as they are written."""
+    """Ticks and contents of all events, in the order in which they are written."""
     if not parts:
         return [], []
     ticks = np.concatenate([part.ticks for part in parts])
@@ -130,13 +130,13 @@ def in_order(parts: list[NewEvents]) -> tuple[list[int], list[bytes]]:
 
 
 def timed(ticks: list[int], contents: list[bytes], now: int) -> bytes:
-    """Events behind the tick `now`, each with its delta time."""
+    """Bytes of events after the tick `now`, each with its delta time."""
     deltas = map(operator.sub, ticks, [now, *ticks[:-1]])
     return b"".join(chain.from_iterable(zip(map(variable_length, deltas), contents, strict=True)))
 
 
 def track_bytes(parts: list[NewEvents], end_tick: int) -> bytes:
-    """The content of a track chunk that ends with its last event, not before `end_tick`."""
+    """Content of a track chunk that ends with its last event, not before `end_tick`."""
     ticks, contents = in_order(parts)
     last = ticks[-1] if ticks else 0
     end = timed([max(end_tick, last)], [meta(END_OF_TRACK, b"")], last)
@@ -144,10 +144,10 @@ def track_bytes(parts: list[NewEvents], end_tick: int) -> bytes:
 
 
 def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]:
-    """Tempos and metres of a score that are later than the tick `after`.
+    """Events for the tempos and time signatures of a score after the tick `after`.
 
     Raises:
-        MidiError: a tempo or a metre that a MIDI file cannot say.
+        MidiError: MIDI cannot represent a tempo or a time signature.
     """
     events: list[NewEvents] = []
     for tempo in score.tempos:
@@ -173,18 +173,18 @@ def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]
 
 
 def instrument_events(track: Track, channel: int, tick: int) -> list[NewEvents]:
-    """The name of a track, where it has one, at its start, and its program at a tick."""
+    """Events for the name of a track, if any, at its start, and for its program at a tick."""
     name = [NewEvents.one(0, CLOSING, meta(NAME, track.name.encode()))] if track.name else []
     return [*name, program_event(track, channel, tick)]
 
 
 def program_event(track: Track, channel: int, tick: int) -> NewEvents:
-    """The choice of a track's program."""
+    """Event that selects a track's program."""
     return NewEvents.one(tick, SETTING, bytes((0xC0 | channel, track.program)))
 
 
 def note_events(track: Track, channel: int, scale: Scale) -> NewEvents:
-    """Beginnings and ends of the notes of a track."""
+    """Note-ons and note-offs of a track."""
     onset, duration, pitch, velocity = track.notes.T
     begins, ends = scale.ticks(onset), scale.ticks(onset + duration)
     rank = np.where(ends > begins, NOTE_OFF, NOTE_OFF_AT_ONCE)
@@ -219,14 +219,13 @@ def _messages(status: int, first: NDArray[np.int64], second: NDArray[np.int64]) 
 
 
 def free_channel(track: Track, taken: dict[int, tuple[int, bool]]) -> int:
-    """The track's own channel, or the first that no other instrument has.
+    """The track's own channel, or the first one that no other instrument uses.
 
-    Where all have one, instruments share: see `program_choices`. None is played on the channel of
-    the drums but drums.
+    If all are in use, instruments share: see `program_choices`. Only drums use the drum channel.
 
     Args:
-        track: what is to be played.
-        taken: program and whether it is drums, of the channels in use.
+        track: the track to be written.
+        taken: program and drum flag of the channels in use.
     """
     if track.is_drum:
         return DRUM_CHANNEL
@@ -241,10 +240,10 @@ def free_channel(track: Track, taken: dict[int, tuple[int, bool]]) -> int:
 def program_choices(
     tracks: Sequence[Track], channels: Sequence[int], scale: Scale
 ) -> list[list[NewEvents]]:
-    """For each track the choices of its program that it needs where its channel is shared.
+    """Program changes that each track needs because it shares its channel.
 
-    A channel has one program at a time: where another track of the channel played before with
-    another program, the track chooses its own again.
+    A channel has one program at a time: after another track of the channel has played with another
+    program, the track selects its own again.
     """
     choices: list[list[NewEvents]] = [[] for _ in tracks]
     for channel in set(channels):

@@ -1,4 +1,4 @@
-"""REMI tokens: bars, positions, tempos and notes (after Huang and Yang, 2020); those of a piano."""
+"""REMI tokenizers (after Huang and Yang, 2020): their common base, and that of a piano."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RemiTokens(TokenSequence):
 
     @cached_property
     def beats(self) -> NDArray[np.float64]:
-        """(l,), see `TokenSequence`; Bar still stands at the last position of the bar before it."""
+        """See `TokenSequence`; a Bar has the time of the last position of the bar before it."""
         return read_bars(Tokens.of(self.ids, PIANO_FAMILIES)).times[:-1] / STEPS_PER_BEAT
 
 
@@ -52,19 +52,19 @@ class Remi(Tokenizer):
     """Music as `Bar`, `Position` and note tokens on twelfths of a quarter note.
 
     A canonical sequence is `BOS Bar TimeSignature Position_0 Tempo`, notes, further positions and
-    bars, `EOS`. A TimeSignature stands right after the Bar from which a bar length holds, a Tempo
-    right after the Position from which it holds, each only where it changes. A note is Pitch,
-    Velocity, Duration; pitches of a track rise within a position, positions within a bar, and no
-    pitch is struck while it sounds. A Position has a Tempo or a note. Bars go on until every note
-    has ended. What differs between vocabularies stands in their `Families`.
+    bars, `EOS`. A TimeSignature comes right after the Bar from which its bar length applies, a
+    Tempo right after the Position from which it applies, each only where it changes. A note is a
+    Pitch, Velocity and Duration. Positions rise within a bar, and pitches of a track within a
+    position; no pitch is struck while it sounds. Each Position is followed by a Tempo or a note.
+    Bars continue until all notes have ended. Vocabularies differ only in their `Families`.
     """
 
     families: ClassVar[Families]
 
     def encode(self, score: Score) -> RemiTokens:
-        """Tokens of a score; the sustain pedal is not read.
+        """Encodes a score; the sustain pedal is ignored.
 
-        Raises MidiError where a note stands beyond 65,536 quarters.
+        Raises MidiError if a note is later than 65,536 quarters.
         """
         families = self.families
         ranks = self.track_ranks(score.tracks)
@@ -89,13 +89,13 @@ class Remi(Tokenizer):
         signatures: Sequence[TimeSignature] = (),
         tracks: Sequence[Track] = (),
     ) -> Score:
-        """Score of any ids, 12 ticks per quarter: never raises, in linear time.
+        """Decodes any ids to a score with 12 ticks per quarter: never raises, in linear time.
 
-        Ids up to the first EOS count. What is a note says `read_notes`; it is cut where its pitch
-        is struck again. What is out of place is passed over. The score ends with its last bar, or
-        with its last note. `signatures` and `tracks` are those of the `TokenSequence`: the ones are
-        written instead of the bar lengths as long as they lead to the same bars, the others give
-        names, channels and places in the file back.
+        Only ids up to the first EOS count. `read_notes` defines notes; each ends where its pitch is
+        struck again. Misplaced tokens are ignored. The score ends with its last bar or its last
+        note. `signatures` and `tracks` are those of the `TokenSequence`: signatures replace the bar
+        lengths as long as they give the same bars; tracks restore names, channels and places in the
+        file.
         """
         tokens = Tokens.of(ids, self.families).to_end()
         bars = read_bars(tokens)
@@ -110,13 +110,13 @@ class Remi(Tokenizer):
 
     @abstractmethod
     def _named(self, tracks: Sequence[Track], ranks: Sequence[int]) -> tuple[Track, ...]:
-        """Tracks without their notes, in the order of their ranks, where tokens tell them apart."""
+        """Tracks without their notes, in the order of their ranks, if tokens distinguish tracks."""
 
     @abstractmethod
     def _tracks(
         self, table: NDArray[np.int64], ranks: NDArray[np.int64], known: Sequence[Track]
     ) -> tuple[Track, ...]:
-        """Tracks of notes that are sorted by rank, time and pitch."""
+        """Tracks of notes sorted by rank, time and pitch."""
 
     def grammar(
         self,
@@ -127,10 +127,10 @@ class Remi(Tokenizer):
         tracks: Iterable[Track] | None = None,
         silent: Collection[int] = (),
     ) -> RemiGrammar:
-        """Which token may come first, under `Rules`; `tracks` are the only ones that may play.
+        """Initial state of the grammar under `Rules`; only `tracks` may play.
 
-        `silent` are places among them of those that may not either. Where there is but one track,
-        that one may.
+        `silent` are indices of tracks that may not play either. If there is only one track, it may
+        play.
         """
         ranks = None
         if tracks is not None and self.families.only_track < 0:
@@ -141,11 +141,11 @@ class Remi(Tokenizer):
     def crop(
         self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None
     ) -> NDArray[np.integer]:
-        """Canonical ids from bar `first_bar` on, `num_bars` of them or all, in the dtype of `ids`.
+        """Canonical ids of `num_bars` bars (default: all) from `first_bar` on, of the same dtype.
 
-        They start with `Bar TimeSignature Position_0 Tempo`, what is in force there. BOS is kept
-        with the first bar, EOS with the last; parts keep their numbers. Raises ValueError where
-        there is no such bar.
+        They start with `Bar TimeSignature Position_0 Tempo`, the settings in force. BOS is kept
+        with the first bar, EOS with the last; parts keep their numbers. Raises ValueError if there
+        is no such bar.
         """
         bars: list[int] = np.flatnonzero(ids == BAR).tolist()
         stop = [*bars, len(ids)][end_of_crop(first_bar, num_bars, len(bars))]
@@ -164,13 +164,13 @@ class Remi(Tokenizer):
         return np.concatenate([np.array(head, dtype=ids.dtype), ids[rest:stop]])
 
     def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
-        """The same ids with other pitches, drums as they are; None where one leaves the range."""
+        """Transposed ids, drums unchanged; None if a pitch leaves the range."""
         return shift_ids(ids, semitones, self.families.pitch, self.families.drum)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PianoRemiConfig:
-    """Everything needed to build a `PianoRemi` again."""
+    """Configuration of a `PianoRemi`."""
 
     kind: Literal["piano_remi"] = "piano_remi"
 
@@ -180,7 +180,7 @@ class PianoRemiConfig:
 
 
 class PianoRemi(Remi):
-    """All tracks but drums as one piano of 88 keys, in 512 tokens; see `Remi`."""
+    """All tracks except drums as one piano of 88 keys, in 512 tokens; see `Remi`."""
 
     vocabulary = PIANO_VOCABULARY
     families = PIANO_FAMILIES
@@ -189,7 +189,7 @@ class PianoRemi(Remi):
         super().__init__(PianoRemiConfig() if config is None else config)
 
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
-        """1 for each track that the piano plays, -1 for drums, which are not heard."""
+        """1 for each melodic track, -1 for drums, which are not encoded."""
         return [-1 if track.is_drum else 1 for track in tracks]
 
     def _named(self, tracks: Sequence[Track], ranks: Sequence[int]) -> tuple[Track, ...]:
@@ -204,9 +204,9 @@ class PianoRemi(Remi):
 def _heard(
     tracks: Sequence[Track], ranks: Sequence[int], families: Families
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Notes (n, 4) that the vocabulary can say, their keys (n,), and how many it cannot say.
+    """Notes (n, 4) that the vocabulary can represent, their keys (n,), and the number of others.
 
-    Drums are of no length.
+    Drum notes have length 0.
     """
     heard = [(rank, track) for rank, track in zip(ranks, tracks, strict=True) if rank >= 0]
     heard.sort(key=lambda of_track: of_track[0])
@@ -226,5 +226,5 @@ def _heard(
 
 
 def _last_between(ids: NDArray[np.integer], first: int, stop: int) -> int:
-    """Last of the ids from `first` to before `stop`."""
+    """Last of the ids in [first, stop)."""
     return int(ids[np.flatnonzero((ids >= first) & (ids < stop))[-1]])

@@ -1,4 +1,4 @@
-"""Names and ids of tokens. Released weights depend on every id here: nothing may move."""
+"""Names and ids of REMI tokens. Released weights depend on every id here: none may change."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAX_BAR_STEPS = 96
 MIN_BPM, MAX_BPM = 30, 240
 MIN_PITCH, MAX_PITCH = 21, 108
 VELOCITY_STEP = 4
-"""MIDI velocities of one bin; a bin is decoded as its middle."""
+"""Number of MIDI velocities in a bin, which is decoded to its middle."""
 DURATIONS = np.array(
     [*range(1, 49), *(int(48 * 2 ** (k / 4) + 0.5) for k in range(1, 17))], dtype=np.int64
 )
-"""Steps of each Duration token: every length to four quarters, then four to each doubling."""
+"""Steps of each Duration token: all lengths to four quarters, then four per octave."""
 DURATIONS.setflags(write=False)
 MAX_DURATION = int(DURATIONS[-1])
 
@@ -31,7 +31,7 @@ POSITION = TIME_SIGNATURE + NUM_TIME_SIGNATURES
 NUM_POSITIONS = MAX_BAR_STEPS
 TEMPO = POSITION + NUM_POSITIONS
 NUM_TEMPOS = MAX_BPM - MIN_BPM + 1
-"""Ids up to the tempos mean the same in all vocabularies; for the others see `Families`."""
+"""Ids up to the tempos are the same in all vocabularies; for the others see `Families`."""
 NUM_VELOCITIES = 128 // VELOCITY_STEP
 
 _NOTE_VALUES = (
@@ -52,11 +52,11 @@ PIANO_VOCABULARY = Vocabulary(
 """The 512 tokens of `PianoRemi`."""
 
 DRUMS = 128
-"""Stands for the drums where others have their program, 0 to 127."""
+"""Program number of the drums; other programs are 0 to 127."""
 PROGRAM_ORDER = (DRUMS, *range(32, 40), *range(32), *range(48, 56), *range(40, 48), *range(56, 128))
-"""Programs in the order of their tokens, and so at one position: drums, basses, chords, others."""
+"""Programs in the order of their tokens at one position: drums, basses, chords, others."""
 NUM_PARTS = 4
-"""Tracks of one program that are told apart; the first of them has no Part token."""
+"""Number of distinguished tracks of one program; the first one has no Part token."""
 
 MULTITRACK_VOCABULARY = Vocabulary(
     (
@@ -78,9 +78,9 @@ _KINDS = (
 
 
 class Kind:
-    """What a token of a row is, by the beginning of its name; from Bar on in the order of ids.
+    """Kind of a token, from the beginning of its name; from Bar on in the order of ids.
 
-    Arrays of shape (): numpy needs half the time for them that it needs for Python's numbers.
+    NumPy is twice as fast with arrays of shape () as with Python's numbers.
     """
 
     OTHER, EOS, BAR, TIME_SIGNATURE, POSITION, TEMPO, *_later = (
@@ -90,11 +90,11 @@ class Kind:
 
 
 class Families:
-    """Where the families of tokens begin in one vocabulary, and what its tokens say.
+    """Ids of the families of tokens in one vocabulary, and the meaning of each token.
 
     Each of `program`, `part`, `pitch`, `drum`, `velocity` and `duration` is the first id of a
-    family, which ends where the next one begins; one that there is not is empty. A track has a
-    rank, its place among the runs of one position: 0 are the drums.
+    family, which ends where the next one begins; a family may be empty. The rank of a track is its
+    place among the tracks at one position; drums have rank 0.
     """
 
     def __init__(self, vocabulary: Vocabulary, *, only_track: int = -1) -> None:
@@ -109,19 +109,19 @@ class Families:
         self.vocabulary = vocabulary
         self.size = len(vocabulary)
         self.num_pitches = self.drum - self.pitch
-        """Pitches of a track that is not the drums."""
+        """Number of pitches of a melodic track."""
         self.lowest_pitch = int(values[self.pitch])
-        """MIDI pitch of the first Pitch."""
+        """MIDI pitch of the first Pitch token."""
         self.only_track = only_track
-        """Rank of the one track that there is; -1 where Programs tell tracks apart."""
+        """Rank of the only track; -1 if Program tokens distinguish tracks."""
         self.kinds = kinds
-        """(size + 1,): the `Kind` of each id; OTHER behind the last."""
+        """`Kind` of each id (size + 1,); OTHER at the end."""
         self.values = values
-        """(size + 1,): the number in the name of each id or 0; of a Program its first rank."""
+        """Number in the name of each id (size + 1,), or 0; of a Program, its first rank."""
         kinds.setflags(write=False)
         values.setflags(write=False)
 
 
 PIANO_FAMILIES = Families(PIANO_VOCABULARY, only_track=1)
-"""All notes are of one track, which comes after drums that are not there."""
+"""All notes belong to one track, ranked after drums, which do not occur."""
 MULTITRACK_FAMILIES = Families(MULTITRACK_VOCABULARY)
