@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,18 @@ FORMAT_VERSION = 1
 
 TempoRule = Literal["free", "bar_line", "never"]
 """Where the tempo may change. Generation always starts with a tempo, even if this is "never"."""
+
+
+class Rules(NamedTuple):
+    """Limits of a grammar beyond those of the canonical sequences."""
+
+    tempo: TempoRule = "free"
+    time_signature: bool = True
+    """Whether the bar length may change. Generation always starts with one."""
+    end: bool = True
+    """Whether the piece may end."""
+    tracks: frozenset[int] | None = None
+    """Ranks of the tracks that may play; all if None."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +152,9 @@ class Grammar(Protocol):
         ...
 
 
+GrammarT = TypeVar("GrammarT", bound=Grammar, covariant=True)
+
+
 class Config(Protocol):
     """Configuration from which a tokenizer can be rebuilt: a frozen dataclass."""
 
@@ -155,7 +170,7 @@ class Config(Protocol):
         ...
 
 
-class Tokenizer(ABC):
+class BaseTokenizer(ABC, Generic[GrammarT]):
     """Converts scores to token ids and back."""
 
     vocabulary: ClassVar[Vocabulary]
@@ -184,7 +199,6 @@ class Tokenizer(ABC):
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
         """Rank of each track among those at one position, -1 for a track that is not encoded."""
 
-    @abstractmethod
     def grammar(
         self,
         *,
@@ -193,12 +207,20 @@ class Tokenizer(ABC):
         end: bool = True,
         tracks: Iterable[Track] | None = None,
         silent: Collection[int] = (),
-    ) -> Grammar:
+    ) -> GrammarT:
         """Initial state of the grammar, which accepts exactly the canonical sequences.
 
         If tokens distinguish tracks, only those in `tracks` may play, except at the indices
         `silent`.
         """
+        ranks = None
+        if tracks is not None:
+            every = enumerate(self.track_ranks(tuple(tracks)))
+            ranks = frozenset(rank for index, rank in every if index not in silent)
+        return self._grammar(Rules(tempo, time_signature, end, ranks))
+
+    @abstractmethod
+    def _grammar(self, rules: Rules) -> GrammarT: ...
 
     @abstractmethod
     def crop(
@@ -224,6 +246,10 @@ class Tokenizer(ABC):
         beside = folder / f"{FILE_NAME}.part"
         beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         beside.replace(folder / FILE_NAME)
+
+
+Tokenizer: TypeAlias = BaseTokenizer[Grammar]
+"""Any tokenizer."""
 
 
 def end_of_crop(first_bar: int, num_bars: int | None, piece_bars: int) -> int:

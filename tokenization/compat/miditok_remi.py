@@ -27,7 +27,15 @@ from tokenization.score import (
     all_notes,
     nearest_ratio,
 )
-from tokenization.tokenizer import Tokenizer, TokenSequence, Vocabulary, end_of_crop, shift_ids
+from tokenization.tokenizer import (
+    BaseTokenizer,
+    Grammar,
+    Rules,
+    TokenSequence,
+    Vocabulary,
+    end_of_crop,
+    shift_ids,
+)
 
 _TICKS = 24
 """Ticks per quarter note in decoded scores: 12 positions of a quarter or of an eighth note."""
@@ -111,7 +119,7 @@ class MidiTokRemiConfig:
         return MidiTokRemi(self)
 
 
-class MidiTokRemi(Tokenizer):
+class MidiTokRemi(BaseTokenizer[Grammar]):
     """The ids of `miditok.REMI`, version 3.1.0, with this `TokenizerConfig`.
 
     ::
@@ -251,8 +259,7 @@ class MidiTokRemi(Tokenizer):
         """Program of each track, which is all that distinguishes tracks; 128 for drums."""
         return [_DRUMS if track.is_drum else track.program for track in tracks]
 
-    def grammar(self, **_rules: object) -> NoReturn:
-        """Raises NotImplementedError: there is none, see the class."""
+    def _grammar(self, rules: Rules) -> NoReturn:
         raise NotImplementedError(
             "MidiTok's sequences are not canonical, so no grammar can say which tokens may follow; "
             "use the tokenizer multitrack_remi, or sample without rules"

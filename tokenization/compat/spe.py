@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.remi.grammar import Rules
 from tokenization.remi.vocabulary import STEPS_PER_BEAT
-from tokenization.score import Track
-from tokenization.tokenizer import Grammar, TempoRule, Tokenizer, Vocabulary
-
-GrammarT = TypeVar("GrammarT", bound=Grammar)
-
-
-class SpeTokenizer(Tokenizer, Generic[GrammarT]):
-    """A tokenizer in which all bars are in 4/4 and all tracks may play."""
-
-    @abstractmethod
-    def _grammar(self, rules: Rules) -> GrammarT: ...
-
-    def grammar(
-        self,
-        *,
-        tempo: TempoRule = "free",
-        time_signature: bool = True,
-        end: bool = True,
-        tracks: Iterable[Track] | None = None,
-        silent: Collection[int] = (),
-    ) -> GrammarT:
-        """Initial state of the grammar; rules on time signatures and tracks have no effect."""
-        return self._grammar(Rules(tempo, time_signature, end))
+from tokenization.tokenizer import Rules, Vocabulary
 
 
 def known_ids(ids: Sequence[int] | NDArray[np.integer], eos: int, pad: int) -> NDArray[np.int64]:

@@ -13,14 +13,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.compat.spe import SpeGrammar, SpeTokenizer, known_ids
+from tokenization.compat.spe import SpeGrammar, known_ids
 from tokenization.errors import MidiError
 from tokenization.midi.events import match_ends
-from tokenization.remi.grammar import Rules
 from tokenization.remi.quantize import nearest_step, quantize_time_signatures, refuse_late_notes
 from tokenization.remi.vocabulary import MAX_DURATION, STEPS_PER_BEAT
 from tokenization.score import MAX_BEATS, NO_NOTES, Score, TimeSignature, Track, all_notes
-from tokenization.tokenizer import TokenSequence, Vocabulary, end_of_crop
+from tokenization.tokenizer import BaseTokenizer, Rules, TokenSequence, Vocabulary, end_of_crop
 
 MAX_SOUNDING = 512
 """Limit of simultaneous notes: more are an error, or come from a model that forgets to end them."""
@@ -78,7 +77,7 @@ class SpeGrooveConfig:
         return SpeGroove(self)
 
 
-class SpeGroove(SpeTokenizer["GrooveGrammar"]):
+class SpeGroove(BaseTokenizer["GrooveGrammar"]):
     """Music of three tracks as note-ons, note-offs, and shifts between them.
 
     A canonical sequence is BOS, events, EOS. At one time, note-offs come first, in the order in

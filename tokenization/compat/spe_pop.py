@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.analysis.chords import CHORD_NAMES, QUALITIES, ROOTS
-from tokenization.compat.spe import SpeGrammar, SpeTokenizer, known_ids
-from tokenization.remi.grammar import Rules
+from tokenization.compat.spe import SpeGrammar, known_ids
 from tokenization.remi.packing import Packing
 from tokenization.remi.quantize import ends_of_runs, refuse_late_notes, starts_of_runs
 from tokenization.remi.vocabulary import STEPS_PER_BEAT
 from tokenization.score import Score, Tempo, TimeSignature, Track, all_notes, nearest_ratio
-from tokenization.tokenizer import TokenSequence, Vocabulary, end_of_crop
+from tokenization.tokenizer import BaseTokenizer, Rules, TokenSequence, Vocabulary, end_of_crop
 
 Chords = Sequence[str] | Sequence[tuple[float, str]]
 
@@ -88,7 +87,7 @@ class SpePopConfig:
         return SpePop(self)
 
 
-class SpePop(SpeTokenizer["PopGrammar"]):
+class SpePop(BaseTokenizer["PopGrammar"]):
     """Piano music in 4/4 as Bar, Beat, Chord, Tempo and note tokens on sixteenths.
 
     A canonical sequence consists of Bars, each with its Beats, then a Bar and EOS. A Beat is

@@ -25,25 +25,12 @@ from tokenization.remi.vocabulary import (
     Families,
     Kind,
 )
+from tokenization.tokenizer import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
-
-    from tokenization.tokenizer import TempoRule
-
-
-class Rules(NamedTuple):
-    """Limits beyond those of the canonical sequences."""
-
-    tempo: TempoRule = "free"
-    time_signature: bool = True
-    """Whether the bar length may change. A piece without one is still given one at its start."""
-    end: bool = True
-    """Whether the piece may end."""
-    tracks: frozenset[int] | None = None
-    """Ranks of the tracks that may play, all where None."""
 
 
 _AT_POSITION = frozenset({After.POSITION, After.TEMPO, After.NOTE})

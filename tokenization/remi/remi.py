@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -19,7 +19,7 @@ from tokenization.remi.decode import (
     read_tempos,
 )
 from tokenization.remi.encode import write_ids
-from tokenization.remi.grammar import RemiGrammar, Rules
+from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.quantize import name_bars, quantize_notes, quantize_timeline
 from tokenization.remi.vocabulary import (
     BAR,
@@ -34,7 +34,7 @@ from tokenization.remi.vocabulary import (
     Families,
 )
 from tokenization.score import NO_NOTES, Score, TimeSignature, Track, all_notes
-from tokenization.tokenizer import TempoRule, Tokenizer, TokenSequence, end_of_crop, shift_ids
+from tokenization.tokenizer import BaseTokenizer, Rules, TokenSequence, end_of_crop, shift_ids
 
 _PIANO = Track(NO_NOTES)
 
@@ -48,7 +48,7 @@ class RemiTokens(TokenSequence):
         return read_bars(Tokens.of(self.ids, PIANO_FAMILIES)).times[:-1] / STEPS_PER_BEAT
 
 
-class Remi(Tokenizer):
+class Remi(BaseTokenizer[RemiGrammar]):
     """Music as `Bar`, `Position` and note tokens on twelfths of a quarter note.
 
     A canonical sequence is `BOS Bar TimeSignature Position_0 Tempo`, notes, further positions and
@@ -61,7 +61,7 @@ class Remi(Tokenizer):
 
     families: ClassVar[Families]
 
-    def encode(self, score: Score) -> RemiTokens:
+    def encode(self, score: Score) -> TokenSequence:
         """Encodes a score; the sustain pedal is ignored.
 
         Raises MidiError if a note is later than 65,536 quarters.
@@ -118,25 +118,10 @@ class Remi(Tokenizer):
     ) -> tuple[Track, ...]:
         """Tracks of notes sorted by rank, time and pitch."""
 
-    def grammar(
-        self,
-        *,
-        tempo: TempoRule = "free",
-        time_signature: bool = True,
-        end: bool = True,
-        tracks: Iterable[Track] | None = None,
-        silent: Collection[int] = (),
-    ) -> RemiGrammar:
-        """Initial state of the grammar under `Rules`; only `tracks` may play.
-
-        `silent` are indices of tracks that may not play either. If there is only one track, it may
-        play.
-        """
-        ranks = None
-        if tracks is not None and self.families.only_track < 0:
-            every = enumerate(self.track_ranks(tuple(tracks)))
-            ranks = frozenset(rank for place, rank in every if place not in silent)
-        return RemiGrammar(self.families, Rules(tempo, time_signature, end, ranks))
+    def _grammar(self, rules: Rules) -> RemiGrammar:
+        if self.families.only_track >= 0:
+            rules = rules._replace(tracks=None)
+        return RemiGrammar(self.families, rules)
 
     def crop(
         self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None
