@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from app.compose.continuation import MusicOptions, Result, generate_piece, load_music_model
-from app.compose.models import ComputeOptions
+from app.compose.continuation import Result, generate_piece
+from app.compose.models import ComputeOptions, load_music_model
+from app.compose.options import MusicOptions
 from benchmarks.decode_peers import (
     SIZES,
     dynamic_cache,

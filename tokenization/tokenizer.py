@@ -117,11 +117,6 @@ class Grammar(Protocol):
         """Length of the bar in twelfths of a quarter; 0 before it is known."""
         ...
 
-    @property
-    def bias(self) -> NDArray[np.float64] | None:
-        """What is added to the logits (v,) of the next token; None where nothing is."""
-        ...
-
     def advance(self, token: int) -> Grammar:
         """State after one more token. Raises ValueError for a token that is not allowed."""
         ...
@@ -130,20 +125,6 @@ class Grammar(Protocol):
         """The same with more notes sounding: rank of the track, MIDI pitch, step where it ends.
 
         Pitches outside the vocabulary's range are passed over.
-        """
-        ...
-
-    def remember(
-        self,
-        ids: Sequence[int] | NDArray[np.integer],
-        *,
-        presence: float = 1.0,
-        recall: float = 1.0,
-    ) -> Grammar:
-        """The same with a `bias` towards what a prompt played, and who rests longer than there.
-
-        `ids` are what it was resumed with. Music of a single track is left alone, and 0 leaves out
-        either.
         """
         ...
 

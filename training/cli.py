@@ -237,7 +237,7 @@ def _fit(options: argparse.Namespace) -> int:
         raise TrainingError(f"{folder}: found no last.ckpt to resume")
     if options.resume and options.fresh:
         raise TrainingError("--resume and --fresh contradict each other")
-    # DDP warns, in each process, that it looks for what training.scale tells it to look for
+    # DDP warns, in each process, that it looks for unused parameters, as it is told to
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     # OpenMP reads this once, when the engine is loaded.
     section = mapping.get("trainer")

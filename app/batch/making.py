@@ -14,6 +14,7 @@ from app.batch.files import Savers, alone_in, make_folders
 from app.batch.manifest import NAME, Row, write_manifest
 from app.batch.writing import Writing
 from app.cli.arguments import CommandError
+from app.compose.continuation import finish
 from app.compose.models import PREPARING_TOLD
 from tokenization.errors import MidiError, TokenizerError
 
@@ -143,7 +144,7 @@ class Making:
     def _save(self, clip: Clip, draft: Draft) -> None:
         """Has the files of a clip written."""
         try:
-            piece = draft.piece()
+            piece = finish(draft)
         except OF_ONE_PROMPT as error:
             self._fail(self.planned[clip].file, error)
             return

@@ -26,7 +26,6 @@ from app.batch.files import refuse_unlisted
 from app.batch.making import OF_ONE_PROMPT, BatchProgress, Making, about
 from app.batch.manifest import NAME, read_manifest
 from app.cli.arguments import CommandError
-from app.compose.continuation import never
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator
@@ -75,7 +74,7 @@ BatchSteps: TypeAlias = "Iterator[BatchProgress | BatchResult]"
 
 
 def make_batch(
-    options: BatchOptions, models: Models, stop: Callable[[], bool] = never
+    options: BatchOptions, models: Models, stop: Callable[[], bool] = lambda: False
 ) -> BatchSteps:
     """Makes all clips: yields BatchProgress meanwhile, and the BatchResult last.
 

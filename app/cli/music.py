@@ -16,14 +16,11 @@ if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
-    from app.compose.continuation import (
-        MusicModel,
-        MusicOptions,
-        Prompt,
-        PromptFacts,
-        Result,
-        Steps,
-    )
+    from app.compose.continuation import Result, Steps
+    from app.compose.models import MusicModel
+    from app.compose.options import MusicOptions
+    from app.compose.prompt import Prompt
+    from app.compose.prompt_report import PromptFacts
     from app.compose.replay import Replay
 
 AS_BEFORE = "as in the settings"
@@ -33,8 +30,9 @@ AS_BEFORE = "as in the settings"
 def proceed(options: argparse.Namespace) -> None:
     """Continues a MIDI file."""
     from app.audio.render import check_length
-    from app.compose.continuation import continue_prompt, read_prompt
+    from app.compose.continuation import continue_prompt
     from app.compose.new_bars import NewBars, in_bars
+    from app.compose.prompt import read_prompt
     from tokenization.midi import read_midi
 
     music = music_options(options)
@@ -64,7 +62,8 @@ def generate(options: argparse.Namespace) -> None:
 
 def again(options: argparse.Namespace) -> None:
     """Makes a piece again from what --json, the page or a manifest has said of it."""
-    from app.compose.continuation import continue_prompt, generate_piece, read_prompt
+    from app.compose.continuation import continue_prompt, generate_piece
+    from app.compose.prompt import read_prompt
 
     told = _told(options)
     music = told.options

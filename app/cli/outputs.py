@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from app.compose.continuation import Piece
+    from app.compose.piece import Piece
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
 

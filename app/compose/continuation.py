@@ -1,50 +1,55 @@
-"""Making music: the six steps from a MIDI file to its continuation, and the same from nothing.
+"""From a MIDI file to its continuation, in six calls; and music from nothing.
 
-    read_midi -> encode -> prefill -> write -> decode -> append_to_midi
+    read_midi -> encode -> prefill -> sample -> decode -> append_to_midi
 
-Page and commands are thin callers of this module.
+The page, the commands and batches all come through here.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Generator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from app.compose.models import ComputeOptions, Models, MusicModel, load_music_model
-from app.compose.options import LARGEST_SEED, MusicOptions, with_seed
-from app.compose.piece import Draft, Drafts, Opening, Piece
-from app.compose.prompt import Prompt, PromptFacts, read_prompt
+import numpy as np
+
+from app.compose.engine import Engine
+from app.compose.options import MusicOptions, with_seed
+from app.compose.piece import Draft, Opening, Piece
+from app.compose.prompt import read_prompt
+from relpe.decoding.generate import Sample
+from tokenization.midi import append_to_midi, read_midi, write_midi
+from tokenization.score import Score, Tempo, TimeSignature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from tokenization.score import Score
+    from app.compose.models import MusicModel
+    from app.compose.prompt import Prompt
 
 SECONDS_BETWEEN_REPORTS = 0.1
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the work is, and the new music so far.
-
-    There are no tokens while the prompt is being read. One score per variation, times from the
-    start of the output.
-    """
+    """How far the work is, and the new music so far."""
 
     bars_done: int
     bars: int
     tokens: int
+    """0 while the prompt is being read."""
     notes: int
     seconds: float
     scores: tuple[Score, ...]
+    """One per variation, times from the start of the output."""
     part_done: float = 0.0
-    """Of the bars, or of the seconds that were asked for, 0 to 1."""
+    """Share of the bars or seconds that were asked for, 0 to 1."""
     preparing: bool = False
-    """Whether the machine is made ready, which takes a while at the very first time."""
+    """Whether code is being compiled, which takes a while the first time on a machine."""
     place: int = 0
-    """In the line of those that wait for the model, 1 the next; 0 at work."""
+    """Place in the queue for the model, 1 the next; 0 while being generated."""
     seconds_left: float | None = None
     """Until its turn comes, where it waits and that is known."""
 
@@ -63,129 +68,160 @@ class Result:
     @property
     def tokens_per_second(self) -> float:
         """Of all variations together, prompt not counted."""
-        return self._a_second(self.tokens)
+        return self._per_second(self.tokens)
 
     @property
     def bars_per_second(self) -> float:
         """Of all variations together."""
-        return self._a_second(sum(piece.bars for piece in self.pieces))
+        return self._per_second(sum(piece.bars for piece in self.pieces))
 
     @property
     def real_time_factor(self) -> float:
         """Seconds of new music for each second of work, of all variations together."""
-        return self._a_second(sum(piece.seconds for piece in self.pieces))
+        return self._per_second(sum(piece.seconds for piece in self.pieces))
 
-    def _a_second(self, amount: float) -> float:
+    def _per_second(self, amount: float) -> float:
         return amount / self.seconds if self.seconds else 0.0
 
 
-__all__ = [
-    "LARGEST_SEED",
-    "ComputeOptions",
-    "Models",
-    "MusicModel",
-    "MusicOptions",
-    "Piece",
-    "Progress",
-    "Prompt",
-    "PromptFacts",
-    "Result",
-    "Steps",
-    "Variations",
-    "continue_prompt",
-    "generate_piece",
-    "load_music_model",
-    "read_prompt",
-    "with_seed",
-]
-
-Steps: TypeAlias = "Generator[Progress | Result, None, None]"
+Steps: TypeAlias = Generator[Progress | Result, None, None]
+"""Progress now and then, and the Result last."""
 
 
-def never() -> bool:
-    """For callers that never stop."""
-    return False
+def continue_midi(
+    model: MusicModel,
+    midi: bytes,
+    options: MusicOptions | None = None,
+    *,
+    name: str = "prompt.mid",
+    on_progress: Callable[[Progress], object] = lambda _: None,
+) -> Result:
+    """Continues a MIDI file: `result.pieces[0].midi` is the file with new music appended.
+
+    The prompt is kept event for event; new music begins at the next bar line. The same seed gives
+    the same bytes on the same machine. `name` stands for the file in error messages.
+
+    Raises:
+        MidiError: the file cannot be read or continued.
+    """
+    prompt = read_prompt(midi, name, tokenizer=model.tokenizer)  # read_midi, encode
+    return _result(continue_prompt(model, prompt, options or MusicOptions()), on_progress)
+
+
+def generate_midi(
+    model: MusicModel,
+    options: MusicOptions | None = None,
+    *,
+    on_progress: Callable[[Progress], object] = lambda _: None,
+) -> Result:
+    """Generates a piece from nothing: `result.pieces[0].midi` is a MIDI file."""
+    return _result(generate_piece(model, options or MusicOptions()), on_progress)
 
 
 def continue_prompt(
-    model: MusicModel, prompt: Prompt, options: MusicOptions, stop: Callable[[], bool] = never
+    model: MusicModel,
+    prompt: Prompt,
+    options: MusicOptions,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Steps:
-    """New music after a prompt: yields Progress while it is made, and the Result last.
+    """Continues a prompt: yields Progress, and the Result last.
 
-    Where `stop` gives True the work ends, and the result holds what is there.
+    As soon as `stop` returns True the work ends, and the result holds what there is.
     """
-    yield from _steps(Variations(Opening.after(model, prompt, with_seed(options))), stop)
+    yield from _generate(Variations(Opening.after(model, prompt, with_seed(options))), stop)
 
 
 def generate_piece(
-    model: MusicModel, options: MusicOptions, stop: Callable[[], bool] = never
+    model: MusicModel, options: MusicOptions, stop: Callable[[], bool] = lambda: False
 ) -> Steps:
-    """Music from nothing: yields Progress while it is made, and the Result last."""
-    yield from _steps(Variations(Opening.of_nothing(model, with_seed(options))), stop)
+    """Generates music from nothing, as `continue_prompt`."""
+    yield from _generate(Variations(Opening.of_nothing(model, with_seed(options))), stop)
 
 
-def _steps(written: Variations, stop: Callable[[], bool]) -> Steps:
-    """Writes until all bars are full or `stop` says so."""
-    for _ in written.opening.model.preparing():
-        yield written.progress(preparing=True)
+def _generate(variations: Variations, stop: Callable[[], bool]) -> Steps:
+    """Generates on an engine of its own; `app.server` has one for many users."""
+    for _ in variations.opening.model.preparing():
+        yield variations.progress(preparing=True)
         if stop():
-            break
-    else:
-        yield from _write(written, stop)
-    yield written.result()
-
-
-def _write(written: Variations, stop: Callable[[], bool]) -> Iterator[Progress]:
-    """Alone in a batch of its own; `app.server.scheduler` writes for many at once."""
-    opening = written.opening
-    started = reported = time.monotonic()
-    state = opening.unread()
-    for newest in opening.read(state):
-        state = newest
+            yield variations.result()
+            return
+    engine = Engine(variations.opening.model)
+    variations.start(engine)
+    reported = time.monotonic()
+    while not variations.done:
+        engine.step()  # prefill, then sample
+        variations.tick()
         if time.monotonic() - reported >= SECONDS_BETWEEN_REPORTS:
             reported = time.monotonic()
-            yield written.progress()
-        if stop():
-            yield written.progress()
-            return
-    drafts = Drafts(opening.model)
-    written.drafts = drafts.enter(opening, state, written.seeds)
-    while len(drafts):
-        drafts.step()
-        now = time.monotonic()
-        written.seconds = now - started
-        if now - reported >= SECONDS_BETWEEN_REPORTS:
-            reported = now
-            yield written.progress()
+            yield variations.progress()
         if stop():
             break
-    yield written.progress()
+    if variations.error is not None:
+        raise variations.error
+    yield variations.progress()
+    yield variations.result()
+
+
+def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
+    """The piece that a draft has become, as files and scores."""
+    new, prompt = draft.score(ended=True), draft.opening.prompt  # decode
+    if prompt is None:
+        midi = alone = write_midi(new)
+        timed, start = new, 0
+    else:
+        midi = append_to_midi(prompt.data, new, prompt.joint_ticks)
+        alone = _alone(new, prompt)
+        timed, start = prompt.score, prompt.joint_ticks
+    begin, end = timed.seconds_at(np.array([start, new.end_ticks])).tolist()
+    return Piece(
+        midi=midi,
+        new_midi=alone,
+        score=read_midi(midi) if new.num_notes or prompt else new,
+        new=new,
+        seed=draft.seed,
+        tokens=draft.tokens,
+        notes=new.num_notes,
+        tokens_per_second=tokens_per_second,
+        bars=draft.bars_done,
+        seconds=end - begin,
+    )
 
 
 class Variations:
-    """Pieces with one opening that are shown together while they are made."""
+    """Pieces with one opening and different seeds that are generated together."""
 
     def __init__(self, opening: Opening, seeds: Sequence[int] | None = None) -> None:
-        """One for each seed; without them as many as the options say, counting up from theirs."""
+        """Without `seeds` as many as the options say, counting up from theirs."""
         self.opening, self.options = opening, opening.options
         first = self.options.seed or 0
         self.seeds = seeds or range(first, first + self.options.variations)
-        self.drafts = [Draft(opening, seed) for seed in self.seeds]
+        self.drafts = [Draft(opening, Sample(seed, opening.rule)) for seed in self.seeds]
         self.seconds = 0.0
         """Of work, so far."""
+        self._started = 0.0
 
-    def now(self) -> Variations:
-        """As they are at this moment: does not change while others write on."""
+    def start(self, engine: Engine) -> None:
+        """Has an engine generate them."""
+        self._started = time.monotonic()
+        self.drafts = engine.add(self.opening, self.seeds)
+
+    def tick(self) -> None:
+        """Counts the time of work."""
+        self.seconds = time.monotonic() - self._started
+
+    def snapshot(self) -> Variations:
+        """A copy that does not change while generation continues."""
         taken = copy(self)
-        taken.drafts = [copy(draft) for draft in self.drafts]
-        for draft in taken.drafts:
-            draft.ids = draft.ids[:]
+        taken.drafts = [
+            Draft(draft.opening, replace(draft.sample, tokens=draft.sample.tokens[:]))
+            for draft in self.drafts
+        ]
         return taken
 
     def progress(
         self, *, preparing: bool = False, place: int = 0, seconds_left: float | None = None
     ) -> Progress:
-        """Where the work stands."""
+        """How far the work is."""
         scores = tuple(draft.score() for draft in self.drafts)
         return Progress(
             bars_done=self.bars_done,
@@ -203,27 +239,66 @@ class Variations:
     def result(self) -> Result:
         """What there is."""
         speed = self.tokens / self.seconds if self.seconds else 0.0
-        pieces = tuple(draft.piece(speed) for draft in self.drafts)
+        pieces = tuple(finish(draft, speed) for draft in self.drafts)
         return Result(pieces, self.seconds, self.tokens, self.bars_done, self.opening.notes)
 
     @property
+    def done(self) -> bool:
+        """Whether all have ended."""
+        return all(draft.sample.done for draft in self.drafts)
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the prompt could not be read; None where it could."""
+        return self.drafts[0].sample.error
+
+    @property
     def bars_done(self) -> int:
-        """Bars that all have finished, as they are written."""
+        """Notated bars that all of them have finished."""
         return min(draft.bars_done for draft in self.drafts)
 
     @property
     def part_done(self) -> float:
-        """Of the bars, or of the seconds that were asked for, that all have finished; 0 to 1."""
+        """Share of the bars or seconds that all of them have finished, 0 to 1."""
         return min(draft.part_done for draft in self.drafts)
 
     @property
     def bars_left(self) -> float:
-        """Until all have ended; where seconds were asked for, at two beats a second."""
+        """Bars until all have ended; where seconds were asked for, at two beats a second."""
         seconds = self.options.seconds
         bars = self.options.bars if seconds is None else seconds / 2
         return bars * (1 - self.part_done)
 
     @property
     def tokens(self) -> int:
-        """New tokens of all."""
+        """Tokens generated, of all."""
         return sum(draft.tokens for draft in self.drafts)
+
+
+def _result(steps: Steps, on_progress: Callable[[Progress], object]) -> Result:
+    for step in steps:
+        if isinstance(step, Result):
+            return step
+        on_progress(step)
+    raise AssertionError("the last step is a Result")
+
+
+def _alone(new: Score, prompt: Prompt) -> bytes:
+    """The new music as a file of its own, in the tempos and metres that the file has there."""
+    joint, score = prompt.joint_ticks, prompt.score
+    # of those up to the joint the last one stays
+    tempos = {max(tick - joint, 0): bpm for tick, bpm in ((0, 120.0), *score.tempos)}
+    metres = {max(t - joint, 0): metre for t, *metre in ((0, 4, 4), *score.time_signatures)}
+    length = max(new.end_ticks - joint, 1)
+    tracks = (
+        replace(t, notes=t.notes - [joint, 0, 0, 0], chunk=None) for t in new.tracks if len(t)
+    )
+    return write_midi(
+        Score(
+            new.ticks_per_beat,
+            tuple(tracks),
+            tuple(Tempo(tick, bpm) for tick, bpm in tempos.items() if tick < length),
+            tuple(TimeSignature(tick, *metre) for tick, metre in metres.items() if tick < length),
+            length,
+        )
+    )

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
-from app.compose.keys import pitch_classes
+from tokenization.analysis.keys import pitch_classes
 
 LARGEST_SEED = 2**31 - 1
 

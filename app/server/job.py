@@ -31,7 +31,9 @@ from app.server.labels import file_stem, how_made
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from app.compose.continuation import MusicModel, Piece, Progress
+    from app.compose.continuation import Progress
+    from app.compose.models import MusicModel
+    from app.compose.piece import Piece
     from app.server.uploads import Upload
     from tokenization.score import Score
 

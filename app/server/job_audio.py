@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from app.audio.stems import Stems
-    from app.compose.continuation import Piece
+    from app.compose.piece import Piece
     from tokenization.score import Score, Track
 
 SOUND_KINDS = ("flac", "wav", "ogg", "stems")

@@ -10,7 +10,8 @@ from app.compose.prompt_report import counted
 from app.files import safe_name
 
 if TYPE_CHECKING:
-    from app.compose.continuation import MusicModel, Piece
+    from app.compose.models import MusicModel
+    from app.compose.piece import Piece
     from app.server.uploads import Upload
 
 _BEATS = {"estimate": "beats estimated", "grid": "beats of a clock"}

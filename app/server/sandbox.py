@@ -166,7 +166,7 @@ class _Helper:
         paths = {"PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
         alone = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", "from app.apart import serve; serve()"],
+            [sys.executable, "-P", "-c", "from app.server.sandbox import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **paths, **alone},

@@ -5,15 +5,19 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from app.compose.continuation import Opening, Result, Variations, with_seed
-from app.compose.options import MAX_WAITING
+from app.compose.continuation import Result, Variations
+from app.compose.options import MAX_WAITING, with_seed
+from app.compose.piece import Opening
 from app.server.line import SECONDS_BETWEEN_LOOKS, Line
-from app.server.worker import Writer
+from app.server.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.compose.continuation import MusicModel, MusicOptions, Prompt, Steps
+    from app.compose.continuation import Steps
+    from app.compose.models import MusicModel
+    from app.compose.options import MusicOptions
+    from app.compose.prompt import Prompt
 
 MAX_ROWS = 16
 """Pieces that a model writes at once; each has a state, 4.7 MB of a window of 2,048 tokens."""
@@ -28,7 +32,7 @@ class Desk:
         self.max_rows, self.max_waiting = max_rows, max_waiting
         self._lock = threading.Lock()
         self._lines: dict[str, Line[Variations]] = {}
-        self._writers: dict[str, Writer] = {}
+        self._writers: dict[str, Worker] = {}
         self._speeds: dict[str, dict[int, float]] = {}  # bars a second of one row, by rows of a job
 
     def continue_prompt(
@@ -59,7 +63,7 @@ class Desk:
             BusyError: too many wait already.
         """
         written = Variations(opening, seeds)
-        line, writer = self._of(model)
+        line, worker = self._of(model)
         rows = len(written.seeds)
         with line.enter(written, rows) as turn:
             while not (turn.at_work or stop.is_set()):
@@ -73,7 +77,7 @@ class Desk:
             if stop.is_set():
                 yield written.result()
                 return
-            for step in writer.write(written, stop):
+            for step in worker.generate(written, stop):
                 if isinstance(step, Result):
                     self._learn(model.name, rows, step)
                 yield step
@@ -94,13 +98,13 @@ class Desk:
             return None
         return speeds[min(speeds, key=lambda rows: (abs(rows - variations), rows))]
 
-    def _of(self, model: MusicModel) -> tuple[Line[Variations], Writer]:
+    def _of(self, model: MusicModel) -> tuple[Line[Variations], Worker]:
         """Line and writer of a model."""
         name = model.name
         with self._lock:
             if name not in self._lines:
                 self._lines[name] = Line(f"the {name} model", self.max_rows, self.max_waiting)
-                self._writers[name] = Writer(model)
+                self._writers[name] = Worker(model)
             return self._lines[name], self._writers[name]
 
     def _learn(self, model_name: str, rows: int, result: Result) -> None:

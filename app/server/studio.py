@@ -27,7 +27,7 @@ from app.server.store import KeptJobs
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator
 
-    from app.compose.continuation import Models
+    from app.compose.models import Models
     from app.server.uploads import Upload
 
 _log = logging.getLogger(__name__)

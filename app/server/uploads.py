@@ -19,8 +19,9 @@ from tokenization.midi import read_midi
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from app.compose.continuation import Models, MusicModel, Prompt
+    from app.compose.models import Models, MusicModel
     from app.compose.options import BeatSource
+    from app.compose.prompt import Prompt
     from tokenization.score import Score
     from tokenization.tokenizer import Tokenizer
 

@@ -1,29 +1,24 @@
-"""One thread that writes for all who want music of one model, rows of all jobs side by side."""
+"""The thread that generates music for all users of one model."""
 
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING
 
-from app.compose.piece import Drafts
+from app.compose.engine import Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from app.compose.continuation import Steps, Variations
     from app.compose.models import MusicModel
-    from app.compose.piece import Draft
-    from relpe.models.decoder import DecoderState
 
 SECONDS_BETWEEN_REPORTS = 0.1
 
 
-class Writer:
-    """Writes for many at once by continuous batching: each step is a token of every row.
+class Worker:
+    """Generates for many users at once on one engine.
 
-    What a job becomes hangs on its opening and seeds alone. The thread and the memory of its rows
-    are there while there is work.
+    The music of a job depends only on its opening and seeds. The thread and the memory of its rows
+    exist only while there is work.
     """
 
     def __init__(self, model: MusicModel) -> None:
@@ -32,45 +27,49 @@ class Writer:
         self._coming: list[_Job] = []
         self._running = False
 
-    def write(self, written: Variations, stop: threading.Event) -> Steps:
-        """Progress now and then, and the Result last; `stop` ends it, and keeps what is there.
+    def generate(self, variations: Variations, stop: threading.Event) -> Steps:
+        """Yields Progress, and the Result last; `stop` ends it and keeps what there is.
 
         Closing this iterator ends the work as well, and waits for that.
         """
-        job = _Job(written, stop)
+        job = _Job(variations, stop)
         with self._lock:
-            if not self._running:  # a thread that cannot be started leaves nobody waiting for it
+            if not self._running:  # if the thread cannot be started, no job waits for it
                 threading.Thread(
-                    target=self._run, name=f"writer of {self._model.name}", daemon=True
+                    target=self._run, name=f"worker of {self._model.name}", daemon=True
                 ).start()
                 self._running = True
             self._coming.append(job)
         try:
             while not job.over.wait(SECONDS_BETWEEN_REPORTS):
-                yield job.look().progress()
+                yield job.snapshot().progress()
             if job.error is not None:
                 raise job.error
-            yield written.progress()
-            yield written.result()
+            yield variations.progress()
+            yield variations.result()
         finally:
-            job.left = True
+            job.abandoned = True
             job.over.wait()
 
     def _run(self) -> None:
-        """The thread: goes on until nobody is left."""
+        """The thread: runs until there are no jobs left."""
         jobs: list[_Job] = []
         try:
-            drafts = Drafts(self._model)
+            engine = Engine(self._model)
             while True:
                 with self._lock:
-                    jobs += self._coming
-                    self._coming.clear()
+                    coming, self._coming = self._coming, []
+                    jobs += coming
                     if not jobs:
                         self._running = False
                         return
-                self._round(drafts, jobs)
+                for job in coming:
+                    job.variations.start(engine)
+                engine.step()
+                for job in jobs:
+                    job.after_step(engine)
                 jobs = [job for job in jobs if not job.over.is_set()]
-        except BaseException as error:  # noqa: BLE001 - all who wait for it get it
+        except BaseException as error:  # noqa: BLE001 - handed to all waiting jobs
             with self._lock:
                 jobs += self._coming
                 self._coming.clear()
@@ -78,87 +77,37 @@ class Writer:
             for job in jobs:
                 job.end(error)
 
-    def _round(self, drafts: Drafts, jobs: list[_Job]) -> None:
-        """Reads a piece of one prompt, then writes for as long as that took: both go on."""
-        began = time.monotonic()
-        reader = next((job for job in jobs if job.reads), None)
-        if reader is not None:
-            reader.read_on(drafts)
-            jobs.remove(reader)  # the next one's turn
-            jobs.append(reader)
-        until = 2 * time.monotonic() - began
-        going = True
-        while going:
-            ended = drafts.step()
-            for job in jobs:
-                job.after_step(ended, drafts)
-            going = len(drafts) > 0 and not self._coming and time.monotonic() < until
-
 
 class _Job:
-    """One user's music while it is written; all but `look` belongs to the writing thread."""
+    """One user's music while it is generated; all but `snapshot` belongs to the worker's thread."""
 
-    def __init__(self, written: Variations, stop: threading.Event) -> None:
-        self.written, self.stop = written, stop
-        self.left = False
-        """Nobody waits for it any more."""
+    def __init__(self, variations: Variations, stop: threading.Event) -> None:
+        self.variations, self.stop = variations, stop
+        self.abandoned = False
+        """Whether its user no longer waits for it."""
         self.over = threading.Event()
         self.error: BaseException | None = None
-        self._reading: Iterator[DecoderState] | None = None
-        self._state: DecoderState | None = None
-        self._going: set[Draft] | None = None  # None: not entered yet
-        self._began = 0.0
         self._changed = threading.Condition()
         self._asked = False
-        self._seen = written
+        self._seen = variations
 
-    @property
-    def reads(self) -> bool:
-        """Whether its prompt is not read to its end."""
-        return self._going is None and not self.over.is_set()
-
-    def look(self) -> Variations:
-        """What it has come to, taken between two steps; for the thread of the user."""
+    def snapshot(self) -> Variations:
+        """Its state between two steps; for the thread of the user."""
         with self._changed:
             self._asked = True
-            # what has ended since it was waited for is shown to nobody any more
             self._changed.wait_for(lambda: not self._asked or self.over.is_set())
             return self._seen
 
-    def read_on(self, drafts: Drafts) -> None:
-        """Reads the next piece of the prompt; after the last one its rows enter."""
-        opening = self.written.opening
-        try:
-            if self._reading is None:
-                self._began = time.monotonic()
-                self._state = opening.unread()
-                self._reading = opening.read(self._state)
-            newest = next(self._reading, None)
-            if newest is not None:
-                self._state = newest
-                return
-            assert self._state is not None
-            self.written.drafts = drafts.enter(opening, self._state, self.written.seeds)
-            self._going = set(self.written.drafts)
-            self._state = self._reading = None
-        except Exception as error:  # noqa: BLE001 - whoever waits for it gets it; others go on
-            self.end(error)
-
-    def after_step(self, ended: list[Draft], drafts: Drafts) -> None:
-        """Takes note of rows that have ended, of who wants to see it, and of a stop."""
-        if self.over.is_set():
-            return
-        if self._going is not None:
-            self._going.difference_update(ended)
-            self.written.seconds = time.monotonic() - self._began
-        if self.left or self.stop.is_set():
-            for draft in self._going or ():
-                drafts.leave(draft)
+    def after_step(self, engine: Engine) -> None:
+        """Notes whether it has ended, was stopped, or is asked for a snapshot."""
+        self.variations.tick()
+        if self.abandoned or self.stop.is_set():
+            engine.remove(self.variations.drafts)
             self.end()
-        elif self._going is not None and not self._going:
-            self.end()
+        elif self.variations.done:
+            self.end(self.variations.error)
         elif self._asked:
-            self._show(self.written.now())
+            self._show(self.variations.snapshot())
 
     def end(self, error: BaseException | None = None) -> None:
         """No more comes."""
@@ -166,7 +115,7 @@ class _Job:
             return
         self.error = error
         self.over.set()
-        self._show(self.written)
+        self._show(self.variations)
 
     def _show(self, seen: Variations) -> None:
         with self._changed:

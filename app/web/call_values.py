@@ -8,8 +8,8 @@ from typing import Any
 import gradio as gr
 from gradio_client.utils import is_file_obj_with_meta
 
-from app.compose.keys import pitch_classes
 from app.compose.options import ENDINGS, LARGEST_SEED, MusicOptions, Range, limits, new_seed
+from tokenization.analysis.keys import pitch_classes
 
 _NUMBERS = (
     *("bars", "variations", "temperature", "top_p"),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gradio.components import Component
     from gradio.events import Dependency
 
-    from app.compose.continuation import Models
+    from app.compose.models import Models
     from app.server.studio import Sharing
 
 TITLE = "relpe"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import gradio as gr
 
-    from app.compose.continuation import Models
+    from app.compose.models import Models
 
 THREADS = 40
 """For calls that take no time; each job has one beside them."""

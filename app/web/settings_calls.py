@@ -18,7 +18,7 @@ from app.web.upload_card import refused, said
 from app.web.view import AlertError, View, alerting, whole_number
 
 if TYPE_CHECKING:
-    from app.compose.continuation import MusicModel
+    from app.compose.models import MusicModel
     from app.compose.replay import Replay
 
 NOW_ITS_FILE = "These are the settings of a continuation: now bring its MIDI file."

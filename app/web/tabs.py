@@ -17,7 +17,7 @@ from app.web.upload_card import CARD_SCRIPT
 from app.web.view import BY_FILE, NO_SPEED
 
 if TYPE_CHECKING:
-    from app.compose.continuation import Models
+    from app.compose.models import Models
 
 BEATS = [("As in the file", "file"), ("Estimated", "estimate"), ("Clock", "grid")]
 """What bars and beats are counted by, offered where the file's own mean nothing."""

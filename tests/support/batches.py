@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.batch.run import BatchOptions, BatchProgress, BatchResult, make_batch
-from app.compose.continuation import MusicOptions
 from app.compose.models import Models
+from app.compose.options import MusicOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

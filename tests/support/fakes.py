@@ -14,8 +14,10 @@ import torch
 
 from app.audio.stems import Stems, places_of
 from app.compose import continuation
-from app.compose.continuation import Piece, Progress, Prompt, Result
+from app.compose.continuation import Progress, Result
 from app.compose.options import MusicOptions
+from app.compose.piece import Piece
+from app.compose.prompt import Prompt
 from app.server import scheduler as desk
 from tokenization.midi import append_to_midi, write_midi
 from tokenization.remi.remi import PianoRemi
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from app.compose.continuation import Variations
+    from app.compose.continuation import Steps, Variations
     from app.compose.models import MusicModel
     from relpe.models.decoder import DecoderState
 
@@ -55,15 +57,15 @@ class FakeModel:
         return iter(())
 
 
-class FakeWriter:
-    """In the place of `Writer`: calls the fakes below, or what else a test has put there."""
+class FakeWorker:
+    """In the place of `Worker`: calls the fakes below, or what else a test has put there."""
 
     def __init__(self, model: MusicModel) -> None:
         self.model = model
 
-    def write(self, written: Variations, stop: threading.Event) -> Iterator[Progress | Result]:
-        """As `Writer.write`."""
-        opening = written.opening
+    def generate(self, variations: Variations, stop: threading.Event) -> Steps:
+        """As `Worker.generate`."""
+        opening = variations.opening
         if opening.prompt is None:
             return continuation.generate_piece(self.model, opening.options, stop.is_set)
         return continuation.continue_prompt(
@@ -111,7 +113,7 @@ def example_midi(bars: int = 8) -> bytes:
 
 def install(patch: pytest.MonkeyPatch, *, speed: float = 50.0) -> FakeModel:
     """Puts the fake in the place of the model's calls."""
-    patch.setattr(desk, "Writer", FakeWriter)
+    patch.setattr(desk, "Worker", FakeWorker)
     patch.setattr(continuation, "continue_prompt", continue_prompt)
     patch.setattr(continuation, "generate_piece", generate_piece)
     return FakeModel(speed=speed)

@@ -360,11 +360,6 @@ class GrooveGrammar(SpeGrammar):
                 mask[NOTE_OFF + key] = True
 
     @property
-    def bias(self) -> None:
-        """None: no token is made likelier."""
-        return None
-
-    @property
     def _place(self) -> str:
         return f"tick {self.time}"
 
@@ -388,14 +383,3 @@ class GrooveGrammar(SpeGrammar):
             num_before=index,
             ended=self.sounding[index],
         )
-
-    def remember(
-        self,
-        ids: Sequence[int] | NDArray[np.integer],
-        *,
-        presence: float = 1.0,
-        recall: float = 1.0,
-    ) -> GrooveGrammar:
-        """The same."""
-        del ids, presence, recall
-        return self

@@ -355,11 +355,6 @@ class PopGrammar(SpeGrammar):
         return mask
 
     @property
-    def bias(self) -> None:
-        """None: no token is made likelier."""
-        return None
-
-    @property
     def _place(self) -> str:
         return f"bar {self.bar}, step {self.step}"
 
@@ -374,14 +369,3 @@ class PopGrammar(SpeGrammar):
         if BEAT <= token < CHORD:
             return replace(state, step=int(_RANK[token]), pitch=len(_ID["Note_Pitch"]))
         return replace(state, pitch=int(_RANK[token])) if PITCH <= token < VELOCITY else state
-
-    def remember(
-        self,
-        ids: Sequence[int] | NDArray[np.integer],
-        *,
-        presence: float = 1.0,
-        recall: float = 1.0,
-    ) -> PopGrammar:
-        """The same."""
-        del ids, presence, recall
-        return self

@@ -1,7 +1,7 @@
-"""Who rests longer than before: the instruments that a piece began with go on playing.
+"""Brings back instruments that have rested longer than in the prompt.
 
-Music that is drawn note by note strays. An instrument that has rested for some bars by chance has
-that rest behind it as an example, and a model that goes on from there lets it rest for good.
+Music that is sampled note by note strays. Once an instrument has rested for some bars by chance,
+that rest is in the context, and a model that continues from there may let it rest for good.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ import numpy as np
 
 from tokenization.remi.decode import Tokens, read_bars, read_notes
 from tokenization.remi.grammar_tables import After
-from tokenization.remi.vocabulary import BAR, NUM_PARTS, Families
+from tokenization.remi.vocabulary import BAR, NUM_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from tokenization.constraints.bar_limit import BarLimit
     from tokenization.remi.grammar import RemiGrammar
 
 LONGEST_REST = 2
-"""Bars: who has rested so long is called back, however long the prompt let him rest."""
+"""Bars after which a track is called back even if it rested longer in the prompt."""
 GAIN, MOST = 12.0, 24.0
-"""Bias of the first bar in which one is called back and growth with each further one; the most."""
+"""Bias in the first bar in which a track is called back and growth per further bar; maximum."""
 AGAINST_EMPTY = 0.25
-"""Of the bias, against ending a bar in which nothing has begun where somebody is called."""
+"""Share of the bias against ending a bar in which nothing has begun while a track is called."""
 
 
 class Presence(NamedTuple):
-    """How long each track of a prompt has rested, and how long it may; immutable.
+    """A bias towards tracks of the prompt that have rested for too long.
 
     A track rests in a bar in which none of its notes begins or sounds on.
     """
 
-    families: Families
     longest: dict[int, int]
     """By rank, bars that a track may rest: its longest rest in the prompt, from one to
     `LONGEST_REST`."""
@@ -50,9 +50,9 @@ class Presence(NamedTuple):
     def after(
         cls, ids: Sequence[int] | NDArray[np.integer], grammar: RemiGrammar, strength: float = 1.0
     ) -> Presence:
-        """That of a prompt at whose end the grammar stands, in the first bar to be written.
+        """The bias after a prompt; `grammar` is the state in the first bar to be generated.
 
-        Called back are its tracks that may play by the grammar's rules; all where it has none.
+        Only tracks that may play by the grammar's rules are called back.
         """
         families, ranks = grammar.families, grammar.rules.tracks
         tokens = Tokens.of(ids, families)
@@ -79,10 +79,11 @@ class Presence(NamedTuple):
             rests[rank] = now - 1 - int(at[-1]) if len(at) else now
             if plays[now]:
                 played.add(rank)
-        return cls(families, longest, rests, frozenset(played), strength)
+        return cls(longest, rests, frozenset(played), strength)
 
-    def bias(self, grammar: RemiGrammar) -> NDArray[np.float64] | None:
-        """What is added to the logits (v,) behind the tokens of a grammar; None where nothing."""
+    def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
+        """As `Bias.logits`."""
+        del limit
         late = {
             rank: self.strength * min(GAIN * (rest - self.longest[rank] + 1), MOST)
             for rank, rest in self.rests.items()
@@ -90,10 +91,10 @@ class Presence(NamedTuple):
         }
         if not late:
             return None
-        families, bias = self.families, np.zeros(self.families.size)
-        if grammar.position < 0:  # only times may follow, and whoever is called needs one
+        families, bias = grammar.families, np.zeros(grammar.families.size)
+        if grammar.position < 0:  # only times may follow, and a track needs one
             bias[BAR] = -AGAINST_EMPTY * max(late.values())
-        for rank, strength in sorted(late.items(), reverse=True):  # a first part has its way
+        for rank, strength in sorted(late.items(), reverse=True):  # a first part wins
             program, part = divmod(rank, NUM_PARTS)
             if grammar.after is not After.PROGRAM:
                 token = families.program + program
@@ -105,8 +106,8 @@ class Presence(NamedTuple):
         return bias
 
     def advance(self, token: int, grammar: RemiGrammar) -> Presence:
-        """That after `token`; `grammar` is that before it."""
-        families = self.families
+        """As `Bias.advance`."""
+        families = grammar.families
         if token == BAR:
             end = grammar.bar_start + grammar.bar_length
             return self._replace(

@@ -1,11 +1,10 @@
-"""What a prompt played: a cache of it, so that a groove goes on.
+"""A cache of the prompt, so that a groove stays itself.
 
-A small model knows many styles and forgets which one it plays. A cache of what was heard (Kuhn &
-De Mori, 1990; Grave, Joulin & Usunier, 2017) makes likelier what followed in the prompt where the
-same stood, twice over: anywhere in the prompt, and in the same bar of its phrase, as far as the
-new music goes on with the prompt's phrase again and again. So sounds and patterns stay, and chords
-and fills come back in their order. New bars are not heard: music that listened to itself would
-settle on one of them.
+A small model knows many styles and forgets which one it plays. A cache (Kuhn & De Mori, 1990;
+Grave, Joulin & Usunier, 2017) makes tokens more likely that followed the same context in the
+prompt, twice: anywhere in the prompt, and in the same bar of its phrase, taking the new music to
+repeat the prompt's phrase over and over. So sounds and patterns stay, and chords and fills come
+back in order. New bars do not enter the cache: music that imitated itself would settle on one bar.
 """
 
 from __future__ import annotations
@@ -21,31 +20,34 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokenization.constraints.bar_limit import BarLimit
+    from tokenization.remi.grammar import RemiGrammar
+
 GAIN = 5.0
-"""Bias of a token that always followed, and very often."""
+"""Bias of a token that always followed its context, and very often."""
 ANYWHERE = (0.42, 0.33, 0.28, 0.18)
-"""Of the bias, by how much of what stands before is the same as somewhere in the prompt."""
+"""Shares of the bias, by how much of the context matches somewhere in the prompt."""
 IN_PHRASE = (1.14, 0.78, 0.42)
-"""Of the bias, by how much of it is the same as in the same bar of the phrase."""
+"""Shares of the bias, by how much of the context matches in the same bar of the phrase."""
 MANNER = 2.0
-"""Factor for loudness and length, which are a manner of playing: nobody hears them as a copy."""
+"""Factor for velocity and duration: a manner of playing, which is not heard as a copy."""
 HEARD = 32
-"""Bars at the end of a prompt that count: of longer ones the cache would grow and say no more."""
+"""Bars at the end of the prompt that enter the cache; more would make it larger, not better."""
 SHORTEST_PHRASE, LONGEST_PHRASE = 4, 16
-"""Bars, where enough of them are heard to tell."""
+"""Bounds of a phrase in bars, where the prompt is long enough to tell."""
 FEWEST_REPEATS, SAME = 4, 0.9
-"""Bars that tell how like a phrase comes again, and how like they are if that is plain."""
+"""Bars needed to tell whether a phrase repeats, and the likeness from which it plainly does."""
 _BAR, _POSITION, _PROGRAM, _PITCH, _VELOCITY, _DURATION = range(6)
 
 _Context: TypeAlias = tuple[int, ...]
-"""Which of the shares it has, and what is the same."""
+"""Which of the shares it has, and what matches."""
 
 
 class _Place(NamedTuple):
-    """What stands before a token."""
+    """The context of a token."""
 
     bar: int = -1
-    """Number of the bar in the prompt and what follows it, from 0."""
+    """Index of the bar in the prompt and the music after it, from 0."""
     position: int = -1
     """Id of the last Position in the bar; -1 before any."""
     track: tuple[int, ...] = ()
@@ -53,14 +55,14 @@ class _Place(NamedTuple):
     pitch: int = -1
     """Id of the last Pitch or Drum of that."""
     kind: int = -1
-    """Of the token right before; -1 before any."""
+    """Of the preceding token; -1 before any."""
     notes: tuple[int, ...] = ()
     """Ids of all Programs, Parts, Pitches and Drums at the position."""
     before: tuple[int, ...] = ()
-    """Position and notes of the position before, in whatever bar."""
+    """Position and notes of the previous position, in this bar or an earlier one."""
 
     def after(self, token: int, families: Families) -> _Place:
-        """The place behind a token."""
+        """The context after a token."""
         if token == BAR:
             return _Place(self.bar + 1, kind=_BAR, before=self._left)
         if POSITION <= token < TEMPO:
@@ -71,19 +73,19 @@ class _Place(NamedTuple):
             return self._replace(track=track, pitch=-1, kind=_PROGRAM, notes=notes)
         if families.pitch <= token < families.velocity:
             return self._replace(pitch=token, kind=_PITCH, notes=(*self.notes, token))
-        if token < families.program:  # tempo, metre, beginning, end: as if not there
+        if token < families.program:  # tempo, metre, BOS, EOS: ignored
             return self
         return self._replace(kind=_VELOCITY if token < families.duration else _DURATION)
 
     @property
     def _left(self) -> tuple[int, ...]:
-        """What is `before` at the next position."""
+        """`before` at the next position."""
         return (self.position, *self.notes) if self.notes else self.before
 
     def contexts(self, phrase: int) -> tuple[tuple[_Context, ...], tuple[_Context, ...]]:
-        """Those anywhere and those in a phrase of so many bars, each from most to least the same.
+        """Contexts to look up anywhere and in a phrase of `phrase` bars, most specific first.
 
-        Anywhere: the same notes at the position and at that before, which may lie in the bar
+        Anywhere: the same notes at this position and the previous one, which may be in the bar
         before; else the same notes at the position; else the same note of the instrument; else the
         instrument. In the phrase: the last three of these.
         """
@@ -103,7 +105,7 @@ class _Place(NamedTuple):
 
 
 class Recall(NamedTuple):
-    """What followed in a prompt where the same stood; immutable. Made by `after`."""
+    """A bias towards tokens that followed the same context in the prompt."""
 
     families: Families
     followed: dict[_Context, dict[int, int]]
@@ -121,7 +123,7 @@ class Recall(NamedTuple):
         ids: Sequence[int] | NDArray[np.integer],
         strength: float = 1.0,
     ) -> Recall:
-        """That of a prompt, behind its last id: a last bar without notes begins the new music."""
+        """The bias after a prompt; a last bar without notes begins the new music."""
         tokens = np.asarray(ids, np.int64)
         bars = np.flatnonzero(tokens == BAR)
         if len(bars) and not (tokens[bars[-1] :] >= families.pitch).any():
@@ -150,9 +152,11 @@ class Recall(NamedTuple):
                     found[token] = found.get(token, 0) + 1
         return cls(families, followed, phrase, place, strength)
 
-    @property
-    def bias(self) -> NDArray[np.float64] | None:
-        """What is added to the logits (v,); None where nothing like it stood."""
+    def logits(
+        self, grammar: RemiGrammar | None = None, limit: BarLimit | None = None
+    ) -> NDArray[np.float64] | None:
+        """As `Bias.logits`; None where the prompt has no such context."""
+        del grammar, limit
         bias = None
         for contexts in self.place.contexts(self.phrase):
             context = next((one for one in contexts if one in self.followed), None)
@@ -161,7 +165,7 @@ class Recall(NamedTuple):
             found = self.followed[context]
             if bias is None:
                 bias = np.zeros(self.families.size)
-            # one that was there once is less sure than one that always was
+            # seen once is less certain than seen always
             share = (ANYWHERE + IN_PHRASE)[context[0]] / (sum(found.values()) + 1)
             if self.place.kind in (_PITCH, _VELOCITY):
                 share *= MANNER
@@ -169,18 +173,19 @@ class Recall(NamedTuple):
                 bias[token] += self.strength * GAIN * share * times
         return bias
 
-    def advance(self, token: int) -> Recall:
-        """That after `token`."""
+    def advance(self, token: int, grammar: RemiGrammar | None = None) -> Recall:
+        """As `Bias.advance`."""
+        del grammar
         return self._replace(place=self.place.after(token, self.families))
 
 
 def phrase_bars(notes: Sequence[set[tuple[int, ...]]]) -> int:
-    """Bars of the phrase of a prompt, from the notes of each of its bars; at least 1.
+    """Length in bars of a prompt's phrase, from the notes of each of its bars; at least 1.
 
-    By its length alone: all bars if they are a multiple of four and at most `LONGEST_PHRASE`; else
-    the greatest power of two that is not more than either. If enough bars follow such a phrase to
-    hear whether it comes again, the phrase of four bars or more that does so most; if too few do,
-    the longest that plainly comes again, if there is one.
+    By the prompt's length alone: all bars if that is a multiple of four and at most
+    `LONGEST_PHRASE`; else the greatest power of two that exceeds neither. If enough bars follow
+    such a phrase to tell whether it repeats, the phrase of four bars or more that repeats best; if
+    too few do, the longest that plainly repeats, if there is one.
     """
     count = len(notes)
     likeness = {
@@ -197,5 +202,5 @@ def phrase_bars(notes: Sequence[set[tuple[int, ...]]]) -> int:
 
 
 def _likeness(one: set[tuple[int, ...]], other: set[tuple[int, ...]]) -> float:
-    """Share of the notes of two bars that both have, 0 to 1 (Jaccard, 1912); 1 where none has."""
+    """Share of the notes of two bars that both have, 0 to 1 (Jaccard, 1912); 1 if both empty."""
     return len(one & other) / len(one | other) if one or other else 1.0

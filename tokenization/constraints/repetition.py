@@ -1,29 +1,38 @@
-"""Bars that come back note for note: what was heard, and which token would go on with a copy.
+"""Leads away from bars that repeat note for note.
 
-A bar's content is what strikes in it: positions, tracks and pitches, without velocities, durations,
-tempo and metre. A bar is a copy where it has the content of an earlier one and the bar before has
-that of the bar before then: what repeats is a pair of bars, and a phrase of more bars pair by pair.
-So a bar may come back anywhere else, and loops of any length are noticed once they come round.
+The content of a bar is its onsets: positions, tracks and pitches, without velocities, durations,
+tempo and metre. A bar is a copy if it has the content of an earlier one and the bars before both
+are equal too: what repeats is a pair of bars, and a longer phrase pair by pair. So a bar may come
+back anywhere else, and loops of any length are noticed once they start over.
 
 A bar that is played again and again (an ostinato) is left alone until it was heard four times in a
-row, a phrase as they come.
+row.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from tokenization.remi.vocabulary import BAR, POSITION, TEMPO, Families
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from numpy.typing import NDArray
+
+    from tokenization.constraints.bar_limit import BarLimit
+    from tokenization.remi.grammar import RemiGrammar
+
 OSTINATO_BARS = 4
 """How often in a row a bar may be heard before it counts as a copy of itself."""
+MOST = 16.0
+"""Greatest bias, times the strength."""
 
 
 class _Step(NamedTuple):
-    """A token of a bar's content, and those before it."""
+    """A token of a bar's content, linked to those before it."""
 
     before: _Step | None
     content: int
@@ -32,16 +41,16 @@ class _Step(NamedTuple):
 
 
 class _Heard:
-    """Which tokens went on from what, in the order in which bars ended.
+    """Which tokens followed which contexts, in the order in which bars ended.
 
-    It only grows, and the rules of a row share it: each reads what was there when it was made.
-    Where a second rule goes on from the same place, as variations do, it takes a copy.
+    It only grows, and the states of a row share it: each reads what was there when it was made. A
+    second state that continues from the same place, as variations do, takes a copy.
     """
 
     def __init__(self) -> None:
         self.bars = 0
         self.tokens: dict[int, dict[int, list[int]]] = {}
-        """By what stands before: the tokens that followed, and numbers of their bars, rising."""
+        """By context: the tokens that followed, and the indices of their bars, rising."""
 
     def with_bar(self, number: int, last: int, step: _Step | None) -> _Heard:
         """With one more bar after the first `number`, by its last step and the bar before it."""
@@ -64,10 +73,15 @@ class _Heard:
 
 
 class Repetition(NamedTuple):
-    """How far the bar that is being written is a copy; immutable, constant work for each token."""
+    """A bias against tokens that would continue a copy of earlier bars; constant work per token.
+
+    A token that continues a copy has -strength times half the square of how often the copy was
+    heard, at most -16 times the strength.
+    """
 
     families: Families
     heard: _Heard
+    strength: float = 1.0
     number: int = 0
     """Bars that have ended."""
     last: int = 0
@@ -80,24 +94,35 @@ class Repetition(NamedTuple):
     """The last of this bar."""
 
     @classmethod
-    def after(cls, families: Families, tokens: Iterable[int]) -> Repetition:
-        """What is known after some tokens."""
-        repetition = cls(families, _Heard())
+    def after(cls, families: Families, tokens: Iterable[int], strength: float = 1.0) -> Repetition:
+        """The bias after some tokens: copies of their bars are copies too."""
+        repetition = cls(families, _Heard(), strength)
         for token in tokens:
             repetition = repetition.advance(token)
         return repetition
 
     @property
     def copies(self) -> list[tuple[int, int]]:
-        """Tokens that would go on with a copy, and how often it was heard so far."""
+        """Tokens that would continue a copy, and how often it was heard so far."""
         following = self.heard.tokens.get(hash((self.last, self.content)))
         if not self.last or not following:
             return []
         counted = ((token, _number_below(bars, self.number)) for token, bars in following.items())
         return [(token, times) for token, times in counted if times]
 
-    def advance(self, token: int) -> Repetition:
-        """The same after one more token."""
+    def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
+        """As `Bias.logits`."""
+        del grammar, limit
+        if not (copies := self.copies):
+            return None
+        bias = np.zeros(self.families.size)
+        for token, times in copies:
+            bias[token] = -self.strength * min(times**2 / 2, MOST)
+        return bias
+
+    def advance(self, token: int, grammar: RemiGrammar | None = None) -> Repetition:
+        """As `Bias.advance`."""
+        del grammar
         if token == BAR:
             return self._next_bar()
         families, position = self.families, POSITION <= token < TEMPO
@@ -110,7 +135,7 @@ class Repetition(NamedTuple):
         )
 
     def _without_empty_position(self) -> Repetition:
-        """Without a last Position at which there is nothing but a tempo."""
+        """Without a last Position that has no more than a tempo."""
         step = self.step
         if step is None or not POSITION <= step.token < TEMPO:
             return self
@@ -131,7 +156,7 @@ class Repetition(NamedTuple):
 
 
 def _number_below(bars: list[int], number: int) -> int:
-    """How many of rising numbers are below one; a row asks for all of them."""
+    """How many of rising numbers are below `number`; usually all."""
     count = len(bars)
     while count and bars[count - 1] >= number:
         count -= 1

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokenization.constraints.presence import Presence
-from tokenization.constraints.recall import Recall
 from tokenization.remi.decode import Tokens, read_bars, read_notes
 from tokenization.remi.grammar_tables import FIXED_MASKS, After, players
 from tokenization.remi.vocabulary import (
@@ -62,10 +60,6 @@ class _State(NamedTuple):
     """(rank, id of the Pitch, step where it ends) of notes that may still sound."""
     sounds_until: int = 0
     """Where the last note ends."""
-    presence: Presence | None = None
-    """Calls tracks back that rest for too long; None: nobody does."""
-    recall: Recall | None = None
-    """Makes likelier what a prompt played; None: nothing does."""
 
 
 class RemiGrammar(_State):
@@ -174,27 +168,10 @@ class RemiGrammar(_State):
         num_pitches = self.families.num_pitches
         return {rank: min(of.values()) for rank, of in ends.items() if len(of) == num_pitches}
 
-    @property
-    def bias(self) -> NDArray[np.float64] | None:
-        """What is added to the logits (v,) of the next token; None where nothing is."""
-        called = None if self.presence is None else self.presence.bias(self)
-        recalled = None if self.recall is None else self.recall.bias
-        if called is None or recalled is None:
-            return recalled if called is None else called
-        return called + recalled
-
     def advance(self, token: int) -> RemiGrammar:
         """State after one more token. Raises ValueError for a token that is not allowed."""
         if not (0 <= token < self.families.size and self.allowed[token]):
             raise ValueError(self._refusal(token))
-        after = self._after(token)
-        if self.presence is not None:
-            after = after._replace(presence=self.presence.advance(token, self))
-        if self.recall is not None:
-            after = after._replace(recall=self.recall.advance(token))
-        return after
-
-    def _after(self, token: int) -> RemiGrammar:
         families = self.families
         if token >= families.duration:
             now = self.bar_start + self.position
@@ -257,25 +234,6 @@ class RemiGrammar(_State):
         until = max((end for *_, end in held), default=0)
         return self._replace(
             sounding=(*self.sounding, *held), sounds_until=max(self.sounds_until, until)
-        )
-
-    def remember(
-        self,
-        ids: Sequence[int] | NDArray[np.integer],
-        *,
-        presence: float = 1.0,
-        recall: float = 1.0,
-    ) -> RemiGrammar:
-        """The same with a `bias` towards what a prompt played, and who rests longer than there.
-
-        `ids` are what it was resumed with. Music of a single track is left alone, and 0 leaves out
-        either.
-        """
-        if self.families.only_track >= 0:
-            return self
-        return self._replace(
-            presence=Presence.after(ids, self, presence) if presence else None,
-            recall=Recall.after(self.families, ids, recall) if recall else None,
         )
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> RemiGrammar:

@@ -1,16 +1,18 @@
-"""Music that a model writes behind the beginnings of pieces, and its files: MIDI and a picture."""
+"""Continuations of prompts by a model, and their files: MIDI and a picture."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
-from relpe.decoding.batch import ContinuousBatch, Row
+from relpe.decoding.generate import Generation, Request
 from relpe.decoding.sampling import SamplingOptions
-from relpe.decoding.steps import choose_steps, prefill
+from relpe.decoding.steps import choose_steps
+from tokenization.constraints.bar_limit import BarLimit
+from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.midi import write_midi
 from tokenization.remi.bars import written_lines
 from tokenization.remi.vocabulary import BAR, EOS
@@ -25,51 +27,15 @@ if TYPE_CHECKING:
     from relpe.decoding.steps import Precision
     from relpe.models.decoder import Decoder
     from tokenization.score import Score, Track
-    from tokenization.tokenizer import Grammar, Tokenizer
+    from tokenization.tokenizer import Tokenizer
 
     Ids = NDArray[np.int64]
 
-MOST_ROWS = 32
-"""Continuations that are written at once: one of a model with a window of 2,048 tokens remembers
-5 MB."""
-BAR_TOKENS = 1024
-"""A bar with so many tokens is ended: a model that has learnt little would never end it. Bars of
-the corpora have 65 and 150 in the mean."""
-
-
-class NewBars(NamedTuple):
-    """A grammar that stops at the Bar which would open one bar too many; immutable."""
-
-    grammar: Grammar
-    last_bar: int
-    """Number of the last new bar, as the grammar counts."""
-    bar_tokens: int = 0
-    """Tokens of the bar so far."""
-    finished: bool = False
-
-    @property
-    def bias(self) -> NDArray[np.float64] | None:
-        """What is added to the logits (v,), or None."""
-        return self.grammar.bias
-
-    @property
-    def allowed(self) -> NDArray[np.bool_]:
-        """Mask (v,) of the tokens that may come next; all False where the row has ended."""
-        allowed = self.grammar.allowed
-        if self.finished:
-            return np.zeros_like(allowed)
-        if self.bar_tokens >= BAR_TOKENS and allowed[BAR]:
-            return np.arange(len(allowed)) == BAR
-        return allowed
-
-    def advance(self, token: int) -> Self:
-        """The rule after `token`."""
-        if token != BAR:
-            grammar = self.grammar.advance(token)
-            return self._replace(grammar=grammar, bar_tokens=self.bar_tokens + 1)
-        if self.grammar.bar == self.last_bar:
-            return self._replace(finished=True)
-        return self._replace(grammar=self.grammar.advance(BAR), bar_tokens=0)
+MAX_ROWS = 32
+"""Continuations generated at once: with a window of 2,048 tokens the state of one takes 5 MB."""
+MAX_BAR_TOKENS = 1024
+"""A limit for models that have learnt little and might never end a bar. The mean over the corpora
+is 65 and 150 tokens."""
 
 
 def continuations(
@@ -84,64 +50,64 @@ def continuations(
     presence: float = 1.0,
     recall: float = 1.0,
     precision: Precision = "int8",
+    max_bar_tokens: int = 0,
     advance: Callable[[int], object] = lambda _: None,
     enough: Callable[[], bool] = lambda: False,
 ) -> list[Ids]:
-    """Prompts with `bars` new bars behind them, one for each seed; all of one prompt in a row.
+    """Prompts followed by `bars` new bars, one for each seed; all of one prompt in a row.
 
-    Prompts are canonical ids of whole bars; what they hold behind an EOS does not count. New music
-    is in the metre and tempo that hold at the prompt's end, for the prompt's instruments, and ends
-    with the last new bar, without EOS. `presence` and `recall` are as in `Grammar.remember`. What a
-    prompt becomes hangs on seed and sampling, not on the prompts beside it, as long as the same
-    steps compute: on a CPU compiled ones, which the application takes too, where the decoder has
-    them. `advance` is called with the number of bars done; from the first new bar on `enough` tells
-    whether all shall end with the last bar that is whole.
+    Prompts are canonical ids of whole bars; what follows an EOS in them is ignored. New music keeps
+    the metre and tempo at the prompt's end and the prompt's instruments, and ends with its last
+    bar, without EOS. `presence` and `recall` are the strengths of `biases_of_prompt`. This is the
+    loop and these are the rules of the application, so that what is measured is what users get. A
+    continuation depends on prompt, seed and sampling alone, as long as the same steps compute it.
+
+    `max_bar_tokens` ends longer bars; 0 for no limit. `advance` is called with the number of bars
+    just completed, and then `enough`: if it is True, everything ends with its last whole bar.
     """
-    device = decoder.embedding.weight.device
     maker = choose_steps(decoder, "auto", precision, threads=torch.get_num_threads())
-    batch: ContinuousBatch[NewBars] = ContinuousBatch(maker.make())
+    generation: Generation[ConstrainedGrammar] = Generation(decoder, maker.make(), MAX_ROWS)
     sampling = SamplingOptions(temperature=temperature, top_p=top_p)
-    written: dict[Row[NewBars], list[int]] = {}
-    openings: list[Ids] = []
-    waiting = [(prompt, seeds[i : i + MOST_ROWS]) for prompt in prompts for i in _parts(seeds)]
-    waiting.reverse()
-    ended = False
-    while waiting or batch.rows:
-        while waiting and len(batch.rows) + len(waiting[-1][1]) <= MOST_ROWS:
-            prompt, some = waiting.pop()
-            heard = opening(prompt)
-            tracks = tokenizer.decode(heard).tracks
-            grammar = tokenizer.grammar(
-                tempo="never",
-                time_signature=False,
-                end=False,
-                tracks=tracks,
-                silent=[place for place, track in enumerate(tracks) if not len(track)],
-            ).resume(heard)
-            state = prefill(
-                decoder, decoder.init_state(1), torch.from_numpy(heard[None, :-1]).to(device)
-            )
-            grammar = grammar.remember(heard, presence=presence, recall=recall)
-            rule = NewBars(grammar, grammar.bar + bars - 1)
-            rows = batch.enter(state, len(heard) - 1, int(heard[-1]), rule, sampling, some)
-            written |= {row: [] for row in rows}
-            openings += [heard] * len(rows)
-        for row, token in batch.step():
-            if not row.rule.finished:
-                written[row].append(token)
-            if token == BAR:
-                advance(1)
-                ended = enough()
-        if ended:
-            break
+    contexts: list[Ids] = []
+    samples = []
+    for prompt in prompts:
+        context = opening(prompt)
+        tracks = tokenizer.decode(context).tracks
+        grammar = tokenizer.grammar(
+            tempo="never",
+            time_signature=False,
+            end=False,
+            tracks=tracks,
+            silent=[place for place, track in enumerate(tracks) if not len(track)],
+        ).resume(context)
+        limit = BarLimit(grammar.bar, grammar.bar + bars - 1, max_tokens=max_bar_tokens)
+        biases = biases_of_prompt(context, grammar, presence=presence, recall=recall)
+        rule = ConstrainedGrammar(grammar, limit, biases)
+        samples += generation.add(Request(context, rule, seeds, sampling))
+        contexts += [context] * len(seeds)
+    completed = 0
+    while len(generation):
+        for sample in generation.step():
+            if sample.error is not None:
+                raise sample.error
+        before, completed = completed, sum(_bars_of(sample.rule) for sample in samples)
+        if completed > before:
+            advance(completed - before)
+            if enough():
+                break
     made = [
-        np.concatenate([heard, np.array(ids, np.int64)])
-        for heard, ids in zip(openings, written.values(), strict=True)
+        np.concatenate([context, np.array(sample.tokens, np.int64)])
+        for context, sample in zip(contexts, samples, strict=True)
     ]
-    for row, piece in enumerate(written):
-        if not piece.rule.finished:  # the last Bar has opened one that is not whole
-            made[row] = made[row][: np.flatnonzero(made[row] == BAR)[-1]]
-    return made + [opening(prompt)[:-1] for prompt, some in waiting[::-1] for _ in some]
+    return [
+        ids if sample.rule.finished else ids[: np.flatnonzero(ids == BAR)[-1]]
+        for ids, sample in zip(made, samples, strict=True)
+    ]
+
+
+def _bars_of(rule: ConstrainedGrammar) -> int:
+    """New bars that are complete."""
+    return rule.limit.notated_bar(rule.grammar) + rule.finished
 
 
 def opening(prompt: NDArray[np.integer]) -> Ids:
@@ -149,11 +115,6 @@ def opening(prompt: NDArray[np.integer]) -> Ids:
     ids = np.asarray(prompt, np.int64)
     ends = np.flatnonzero(ids == EOS)
     return np.append(ids[: ends[0]] if len(ends) else ids, BAR)
-
-
-def _parts(seeds: Sequence[int]) -> range:
-    """Where the parts of some seeds begin that are written at once."""
-    return range(0, len(seeds), MOST_ROWS)
 
 
 class Bars(NamedTuple):

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from tokenization.presets import load_tokenizer
 from training.data.corpus import Corpus
-from training.evaluation.continuations import continuations, write_sample
+from training.evaluation.continuations import MAX_BAR_TOKENS, continuations, write_sample
 from training.learning.distributed import any_of, whole
 from training.runs.device import memory_in_use
 from training.runs.weights import fill
@@ -286,6 +286,7 @@ class Samples(pl.Callback):
             tokenizer,
             [ids for ids, _ in prompts],
             bars=NEW_BARS,
+            max_bar_tokens=MAX_BAR_TOKENS,
             enough=lambda: time.monotonic() > last,
         )
         folder.mkdir(parents=True, exist_ok=True)

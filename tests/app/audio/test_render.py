@@ -317,7 +317,7 @@ def test_what_fluidsynth_made_is_in_memory_once(monkeypatch, tmp_path):
 
 HALF_AN_HOUR = """
 import sys
-from app.sound import render
+from app.audio.render import render
 from tokenization.midi import read_midi
 from tokenization.score import Score, Tempo, Track
 piano = Track.of([(1000 * i, 900, 40 + 7 * i % 47, 60 + i % 50) for i in range(1740)])

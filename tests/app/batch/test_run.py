@@ -11,15 +11,12 @@ import pytest
 
 from app.batch.run import BatchProgress, BatchResult, make_batch
 from app.cli.arguments import CommandError
-from app.compose.continuation import (
-    MusicOptions,
-    Result,
-    continue_prompt,
-    generate_piece,
-    read_prompt,
-)
+from app.compose.continuation import Result, continue_prompt, finish, generate_piece
+from app.compose.engine import Engine
 from app.compose.models import Models
-from app.compose.piece import Draft, Drafts, Opening, Piece
+from app.compose.options import MusicOptions
+from app.compose.piece import Draft, Opening, Piece
+from app.compose.prompt import read_prompt
 from relpe.decoding.steps import choose_steps
 from tests.app.conftest import two_hands
 from tests.support.batches import MUSIC, contents, listed, options, run
@@ -61,14 +58,12 @@ def test_steered_music_is_the_same_at_any_width_too(
 def test_a_piece_that_cannot_be_written_is_said_and_the_others_go_on(
     quick_model: MusicModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    piece = Draft.piece
-
-    def refused(self: Draft) -> Piece:
-        if self.seed == 6:
+    def refused(draft: Draft) -> Piece:
+        if draft.seed == 6:
             raise MidiError("no file can say that")
-        return piece(self)
+        return finish(draft)
 
-    monkeypatch.setattr(Draft, "piece", refused)
+    monkeypatch.setattr("app.batch.making.finish", refused)
     told, result = run(quick_model, options(tmp_path / "out"))
     assert told == ["midi/small_v02.mid: no file can say that"]
     assert (result.made, result.failed) == (2, ("midi/small_v02.mid",))
@@ -203,11 +198,11 @@ def test_files_that_no_manifest_lists_are_not_written_over(
 def test_seconds_move_the_bar_on_before_the_first_clip_is_there(quick_model: MusicModel) -> None:
     music = replace(MUSIC, seconds=60.0)
     opening = Opening.of_nothing(quick_model, music)
-    drafts = Drafts(quick_model)
-    (draft,) = drafts.enter(opening, opening.unread(), [1])
+    engine = Engine(quick_model)
+    (draft,) = engine.add(opening, [1])
     seen = [draft.part_done]
-    while len(drafts):
-        drafts.step()
+    while len(engine):
+        engine.step()
         seen.append(draft.part_done)
     assert seen[0] == 0
     assert 0 < seen[len(seen) // 2] < 1

@@ -258,7 +258,7 @@ def test_the_bar_says_what_is_true(
 
 def test_help_says_what_is_chosen_and_loads_no_engine() -> None:
     code = (
-        "import sys\nfrom app.cli import main\n"
+        "import sys\nfrom app.cli.main import main\n"
         "try:\n    main(['batch', '--help'])\nexcept SystemExit:\n    pass\n"
         "sys.exit('torch' in sys.modules or 'gradio' in sys.modules)"
     )

@@ -24,7 +24,7 @@ from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track
 
 if TYPE_CHECKING:
-    from app.compose.continuation import MusicModel
+    from app.compose.models import MusicModel
 
 
 @pytest.fixture
@@ -295,7 +295,7 @@ def test_help_says_what_each_command_does_without_options(
 
 def test_help_does_not_load_the_engine() -> None:
     code = (
-        "import sys\nfrom app.cli import main\n"
+        "import sys\nfrom app.cli.main import main\n"
         "try:\n    main(['continue', '--help'])\nexcept SystemExit:\n    pass\n"
         "sys.exit('torch' in sys.modules or 'gradio' in sys.modules)"
     )

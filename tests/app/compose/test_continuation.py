@@ -6,15 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from app.compose.continuation import (
-    MusicModel,
-    MusicOptions,
-    Progress,
-    Result,
-    continue_prompt,
-    generate_piece,
-    read_prompt,
-)
+from app.compose.continuation import Progress, Result, continue_prompt, generate_piece
+from app.compose.models import MusicModel
+from app.compose.options import MusicOptions
+from app.compose.prompt import read_prompt
 from tests.app.conftest import two_hands
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from app.compose.continuation import continue_prompt, generate_piece, read_prompt
+from app.compose.continuation import continue_prompt, generate_piece
 from app.compose.models import MusicModel, suited_to
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
+from app.compose.prompt import read_prompt
 from relpe.decoding.steps import choose_steps
 from relpe.models.decoder import DecoderConfig
 from tests.app.conftest import two_hands
@@ -25,7 +26,8 @@ from tokenization.remi.vocabulary import BAR, MULTITRACK_FAMILIES, PROGRAM_ORDER
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 if TYPE_CHECKING:
-    from app.compose.continuation import Piece, Result
+    from app.compose.continuation import Result
+    from app.compose.piece import Piece
 
 KICK, SNARE, HAT = 36, 38, 42
 

@@ -8,17 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.compose.continuation import (
-    MusicModel,
-    MusicOptions,
-    Progress,
-    Prompt,
-    Result,
-    continue_prompt,
-    read_prompt,
-)
-from app.compose.new_bars import BarRule, NewBars
+from app.compose.continuation import Progress, Result, continue_prompt
+from app.compose.models import MusicModel
+from app.compose.new_bars import NewBars
+from app.compose.options import MusicOptions
+from app.compose.prompt import Prompt, read_prompt
 from tests.app.conftest import two_hands
+from tokenization.constraints.bar_limit import BarLimit
+from tokenization.constraints.rule import ConstrainedGrammar
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi.grammar import RemiGrammar
@@ -137,18 +134,19 @@ def test_progress_counts_written_bars(
 
 def test_the_rule_allows_only_what_has_room() -> None:
     bars = NewBars.after(read_prompt(one_note_a_bar((33, 16), 1)), 2)
-    assert [(b.length, b.room, b.written) for b in bars.vocabulary] == [
+    assert [(b.length, b.room, b.notated) for b in bars.planned] == [
         *((60, 60, 0), (42, 39, 0), (60, 60, 1), (42, 39, 1))
     ]
     names = PIANO_VOCABULARY.ids
     start = [names[n] for n in ("Bar", "TimeSignature_60", "Position_0", "Tempo_90")]
-    rule = BarRule(PianoRemi().grammar().resume(start), 1, 4, bars.vocabulary).advance(BAR)
+    limit = BarLimit(1, 4, bars.planned)
+    rule = ConstrainedGrammar(PianoRemi().grammar().resume(start), limit).advance(BAR)
     assert np.flatnonzero(rule.allowed).tolist() == [names["TimeSignature_42"]]
     rule = rule.advance(names["TimeSignature_42"])
     assert np.flatnonzero(rule.allowed[POSITION : POSITION + 96]).tolist() == list(range(39))
     assert rule.allowed[BAR]
     rule = rule.advance(BAR).advance(names["TimeSignature_60"])
-    assert rule.written_bar == 1
+    assert rule.limit.notated_bar(rule.grammar) == 1
     assert rule.allowed[POSITION + 59]
     rule = rule.advance(BAR).advance(names["TimeSignature_42"]).advance(BAR)
     assert rule.finished

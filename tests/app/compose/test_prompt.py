@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from app.compose.continuation import MusicModel, MusicOptions, Progress, continue_prompt
+from app.compose.continuation import Progress, continue_prompt
+from app.compose.models import MusicModel
+from app.compose.options import MusicOptions
 from app.compose.prompt import HEARD_TOKENS, Prompt, read_prompt
 from tests.app.conftest import two_hands
 from tokenization.errors import MidiError

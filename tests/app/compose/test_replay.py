@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.compose import replay
-from app.compose.continuation import read_prompt
 from app.compose.options import LARGEST_SEED, MusicOptions
+from app.compose.prompt import read_prompt
 from app.compose.replay import Replay, ReplayError
 from tests.app.conftest import two_hands
 from tokenization.midi import write_midi

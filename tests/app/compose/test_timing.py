@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.compose.continuation import continue_prompt, read_prompt
+from app.compose.continuation import continue_prompt
 from app.compose.options import MusicOptions
+from app.compose.prompt import read_prompt
 from app.compose.prompt_report import OFF_GRID
 from app.compose.timing import Timing, find_beats
 from tests.app.cli.test_main import folder, relpe  # noqa: F401 - a fixture

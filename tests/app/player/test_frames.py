@@ -6,7 +6,6 @@ import re
 import tracemalloc
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -232,7 +231,7 @@ TO_OKLAB = [
 @pytest.fixture(params=[".player", ".dark .player"])
 def colours(request):
     """The roll's colours in one theme as linear RGB."""
-    css = (Path(player.__file__).parent / "player.css").read_text(encoding="utf-8")
+    css = player.STYLE.read_text(encoding="utf-8")
     (block,) = re.findall(rf"^{re.escape(request.param)} {{(.*?)}}$", css, re.DOTALL | re.MULTILINE)
     texts = dict(re.findall(r"--roll-([\w-]+): #(\w{6});", block))
     rgb = {name: np.array(list(bytes.fromhex(text))) / 255 for name, text in texts.items()}

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from app.audio import stems
 from app.compose import continuation, replay
-from app.compose.keys import pitch_classes
 from app.compose.models import Models, MusicModel
 from app.compose.options import MusicOptions
 from app.files import MOST_NAME_BYTES, safe_name
@@ -25,6 +24,7 @@ from app.server.job_audio import SOUND_KINDS, ids_as_heard
 from app.server.uploads import read_upload
 from tests.app.conftest import two_hands
 from tests.support import fakes
+from tokenization.analysis.keys import pitch_classes
 from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track
 

@@ -15,12 +15,14 @@ import pytest
 
 from app.compose import continuation
 from app.compose.continuation import Progress, Result, Variations
+from app.compose.engine import Engine
 from app.compose.options import MusicOptions
-from app.compose.piece import Draft, Drafts, Opening
+from app.compose.piece import Draft, Opening
 from app.compose.prompt import read_prompt
 from app.server.line import BusyError, Line, Turn
 from app.server.scheduler import Desk
-from app.server.worker import Writer, _Job
+from app.server.worker import Worker, _Job
+from relpe.decoding.generate import Generation
 from relpe.decoding.steps import StepsMaker
 from tests.support import fakes
 
@@ -256,10 +258,8 @@ def test_a_prompt_is_read_while_others_write(quick_model, prompt_bytes, monkeypa
 
         return call
 
-    from app.server.worker import Drafts, _Job
-
-    monkeypatch.setattr(_Job, "read_on", noted("read", _Job.read_on))
-    monkeypatch.setattr(Drafts, "step", noted("step", Drafts.step))
+    monkeypatch.setattr(Generation, "_read", noted("read", Generation._read))
+    monkeypatch.setattr(Generation, "_generate", noted("step", Generation._generate))
     desk = Desk()
     stop = threading.Event()
     with ThreadPoolExecutor(1) as threads:
@@ -278,17 +278,15 @@ def test_a_prompt_is_read_while_others_write(quick_model, prompt_bytes, monkeypa
 
 def test_an_error_of_one_prompt_is_not_that_of_others_and_the_desk_goes_on(held, monkeypatch):
     model, gate, _ = held
-    from app.compose.piece import Opening
+    together, is_read = threading.Event(), Generation._is_read
 
-    together = threading.Event()
-
-    def broken(self, state):
-        if self.options.seed == 2:
+    def broken(self, reading):
+        if reading.waiting[0].seed == 2:
             assert together.wait(30)
             raise ZeroDivisionError
-        yield state
+        return is_read(self, reading)
 
-    monkeypatch.setattr(Opening, "read", broken)
+    monkeypatch.setattr(Generation, "_is_read", broken)
     desk = Desk()
     with ThreadPoolExecutor(2) as threads:
         works = [
@@ -325,7 +323,7 @@ def test_a_job_can_end_at_any_moment_and_leaves_nothing(held, monkeypatch, how, 
     if moment == "preparing":
         monkeypatch.setattr(type(model), "preparing", lambda _: iter([None] * 3))
     if moment == "reading":
-        monkeypatch.setattr(Opening, "read", lambda _, state: itertools.repeat(state))
+        monkeypatch.setattr(Generation, "_is_read", lambda *_: False)
     bars = 1 if moment == "done" else 400
     job = desk.generate_piece(model, options(1, bars=bars), stop)
     with ExitStack() as others:
@@ -354,9 +352,9 @@ def test_who_looks_when_the_music_has_just_ended_does_not_wait_for_ever(quick_mo
     job = _Job(Variations(opening), threading.Event())
     with ThreadPoolExecutor(1) as threads:
         job.end()  # between the user's wait for the end and the look
-        look = threads.submit(job.look)
+        look = threads.submit(job.snapshot)
         try:
-            assert look.result(10) is job.written
+            assert look.result(10) is job.variations
         finally:
             with job._changed:
                 job._asked = False
@@ -371,11 +369,11 @@ def test_a_thread_that_cannot_be_started_is_an_error_of_one_job(quick_model, mon
             raise RuntimeError("can't start new thread")
 
         patch.setattr(threading.Thread, "start", refuse)
-        writer = Writer(quick_model)
+        worker = Worker(quick_model)
         opening = Opening.of_nothing(quick_model, options(1))
         with pytest.raises(RuntimeError, match="new thread"):
-            next(writer.write(Variations(opening), threading.Event()))
-    assert last(writer.write(Variations(opening), threading.Event())).bars == 2
+            next(worker.generate(Variations(opening), threading.Event()))
+    assert last(worker.generate(Variations(opening), threading.Event())).bars == 2
     assert last(desk.generate_piece(quick_model, options(2), threading.Event())).bars == 2
 
 
@@ -407,7 +405,7 @@ def test_when_the_model_fails_all_who_write_are_told_and_the_next_job_is_well(he
 
 @pytest.mark.slow
 def test_a_thousand_jobs_leave_nothing_behind(quick_model):
-    desk, kinds = Desk(max_rows=4, max_waiting=100), (_Job, Variations, Draft, Drafts, Turn)
+    desk, kinds = Desk(max_rows=4, max_waiting=100), (_Job, Variations, Draft, Engine, Turn)
 
     def alive():
         gc.collect()
@@ -429,7 +427,7 @@ def test_a_thousand_jobs_leave_nothing_behind(quick_model):
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(work, range(count)))
         for thread in threading.enumerate():
-            if thread.name.startswith("writer of"):
+            if thread.name.startswith("worker of"):
                 thread.join(10)
 
     rounds(50)
@@ -464,7 +462,7 @@ def test_the_thread_ends_with_the_work(quick_model):
     desk = Desk()
     last(desk.generate_piece(quick_model, options(1), threading.Event()))
     for thread in threading.enumerate():
-        if thread.name.startswith("writer of"):
+        if thread.name.startswith("worker of"):
             thread.join(10)
             assert not thread.is_alive()
 

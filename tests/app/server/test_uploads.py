@@ -12,9 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.compose.continuation import continue_prompt, load_music_model, read_prompt
-from app.compose.models import Models, MusicModel
+from app.compose.continuation import continue_prompt
+from app.compose.models import Models, MusicModel, load_music_model
 from app.compose.options import MusicOptions
+from app.compose.prompt import read_prompt
 from app.server.sandbox import Apart
 from app.server.uploads import Upload, read_upload
 from relpe.decoding.steps import StepsMaker, choose_steps
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from app.compose.continuation import Piece
+    from app.compose.piece import Piece
 
 HAT, BAR, BARS = 42, 1920, 6
 LEAD, HAND, BASS, STRINGS, DRUMS, LATE = range(6)

@@ -326,4 +326,4 @@ def test_a_bug_is_one_line_in_the_log_and_one_sentence_for_the_caller(caplog):
     assert refused(answer).json()["error"] == FAILED
     (record,) = caplog.records
     said = record.getMessage()
-    assert said.startswith("broken: ZeroDivisionError: division by zero (app/test_guard.py:")
+    assert said.startswith("broken: ZeroDivisionError: division by zero (web/test_guard.py:")

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import strategies
+from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.presence import AGAINST_EMPTY, GAIN, LONGEST_REST, MOST, Presence
+from tokenization.constraints.rule import biases_of_prompt
 from tokenization.remi.grammar import After
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
@@ -15,6 +17,7 @@ from tokenization.score import Score, Tempo, TimeSignature, Track
 
 REMI = MultitrackRemi()
 FAMILIES = REMI.families
+LIMIT = BarLimit(0, 1000)
 BASS, STRINGS = (PROGRAM_ORDER.index(program) * NUM_PARTS for program in (33, 48))
 
 
@@ -36,17 +39,14 @@ def band(bass, strings=(), drums=(), length=240):
 def heard(ids, num_bars):
     """Grammar and presence in the bar behind so many."""
     prompt = np.append(ids[: np.flatnonzero(ids == BAR)[num_bars]], BAR)
-    grammar = REMI.grammar(end=False).resume(prompt).remember(prompt, recall=0)
-    assert grammar.presence is not None
-    return grammar, grammar.presence
+    grammar = REMI.grammar(end=False).resume(prompt)
+    return grammar, Presence.after(prompt, grammar)
 
 
 def played_on(grammar, presence, ids):
-    assert grammar.presence == presence
     for token in ids:
-        grammar = grammar.advance(int(token))
-    assert grammar.presence is not None
-    return grammar, grammar.presence
+        presence, grammar = presence.advance(int(token), grammar), grammar.advance(int(token))
+    return grammar, presence
 
 
 @settings(max_examples=60, deadline=None)
@@ -69,7 +69,7 @@ def test_nobody_is_called_who_rests_no_longer_than_before():
     grammar, presence = heard(band(bass=(0, 1, 2, 3), strings=(0, 3), drums=range(5)), 4)
     assert presence.longest == {0: 1, BASS: 1, STRINGS: 2}
     assert presence.rests == {0: 0, BASS: 0, STRINGS: 0}
-    assert presence.bias(grammar) is None
+    assert presence.logits(grammar, LIMIT) is None
 
 
 def test_a_bar_in_which_somebody_is_called_is_not_left_empty():
@@ -77,13 +77,13 @@ def test_a_bar_in_which_somebody_is_called_is_not_left_empty():
     grammar, presence = heard(band(bass=range(5), drums=range(5)), 4)
     against = []
     for _ in range(5):
-        bias = presence.bias(grammar)
+        bias = presence.logits(grammar, LIMIT)
         against.append(0 if bias is None else bias[grammar.allowed].sum())
         presence, grammar = presence.advance(BAR, grammar), grammar.advance(BAR)
     assert against == [-AGAINST_EMPTY * min(GAIN * times, MOST) for times in range(5)]
     position = POSITION + int(np.flatnonzero(grammar.allowed[POSITION:TEMPO])[0])
     presence, grammar = presence.advance(position, grammar), grammar.advance(position)
-    bias = presence.bias(grammar)
+    bias = presence.logits(grammar, LIMIT)
     assert bias is not None
     assert bias[BAR] == 0
     assert (bias[grammar.allowed] > 0).sum() == 2
@@ -95,7 +95,7 @@ def test_who_rests_too_long_is_called_ever_louder_until_he_plays():
     bars = np.flatnonzero(ids == BAR)
     called = []
     for bar in range(5, 12):
-        bias = presence.bias(grammar)
+        bias = presence.logits(grammar, LIMIT)
         called.append(0 if bias is None else bias.max())
         assert bias is None or np.flatnonzero(bias > 0).tolist() == [
             FAMILIES.program + BASS // NUM_PARTS
@@ -104,7 +104,7 @@ def test_who_rests_too_long_is_called_ever_louder_until_he_plays():
     assert called == [min(GAIN * times, MOST) for times in range(7)]
     end = bars[13]
     _, presence = played_on(grammar, presence, ids[bars[12] + 1 : end])
-    assert presence.bias(grammar) is None
+    assert presence.logits(grammar, LIMIT) is None
     assert BASS in presence.played
 
 
@@ -134,7 +134,7 @@ def test_the_first_part_of_a_program_is_called_by_no_part(both):
     program = FAMILIES.program + BASS // NUM_PARTS
     for token in (POSITION, program):
         presence, grammar = presence.advance(token, grammar), grammar.advance(token)
-    bias = presence.bias(grammar)
+    bias = presence.logits(grammar, LIMIT)
     assert bias is not None
     assert (bias[FAMILIES.part : FAMILIES.pitch] == -MOST).all()
     assert not bias[FAMILIES.pitch :].any()
@@ -148,12 +148,12 @@ def test_the_second_part_of_a_program_is_called_by_its_part():
     score = Score(480, tuple(tracks), (Tempo(0, 90.0),), (TimeSignature(0, 4, 4),))
     grammar, presence = heard(REMI.encode(score).ids, 5)
     program = FAMILIES.program + BASS // NUM_PARTS
-    bias = presence.bias(grammar)
+    bias = presence.logits(grammar, LIMIT)
     assert bias is not None
     assert bias[program] > 0
     grammar, presence = played_on(grammar, presence, [POSITION, program])
     assert grammar.after is After.PROGRAM
-    bias = presence.bias(grammar)
+    bias = presence.logits(grammar, LIMIT)
     assert bias is not None
     assert np.flatnonzero(bias).tolist() == [FAMILIES.part]
 
@@ -169,4 +169,4 @@ def test_tracks_that_may_not_play_and_a_piano_alone_are_not_called():
     score = Score(480, (notes,), (Tempo(0, 90.0),), (TimeSignature(0, 4, 4),))
     ids = piano.encode(score).ids
     prompt = ids[: np.flatnonzero(ids == BAR)[5] + 1]
-    assert piano.grammar(end=False).resume(prompt).remember(prompt).bias is None
+    assert biases_of_prompt(prompt, piano.grammar(end=False).resume(prompt)) == ()

@@ -16,7 +16,6 @@ from tokenization.constraints.recall import (
     phrase_bars,
 )
 from tokenization.remi.multitrack import MultitrackRemi
-from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, POSITION, TEMPO
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
@@ -42,15 +41,14 @@ def loop(bars):
 def test_a_loop_is_recalled_token_by_token():
     ids = loop(9)
     bars = np.flatnonzero(ids == BAR)
-    grammar = REMI.grammar(end=False).resume(ids[: bars[8] + 1])
-    grammar = grammar.remember(ids[: bars[8] + 1], presence=0)
+    recall = Recall.after(FAMILIES, ids[: bars[8] + 1])
     for token in ids[bars[8] + 1 : -1].tolist():
-        bias = grammar.bias
+        bias = recall.logits()
         assert bias is not None
         assert bias.argmax() == token
         assert bias[token] > GAIN / 2
         assert np.count_nonzero(bias) <= 2  # the first bar has a metre besides
-        grammar = grammar.advance(token)
+        recall = recall.advance(token)
 
 
 def form(num_bars, phrase, seed=0):
@@ -70,8 +68,9 @@ def test_bars_that_begin_alike_come_back_in_the_order_of_the_phrase(num_bars, ph
     bars = np.flatnonzero(ids == BAR)
     recall = Recall.after(FAMILIES, ids[: bars[num_bars] + 1])
     for token in ids[bars[num_bars] + 1 : -1].tolist():
-        assert recall.bias is not None
-        assert recall.bias.argmax() == token
+        bias = recall.logits()
+        assert bias is not None
+        assert bias.argmax() == token
         recall = recall.advance(token)
 
 
@@ -95,8 +94,9 @@ def test_of_two_instruments_the_second_parts_are_two():
     ids_of = REMI.vocabulary.ids
     for name in ("Position_0", "Program_33", "Part_1"):  # never the second alone before
         recall = recall.advance(ids_of[name])
-    assert recall.bias is not None
-    assert np.flatnonzero(recall.bias).tolist() == [ids_of["Pitch_45"]]
+    bias = recall.logits()
+    assert bias is not None
+    assert np.flatnonzero(bias).tolist() == [ids_of["Pitch_45"]]
 
 
 def test_a_long_prompt_is_its_last_bars():
@@ -123,10 +123,11 @@ def test_more_often_is_surer_and_the_strength_is_a_factor():
         heard = ids[: np.flatnonzero(ids == BAR)[bars] + 1]
         at = ids[: len(heard) + 2]  # behind a Position and a Program
         whole, half = Recall.after(FAMILIES, at), Recall.after(FAMILIES, at, 0.5)
-        assert whole.bias is not None
-        assert half.bias is not None
-        np.testing.assert_allclose(half.bias, whole.bias / 2)
-        least.append(whole.bias.max())
+        full, halved = whole.logits(), half.logits()
+        assert full is not None
+        assert halved is not None
+        np.testing.assert_allclose(halved, full / 2)
+        least.append(full.max())
     assert least == sorted(least)
     assert 0 < least[0] < least[-1] < MOST
 
@@ -138,7 +139,7 @@ def test_the_place_is_that_of_all_tokens_at_once_and_the_bias_finite(score, at):
     at = min(at, len(ids) - 1)
     recall = Recall.after(FAMILIES, ids[:at])
     for token in ids[at:].tolist():
-        bias = recall.bias
+        bias = recall.logits()
         if bias is not None:
             assert (bias >= 0).all()
             assert bias.sum() <= MOST
@@ -152,15 +153,4 @@ def test_what_never_stood_like_it_is_left_to_the_model():
     recall = Recall.after(FAMILIES, ids[:-1])
     for token in (BAR, 21 + 5):  # a position without notes so far
         recall = recall.advance(token)
-    assert recall.bias is None
-
-
-def test_a_piano_alone_and_a_strength_of_nothing_remember_nothing():
-    piano = PianoRemi()
-    notes = Track.of([(480 * at, 240, 60, 80) for at in range(16)], 0)
-    ids = piano.encode(Score(480, (notes,), (Tempo(0, 90.0),), (TimeSignature(0, 4, 4),))).ids
-    grammar = piano.grammar(end=False).resume(ids[:-1])
-    assert grammar.remember(ids[:-1]).bias is None
-    ids = loop(3)
-    grammar = REMI.grammar(end=False).resume(ids[:-1])
-    assert grammar.remember(ids[:-1], presence=0, recall=0) == grammar
+    assert recall.logits() is None

@@ -1,37 +1,36 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.guided import A, B, C, piano_bar, rule_of, sample
 from tokenization.constraints.repetition import OSTINATO_BARS, Repetition
+from tokenization.constraints.rule import ConstrainedGrammar
 from tokenization.remi.multitrack import MultitrackRemiConfig
 from tokenization.remi.remi import PianoRemi
-from tokenization.remi.vocabulary import MULTITRACK_FAMILIES, PIANO_FAMILIES
+from tokenization.remi.vocabulary import (
+    BAR,
+    BOS,
+    MULTITRACK_FAMILIES,
+    PIANO_FAMILIES,
+    POSITION,
+    TEMPO,
+    TIME_SIGNATURE,
+    Families,
+)
 
 IDS = PianoRemi().vocabulary.ids
 
 
-def bar(*notes: tuple[int, int], tempo: int | None = None, velocity: int = 16) -> list[int]:
-    """A bar of notes, each a position and a pitch."""
-    tokens, at = [IDS["Bar"]], -1
-    if tempo is not None:
-        tokens += [IDS["Position_0"], IDS[f"Tempo_{tempo}"]]
-        at = 0
-    for position, pitch in notes:
-        if position != at:
-            tokens.append(IDS[f"Position_{position}"])
-        at = position
-        tokens += [IDS[f"Pitch_{pitch}"], IDS[f"Velocity_{velocity}"], IDS["Duration_6"]]
-    return tokens
-
-
-A, B, C = ((0, 60), (12, 64)), ((0, 62), (6, 65)), ((0, 40),)
 EMPTY = ()
 
 
 def copies(*bars: tuple[tuple[int, int], ...], then: tuple[str, ...] = ()) -> dict[str, int]:
     """What would go on with a copy in a new bar after some, and after the names that follow it."""
-    tokens = [token for notes in bars for token in bar(*notes)] + [IDS["Bar"]]
+    tokens = [token for notes in bars for token in piano_bar(*notes)] + [IDS["Bar"]]
     repetition = Repetition.after(PIANO_FAMILIES, [*tokens, *(IDS[name] for name in then)])
     names = PianoRemi().vocabulary.names
     return {names[token]: times for token, times in repetition.copies}
@@ -68,12 +67,17 @@ def test_an_ostinato_is_left_alone_for_a_phrase() -> None:
 
 
 def test_how_loud_how_long_and_how_fast_makes_no_difference() -> None:
-    tokens = bar(*A, tempo=90) + bar(*B) + bar(*A, velocity=20) + bar(tempo=91)[:1]
+    tokens = (
+        piano_bar(*A, tempo=90)
+        + piano_bar(*B)
+        + piano_bar(*A, velocity=20)
+        + piano_bar(tempo=91)[:1]
+    )
     assert Repetition.after(PIANO_FAMILIES, tokens).copies == [(IDS["Position_0"], 1)]
     late = ((6, 60),)
-    tokens = bar(*late, tempo=90) + bar(*B) + bar(*late) + [IDS["Bar"]]
+    tokens = piano_bar(*late, tempo=90) + piano_bar(*B) + piano_bar(*late) + [IDS["Bar"]]
     assert Repetition.after(PIANO_FAMILIES, tokens).copies == [(IDS["Position_0"], 1)]
-    empty = bar(tempo=90) + bar(*A) + bar(tempo=80) + [IDS["Bar"]]
+    empty = piano_bar(tempo=90) + piano_bar(*A) + piano_bar(tempo=80) + [IDS["Bar"]]
     assert not Repetition.after(PIANO_FAMILIES, empty).copies
 
 
@@ -95,8 +99,8 @@ BARS = st.lists(st.sampled_from([A, B, C, EMPTY]), max_size=12)
 
 @given(common=BARS, first=BARS, second=BARS, order=st.randoms(use_true_random=False))
 def test_rows_with_one_beginning_do_not_hear_each_other(common, first, second, order) -> None:
-    start = Repetition.after(PIANO_FAMILIES, [t for notes in common for t in bar(*notes)])
-    rows = [[t for notes in bars for t in bar(*notes)] for bars in (first, second)]
+    start = Repetition.after(PIANO_FAMILIES, [t for notes in common for t in piano_bar(*notes)])
+    rows = [[t for notes in bars for t in piano_bar(*notes)] for bars in (first, second)]
     now, seen = [start, start], [[], []]
     left = [0] * len(rows[0]) + [1] * len(rows[1])
     order.shuffle(left)
@@ -106,7 +110,7 @@ def test_rows_with_one_beginning_do_not_hear_each_other(common, first, second, o
         places[row] += 1
         seen[row].append(now[row].copies)
     for row in (0, 1):
-        alone = Repetition.after(PIANO_FAMILIES, [t for notes in common for t in bar(*notes)])
+        alone = Repetition.after(PIANO_FAMILIES, [t for notes in common for t in piano_bar(*notes)])
         for token, found in zip(rows[row], seen[row], strict=True):
             alone = alone.advance(token)
             assert alone.copies == found
@@ -115,11 +119,80 @@ def test_rows_with_one_beginning_do_not_hear_each_other(common, first, second, o
 @given(bars=BARS)
 def test_a_rule_that_stays_behind_sees_what_it_saw(bars) -> None:
     rules = [Repetition.after(PIANO_FAMILIES, [])]
-    for token in [t for notes in bars for t in bar(*notes)]:
+    for token in [t for notes in bars for t in piano_bar(*notes)]:
         rules.append(rules[-1].advance(token))
     fresh = Repetition.after(PIANO_FAMILIES, [])
-    tokens = [t for notes in bars for t in bar(*notes)]
+    tokens = [t for notes in bars for t in piano_bar(*notes)]
     for rule, token in zip(rules, [*tokens, None], strict=True):
         assert rule.copies == fresh.copies
         if token is not None:
             fresh = fresh.advance(token)
+
+
+# as a bias
+
+
+def copying(rule: ConstrainedGrammar, families: Families) -> np.ndarray:
+    """A model that plays two bars in turn for ever and returns to them where it can."""
+    bars = ([*piano_bar(*A)[1:], BAR], [*piano_bar(*B)[1:], BAR])
+    logits = np.zeros(families.size, np.float32)
+    played = bars[rule.limit.notated_bar(rule.grammar) % 2]
+    logits[next(token for token in played if rule.allowed[token])] = 12
+    return logits
+
+
+def contents(tokens: list[int]) -> list[tuple[int, ...]]:
+    """Positions and pitches of each bar."""
+    bars: list[list[int]] = [[]]
+    for token in tokens:
+        if token == BAR:
+            bars.append([])
+        elif POSITION <= token < TEMPO or PIANO_FAMILIES.pitch <= token < PIANO_FAMILIES.velocity:
+            bars[-1].append(token)
+    return [tuple(content) for content in bars[:-1]]
+
+
+def biased(strength: float) -> ConstrainedGrammar:
+    """A rule of eighty bars."""
+    biases = [Repetition.after(PIANO_FAMILIES, (), strength)] if strength else []
+    return rule_of(*biases, bars=80, four_four=True)
+
+
+def pairs_heard(strength: float) -> int:
+    """How often the commonest pair of bars occurs in eighty bars of a model that copies."""
+    bars = contents(sample(biased(strength), seed=3, logits=copying)[0])
+    assert len(bars) == 80
+    pairs = list(pairwise(bars))
+    return max(pairs.count(pair) for pair in set(pairs))
+
+
+def test_a_model_that_copies_for_ever_is_led_away() -> None:
+    free, half, full = (pairs_heard(strength) for strength in (0.0, 0.5, 1.0))
+    assert free > 30
+    assert full <= half < 15
+    assert full < 10
+
+
+def test_the_more_often_a_copy_was_heard_the_less_likely_it_is() -> None:
+    least = []
+    for times in range(1, 9):
+        rule = biased(0.5)
+        for token in [
+            *piano_bar(*A)[2:],
+            *(piano_bar(*B) + piano_bar(*A)) * times,
+            BAR,
+            POSITION,
+        ]:
+            rule = rule.advance(token)
+        assert rule.bias is not None
+        (liked,) = np.flatnonzero(rule.bias)
+        assert PianoRemi().vocabulary.names[liked] == "Pitch_62"
+        least.append(rule.bias[liked])
+    assert least[:3] == [-0.25, -1.0, -2.25]
+    assert min(least) == least[-1] == -8.0
+
+
+def test_bars_of_the_prompt_count_as_heard() -> None:
+    tokens = [BOS, BAR, TIME_SIGNATURE + 7, POSITION, TEMPO + 90, *piano_bar(*A)[2:]]
+    tokens += [*piano_bar(*B), *piano_bar(*A), *piano_bar(*B), BAR]
+    assert Repetition.after(PIANO_FAMILIES, tokens).copies == [(POSITION, 1)]

@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 
 import training.evaluation.continuations as samples
+from relpe.decoding.batch import ContinuousBatch
 from relpe.decoding.steps import PlainSteps, StepsMaker
 from tests.training.conftest import piece
+from tokenization.constraints.bar_limit import BarLimit
+from tokenization.constraints.rule import ConstrainedGrammar
 from tokenization.midi import read_midi
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, EOS
 from tokenization.score import Score, TimeSignature, Track
 from training.evaluation.continuations import (
-    BAR_TOKENS,
-    NewBars,
     continuations,
     in_bars,
     write_sample,
@@ -31,6 +32,10 @@ def decoder(experiment):
     return build_experiment(experiment).task.model.build().eval()
 
 
+def continued(*arguments, **options):
+    return continuations(*arguments, **options, max_bar_tokens=8)
+
+
 @pytest.fixture(autouse=True)
 def plain(monkeypatch):
     """The decoder's own steps: there is nothing to compile. Bars of few tokens."""
@@ -39,7 +44,6 @@ def plain(monkeypatch):
         return StepsMaker("plain", lambda: PlainSteps(decoder))
 
     monkeypatch.setattr(samples, "choose_steps", chosen)
-    monkeypatch.setattr(samples, "BAR_TOKENS", 8)
 
 
 def prompt(tokenizer, seed, bars=2):
@@ -49,7 +53,7 @@ def prompt(tokenizer, seed, bars=2):
 def test_a_continuation_holds_its_prompt_and_as_many_new_bars_as_asked_for(decoder, tokenizer):
     prompts = [prompt(tokenizer, 1), prompt(tokenizer, 2, 3)]
     done = []
-    made = continuations(decoder, tokenizer, prompts, bars=3, seeds=(0, 1), advance=done.append)
+    made = continued(decoder, tokenizer, prompts, bars=3, seeds=(0, 1), advance=done.append)
     assert len(made) == 4
     assert sum(done) == 4 * 3
     for ids, given in zip(made, (prompts[0], prompts[0], prompts[1], prompts[1]), strict=True):
@@ -63,43 +67,43 @@ def test_a_continuation_holds_its_prompt_and_as_many_new_bars_as_asked_for(decod
 
 def test_what_a_prompt_becomes_does_not_hang_on_those_beside_it(decoder, tokenizer, monkeypatch):
     prompts = [prompt(tokenizer, seed) for seed in (1, 2, 3)]
-    together = continuations(decoder, tokenizer, prompts, bars=2, seeds=(5, 6, 7))
-    alone = continuations(decoder, tokenizer, prompts[1:2], bars=2, seeds=(6,))
+    together = continued(decoder, tokenizer, prompts, bars=2, seeds=(5, 6, 7))
+    alone = continued(decoder, tokenizer, prompts[1:2], bars=2, seeds=(6,))
     np.testing.assert_array_equal(together[4], alone[0])
-    monkeypatch.setattr(samples, "MOST_ROWS", 2)
-    few = continuations(decoder, tokenizer, prompts, bars=2, seeds=(5, 6, 7))
+    monkeypatch.setattr(samples, "MAX_ROWS", 2)
+    few = continued(decoder, tokenizer, prompts, bars=2, seeds=(5, 6, 7))
     for one, other in zip(few, together, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_no_more_rows_are_written_at_once_than_there_is_room_for(decoder, tokenizer, monkeypatch):
     most = 0
-    step = samples.ContinuousBatch.step
+    step = ContinuousBatch.step
 
     def counted(batch):
         nonlocal most
         most = max(most, len(batch.rows))
         return step(batch)
 
-    monkeypatch.setattr(samples, "MOST_ROWS", 2)
-    monkeypatch.setattr(samples.ContinuousBatch, "step", counted)
+    monkeypatch.setattr(samples, "MAX_ROWS", 2)
+    monkeypatch.setattr(ContinuousBatch, "step", counted)
     prompts = [prompt(tokenizer, seed) for seed in (1, 2)]
-    assert len(continuations(decoder, tokenizer, prompts, bars=1, seeds=(0, 1, 2))) == 6
+    assert len(continued(decoder, tokenizer, prompts, bars=1, seeds=(0, 1, 2))) == 6
     assert most == 2
 
 
 def test_a_prompt_that_ends_is_gone_on_with(decoder, tokenizer):
     whole = tokenizer.encode(piece(1, 2)).ids
     assert whole[-1] == EOS
-    (made,) = continuations(decoder, tokenizer, [whole], bars=1)
+    (made,) = continued(decoder, tokenizer, [whole], bars=1)
     np.testing.assert_array_equal(made[: len(whole)], [*whole[:-1], BAR])
 
 
-def test_a_bar_that_would_never_end_is_ended(monkeypatch):
-    monkeypatch.undo()
+def test_a_bar_that_would_never_end_is_ended():
     tokenizer = PianoRemi()
-    rule = NewBars(tokenizer.grammar(end=False).resume([*prompt(tokenizer, 1), BAR]), 3)
-    full = rule._replace(bar_tokens=BAR_TOKENS)
+    grammar = tokenizer.grammar(end=False).resume([*prompt(tokenizer, 1), BAR])
+    rule = ConstrainedGrammar(grammar, BarLimit(1, 3, max_tokens=8))
+    full = rule._replace(limit=rule.limit._replace(tokens=8))
     assert rule.allowed.sum() > 1
     assert np.flatnonzero(full.allowed).tolist() == [BAR]
     assert full.advance(BAR).finished
@@ -120,7 +124,7 @@ def test_new_music_is_in_the_metre_and_for_the_instruments_of_the_prompt(experim
     )
     score = Score(12, tracks, (), (TimeSignature(0, 3, 4),))
     ids = tokenizer.encode(score).ids
-    (made,) = continuations(decoder, tokenizer, [ids], bars=2)
+    (made,) = continued(decoder, tokenizer, [ids], bars=2)
     whole = in_bars(made, tokenizer)
     assert whole.lines.tolist() == [0, 36, 72, 108, 144]
     assert {(t.is_drum, t.program) for t in whole.score.tracks if len(t)} <= {

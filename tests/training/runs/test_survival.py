@@ -22,7 +22,7 @@ import io, os, resource, signal, sys
 import torch
 from training.cli import main
 from training.tasks.music import MusicModule
-from training.weights import CheckpointFiles
+from training.runs.weights import CheckpointFiles
 
 def kill():
     os.kill(os.getpid(), signal.SIGKILL)

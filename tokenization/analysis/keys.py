@@ -21,7 +21,7 @@ SCALES: dict[str, tuple[int, ...]] = {
     "blues": (0, 3, 5, 6, 7, 10),
     "whole tone": (0, 2, 4, 6, 8, 10),
 }
-"""Semitones above the first note."""
+"""Semitones above the tonic."""
 _LETTERS = {"M": "major", "m": "minor"}
 _WORDS = {"maj": "major", "ionian": "major", "min": "minor", "aeolian": "minor", "natural": ""}
 _KEY = re.compile(r"([A-Ga-g])([#♯b♭]?)([A-Za-z\s]*)")
@@ -29,9 +29,9 @@ _MOST_LETTERS = 40
 
 
 def pitch_classes(key: str) -> frozenset[int]:
-    """The notes of a key or scale, 0 for C to 11 for B.
+    """The pitch classes of a key or scale, 0 for C to 11 for B.
 
-    Capitals do not matter, but for M and m. Raises ValueError for what is no key.
+    Case does not matter, except for M and m. Raises ValueError for anything else.
     """
     plain = re.sub(r"\s*sharp", "#", key.strip().replace("-", " "), flags=re.IGNORECASE)
     plain = re.sub(r"\s*flat", "b", plain, flags=re.IGNORECASE)
@@ -45,5 +45,5 @@ def pitch_classes(key: str) -> frozenset[int]:
             "has one, and m or a scale where it is not major, such as C, F#m, Bb or D dorian; "
             f"scales are {', '.join(SCALES)}"
         )
-    first = _NOTES[match[1].upper()] + _SIGNS[match[2]]
-    return frozenset((first + semitones) % 12 for semitones in SCALES[name])
+    tonic = _NOTES[match[1].upper()] + _SIGNS[match[2]]
+    return frozenset((tonic + semitones) % 12 for semitones in SCALES[name])

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.compose.keys import SCALES, pitch_classes
 from app.compose.options import MusicOptions
+from tokenization.analysis.keys import SCALES, pitch_classes
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support import strategies
+from tests.support.guided import FAMILIES, A, B, piano_bar, rule_of, sample
+from tokenization.constraints.bar_limit import BarLimit
+from tokenization.constraints.cadence import Cadence
+from tokenization.constraints.density import Density
+from tokenization.constraints.key import Key
+from tokenization.constraints.presence import Presence
+from tokenization.constraints.recall import Recall
+from tokenization.constraints.repetition import Repetition
+from tokenization.constraints.rule import Bias, ConstrainedGrammar, biases_of_prompt
+from tokenization.remi.grammar import RemiGrammar
+from tokenization.remi.multitrack import MultitrackRemi
+from tokenization.remi.remi import PianoRemi
+from tokenization.remi.vocabulary import BAR, PIANO_FAMILIES, Families
+from tokenization.score import Score, Tempo, TimeSignature, Track
+
+
+def all_biases(families: Families, density: float = 5.0) -> list[Bias]:
+    repetition = Repetition.after(families, ())
+    return [Key.of("C", families), Density(density), Cadence(), repetition]
+
+
+CHOICES = st.lists(st.booleans(), min_size=4, max_size=4)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    chosen=CHOICES,
+    density=st.sampled_from([3.0, 40.0]),
+    seconds=st.sampled_from([None, 5.0]),
+    name=st.sampled_from(sorted(FAMILIES)),
+    seed=st.integers(0, 99),
+)
+def test_biased_music_keeps_to_the_grammar(chosen, density, seconds, name, seed):
+    """`advance` raises for a token that is not allowed, however large the biases are."""
+    every = all_biases(FAMILIES[name], density)
+    biases = [bias for bias, wanted in zip(every, chosen, strict=True) if wanted]
+    rule = rule_of(*biases, bars=3, seconds=seconds, name=name)
+    tokens, rule = sample(rule, seed, name=name, most=400)
+    if rule.finished and seconds is None:
+        assert tokens.count(BAR) == 3 + 1
+    if (bias := rule.bias) is not None:
+        assert np.isfinite(bias).all()
+        assert bias.shape == rule.allowed.shape
+
+
+@settings(deadline=None, max_examples=20)
+@given(name=st.sampled_from(sorted(FAMILIES)), seed=st.integers(0, 99))
+def test_biases_add_up(name, seed):
+    every = all_biases(FAMILIES[name])
+    _, rule = sample(rule_of(*every, bars=3, name=name), seed, name=name, most=seed)
+    total = np.zeros(FAMILIES[name].size)
+    assert isinstance(rule.grammar, RemiGrammar)
+    for bias in rule.biases:
+        logits = bias.logits(rule.grammar, rule.limit)
+        total += 0 if logits is None else logits
+    np.testing.assert_allclose(0 if rule.bias is None else rule.bias, total)
+
+
+def test_a_bias_is_the_callers_own():
+    rule = rule_of(*all_biases(PIANO_FAMILIES), bars=3, four_four=True)
+    assert rule.bias is not None
+    kept = rule.bias.copy()
+    rule.bias[:] = np.nan
+    np.testing.assert_array_equal(rule.bias, kept)
+
+
+def test_without_biases_nothing_is_added():
+    assert rule_of(bars=3).bias is None
+
+
+def test_prompts_of_several_instruments_are_carried_on_and_a_piano_alone_is_not():
+    notes = [(480 * at, 240, 60, 80) for at in range(16)]
+    tracks = (Track.of(notes, 33), Track.of(notes, 48))
+    score = Score(480, tracks, (Tempo(0, 90.0),), (TimeSignature(0, 4, 4),))
+    kinds = {}
+    for tokenizer in (MultitrackRemi(), PianoRemi()):
+        ids = tokenizer.encode(score).ids[:-1]
+        grammar = tokenizer.grammar(end=False).resume(ids)
+        for strengths in ((1.0, 1.0), (1.0, 0.0), (0.0, 0.5), (0.0, 0.0)):
+            found = biases_of_prompt(ids, grammar, presence=strengths[0], recall=strengths[1])
+            kinds[type(tokenizer).__name__, strengths] = [type(bias) for bias in found]
+    assert kinds == {
+        ("MultitrackRemi", (1.0, 1.0)): [Presence, Recall],
+        ("MultitrackRemi", (1.0, 0.0)): [Presence],
+        ("MultitrackRemi", (0.0, 0.5)): [Recall],
+        ("MultitrackRemi", (0.0, 0.0)): [],
+        **{("PianoRemi", strengths): [] for strengths in ((1, 1), (1, 0), (0, 0.5), (0, 0))},
+    }
+
+
+@settings(max_examples=30, deadline=None)
+@given(score=strategies.scores(programs=(0, 33, 48)), seed=st.integers(0, 9))
+def test_the_rule_after_a_prompt_allows_what_it_does_at_a_later_place(score, seed):
+    ids = MultitrackRemi().encode(score).ids
+    bars = np.flatnonzero(ids == BAR)
+    at = int(bars[seed % len(bars)])
+    grammar = MultitrackRemi().grammar(end=False)
+    rule = ConstrainedGrammar(grammar.resume(ids[: at + 1]), BarLimit(0, 10_000))
+    for token in ids[at + 1 : -1].tolist():
+        rule = rule.advance(token)
+    np.testing.assert_array_equal(rule.allowed, grammar.resume(ids[:-1]).allowed)
+
+
+def test_the_work_per_token_does_not_grow_with_the_piece():
+    rule = rule_of(*all_biases(PIANO_FAMILIES), bars=500, four_four=True)
+    for token in piano_bar(*A)[2:]:
+        rule = rule.advance(token)
+    loop, seconds = [*piano_bar(*B), *piano_bar(*A)], {}
+    for number in range(2, 410, 2):
+        started = time.perf_counter()
+        for token in loop:
+            assert rule.allowed[token]
+            assert rule.bias is not None
+            rule = rule.advance(token)
+        seconds[number] = time.perf_counter() - started
+    early = min(spent for number, spent in seconds.items() if 6 <= number < 30)
+    late = min(spent for number, spent in seconds.items() if number >= 386)
+    assert late < 2 * early

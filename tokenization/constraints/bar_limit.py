@@ -1,0 +1,116 @@
+"""Where generated music ends: after a number of bars, or with the bar that completes a duration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokenization.remi.grammar import RemiGrammar
+from tokenization.remi.vocabulary import (
+    BAR,
+    BAR_UNIT,
+    MIN_BPM,
+    POSITION,
+    STEPS_PER_BEAT,
+    TEMPO,
+    TIME_SIGNATURE,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tokenization.tokenizer import Grammar
+
+DEFAULT_BPM = 120
+"""Tempo of music that has not set one yet, as in MIDI."""
+
+
+class PlannedBar(NamedTuple):
+    """A bar between two Bar tokens whose length is known before it is generated."""
+
+    length: int
+    """Grid steps, as its TimeSignature says."""
+    room: int
+    """Grid steps of it in which notes may begin: fewer than `length` where the notated bar ends
+    between two eighth notes."""
+    notated: int
+    """Index, from 0, of the notated bar that it is, or is a part of."""
+
+    @property
+    def time_signature(self) -> int:
+        """Id of its TimeSignature token."""
+        return TIME_SIGNATURE + self.length // BAR_UNIT - 1
+
+
+class BarLimit(NamedTuple):
+    """Ends the music at the Bar token that would open one bar too many.
+
+    Every method takes the state of the grammar before the next token.
+    """
+
+    first_bar: int
+    """Number of the first new bar, as the grammar counts."""
+    last_bar: int
+    """Number of the last one; not used where `seconds` is given."""
+    planned: tuple[PlannedBar, ...] = ()
+    """The new bars; empty where the model chooses their lengths."""
+    seconds: float | None = None
+    """The last bar is the one in which these are over, instead of `last_bar`. Counted in the tempos
+    that the music itself sets."""
+    max_tokens: int = 0
+    """A bar with this many tokens must end; 0 for no limit. A model that has learnt little might
+    never end one."""
+    seconds_before: float = 0.0
+    """Duration of the bars that have ended, where `seconds` is given."""
+    tokens: int = 0
+    """Tokens of the current bar so far."""
+    finished: bool = False
+
+    def notated_bar(self, grammar: Grammar) -> int:
+        """Index, from 0, of the notated bar that is being generated."""
+        bar = max(grammar.bar - self.first_bar, 0)
+        return self.planned[bar].notated if self.planned else bar
+
+    def seconds_after(self, grammar: Grammar) -> float:
+        """Duration of the music up to the end of the current bar."""
+        tempo = grammar.tempo if isinstance(grammar, RemiGrammar) else 0
+        bpm = tempo - TEMPO + MIN_BPM if tempo else DEFAULT_BPM
+        return self.seconds_before + grammar.bar_length / STEPS_PER_BEAT * 60 / bpm
+
+    def in_last_bar(self, grammar: Grammar) -> bool:
+        """Whether the next Bar token ends the music."""
+        if self.seconds is not None:
+            return self.seconds_after(grammar) > self.seconds - 1e-6
+        return grammar.bar == self.last_bar
+
+    def allowed(self, grammar: Grammar) -> NDArray[np.bool_]:
+        """(v,), which of the grammar's tokens may follow; all False once finished."""
+        allowed = grammar.allowed
+        if self.finished:
+            return np.zeros_like(allowed)
+        if not allowed[BAR]:
+            return allowed
+        if self.max_tokens and self.tokens >= self.max_tokens:
+            return np.arange(len(allowed)) == BAR
+        return self._as_planned(grammar) if self.planned else allowed
+
+    def _as_planned(self, grammar: Grammar) -> NDArray[np.bool_]:
+        bar = self.planned[grammar.bar - self.first_bar]
+        allowed = grammar.allowed.copy()
+        allowed[TIME_SIGNATURE:POSITION] = False
+        allowed[POSITION + bar.room : TEMPO] = False
+        if bar.length != grammar.bar_length:  # only right after its Bar token
+            allowed[:] = False
+            allowed[bar.time_signature] = True
+        return allowed
+
+    def advance(self, token: int, grammar: Grammar) -> BarLimit:
+        """The limit after `token`."""
+        if token != BAR:
+            return self._replace(tokens=self.tokens + 1) if self.max_tokens else self
+        if self.in_last_bar(grammar):
+            return self._replace(finished=True)
+        if self.seconds is not None:
+            return self._replace(seconds_before=self.seconds_after(grammar), tokens=0)
+        return self._replace(tokens=0) if self.tokens else self

@@ -1,0 +1,46 @@
+"""Brings the last bar to rest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokenization.remi.vocabulary import BAR, DURATIONS, POSITION, STEPS_PER_BEAT
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tokenization.constraints.bar_limit import BarLimit
+    from tokenization.remi.grammar import RemiGrammar
+
+LAST_BEAT, LONG, LONGER_LATE = 12.0, 2.0, 6.0
+
+
+class Cadence(NamedTuple):
+    """In the last bar, no notes within its last beat, and long ones before.
+
+    Positions within the last beat have -12. Durations have 2, rising to 8 for late notes: all of it
+    for those that reach the bar line or ring over it, else in proportion to how far they reach.
+    """
+
+    def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
+        """As `Bias.logits`."""
+        families, length, allowed = grammar.families, grammar.bar_length, grammar.allowed
+        moves_on = bool(length and allowed[BAR])
+        if not (moves_on or allowed[families.duration]) or not limit.in_last_bar(grammar):
+            return None
+        bias, position = np.zeros(families.size), max(grammar.position, 0)
+        if moves_on:
+            last_beat = max(length - STEPS_PER_BEAT, 1)
+            bias[POSITION + last_beat : POSITION + length] = -LAST_BEAT
+        else:
+            rest = max(length - position, 1)
+            most = LONG + LONGER_LATE * position / length
+            bias[families.duration :] = most * np.minimum(DURATIONS / rest, 1)
+        return bias
+
+    def advance(self, token: int, grammar: RemiGrammar) -> Cadence:
+        """As `Bias.advance`."""
+        del token, grammar
+        return self

@@ -1,0 +1,59 @@
+"""Keeps the number of notes in a bar near a target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokenization.remi.vocabulary import BAR, BAR_UNIT, POSITION
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tokenization.constraints.bar_limit import BarLimit
+    from tokenization.remi.grammar import RemiGrammar
+
+GAIN, MOST, MOST_CROWD = 16.0, 8.0, 3.0
+
+
+class Density(NamedTuple):
+    """Moves on sooner where a bar is ahead of its target, and stays where it is behind.
+
+    A token that moves on to a later position, or to the next bar, has -g times the share of the
+    rest of the bar that it skips. g is 16 times what the bar lacks: the share of its time that has
+    passed, an eighth note after the last position, less the share of its notes that are there;
+    clipped to -8 and 8. Another note at the current position has g as well, clipped to -3 and 3:
+    less than moving on, since at one position the instruments come in a fixed order, and the last
+    ones would fall silent.
+    """
+
+    notes_per_bar: float
+    """The target, of all instruments together."""
+    notes: int = 0
+    """In the current bar so far."""
+
+    def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
+        """As `Bias.logits`."""
+        del limit
+        length, position = grammar.bar_length, max(grammar.position, 0)
+        if not length or not grammar.allowed[BAR]:  # later positions may not follow
+            return None
+        families, bias = grammar.families, np.zeros(grammar.families.size)
+        passed, rest = min((position + BAR_UNIT) / length, 1), length - position
+        lack = GAIN * (passed - self.notes / self.notes_per_bar)
+        skipped = np.arange(1, rest + 1) / rest
+        later = max(min(lack, MOST), -MOST) * skipped
+        bias[POSITION + position + 1 : POSITION + length] = -later[:-1]
+        bias[BAR] = -later[-1]
+        crowd = max(min(lack, MOST_CROWD), -MOST_CROWD)
+        bias[families.program : families.velocity] = crowd
+        return bias
+
+    def advance(self, token: int, grammar: RemiGrammar) -> Density:
+        """As `Bias.advance`."""
+        if token == BAR:
+            return self._replace(notes=0)
+        if grammar.families.pitch <= token < grammar.families.velocity:
+            return self._replace(notes=self.notes + 1)
+        return self

@@ -1,0 +1,45 @@
+"""Keeps notes to a key or scale, such as `C`, `F#m` or `D dorian`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokenization.analysis.keys import pitch_classes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tokenization.constraints.bar_limit import BarLimit
+    from tokenization.remi.grammar import RemiGrammar
+    from tokenization.remi.vocabulary import Families
+
+OUTSIDE_KEY = 4.0
+"""A pitch outside the key is e^4 times less likely; drums are left alone."""
+
+
+class Key(NamedTuple):
+    """Makes pitches outside a key less likely."""
+
+    outside: NDArray[np.float64]
+    """(v,), the bias, which never changes."""
+
+    @classmethod
+    def of(cls, key: str, families: Families) -> Key:
+        """The bias towards a key by its name. Raises ValueError as `pitch_classes`."""
+        pitches = np.arange(families.num_pitches) + families.lowest_pitch
+        inside = np.isin(pitches % 12, list(pitch_classes(key)))
+        outside = np.zeros(families.size)
+        outside[families.pitch : families.drum] = np.where(inside, 0, -OUTSIDE_KEY)
+        return cls(outside)
+
+    def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64]:
+        """As `Bias.logits`."""
+        del grammar, limit
+        return self.outside.copy()
+
+    def advance(self, token: int, grammar: RemiGrammar) -> Key:
+        """As `Bias.advance`."""
+        del token, grammar
+        return self

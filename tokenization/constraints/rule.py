@@ -1,0 +1,102 @@
+"""A grammar with a limit and biases: the rule that music is sampled under."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+
+from tokenization.constraints.presence import Presence
+from tokenization.constraints.recall import Recall
+from tokenization.remi.grammar import RemiGrammar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tokenization.constraints.bar_limit import BarLimit
+    from tokenization.tokenizer import Grammar
+
+
+class Bias(Protocol):
+    """Makes tokens more or less likely, given the music so far; immutable."""
+
+    def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
+        """What is added to the logits (v,) of the next token; None for nothing.
+
+        `grammar` and `limit` are the states before that token. The array is the caller's own.
+        """
+        ...
+
+    def advance(self, token: int, grammar: RemiGrammar) -> Self:
+        """The bias after `token`; `grammar` is the state before it."""
+        ...
+
+
+class _Parts(NamedTuple):
+    grammar: Grammar
+    limit: BarLimit
+    biases: tuple[Bias, ...] = ()
+
+
+class ConstrainedGrammar(_Parts):
+    """A grammar, a limit and biases; a rule for `relpe.decoding.sampling`."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the music has ended."""
+        return self.limit.finished
+
+    @property
+    def allowed(self) -> NDArray[np.bool_]:
+        """(v,), which tokens may follow; all False once finished."""
+        return self._allowed
+
+    @cached_property
+    def _allowed(self) -> NDArray[np.bool_]:
+        return self.limit.allowed(self.grammar)
+
+    @property
+    def bias(self) -> NDArray[np.float64] | None:
+        """The sum of all biases (v,); None for nothing."""
+        total = None
+        for bias in self.biases:
+            assert isinstance(self.grammar, RemiGrammar)  # no other has biases
+            logits = bias.logits(self.grammar, self.limit)
+            if logits is not None:
+                total = logits if total is None else total + logits
+        return total
+
+    def advance(self, token: int) -> ConstrainedGrammar:
+        """The rule after `token`. Raises ValueError for a token that the grammar forbids."""
+        grammar, limit = self.grammar, self.limit.advance(token, self.grammar)
+        if limit.finished:
+            return self._replace(limit=limit)
+        biases = self.biases
+        if biases:
+            assert isinstance(grammar, RemiGrammar)
+            biases = tuple([bias.advance(token, grammar) for bias in biases])
+        return ConstrainedGrammar(grammar.advance(token), limit, biases)
+
+
+def biases_of_prompt(
+    ids: Sequence[int] | NDArray[np.integer],
+    grammar: Grammar,
+    *,
+    presence: float = 1.0,
+    recall: float = 1.0,
+) -> tuple[Bias, ...]:
+    """Biases that carry a prompt of several instruments on: see `presence.py` and `recall.py`.
+
+    `ids` is the prompt and `grammar` the state after it. A strength of 0 leaves out either; music
+    of a single track has none.
+    """
+    if not isinstance(grammar, RemiGrammar) or grammar.families.only_track >= 0:
+        return ()
+    biases: list[Bias] = []
+    if presence:
+        biases.append(Presence.after(ids, grammar, presence))
+    if recall:
+        biases.append(Recall.after(grammar.families, ids, recall))
+    return tuple(biases)
