@@ -46,7 +46,7 @@ def test_a_saved_tokenizer_is_loaded_again(saved):
         ({"config": 3}, "is damaged"),
     ],
 )
-def test_a_file_that_does_not_fit_is_refused(saved, content, message):
+def test_an_incompatible_file_is_rejected(saved, content, message):
     change(saved, **content)
     with pytest.raises(TokenizerError, match=message) as caught:
         load_tokenizer(saved.parent)
@@ -54,7 +54,7 @@ def test_a_file_that_does_not_fit_is_refused(saved, content, message):
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b"null", b"[" * 100_000])
-def test_a_damaged_file_is_refused(saved, content):
+def test_a_damaged_file_is_rejected(saved, content):
     saved.write_bytes(content)
     with pytest.raises(TokenizerError, match="is damaged: expected JSON"):
         load_tokenizer(saved.parent)

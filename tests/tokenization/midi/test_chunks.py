@@ -10,7 +10,7 @@ from tokenization.midi import read_midi
 
 @pytest.mark.parametrize("wrong", [1, 500])
 @pytest.mark.parametrize("track", [0, 1])
-def test_a_wrong_length_is_no_missing_end(track, wrong):
+def test_a_wrong_length_is_not_a_missing_end(track, wrong):
     """No track that is there is left out without a word."""
     parts = [midi_files.melody(3) + END for _ in range(3)]
     sizes = [len(part) + wrong * (at == track) for at, part in enumerate(parts)]
@@ -19,7 +19,7 @@ def test_a_wrong_length_is_no_missing_end(track, wrong):
         read_midi(b"".join([midi_files.header(3), *chunks]))
 
 
-def test_a_last_track_of_wrong_length_is_whole_where_it_ends():
+def test_a_last_track_of_wrong_length_is_read_to_its_end():
     data = midi_file(midi_files.melody(3) + END)
     longer = data[:18] + (len(data) - 22 + 9).to_bytes(4, "big") + data[22:]
     assert read_midi(longer) == read_midi(data)

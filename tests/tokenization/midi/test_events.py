@@ -70,7 +70,7 @@ def test_notes_are_paired_in_order(data):
     assert sorted(ours) == slow
 
 
-def test_too_many_events_that_are_no_messages_are_refused_before_the_rest_is_read(monkeypatch):
+def test_too_many_other_events_are_rejected_before_the_rest_is_read(monkeypatch):
     """Each of them takes its own time, so what stands behind, damaged or not, is not looked at."""
     monkeypatch.setattr("tokenization.midi.events.MAX_OTHERS", 100)
     texts = b"\x00\xff\x01\x00"

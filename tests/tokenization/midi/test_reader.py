@@ -30,7 +30,7 @@ def test_bad_file(file: BadFile):
         assert found == file.outcome
 
 
-def test_bad_tempos_and_metres_are_left_out():
+def test_bad_tempos_and_metres_are_ignored():
     files = {file.name: file.data for file in midi_files.bad_files()}
     assert read_midi(files["tempo 0"]).tempos == ()
     assert read_midi(files["tempo absurd"]).tempos == (Tempo(0, 60e6 / 0xFFFFFF),)
@@ -38,7 +38,7 @@ def test_bad_tempos_and_metres_are_left_out():
     assert read_midi(files["denominator 2^200"]).time_signatures == ()
 
 
-def test_of_a_file_cut_anywhere_what_is_intact_is_read_and_continued():
+def test_the_intact_part_of_a_cut_file_is_read_and_continued():
     tracks = [midi_files.tempo(500_000) + note(48) + END, meta(3, b"two") + midi_files.melody(4)]
     data = midi_file(*tracks)
     whole = read_midi(data)
@@ -79,7 +79,7 @@ def test_tracks_of_one_channel_share_its_controllers():
         (midi_file(*[b"\x00\xc0" + bytes([i]) + note(60) for i in range(100)] * 11), "instruments"),
     ],
 )
-def test_what_is_refused_and_why(data, words):
+def test_invalid_files_are_rejected_with_a_reason(data, words):
     with pytest.raises(MidiError, match=words):
         read_midi(data)
 
@@ -93,7 +93,7 @@ def test_what_is_refused_and_why(data, words):
         (b"\x00\x90\x3c\x40" + b"\x00\x3c\x00\x00\x3c\x40" * 1_000_001, "1000003 notes"),
     ],
 )
-def test_millions_of_one_thing_are_refused(track, words):
+def test_millions_of_one_event_are_rejected(track, words):
     programs = b"".join(b"\x00\xc0" + bytes([i]) + note(60) for i in range(2))
     with pytest.raises(MidiError, match=words):
         read_midi(midi_file(programs + track))
@@ -152,7 +152,7 @@ def test_tracks_know_their_chunk_channel_and_program():
     ]
 
 
-def test_a_program_chosen_in_another_chunk_holds_where_the_own_chooses_none():
+def test_a_program_of_another_chunk_applies_to_chunks_without_one():
     own = b"\x00\xc1\x05" + note(60, channel=1)
     chosen = b"\x00\xc2\x28"
     data = midi_file(chosen, note(60, channel=2), own, note(60, channel=3))

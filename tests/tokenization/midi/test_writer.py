@@ -20,7 +20,7 @@ from tokenization.score import Score, Tempo, TimeSignature, Track
 
 @settings(max_examples=60)
 @given(score=midi_files.scores())
-def test_what_is_written_is_read_back(score):
+def test_written_scores_are_read_back(score):
     again = read_midi(write_midi(score))
     assert again == score
 
@@ -46,7 +46,7 @@ def all_notes(score: Score) -> list[list[int]]:
 
 @settings(max_examples=25)
 @given(score=midi_files.scores(shortest=1))
-def test_other_libraries_read_the_same_from_what_is_written(score):
+def test_other_libraries_read_the_same_from_written_files(score):
     # Their readers stop at metres of 2^7 or tempos of hours per beat; ours are tested above.
     score = Score(480, score.tracks, (Tempo(0, 100.0),), (TimeSignature(0, 3, 4),))
     data = write_midi(score)
@@ -111,14 +111,14 @@ def test_more_instruments_than_channels_keep_their_programs_note_by_note():
 @pytest.mark.parametrize(
     "change", [Tempo(0, 3.0), Tempo(0, 1e9), TimeSignature(0, 4, 3), TimeSignature(0, 300, 4)]
 )
-def test_what_a_file_cannot_say_is_refused(change):
+def test_tempos_and_metres_that_midi_cannot_represent_are_rejected(change):
     is_tempo = isinstance(change, Tempo)
     score = Score(480, (), (change,) if is_tempo else (), () if is_tempo else (change,))
     with pytest.raises(MidiError, match="expected"):
         write_midi(score)
 
 
-def test_instruments_that_want_one_channel_get_different_ones():
+def test_instruments_on_one_channel_get_different_ones():
     tracks = [Track.of([(0, 10, 60, 80)], program) for program in (0, 40, 0)]
     tracks.append(Track.of([(0, 10, 36, 80)], is_drum=True))
     again = read_midi(write_midi(Score(480, tuple(tracks))))
@@ -130,7 +130,7 @@ def test_instruments_that_want_one_channel_get_different_ones():
     ]
 
 
-def test_a_resolution_that_does_not_fit_is_refused():
+def test_a_resolution_or_gap_that_does_not_fit_is_rejected():
     with pytest.raises(MidiError, match="40000 ticks"):
         write_midi(Score(40_000, (Track.of([(0, 10, 60, 80)]),)))
     with pytest.raises(MidiError, match="gap"):

@@ -91,7 +91,7 @@ def test_the_longest_silences(case, numerator, power, tokens):
 
 
 @for_each_vocabulary
-def test_a_longer_silence_is_refused(case):
+def test_a_longer_silence_is_rejected(case):
     data = midi_file(struck(0, 0, 60, 1) + struck(2**28 - 1, 0, 60, 1) + END)
     with pytest.raises(MidiError, match="beat"):
         case.remi.encode(read_midi(data))

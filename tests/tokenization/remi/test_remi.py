@@ -105,7 +105,7 @@ def test_decoding_gives_the_quantized_score(case, data):
 
 @for_each_vocabulary
 @given(data=st.data())
-def test_encoding_what_was_decoded_gives_the_same_ids(case, data):
+def test_encoding_decoded_ids_gives_the_same_ids(case, data):
     sequence = case.remi.encode(data.draw(case.scores))
     for known in ((), (sequence.signatures, sequence.tracks)):
         again = case.remi.encode(case.remi.decode(sequence.ids, *known))
@@ -115,7 +115,7 @@ def test_encoding_what_was_decoded_gives_the_same_ids(case, data):
 
 @for_each_vocabulary
 @given(data=st.data())
-def test_written_signatures_are_restored(case, data):
+def test_notated_signatures_are_restored(case, data):
     sequence = case.remi.encode(data.draw(case.scores))
     decoded = case.remi.decode(sequence.ids, sequence.signatures)
     end = decoded.end_ticks
@@ -162,7 +162,7 @@ def test_the_resolution_does_not_matter(case, data, factor):
 
 
 @given(score=scores(), order=st.randoms())
-def test_the_order_of_tracks_and_their_split_do_not_matter_to_a_piano(score, order):
+def test_a_piano_does_not_depend_on_order_and_split_of_tracks(score, order):
     rows = [row for track in score.tracks if not track.is_drum for row in track.notes.tolist()]
     order.shuffle(rows)
     split = (Track.of(rows[::2]), Track.of(rows[1::2], program=9))
@@ -255,7 +255,7 @@ def long_piece(programs: tuple[int, ...]) -> Score:
         ),
     ],
 )
-def test_the_ids_of_a_long_piece_stay_what_they_are(case, programs, expected):
+def test_the_ids_of_a_long_piece_do_not_change(case, programs, expected):
     ids = case.remi.encode(long_piece(programs)).ids
     assert hashlib.sha256(ids.astype("<i4").tobytes()).hexdigest() == expected
 
@@ -281,7 +281,7 @@ def test_one_bar():
     )
 
 
-def test_a_piece_of_nothing():
+def test_an_empty_piece():
     sequence = PIANO.encode(Score(480))
     assert named(sequence.ids) == "BOS Bar TimeSignature_48 Position_0 Tempo_120 EOS"
     assert sequence.beats.tolist() == [0] * 6
@@ -316,7 +316,7 @@ def test_empty_bars_at_the_end_are_kept():
     assert PIANO.decode(sequence.ids).end_ticks == 3 * 48
 
 
-def test_a_written_metre_is_restored_where_it_fits():
+def test_a_notated_metre_is_restored_where_it_fits():
     metres = (TimeSignature(0, 6, 8), TimeSignature(72, 5, 16), TimeSignature(132, 13, 4))
     sequence = PIANO.encode(Score(12, time_signatures=metres, end_ticks=132 + 156))
     assert sequence.signatures == metres
@@ -335,7 +335,7 @@ def test_tempos_out_of_range_are_clipped_and_counted():
     ]
 
 
-def test_a_hostile_gap_is_refused():
+def test_a_hostile_gap_is_rejected():
     score = Score(480, (Track.of([(0, 480, 60, 64), (10**9, 480, 60, 64)]),))
     with pytest.raises(MidiError, match=r"quarter note 2,083,333, expected none after 65,536"):
         PIANO.encode(score)
@@ -351,7 +351,7 @@ def test_an_endless_note_is_clipped_with_the_piece():
     assert PIANO.decode(sequence.ids).tracks[0].end_ticks == 24 + 768
 
 
-def test_a_crop_out_of_range_is_refused():
+def test_a_crop_out_of_range_is_rejected():
     ids = PIANO.encode(Score(12, end_ticks=96)).ids
     for first, count in [(2, None), (-1, None), (0, 0)]:
         with pytest.raises(ValueError, match="piece of 2 bars"):

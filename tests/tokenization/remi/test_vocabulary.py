@@ -57,7 +57,7 @@ def test_constants_are_the_ids_of_names(name, first):
 
 
 @pytest.mark.parametrize("families", [PIANO_FAMILIES, MULTITRACK_FAMILIES])
-def test_families_stand_where_the_table_says(families: Families):
+def test_families_match_the_documented_table(families: Families):
     first = {
         "TimeSignature": TIME_SIGNATURE,
         "Position": POSITION,
@@ -78,7 +78,7 @@ def test_families_stand_where_the_table_says(families: Families):
 
 
 @pytest.mark.parametrize("families", [PIANO_FAMILIES, MULTITRACK_FAMILIES])
-def test_kinds_and_values_say_what_names_do(families: Families):
+def test_kinds_and_values_match_the_names(families: Families):
     kinds = {"TimeSignature": Kind.TIME_SIGNATURE, "Bar": Kind.BAR, "EOS": Kind.EOS}
     kinds |= {k: getattr(Kind, k.upper()) for k in ("Position", "Tempo", "Program", "Part")}
     kinds |= {k: getattr(Kind, k.upper()) for k in ("Pitch", "Drum", "Velocity", "Duration")}
