@@ -1,12 +1,16 @@
-"""The errors that an input causes, of all packages: their messages are for the user."""
+"""Errors that a user's input causes."""
 
 from __future__ import annotations
 
-from app.audio.synth.soundfont import SoundError
-from app.compose.replay import ReplayError
-from app.server.line import BusyError
-from relpe.models.checkpoint import CheckpointError
 from tokenization.errors import MidiError, TokenizerError
 
-INPUT_ERRORS = (MidiError, TokenizerError, CheckpointError, SoundError, BusyError, ReplayError)
-"""One sentence each; any other error is a bug."""
+
+class UserError(Exception):
+    """An error that the user's input caused; the message is one sentence for the user."""
+
+
+def input_errors() -> tuple[type[Exception], ...]:
+    """`UserError` and what the other packages raise for input; any other error is a bug."""
+    from relpe.models.checkpoint import CheckpointError  # imports PyTorch
+
+    return (UserError, MidiError, TokenizerError, CheckpointError)

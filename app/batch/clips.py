@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from app.batch.manifest import Row, versions
+from app.batch.manifest import Row
 from app.cli.arguments import CommandError
 from app.cli.inputs import find_midi, read_file
 from app.compose.options import LARGEST_SEED, MAX_FILE_BYTES, OF_PROMPT, BeatSource, MusicOptions
 from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
+from app.compose.replay import versions
 from app.files import safe_name
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from app.compose.models import Models, MusicModel
+    from tokenization.score import Score
 
 AudioFormat = Literal["flac", "wav", "ogg"]
 
@@ -119,9 +121,10 @@ def source_of(options: BatchOptions, models: Models, name: str, path: Path) -> S
         MidiError, TokenizerError, SoundError, CommandError: it cannot be; the message names it.
     """
     data = read_file(path, options.max_file_size)
-    model = models.to_continue(read_midi(data, name=printable(path)))
+    score = read_midi(data, name=printable(path))
+    model = models.to_continue(score)
     source = Source(name, model.name, path, hashlib.sha256(data).hexdigest())
-    opening_of(options, source, model)
+    _opening(options, source, model, data, score)
     return source
 
 
@@ -132,7 +135,19 @@ def opening_of(options: BatchOptions, source: Source, model: MusicModel) -> Open
     data = read_file(source.path, options.max_file_size)
     if hashlib.sha256(data).hexdigest() != source.sha256:
         raise MidiError(f"{source.said}: the file has changed since it was looked at")
-    prompt = read_prompt(data, source.said, tokenizer=model.tokenizer, beats=options.beats)
+    return _opening(options, source, model, data)
+
+
+def _opening(
+    options: BatchOptions,
+    source: Source,
+    model: MusicModel,
+    data: bytes,
+    score: Score | None = None,
+) -> Opening:
+    prompt = read_prompt(
+        data, source.said, tokenizer=model.tokenizer, beats=options.beats, score=score
+    )
     opening = Opening.after(model, prompt, options.music)
     if options.audio and opening.bars is not None:
         from app.audio.render import check_length  # takes two seconds, which MIDI can do without

@@ -1,4 +1,4 @@
-"""The manifest of a batch: a row for each finished clip, with all that it was made of."""
+"""The manifest of a batch: a row for each finished clip, with its settings and hashes."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import csv
 import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from app.cli.arguments import CommandError
+from app.compose import replay
 from app.files import appearing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 NAME = "manifest.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What one clip was made of, and what has come of it; the names are those of the columns."""
+    """The settings and the result of a clip; the fields are the columns."""
 
     file: str
-    """In the folder of the manifest, as `audio`."""
+    """Relative to the folder of the manifest, as `audio`."""
     audio: str
-    """Empty where there is none."""
+    """Empty without sound."""
     prompt: str
-    """Its path as it was given; empty for a piece from nothing."""
+    """Its path as it was given; empty for a piece without a prompt."""
     model: str
     model_sha256: str
     backend: str
@@ -43,9 +43,9 @@ class Row:
     audio_sha256: str = ""
 
     def difference(self, now: Row) -> str | None:
-        """What would be another now, as `NAME X, now Y`; None where all is as it was.
+        """The first setting that differs, as `NAME X, now Y`; None where all are equal.
 
-        What has come of the clip is not looked at, nor the prompt's path: its content decides.
+        Results are not compared, nor the prompt's path: its hash is.
         """
         before, after = self._made_of(), now._made_of()
         for name in before | after:
@@ -57,12 +57,16 @@ class Row:
     def _made_of(self) -> dict[str, object]:
         named = asdict(self)
         results = ("bars", "notes", "seconds", "midi_sha256", "audio_sha256")
-        for name in (*results, "settings", "prompt"):  # its hash tells whether it is the same
+        for name in (
+            *results,
+            "settings",
+            "prompt",
+        ):  # the hash of the prompt is among the settings
             del named[name]
         return named | json.loads(self.settings)
 
     def damage(self, folder: Path) -> str | None:
-        """Which of its files is not as the manifest says, and how; None where all are."""
+        """The first file that does not match its hash, and why; None where all match."""
         for file, sha256 in ((self.file, self.midi_sha256), (self.audio, self.audio_sha256)):
             try:
                 if file and sha256_of(folder / file) != sha256:
@@ -74,27 +78,16 @@ class Row:
         return None
 
 
-def versions() -> str:
-    """Of this program and of the packages that music hangs on: others may draw other tokens."""
-    found = []
-    for name in ("relpe", "torch", "numpy", "numba"):
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:  # Numba may be missing
-            continue
-    return ", ".join(found)
-
-
 def sha256_of(path: Path) -> str:
-    """Of a file's content, in hexadecimal digits."""
+    """Hash of a file's content, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_manifest(path: Path) -> dict[str, Row]:
-    """The rows by their file; none where there is no manifest.
+    """The rows by their file; empty where there is no manifest.
 
-    Raises CommandError where it is not one that this command has written.
+    Raises CommandError where it was not written by this command.
     """
     columns = [field.name for field in fields(Row)]
     try:
@@ -108,7 +101,7 @@ def read_manifest(path: Path) -> dict[str, Row]:
             if not isinstance(json.loads(row.settings), dict):
                 raise ValueError(f"settings of {row.file} are no JSON object")
     except (FileNotFoundError, NotADirectoryError):
-        return {}  # what is wrong with the folder, whoever makes it says
+        return {}  # `make_folders` reports problems with the folder
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error
     except (ValueError, TypeError, csv.Error) as error:
@@ -119,8 +112,30 @@ def read_manifest(path: Path) -> dict[str, Row]:
 
 
 def write_manifest(path: Path, rows: Iterable[Row]) -> None:
-    """Writes all rows at once; until then the file is as it was."""
+    """Writes all rows, atomically."""
     with appearing(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
         writer.writeheader()
         writer.writerows(asdict(row) for row in rows)
+
+
+def replay_of_clip(manifest: Path, name: str) -> replay.Replay:
+    """The settings of a clip, named by its file or as `ballad_v01`.
+
+    Raises:
+        ReplayError: there is no such clip, or its row holds no settings.
+        CommandError: the file is no manifest.
+    """
+    if not manifest.is_file():
+        raise replay.ReplayError(f"{manifest}: there is no such file")
+    clips = {Path(row.file).stem: row for row in read_manifest(manifest).values()}
+    row = clips.get(Path(name).stem)
+    if row is None:
+        some = f"expected one such as {next(iter(clips))}" if clips else "it lists none"
+        raise replay.ReplayError(f"{manifest}: found no clip {replay.shortened(name)}, {some}")
+    chosen: dict[str, Any] = json.loads(row.settings)
+    parts = ("device", "versions", "prompt_sha256")
+    told: dict[str, Any] = {part: chosen.pop(part) for part in parts if part in chosen}
+    told |= {"model": row.model, "model_sha256": row.model_sha256, "backend": row.backend}
+    seed = int(row.seed) if row.seed.isdecimal() else row.seed
+    return replay.from_settings(told | {"seed": seed, "options": chosen})

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from app.compose.options import MAX_FILE_BYTES, BeatSource, MusicOptions, with_seed
+from app.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -45,7 +46,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-class CommandError(Exception):
+class CommandError(UserError):
     """What the user asked for cannot be done; the message is one sentence."""
 
 

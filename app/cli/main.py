@@ -34,6 +34,7 @@ from app.cli.arguments import (
 from app.cli.batch import add_batch
 from app.cli.music import AS_BEFORE, again, generate, proceed
 from app.compose.options import MAX_WAITING, NEW_PIECE_BARS, OF_PROMPT
+from app.errors import UserError, input_errors
 from app.files import check_folder
 
 if TYPE_CHECKING:
@@ -55,14 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as stopped:
         print(f"relpe: {str(stopped) or 'stopped, nothing written'}", file=sys.stderr)
         return 130
-    except CommandError as error:
+    except UserError as error:
         return _refused(error)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in ("app", "relpe", "tokenization"):
             raise
         print(f"relpe: found no {error.name}; pip install 'relpe[app]'", file=sys.stderr)
         return 2
-    except _input_errors() as error:
+    except input_errors() as error:
         return _refused(error)
     return 0
 
@@ -70,13 +71,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _refused(error: Exception) -> int:
     print(f"relpe: {' '.join(str(error).split())}", file=sys.stderr)
     return 2
-
-
-def _input_errors() -> tuple[type[Exception], ...]:
-    """Errors that the input causes; any other is a bug and keeps its traceback."""
-    from app.errors import INPUT_ERRORS  # of the engine
-
-    return INPUT_ERRORS
 
 
 @contextmanager

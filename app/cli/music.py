@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from app.batch.manifest import replay_of_clip
 from app.cli.arguments import CommandError, chosen_models, music_options, seconds_between_bars
 from app.cli.inputs import read_file
 from app.cli.outputs import Targets
@@ -40,7 +41,7 @@ def proceed(options: argparse.Namespace) -> None:
     name, data = options.prompt.name, read_file(options.prompt, options.max_file_size)
     score = read_midi(data, name=name)
     model = chosen_models(options, options.model).to_continue(score)
-    prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats)
+    prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats, score=score)
     music = in_bars(music, prompt)
     for notice in prompt.facts.notices:
         print(f"{name}: {notice}", file=sys.stderr)
@@ -101,7 +102,7 @@ def again(options: argparse.Namespace) -> None:
 def _told(options: argparse.Namespace) -> Replay:
     """The settings that were given, as JSON or in a manifest."""
     if options.clip is not None:
-        return replay.of_clip(options.settings, options.clip)
+        return replay_of_clip(options.settings, options.clip)
     if options.settings.suffix.lower() == ".csv":
         raise CommandError(f"{options.settings}: a manifest has many clips; name one with --clip")
     return replay.read(read_file(options.settings, replay.MOST_BYTES))
@@ -173,12 +174,12 @@ def _finish(
             )
         )
     else:
-        from app.compose.prompt_report import counted
+        from app.text import plural
 
         names = ", ".join(map(str, [*targets.midi, *targets.audio]))
         seeds = ", ".join(str(piece.seed) for piece in result.pieces)
         what = f"seed{'s' if music.variations > 1 else ''} {seeds}"
-        print(f"{names}: {counted(result.bars, 'bar')}, {what}", file=sys.stderr)
+        print(f"{names}: {plural(result.bars, 'bar')}, {what}", file=sys.stderr)
 
 
 def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""The models that make music: the released ones, or the one that was asked for."""
+"""Loads models and their tokenizers, and chooses the one for a piece."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -30,66 +29,61 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 DEFAULT = "piano"
-"""The released model that makes music without a prompt."""
+"""The released model that generates music without a prompt."""
 _PIANOS = range(8)
 
 AskedFor: TypeAlias = str | Path | Sequence[str | Path] | None
-"""A model by name or folder, several of them, or the released ones."""
+"""A model by name or folder, several of them, or the released ones (None)."""
 LOADING_SECONDS = 1.5
-"""What was compiled before is mostly there by then, and nobody has to be told."""
+"""Code that was compiled before is usually loaded by then, so that there is nothing to report."""
 PREPARING_SECONDS = 0.2
+"""Time between two reports after that."""
 PREPARING_TOLD = "getting the compiled code ready, which takes half a minute the first time"
-"""What a command says meanwhile: true where it is only read as well."""
+"""What a command reports meanwhile."""
 _PREPARING = threading.Lock()
 _PREPARED: WeakKeyDictionary[Decoder, Future[None]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComputeOptions:
-    """What computes the music. Tokens may differ between backends and precisions."""
+    """Device, backend and precision. Tokens may differ between backends and precisions."""
 
     device: str = "auto"
     """auto, cpu or cuda."""
     backend: Backend = "auto"
-    """Compiled steps where they can be, or torch."""
+    """auto takes compiled steps where they support the model and the machine, else torch."""
     precision: Precision = "int8"
     """Of the weights of compiled steps."""
 
 
 @dataclass(frozen=True)
 class MusicModel:
-    """A model ready to make music."""
+    """A loaded model with its tokenizer."""
 
     name: str
     decoder: Decoder
     tokenizer: Tokenizer
     device: torch.device
     steps: StepsMaker
-    """What writes its tokens one by one."""
+    """Computes the logits of one token after another."""
     sha256: str = ""
-    """Of its files: what `sha256sum model.json WEIGHTS | sha256sum` says in its folder."""
+    """Of its files: the output of `sha256sum model.json WEIGHTS | sha256sum` in its folder."""
 
     @property
     def backend(self) -> str:
-        """What computes, as --json says it."""
+        """Backend, precision and machine, as in the output of --json."""
         return self.steps.name
 
     def preparing(self) -> Iterator[None]:
-        """Makes ready to write, giving way every now and then; as long as it takes.
-
-        Nothing where it is ready; else what is compiled once for each machine.
-        """
+        """Compiles the steps where they are not compiled yet, and yields regularly meanwhile."""
         with _PREPARING:
             work = _PREPARED.get(self.decoder)
             if work is None or (work.done() and work.exception() is not None):
                 work = _PREPARED[self.decoder] = Future()
                 threading.Thread(target=_prepare, args=(self, work), daemon=True).start()
         seconds = LOADING_SECONDS
-        while not work.done():
-            with suppress(TimeoutError):
-                work.result(seconds)
-            if not work.done():
-                yield
+        while wait([work], seconds).not_done:
+            yield
             seconds = PREPARING_SECONDS
         work.result()
 
@@ -102,14 +96,14 @@ class MusicModel:
 def _prepare(model: MusicModel, work: Future[None]) -> None:
     try:
         model.steps.warm_up()
-    except BaseException as error:  # noqa: BLE001 - whoever waits for it gets it
+    except BaseException as error:  # noqa: BLE001 - raised in `preparing`
         work.set_exception(error)
     else:
         work.set_result(None)
 
 
 def threads() -> int:
-    """Cores that this process may use, unless OMP_NUM_THREADS says otherwise."""
+    """Number of threads to compute with: OMP_NUM_THREADS, or the cores of this process."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdecimal() and int(asked) > 0:
         return int(asked)
@@ -120,9 +114,9 @@ def threads() -> int:
 def load_music_model(
     name_or_folder: str | Path = "piano", compute: ComputeOptions | None = None
 ) -> MusicModel:
-    """A released model by name, or any by its folder, with its tokenizer.
+    """Loads a released model by its name, or any model by its folder.
 
-    Raises CheckpointError or TokenizerError where the files cannot be used.
+    Raises CheckpointError or TokenizerError if the files cannot be used.
     """
     compute = compute or ComputeOptions()
     folder, device = find_checkpoint(name_or_folder), compute.device
@@ -132,7 +126,7 @@ def load_music_model(
         )
     decoder = load_model(folder, "cpu")
     if device == "auto":
-        # one row is as fast by compiled steps as on a GPU, for which many are needed
+        # a GPU is faster than compiled steps only for many rows
         compiled = compute.backend != "torch" and why_not_compiled(decoder) is None
         device = "cuda" if torch.cuda.is_available() and not compiled else "cpu"
     decoder = decoder.to(device)
@@ -149,7 +143,7 @@ def load_music_model(
 
 
 def _files_sha256(folder: Path) -> str:
-    """As `MusicModel.sha256`, of a model that could be loaded."""
+    """See `MusicModel.sha256`."""
     names = ["model.json", *json.loads((folder / "model.json").read_text("utf-8"))["weights"]]
     hashes = (hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names)
     lines = (f"{of_file}  {name}\n" for of_file, name in zip(hashes, names, strict=True))
@@ -157,10 +151,10 @@ def _files_sha256(folder: Path) -> str:
 
 
 class Models:
-    """The released models, or those that were asked for; each is loaded when it is first needed.
+    """The released models, or chosen ones; each is loaded when it is first needed.
 
-    One that is asked for by its folder is known by the folder's name. Raises CheckpointError where
-    there is no such model, or two have one name.
+    A model that is chosen by its folder has the folder's name. Raises CheckpointError if there is
+    no such model, or if two have the same name.
     """
 
     def __init__(self, asked_for: AskedFor = None, compute: ComputeOptions | None = None) -> None:
@@ -184,38 +178,38 @@ class Models:
 
     @classmethod
     def only(cls, model: MusicModel) -> Models:
-        """Just this one."""
-        models = cls()
+        """A single model that is loaded already."""
+        models = cls(())
         models.names = (model.name,)
         models._loaded = {model.name: model}
         return models
 
     def load(self, name: str) -> MusicModel:
-        """One of `names`. Raises CheckpointError or TokenizerError where it cannot be used."""
+        """One of `names`. Raises CheckpointError or TokenizerError if it cannot be used."""
         with self._loading:
             if name not in self._loaded:
                 self._loaded[name] = load_music_model(self._places[name], self._compute)
         return self._loaded[name]
 
     def folder(self, name: str) -> Path | None:
-        """Where the files of one of `names` lie; None for one that was never on disk."""
+        """Folder of one of `names`; None for a model that did not come from one."""
         try:
             return find_checkpoint(self._places[name])
         except (CheckpointError, KeyError):
             return None
 
     def to_generate(self) -> MusicModel:
-        """The one that makes music from nothing if nothing else is said."""
+        """The default model for music without a prompt."""
         return self.load(self.names[0])
 
     def to_continue(self, score: Score) -> MusicModel:
-        """The one for a prompt: of the released ones the one that hears all of it."""
+        """The default model for a prompt: see `suited_to`."""
         wanted = suited_to(score)
         return self.load(wanted if wanted in self.names else self.names[0])
 
 
 def suited_to(score: Score) -> str:
-    """The released model for a piece: `groove` with drums or several instruments, else `piano`."""
+    """The released model for a piece: `groove` for drums or several instruments, else `piano`."""
     playing = [track for track in score.tracks if len(track)]
     programs = {track.program for track in playing if not track.is_drum}
     several = len(programs) > 1 and not programs.issubset(_PIANOS)

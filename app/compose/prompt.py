@@ -1,15 +1,16 @@
-"""An upload: what it is, what the model hears of it, and where new music begins."""
+"""Reads a MIDI file as a prompt: what the model hears of it, and where new music begins."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from app.compose.prompt_report import PromptFacts, Region, heard_tracks, prompt_facts
-from app.compose.timing import FINE_TICKS, Timing, find_beats, notes_on_file
+from app.compose.timing import FINE_TICKS, Timing, find_beats
 from app.compose.tracks import ALL_PARTS, Parts
 from tokenization.analysis.beats import extend_by_pedal
 from tokenization.errors import MidiError
@@ -17,51 +18,59 @@ from tokenization.midi import cut_midi, read_midi
 from tokenization.remi.bars import BarMap, written_lines
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, EOS, STEPS_PER_BEAT
-from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, Track, once_each
+from tokenization.score import MAX_BEATS, Score, once_each
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from numpy.typing import NDArray
 
     from app.compose.options import BeatSource
+    from tokenization.analysis.beats import Beats
+    from tokenization.score import Track
     from tokenization.tokenizer import Tokenizer, TokenSequence
 
 OVERHANG_STEPS = STEPS_PER_BEAT
-"""How far the last notes may ring over the line at which new music begins: a quarter note."""
+"""How far the last notes may ring over the bar line at which new music begins: a quarter note."""
 WAITING_BARS = 2
-"""How many bars new music waits for notes that ring longer; then they ring on over it, as with the
-pedal."""
+"""For how many bars new music waits for notes that ring longer; they then ring on over it, as with
+the pedal."""
 HEARD_TOKENS = 16_384
-"""What the model hears of a prompt unless it is told otherwise: so many of its last tokens at most,
-from a bar line on. A hostile file of a few bytes can have a hundred thousand bars."""
+"""By default, the model hears at most this many of the prompt's last tokens, from a bar line on: a
+hostile file of a few bytes can have a hundred thousand bars."""
 ROOM_BEATS = 1024
 """Quarter notes that a prompt has to leave for new music, of the 65,536 that a file may have."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """An upload, what the model hears of it, and where the new music begins."""
+    """A MIDI file as a prompt: its tokens, and where the new music begins."""
 
     name: str
-    data: bytes  # up to the joint, where something was cut off
-    timing: Timing  # of `data`; at least 12 ticks per quarter note
-    heard: Score  # on the grid, up to the joint; ticks of the file
+    data: bytes
+    """The file, up to the joint where something was cut off."""
+    timing: Timing
+    """Of `data`; at least 12 ticks per quarter note."""
     facts: PromptFacts
-    joint: int  # in ticks of `timing.counted`: a bar line as it is written
-    sequence: TokenSequence  # whole bars up to the joint, without EOS
-    bar_tokens: NDArray[np.int64]  # (bars + 1,): Bar tokens in `ids` before each written line
-    parts: Parts = ALL_PARTS  # which tracks are heard, and which may play
-    first_bar: int | None = None  # the first that is heard, from 1, where it was chosen
+    joint: int
+    """Where the new music begins, in ticks of `timing.counted`: a notated bar line."""
+    sequence: TokenSequence
+    """Tokens of whole bars up to the joint, without EOS."""
+    bar_tokens: NDArray[np.int64]
+    """(bars + 1,), the number of Bar tokens in `ids` before each notated bar line."""
+    parts: Parts = ALL_PARTS
+    """Which tracks the model hears, and which may play."""
+    first_bar: int | None = None
+    """The first bar that the model hears, from 1; None where none was chosen."""
 
     @property
     def score(self) -> Score:
-        """The upload's music, of `data`."""
+        """The music of `data`."""
         return self.timing.file
 
     @property
     def ids(self) -> NDArray[np.int32]:
-        """Tokens of whole bars up to the joint, without EOS."""
+        """Token ids of whole bars up to the joint, without EOS."""
         return self.sequence.ids
 
     @property
@@ -71,32 +80,25 @@ class Prompt:
 
     @property
     def bars(self) -> int:
-        """Bars as they are written, up to the joint."""
+        """Number of notated bars up to the joint."""
         return len(self.bar_tokens) - 1
 
     def line(self, bar: int) -> int:
-        """Where a written bar up to the joint begins, from 0, in ticks of `score`."""
+        """Where a notated bar up to the joint begins, from 0, in ticks of `score`."""
         lines = written_lines(self.timing.counted, self.joint)
         return int(self.timing.to_file(lines[bar : bar + 1])[0])
 
     def first_heard(self, bars: int = 0) -> int:
-        """Which Bar token of `ids` is the first that the model hears, from 0.
+        """Number of the first Bar token of `ids` that the model hears, from 0.
 
-        That of `first_bar` where it was chosen, else of the last `bars` written bars. Where 0: of
-        as many as HEARD_TOKENS have room for, or, if that is less than one, of a part of it; a
-        chosen bar is heard as far as they have.
+        It is that of `first_bar`, or of the last `bars` notated bars where none was chosen. With
+        `bars` = 0, the model hears the last HEARD_TOKENS. They also limit what it hears from a
+        chosen bar on.
         """
+        first = _first_in_room(self.ids, self.bar_tokens)
         if self.first_bar is not None:
-            return max(int(self.bar_tokens[self.first_bar - 1]), self._first_in_room())
-        return int(self.bar_tokens[max(self.bars - bars, 0)]) if bars else self._first_in_room()
-
-    def _first_in_room(self) -> int:
-        """The first Bar token of what HEARD_TOKENS have room for."""
-        left = len(self.ids) - np.flatnonzero(self.ids == BAR)
-        first = min(int(np.count_nonzero(left > HEARD_TOKENS)), len(left) - 1)
-        whole = self.bar_tokens[: self.bars]
-        whole = whole[whole >= first]
-        return int(whole[0]) if len(whole) else first
+            return max(first, int(self.bar_tokens[self.first_bar - 1]))
+        return int(self.bar_tokens[max(self.bars - bars, 0)]) if bars else first
 
 
 def read_prompt(
@@ -109,143 +111,219 @@ def read_prompt(
     first_bar: int | None = None,
     heard: Collection[int] | None = None,
     played: Collection[int] | None = None,
+    score: Score | None = None,
 ) -> Prompt:
-    """An upload as the model hears it, through `tokenizer` or that of the piano model.
+    """Reads a MIDI file as a prompt.
 
-    New music begins at a bar line as the file writes it: after `last_bar`, counted from 1, or after
-    the last note. What follows `last_bar` is cut off. The last notes may ring over the line by a
-    quarter note; for what rings longer the new music waits, but for no more than two bars after the
-    one in which the last note begins. With other `beats` than the file's, bars are those of these
-    beats. The model hears notes as long as the pedal holds them, up to the joint.
+    New music begins at a notated bar line: after `last_bar`, or after the last note. The last notes
+    may ring over the line by a quarter note. For longer ones the new music waits, but for no more
+    than two bars after the one in which the last note begins. The model hears notes as long as the
+    pedal holds them, up to the joint.
 
-    `first_bar` only says where the model begins to hear; it is up to the options where None. Of the
-    file's tracks, counted from 0, the model hears those `heard`, and those `played` may play in the
-    new music; all where None.
+    Args:
+        data: the MIDI file.
+        name: what errors call the file.
+        last_bar: the last bar of the prompt, from 1; what follows is cut off. Default: all bars.
+        tokenizer: that of the model. Default: that of the piano model.
+        beats: what bars and beats are counted by.
+        first_bar: the first bar that the model hears, from 1. Default: see `Prompt.first_heard`.
+        heard: numbers of the tracks that the model hears, from 0. Default: all.
+        played: numbers of the tracks that may play in the new music, from 0. Default: all.
+        score: what `read_midi` returned for `data`, where the caller has read it already.
 
-    Raises MidiError where the file cannot be continued, or there is no such bar or track.
+    Raises:
+        MidiError: the file cannot be continued, or there is no such bar or track.
     """
     tokenizer = tokenizer or PianoRemi()
-    source = read_midi(data, name=name)
-    least = STEPS_PER_BEAT if beats == "file" else FINE_TICKS
-    whole = _finer(source, least)
-    if not heard_tracks(whole, tokenizer):
-        raise MidiError(
-            f"{name}: found {'drums' if whole.num_notes else 'no notes'} only, expected notes of a "
-            "piano or another pitched instrument; choose another file"
-        )
+    score = read_midi(data, name=name) if score is None else score
+    with _naming(name):
+        whole = _count_bars(score, tokenizer, beats)
+        parts = Parts.of(score, heard, played)
+        bars = _check_region(whole, first_bar, last_bar)
+    data, timing = _cut(data, name, score, whole, bars)
+    lines = whole.lines[: bars + 2]
+    with _naming(name):
+        sequence, bar_tokens = _encode(timing, lines[:-1], tokenizer, parts)
+        _check_tracks(sequence, tokenizer, parts, timing.file, bars, is_cut=bars < whole.bars)
+    facts = prompt_facts(
+        whole.timing,
+        beats,
+        tokenizer,
+        bars=whole.bars,
+        dropped=sequence.dropped,
+        parts=parts,
+        region=Region.of(timing, lines, first_bar or 1, bars),
+        more=_bar_notices(
+            BarMap.of(lines, timing.counted.ticks_per_beat), sequence.ids, bar_tokens
+        ),
+    )
+    return Prompt(name, data, timing, facts, int(lines[-2]), sequence, bar_tokens, parts, first_bar)
+
+
+class _CountedFile(NamedTuple):
+    """A whole file, counted in bars."""
+
+    timing: Timing
+    beats: Beats | None
+    lines: NDArray[np.int64]
+    """Notated bar lines in ticks of `timing.counted`: at least one more than `bars` has."""
+    bars: int
+    """Number of bars after which new music begins where nothing is cut off."""
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Puts the name of the file in front of errors."""
     try:
-        parts = Parts.of(whole, heard, played)
-        found = find_beats(whole, beats)
-    except ValueError as error:
-        raise MidiError(f"{name}: {error}") from error
-    timing = Timing.of(whole, found)
-    lines, total = _lines(timing.counted, _rings(heard_tracks(timing.counted, tokenizer)))
-    bars = total if last_bar is None else last_bar
-    if not 1 <= bars <= total:
-        raise MidiError(f"{name}: asked to go on after bar {last_bar}, expected 1 to {total}")
-    if first_bar is not None and not 1 <= first_bar <= bars:
-        raise MidiError(f"{name}: asked to hear from bar {first_bar} on, expected 1 to {bars}")
-    joint = int(lines[bars])
-    if joint > (MAX_BEATS - ROOM_BEATS) * timing.counted.ticks_per_beat:
-        raise MidiError(
-            f"{name}: the music ends at quarter note {joint // timing.counted.ticks_per_beat:,}, "
-            f"expected at most {MAX_BEATS - ROOM_BEATS:,}, to have room for more; use a part of it"
-        )
-    if bars < total:
-        factor = whole.ticks_per_beat // source.ticks_per_beat
-        end = int(timing.to_file(lines[bars : bars + 1])[0])
-        data = cut_midi(data, -(-end // factor), source.ticks_per_beat)
-        score = _finer(read_midi(data, name=name), least)
-        # beats that come later are not known any more
-        timing = Timing.of(score, found, float(whole.seconds_at(end)))
-    counted = BarMap.of(lines[: bars + 1], timing.counted.ticks_per_beat)
-    try:
-        sequence = tokenizer.encode(counted.on_grid(_as_heard(timing, joint, parts)))
+        yield
     except MidiError as error:
         raise MidiError(f"{name}: {error}") from error
-    bar_tokens = np.searchsorted(counted.vocabulary_lines(), counted.starts)
-    ids = sequence.ids
-    ids = ids[: np.append(np.flatnonzero((ids == BAR) | (ids == EOS)), len(ids))[bar_tokens[-1]]]
-    decoded = tokenizer.decode(ids, tracks=sequence.tracks)
-    if not decoded.num_notes:
-        chosen = bars < total or heard is not None
-        where = f"in bars 1 to {bars}" if chosen else "between A0 and C8, the range of a piano"
-        what = "go on after a later bar" if bars < total else "choose another file"
-        if heard is not None:
-            where, what = f"{where} that the model is to hear", "let it hear another track"
-        raise MidiError(f"{name}: found no notes {where}; {what}")
-    players = [track for track in parts.of_score(timing.file) if parts.may_play(track)]
-    if max(tokenizer.track_ranks(players), default=-1) < 0:
+
+
+def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _CountedFile:
+    """Lays bars and beats over a file, and finds the bar line after which new music can begin."""
+    if not heard_tracks(score, tokenizer):
         raise MidiError(
-            f"{name}: found no notes up to bar {bars} of a track that may play and that the model "
-            "can play, expected those of one at least; let another one play"
+            f"found {'drums' if score.num_notes else 'no notes'} only, expected notes of a piano "
+            "or another pitched instrument; choose another file"
         )
-    region = Region.of(timing, lines, first_bar or 1, bars)
-    prompt = Prompt(
-        name=name,
-        data=data,
-        timing=timing,
-        heard=_on_file(decoded, counted, timing, joint),
-        facts=prompt_facts(
-            Timing.of(whole, found),
-            beats,
-            tokenizer,
-            bars=total,
-            dropped=sequence.dropped,
-            parts=parts,
-            region=region,
-        ),
-        joint=joint,
-        sequence=replace(sequence, ids=ids),
-        bar_tokens=bar_tokens,
-        parts=parts,
-        first_bar=first_bar,
-    )
-    notices = _bar_notices(prompt, BarMap.of(lines[: bars + 2], timing.counted.ticks_per_beat))
-    return replace(prompt, facts=replace(prompt.facts, notices=prompt.facts.notices + notices))
+    least = STEPS_PER_BEAT if beats == "file" else FINE_TICKS
+    file = _refined(score, -(-least // score.ticks_per_beat))
+    found = find_beats(file, beats)
+    timing = Timing.of(file, found)
+    counted = timing.counted
+    tracks = heard_tracks(counted, tokenizer)
+    onset = max(int(track.notes[:, 0].max()) for track in tracks)
+    # the lengths of drum notes mean nothing
+    end = max([onset, *(track.end_ticks for track in tracks if not track.is_drum)])
+    lines = written_lines(counted, onset + 1, WAITING_BARS + 2)
+    bars = BarMap.of(lines, counted.ticks_per_beat)
+    onset, end = bars.steps(np.array([onset, end])).tolist()
+    first = int(np.searchsorted(bars.starts, onset, side="right"))
+    rung_out = int(np.searchsorted(bars.starts, end - OVERHANG_STEPS))
+    return _CountedFile(timing, found, lines, min(max(first, rung_out), first + WAITING_BARS))
 
 
-def _rings(tracks: tuple[Track, ...]) -> NDArray[np.int64]:
-    """Notes (n, 4) with the time that they ring: what a file says of drums means nothing."""
-    return np.concatenate([track.notes * [1, not track.is_drum, 1, 1] for track in tracks])
+def _check_region(whole: _CountedFile, first_bar: int | None, last_bar: int | None) -> int:
+    """Number of bars of the prompt."""
+    bars = whole.bars if last_bar is None else last_bar
+    if not 1 <= bars <= whole.bars:
+        raise MidiError(f"asked to go on after bar {last_bar}, expected 1 to {whole.bars}")
+    if first_bar is not None and not 1 <= first_bar <= bars:
+        raise MidiError(f"asked to hear from bar {first_bar} on, expected 1 to {bars}")
+    beat = int(whole.lines[bars]) / whole.timing.counted.ticks_per_beat
+    if beat > MAX_BEATS - ROOM_BEATS:
+        raise MidiError(
+            f"the music ends at quarter note {int(beat):,}, expected at most "
+            f"{MAX_BEATS - ROOM_BEATS:,}, to have room for more; use a part of it"
+        )
+    return bars
+
+
+def _cut(
+    data: bytes, name: str, score: Score, whole: _CountedFile, bars: int
+) -> tuple[bytes, Timing]:
+    """The file without what follows its first `bars` bars, and its timing.
+
+    What is left has to be parsed again: notes that never end in the whole file end at the cut.
+    """
+    if bars == whole.bars:
+        return data, whole.timing
+    file = whole.timing.file
+    factor = file.ticks_per_beat // score.ticks_per_beat
+    end = int(whole.timing.to_file(whole.lines[bars : bars + 1])[0])
+    data = cut_midi(data, -(-end // factor), score.ticks_per_beat)
+    # later beats are not known any more
+    until = float(file.seconds_at(end))
+    return data, Timing.of(_refined(read_midi(data, name=name), factor), whole.beats, until)
+
+
+def _encode(
+    timing: Timing, lines: NDArray[np.int64], tokenizer: Tokenizer, parts: Parts
+) -> tuple[TokenSequence, NDArray[np.int64]]:
+    """Tokens of the bars between notated `lines`, and the number of Bar tokens before each line.
+
+    A long bar has several Bar tokens.
+    """
+    bars = BarMap.of(lines, timing.counted.ticks_per_beat)
+    sequence = tokenizer.encode(bars.on_grid(_as_heard(timing, int(lines[-1]), parts)))
+    bar_tokens = np.searchsorted(bars.vocabulary_lines(), bars.starts)
+    ids = sequence.ids
+    ends = np.append(np.flatnonzero((ids == BAR) | (ids == EOS)), len(ids))
+    return replace(sequence, ids=ids[: ends[bar_tokens[-1]]]), bar_tokens
 
 
 def _as_heard(timing: Timing, joint: int, parts: Parts) -> Score:
-    """The counted score in which notes ring as the pedal has it, which new music does not keep.
+    """The counted score with notes as long as the pedal holds them, but not beyond the joint.
 
-    Tracks that are not heard but may play are there without notes, so that they are counted.
+    Tracks that may play but that the model does not hear are without notes: tokens count them.
     """
     counted = timing.counted
-    held = extend_by_pedal(counted)
     tracks: list[Track] = []
-    for before, after in zip(counted.tracks, held.tracks, strict=True):
-        if not len(before) or not (parts.hears(before) or parts.may_play(before)):
-            continue  # parts of a program are those that play
-        if not parts.hears(before):
-            tracks.append(before.without_events())
-            continue
-        notes = after.notes.copy()
-        until = np.maximum(joint - notes[:, 0], before.notes[:, 1])
-        notes[:, 1] = np.minimum(notes[:, 1], until)
-        tracks.append(replace(after, notes=notes))
+    for track, held in zip(counted.tracks, extend_by_pedal(counted).tracks, strict=True):
+        if len(track) and parts.hears(track):
+            notes = held.notes.copy()
+            until = np.maximum(joint - notes[:, 0], track.notes[:, 1])
+            notes[:, 1] = np.minimum(notes[:, 1], until)
+            tracks.append(replace(held, notes=notes))
+        elif len(track) and parts.may_play(track):
+            tracks.append(track.without_events())
     return replace(counted, tracks=tuple(tracks), tempos=timing.heard_tempos)
 
 
-def _on_file(decoded: Score, bars: BarMap, timing: Timing, joint: int) -> Score:
-    """What the model hears in the time of the file."""
-    file, end = timing.file, int(timing.to_file(np.array([joint]))[0])
-    return Score(
-        file.ticks_per_beat,
-        tuple(replace(t, notes=notes_on_file(t.notes, bars, timing)) for t in decoded.tracks),
-        tuple(tempo for tempo in file.tempos if tempo.tick <= end),
-        tuple(change for change in file.time_signatures if change.tick <= end),
-        end,
-    )
+def _check_tracks(
+    sequence: TokenSequence,
+    tokenizer: Tokenizer,
+    parts: Parts,
+    file: Score,
+    bars: int,
+    *,
+    is_cut: bool,
+) -> None:
+    """Raises MidiError where the model hears no note, or none of the tracks may play."""
+    if not tokenizer.decode(sequence.ids, tracks=sequence.tracks).num_notes:
+        chosen = is_cut or parts.heard is not None
+        where = f"in bars 1 to {bars}" if chosen else "between A0 and C8, the range of a piano"
+        what = "go on after a later bar" if is_cut else "choose another file"
+        if parts.heard is not None:
+            where, what = f"{where} that the model is to hear", "let it hear another track"
+        raise MidiError(f"found no notes {where}; {what}")
+    players = [track for track in parts.of_score(file) if parts.may_play(track)]
+    if max(tokenizer.track_ranks(players), default=-1) < 0:
+        raise MidiError(
+            f"found no notes up to bar {bars} of a track that may play and that the model can "
+            "play, expected those of one at least; let another one play"
+        )
 
 
-def _finer(score: Score, least: int) -> Score:
-    """The same score in at least so many ticks per quarter note, so that the grid fits in."""
-    factor = -(-least // score.ticks_per_beat)
+def _bar_notices(bars: BarMap, ids: NDArray[np.int32], bar_tokens: NDArray[np.int64]) -> list[str]:
+    """What to know about the bars of the prompt and the first new one, which is the last here."""
+    notices: list[str] = []
+    if (bars.sizes != np.diff(bars.starts)).any():
+        notices.append(
+            "some bars end between two eighth notes: the model counts them up to the next one, the "
+            "new ones are written as they should be"
+        )
+    if first := _first_in_room(ids, bar_tokens):
+        total, heard = len(bar_tokens) - 1, int(np.count_nonzero(bar_tokens[:-1] >= first))
+        part = f"last {heard:,} of {total:,} bars" if heard else "end of the last bar"
+        notices.append(f"the prompt is long: the model can hear the {part}")
+    return notices
+
+
+def _first_in_room(ids: NDArray[np.int32], bar_tokens: NDArray[np.int64]) -> int:
+    """Number of the first Bar token of the last HEARD_TOKENS.
+
+    It begins a notated bar, unless not even one of these has room.
+    """
+    left = len(ids) - np.flatnonzero(ids == BAR)
+    first = min(int(np.count_nonzero(left > HEARD_TOKENS)), len(left) - 1)
+    notated = bar_tokens[:-1]
+    return int(min(notated[notated >= first], default=first))
+
+
+def _refined(score: Score, factor: int) -> Score:
+    """The same score with `factor` times as many ticks per quarter note, so that the grid fits."""
     if factor == 1:
         return score
     controls, bends = (once_each(partial(np.multiply, [factor, *ones])) for ones in ([1, 1], [1]))
@@ -260,38 +338,8 @@ def _finer(score: Score, least: int) -> Score:
             )
             for track in score.tracks
         ),
-        tuple(Tempo(tempo.tick * factor, tempo.bpm) for tempo in score.tempos),
-        tuple(TimeSignature(tick * factor, *metre) for tick, *metre in score.time_signatures),
+        tuple(tempo._replace(tick=tempo.tick * factor) for tempo in score.tempos),
+        tuple(metre._replace(tick=metre.tick * factor) for metre in score.time_signatures),
         score.end_ticks * factor,
         score.damage,
     )
-
-
-def _lines(score: Score, notes: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """The written bar lines, and the number of bars after which new music can begin.
-
-    There is at least one line more behind it.
-    """
-    onset, end = notes[:, 0].max(), (notes[:, 0] + notes[:, 1]).max()
-    lines = written_lines(score, int(onset) + 1, WAITING_BARS + 2)
-    counted = BarMap.of(lines, score.ticks_per_beat)
-    onset, end = counted.steps(np.array([onset, end])).tolist()
-    first = int(np.searchsorted(counted.starts, onset, side="right"))
-    rung_out = int(np.searchsorted(counted.starts, end - OVERHANG_STEPS))
-    return lines, min(max(first, rung_out), first + WAITING_BARS)
-
-
-def _bar_notices(prompt: Prompt, bars: BarMap) -> tuple[str, ...]:
-    """What the user should know of the prompt's bars and the first new one."""
-    notices: list[str] = []
-    if (bars.sizes != np.diff(bars.starts)).any():
-        notices.append(
-            "some bars end between two eighth notes: the model counts them up to the next one, the "
-            "new ones are written as they should be"
-        )
-    unchosen = replace(prompt, first_bar=None)
-    if first := unchosen.first_heard():
-        heard = int(np.count_nonzero(prompt.bar_tokens[: prompt.bars] >= first))
-        part = f"last {heard:,} of {prompt.bars:,} bars" if heard else "end of the last bar"
-        notices.append(f"the prompt is long: the model can hear the {part}")
-    return tuple(notices)

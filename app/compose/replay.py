@@ -1,15 +1,15 @@
-"""What makes a piece again, as JSON: all that decides the music, and reading it back."""
+"""Settings of a piece as JSON, from which it can be made again."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from app.batch.manifest import read_manifest, versions
 from app.compose.options import OF_PROMPT, BeatSource, MusicOptions
+from app.errors import UserError
 
 if TYPE_CHECKING:
     from app.compose.models import MusicModel
@@ -17,11 +17,17 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1_000_000
 """Larger files are refused."""
-_BEATS: tuple[str, ...] = get_args(BeatSource)
 _EXPORT = "export it again with --json, or from the page"
+_KINDS = {
+    str: ("model", "model_sha256", "backend", "device", "versions", "prompt_sha256"),
+    int: ("seed", "first_bar", "last_bar"),
+    list: ("heard", "played"),
+}
+"""Types of the settings beside the options."""
+_SAID = {str: "a text", int: "a whole number", list: "a list"}
 
 
-class ReplayError(ValueError):
+class ReplayError(UserError):
     """Settings cannot be used; the message is one sentence for the user."""
 
 
@@ -36,10 +42,10 @@ class Replay:
     device: str = ""
     versions: str = ""
     prompt_sha256: str | None = None
-    """Of the whole file; None for a piece from nothing."""
+    """Of the whole file; None for a piece without a prompt."""
     beats: BeatSource = "file"
     first_bar: int | None = None
-    """As all that follows: see `read_prompt`."""
+    """See `read_prompt`, also for the fields that follow."""
     last_bar: int | None = None
     heard: frozenset[int] | None = None
     played: frozenset[int] | None = None
@@ -50,20 +56,16 @@ class Replay:
 
     @property
     def compute(self) -> dict[str, str]:
-        """Device, backend and precision as the commands name them; auto where nothing is said."""
-        words = self.backend.split()
-        named = {
-            "device": (self.device, ("cpu", "cuda"), "auto"),
-            "backend": ("".join(words[:1]), ("compiled", "torch"), "auto"),
-            "precision": ("".join(words[1:2]), ("int8", "float32"), "int8"),
-        }
+        """Device, backend and precision as the commands name them; the default where unknown."""
+        backend, precision, *_ = *self.backend.split(), "", ""
         return {
-            option: was if was in known else default
-            for option, (was, known, default) in named.items()
+            "device": self.device if self.device in ("cpu", "cuda") else "auto",
+            "backend": backend if backend in ("compiled", "torch") else "auto",
+            "precision": precision if precision in ("int8", "float32") else "int8",
         }
 
     def differences(self, model: MusicModel) -> list[str]:
-        """What is not as it was, as far as the settings say: `WHAT (here WHAT)`."""
+        """What has changed since, where the settings name it: `BEFORE (here NOW)`."""
         found: list[str] = []
         if self.model_sha256 and self.model_sha256 != model.sha256:
             found.append(f"other weights than those of {model.name}")
@@ -83,29 +85,24 @@ def settings(
     prompt: Prompt | None = None,
     data: bytes | None = None,
 ) -> dict[str, Any]:
-    """All that decides the music: the same again gives the same bytes, on the same backend.
+    """All that decides the music, for JSON: on the same backend it gives the same bytes again.
 
-    `data` is the whole file where the prompt ends before its end.
+    `data` is the whole file where the prompt is a part of it.
     """
-    from app.compose.models import threads  # of the engine
+    from app.compose.models import threads  # imports PyTorch
 
-    chosen = asdict(options)
-    del chosen["seed"]
-    if options.seconds is not None:
-        del chosen["bars"]
+    chosen = chosen_options(options, after_prompt=prompt is not None)
     told: dict[str, Any] = {
         "model": model.name,
         "model_sha256": model.sha256,
         "backend": model.backend,
         "device": model.device.type,
         "versions": versions(),
-        "threads": threads(),  # changes nothing
+        "threads": threads(),  # does not change the music
         "seed": options.seed,
         "options": chosen,
     }
     if prompt is None:
-        for name in OF_PROMPT:
-            del chosen[name]
         return told
     chosen["beats"] = prompt.facts.beats
     whole = prompt.data if data is None else data
@@ -119,11 +116,30 @@ def settings(
     return told | {name: value for name, value in region.items() if value is not None}
 
 
-def read(text: str | bytes) -> Replay:
-    """The settings that `settings` gave, as JSON; also inside what a command prints with --json.
+def chosen_options(options: MusicOptions, *, after_prompt: bool) -> dict[str, Any]:
+    """The options that decide the music, for JSON, without the seed."""
+    chosen = asdict(options)
+    unused = () if after_prompt else OF_PROMPT
+    for name in ("seed", *(("bars",) if options.seconds is not None else ()), *unused):
+        del chosen[name]
+    return chosen
 
-    Raises:
-        ReplayError: they are no such settings.
+
+def versions() -> str:
+    """Versions of this program and of the packages that the music depends on."""
+    found = []
+    for name in ("relpe", "torch", "numpy", "numba"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:  # Numba may be missing
+            continue
+    return ", ".join(found)
+
+
+def read(text: str | bytes) -> Replay:
+    """Reads what `settings` returned, as JSON; also inside the output of a command with --json.
+
+    Raises ReplayError where these are not the settings of a piece.
     """
     if len(text) > MOST_BYTES:
         raise ReplayError(
@@ -138,119 +154,71 @@ def read(text: str | bytes) -> Replay:
         told = told["replay"]
     if not isinstance(told, dict) or not isinstance(told.get("options"), dict):
         raise ReplayError(f"found JSON without the options of a piece, expected them; {_EXPORT}")
-    return _replay(told)
+    return from_settings(told)
 
 
-def of_clip(manifest: Path, name: str) -> Replay:
-    """The settings of a clip, named by its file or as `ballad_v01`.
-
-    Raises:
-        ReplayError: there is no such clip, or its row holds no settings.
-        CommandError: the file is no manifest.
-    """
-    if not manifest.is_file():
-        raise ReplayError(f"{manifest}: there is no such file")
-    clips = {Path(row.file).stem: row for row in read_manifest(manifest).values()}
-    row = clips.get(Path(name).stem)
-    if row is None:
-        some = f"expected one such as {next(iter(clips))}" if clips else "it lists none"
-        raise ReplayError(f"{manifest}: found no clip {_short(name)}, {some}")
-    chosen: dict[str, Any] = json.loads(row.settings)
-    parts = ("device", "versions", "prompt_sha256")
-    told: dict[str, Any] = {part: chosen.pop(part) for part in parts if part in chosen}
-    told |= {"model": row.model, "model_sha256": row.model_sha256, "backend": row.backend}
-    seed = int(row.seed) if row.seed.isdecimal() else row.seed
-    return _replay(told | {"seed": seed, "options": chosen})
-
-
-def _replay(told: dict[str, Any]) -> Replay:
-    """The settings, each of its own kind."""
+def from_settings(told: dict[str, Any]) -> Replay:
+    """Checks the types of settings that come from JSON. Raises ReplayError as `read`."""
     chosen: dict[str, Any] = dict(told["options"])
     beats = chosen.pop("beats", "file")
-    if beats not in _BEATS:
-        raise ReplayError(f"beats is {beats!r}, expected {' or '.join(_BEATS)}; {_EXPORT}")
-    sha = _one(told, "prompt_sha256", str, None)
-    return Replay(
-        model=_one(told, "model", str),
-        options=_options(chosen | {"seed": _one(told, "seed", int)}),
-        model_sha256=_one(told, "model_sha256", str, ""),
-        backend=_one(told, "backend", str, ""),
-        device=_one(told, "device", str, ""),
-        versions=_one(told, "versions", str, ""),
-        prompt_sha256=sha,
-        beats=beats,
-        first_bar=_one(told, "first_bar", int, None),
-        last_bar=_one(told, "last_bar", int, None),
-        heard=_numbers(told, "heard"),
-        played=_numbers(told, "played"),
-    )
-
-
-def one_of(told: Replay, number: int) -> Replay:
-    """Those of one variation of several, from 0: seeds count up from the first."""
-    seed = told.options.seed
-    alone = replace(told.options, seed=None if seed is None else seed + number, variations=1)
-    return replace(told, options=alone)
-
-
-_REQUIRED: Any = object()
-
-
-def _one(told: dict[str, Any], name: str, kind: type, default: Any = _REQUIRED) -> Any:  # noqa: ANN401
-    """A value of the settings; one that is null is none."""
-    value = told.get(name)
-    if value is None:
-        if default is _REQUIRED:
+    if beats not in get_args(BeatSource):
+        expected = " or ".join(get_args(BeatSource))
+        raise ReplayError(f"beats is {beats!r}, expected {expected}; {_EXPORT}")
+    found = {
+        name: _checked(name, told[name], kind)
+        for kind, names in _KINDS.items()
+        for name in names
+        if told.get(name) is not None
+    }
+    for name in ("model", "seed"):
+        if name not in found:
             raise ReplayError(f"the settings have no {name}, expected one; {_EXPORT}")
-        return default
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise ReplayError(f"{name} is {_short(value)}, expected {_said(kind)}; {_EXPORT}")
-    return value
+    options = _options(chosen | {"seed": found.pop("seed")})
+    return Replay(options=options, beats=beats, **found)
 
 
-def _numbers(told: dict[str, Any], name: str) -> frozenset[int] | None:
-    """Numbers of tracks; None where there are none."""
-    numbers = _one(told, name, list, None)
-    if numbers is None:
-        return None
-    if any(not isinstance(number, int) or isinstance(number, bool) for number in numbers):
-        raise ReplayError(f"{name} is {_short(numbers)}, expected numbers of tracks; {_EXPORT}")
-    return frozenset(numbers)
+def _checked(name: str, value: Any, kind: type) -> Any:  # noqa: ANN401 - values of JSON
+    """A setting, after checking its type."""
+    if not _is_a(value, kind):
+        raise ReplayError(f"{name} is {shortened(value)}, expected {_SAID[kind]}; {_EXPORT}")
+    if not isinstance(value, list):
+        return value
+    if not all(_is_a(number, int) for number in value):
+        raise ReplayError(f"{name} is {shortened(value)}, expected numbers of tracks; {_EXPORT}")
+    return frozenset(value)
 
 
 def _options(chosen: dict[str, Any]) -> MusicOptions:
-    """Options of which each has its own kind."""
+    """Options, after checking their types."""
     hints = get_type_hints(MusicOptions)
-    known = {option.name: hints[option.name] for option in fields(MusicOptions)}
-    if unknown := sorted(chosen.keys() - known.keys()):
+    if unknown := sorted(chosen.keys() - {option.name for option in fields(MusicOptions)}):
         raise ReplayError(
-            f"found an option {_short(unknown[0])} that this release does not know; use the "
+            f"found an option {shortened(unknown[0])} that this release does not know; use the "
             "release that wrote the settings"
         )
-    for name, value in chosen.items():
-        kinds = tuple(get_args(known[name]) or (known[name],))
-        if get_origin(known[name]) is not None and value in kinds:
-            continue  # one of some words
-        if value is None and (type(None) in kinds or name == "prompt_bars"):
-            continue
-        numbers = (int, float) if float in kinds else kinds
-        is_kind = isinstance(value, tuple(kind for kind in numbers if isinstance(kind, type)))
-        if not is_kind or isinstance(value, bool):
-            raise ReplayError(f"{name.replace('_', ' ')} is {_short(value)}; {_EXPORT}")
-    if chosen.get("prompt_bars", 0) is None:  # as earlier releases wrote it
-        chosen["prompt_bars"] = 0
-    if "prompt_bars" in chosen:  # of earlier releases, which had neither
+    if "prompt_bars" in chosen:  # earlier releases had neither presence nor recall
         chosen = {"presence": 0.0, "recall": 0.0} | chosen
+    if chosen.get("prompt_bars", 0) is None:  # all bars, as earlier releases wrote it
+        chosen["prompt_bars"] = 0
+    for name, value in chosen.items():
+        if not _is_a(value, hints[name]):
+            raise ReplayError(f"{name.replace('_', ' ')} is {shortened(value)}; {_EXPORT}")
     try:
         return MusicOptions(**chosen)
     except ValueError as error:
         raise ReplayError(f"{error}; {_EXPORT}") from error
 
 
-def _said(kind: type) -> str:
-    return {str: "a text", int: "a whole number", list: "a list"}[kind]
+def _is_a(value: object, hint: Any) -> bool:  # noqa: ANN401 - any annotation
+    """Whether a value from JSON has a type; whole numbers are also floats."""
+    kinds = get_args(hint) or (hint,)
+    if get_origin(hint) is Literal:
+        return value in kinds
+    kinds = (*kinds, int) if float in kinds else kinds
+    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
-def _short(value: object) -> str:
+def shortened(value: object) -> str:
+    """A value as text, in at most 40 characters."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

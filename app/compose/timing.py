@@ -1,4 +1,4 @@
-"""The beats that a prompt is counted in: its file's own, or others that are laid over it."""
+"""Counts a prompt in its file's own beats, or in others that are laid over it."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
     from tokenization.remi.bars import BarMap
 
 FINE_TICKS = 480
-"""Ticks per quarter of a file at least, where beats are laid over it: about a millisecond."""
+"""Least ticks per quarter note of a file with other beats than its own: about a millisecond."""
 _CLOCK_SECONDS = 0.5
 _CLOCK_BAR = 4
 _STEADY_BEATS = 8
-"""New music goes on in the tempo of so many last beats: that of one beat is an accident."""
+"""Number of last beats that set the tempo of new music: the length of one beat is an accident."""
 
 
 class Timing(NamedTuple):
-    """A piece in its file's time, and as it is counted."""
+    """A file, and the same music as it is counted in bars and beats."""
 
     file: Score
     counted: Score
-    """The same music, in bars and beats that mean something."""
+    """`file` itself, or `file` warped to beats that are laid over it."""
     start: float | None = None
-    """Seconds from the start of the file to that of `counted`; None where both are one."""
+    """Seconds from the start of `file` to that of `counted`; None where both are the same."""
     bpm: float | None = None
-    """Tempo in which other beats than the file's go on."""
+    """Tempo of the new music; None where it is that of the file."""
 
     @classmethod
     def of(cls, file: Score, beats: Beats | None, until: float = np.inf) -> Timing:
-        """A file counted in its own beats (None), or in those given.
+        """A file counted in its own beats (None), or in the beats given.
 
-        Of these only the ones up to `until` seconds are known; later ones follow in a steady tempo.
+        Only beats up to `until` seconds are used; after them the tempo is steady.
         """
         if beats is None:
             return cls(file, file)
@@ -56,20 +56,21 @@ class Timing(NamedTuple):
     def heard_tempos(self) -> tuple[Tempo, ...]:
         """Tempos as the model hears them, in ticks of `counted`.
 
-        Of beats that are laid over the file only the one in which they go on: no two are as long.
+        It is a single one for beats that are laid over the file, since no two of them last the
+        same time.
         """
         return self.counted.tempos if self.bpm is None else (Tempo(0, self.bpm),)
 
     def to_file(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Ticks of `counted` as the closest ones of `file`."""
+        """Ticks of `counted` as the closest ticks of `file`."""
         if self.start is None:
             return ticks
         return self.file.ticks_at(self.counted.seconds_at(ticks) + self.start)
 
     def bar_lines(self, like: Score, end_ticks: int = 0) -> NDArray[np.int64] | None:
-        """Bar lines in ticks of `like`, which has the file's time; None for the file's own.
+        """Bar lines up to the end of `like` or `end_ticks`; None for those of the file itself.
 
-        They reach its end, or `end_ticks`, whichever is later.
+        `like` is a score that sounds like `file`; all times are in its ticks.
         """
         if self.start is None:
             return None
@@ -79,17 +80,14 @@ class Timing(NamedTuple):
 
 
 def notes_on_file(table: NDArray[np.int64], bars: BarMap, timing: Timing) -> NDArray[np.int64]:
-    """Notes in steps from the first of some counted bars (n, 4) as notes in ticks of the file."""
+    """Notes (n, 4) in grid steps from the first of some counted bars, in ticks of the file."""
     notes = bars.notes(table)
     begins, ends = timing.to_file(notes[:, 0]), timing.to_file(notes[:, 0] + notes[:, 1])
     return np.column_stack([begins, ends - begins, notes[:, 2:]])
 
 
 def find_beats(score: Score, source: BeatSource) -> Beats | None:
-    """The beats to count a file in; None for its own.
-
-    Raises MidiError where there is nothing to estimate them from.
-    """
+    """Beats to count a file in; None for its own. Raises MidiError if they cannot be estimated."""
     if source == "file":
         return None
     if source == "estimate":

@@ -1,4 +1,4 @@
-"""The instruments of a piece: what they are called, and which of them plays which new note."""
+"""Names the tracks of a piece, chooses among them, and assigns new notes to them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from tokenization.errors import MidiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,53 +19,54 @@ if TYPE_CHECKING:
     from tokenization.tokenizer import Tokenizer
 
 _HEARD_OF_A_TRACK = 200
-"""Last notes of a track that say how high it lies."""
+"""Number of last notes of a track whose median is its height."""
 MOST_NAME = 60
-"""Letters of a track's name that are told at most."""
+"""Longest name of a track, in characters."""
 
 _Place = tuple[int | None, int, int]
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Which tracks of a file the model hears, and which may play after it; None: all.
+    """Tracks of a file that the model hears, and tracks that may play in the new music.
 
-    Tracks are known by their chunk, channel and program: some are gone where a file is cut.
+    They are identified by chunk, channel and program: a file that is cut can have fewer tracks.
     """
 
     unheard: frozenset[_Place] = frozenset()
     silent: frozenset[_Place] = frozenset()
     heard: frozenset[int] | None = None
-    """What was chosen, as `played`."""
+    """Numbers of the tracks that the model hears, from 0; None: all."""
     played: frozenset[int] | None = None
+    """Numbers of the tracks that may play, from 0; None: all."""
 
     @classmethod
     def of(cls, score: Score, heard: Iterable[int] | None, played: Iterable[int] | None) -> Parts:
-        """Those of a file whose tracks are known by their numbers, from 0; None: all.
+        """Parts by the numbers of tracks, from 0; None: all.
 
-        Raises ValueError for a number that no track has.
+        Raises MidiError for a number that no track has.
         """
         places = [_place(track) for track in score.tracks]
 
         def left_out(numbers: frozenset[int] | None) -> frozenset[_Place]:
             chosen = frozenset(range(len(places))) if numbers is None else numbers
             if unknown := chosen.difference(range(len(places))):
-                raise ValueError(f"asked for track {min(unknown)}, expected 0 to {len(places) - 1}")
+                raise MidiError(f"asked for track {min(unknown)}, expected 0 to {len(places) - 1}")
             return frozenset(place for at, place in enumerate(places) if at not in chosen)
 
         heard, played = (None if n is None else frozenset(n) for n in (heard, played))
         return cls(left_out(heard), left_out(played), heard, played)
 
     def hears(self, track: Track) -> bool:
-        """Whether the model is to hear it."""
+        """Whether the model hears a track."""
         return _place(track) not in self.unheard
 
     def may_play(self, track: Track) -> bool:
-        """Whether it may play in the new music."""
+        """Whether a track may play in the new music."""
         return _place(track) not in self.silent
 
     def of_score(self, score: Score) -> list[Track]:
-        """Tracks with notes that are heard or may play: what tokens count tracks by."""
+        """Tracks with notes that the model hears or that may play: those that tokens count."""
         return [
             track
             for track in score.tracks
@@ -80,42 +83,43 @@ def _place(track: Track) -> _Place:
 
 
 def instrument_name(track: Track) -> str:
-    """Name of what plays a track in General MIDI, and shorter ones of the two most music has."""
+    """Name of a track's instrument in General MIDI, or `Drums` or `Piano`."""
     if track.is_drum:
         return "Drums"
     if track.program == 0:
         return "Piano"
-    import pretty_midi  # takes a second, which most music can do without
+    import pretty_midi  # takes a second
 
     return pretty_midi.program_to_instrument_name(track.program)
 
 
 def track_names(tracks: Sequence[Track]) -> list[str]:
-    """What tracks are called in their file, or what plays them; equal names are counted."""
+    """Names of tracks, or of their instruments where they have none; equal names are numbered."""
     names = [track.name.strip()[:MOST_NAME] or instrument_name(track) for track in tracks]
     total, seen = Counter(names), Counter[str]()
-    counted: list[str] = []
+    numbered: list[str] = []
     for name in names:
         seen[name] += 1
-        counted.append(f"{name} {seen[name]}" if total[name] > 1 else name)
-    return counted
+        numbered.append(f"{name} {seen[name]}" if total[name] > 1 else name)
+    return numbered
 
 
 def share_among_tracks(
     new: Score, upload: Score, tokenizer: Tokenizer, joint: int, parts: Parts = ALL_PARTS
 ) -> Score:
-    """New notes in the tracks that they continue.
+    """Assigns new notes to the tracks of the upload that they continue.
 
-    What tokens call one track can be several of the upload: a drum is struck by the track that
-    strikes it most, other notes are played by the track that lies nearest, so that two hands go on
-    in two tracks. Where these are different instruments, a piano or else the fullest plays all.
+    One track in tokens can be several tracks of the upload. Each drum goes to the track that
+    strikes it most, any other note to the track whose notes are nearest in pitch, so that two hands
+    stay in two tracks. If these are different instruments, the pianos play all notes, or the track
+    with most notes if there is no piano.
 
     Args:
-        new: tracks as decoded, times in ticks of the upload.
-        upload: what they continue.
-        tokenizer: says which tracks of the upload each of them stands for.
+        new: decoded tracks, in ticks of the upload.
+        upload: the music that they continue.
+        tokenizer: that of the model.
         joint: where the new music begins, in ticks.
-        parts: which of the upload's tracks may play.
+        parts: which tracks of the upload may play.
     """
     playing = parts.of_score(upload)
     ranks = tokenizer.track_ranks(playing)
@@ -141,14 +145,14 @@ def share_among_tracks(
 
 
 def _before(track: Track, end_ticks: int) -> NDArray[np.int64]:
-    """Notes that begin before a time."""
+    """Notes of a track that begin before a tick."""
     return track.notes[track.notes[:, 0] < end_ticks]
 
 
 def _by_drum(
     notes: NDArray[np.int64], heard: Sequence[NDArray[np.int64]], _: Sequence[Track]
 ) -> NDArray[np.intp]:
-    """(n,), the track that strikes each drum most, or the fullest for a new one."""
+    """(n,), the track that strikes each drum most, or the one with most notes for a new drum."""
     counts = np.stack([np.bincount(rows[:, 2], minlength=128) for rows in heard])
     fullest = int(counts.sum(1).argmax())
     players = np.where(counts.any(0), counts.argmax(0), fullest)
@@ -158,7 +162,7 @@ def _by_drum(
 def _by_height(
     notes: NDArray[np.int64], heard: Sequence[NDArray[np.int64]], players: Sequence[Track]
 ) -> NDArray[np.intp]:
-    """(n,), the track of one family of instruments that lies nearest to each note."""
+    """(n,), the track of one family of instruments that is nearest in pitch to each note."""
     pianos = [index for index, player in enumerate(players) if player.program < 8]
     among = pianos or list(range(len(players)))
     if len({players[index].program // 8 for index in among}) > 1:

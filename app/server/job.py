@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from app.compose import replay
 from app.compose.new_bars import NewBars, in_bars
 from app.compose.options import MusicOptions
-from app.compose.prompt_report import counted
 from app.files import appearing, safe_name
 from app.player.frames import (
     Frame,
@@ -27,6 +26,7 @@ from app.player.frames import (
 )
 from app.server.job_audio import SOUND_KINDS, Heard, JobSound, ids_as_heard, in_parts
 from app.server.labels import file_stem, how_made
+from app.text import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,7 +98,7 @@ class Job:
                 row | VariationFrame(sound="none") if row.get("sound") == "making" else row
                 for row in self.variations
             ]
-        what = counted(self.bars, "bar")
+        what = plural(self.bars, "bar")
         if self._seconds_asked is not None and not self.pieces:
             what = f"{self._seconds_asked:g} s"
         after = f" after bar {self.upload.bars}" if self.upload else ""
@@ -192,7 +192,7 @@ class Job:
                 settings=how_made(piece, self.model, self.upload, self.options),
                 sound="making",
                 files=["midi", "replay"],
-                facts=f"{counted(piece.new.num_notes, 'note')} · {_clock(self._seconds(piece))}",
+                facts=f"{plural(piece.new.num_notes, 'note')} · {_clock(self._seconds(piece))}",
             )
             if self.upload is not None:
                 _write(alone, piece.new_midi)

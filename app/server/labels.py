@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from app.compose.options import MusicOptions
-from app.compose.prompt_report import counted
 from app.files import safe_name
+from app.text import plural
 
 if TYPE_CHECKING:
     from app.compose.models import MusicModel
@@ -42,7 +42,7 @@ def file_stem(
 
 def how_made(piece: Piece, model: MusicModel, upload: Upload | None, options: MusicOptions) -> str:
     """One line: how a piece was made, and what came of it."""
-    what, beats = f"asked for {counted(options.bars, 'bar')}", None
+    what, beats = f"asked for {plural(options.bars, 'bar')}", None
     if upload is not None:
         what += f" after bar {upload.bars}"
         beats = _BEATS.get(upload.prompt.facts.beats)
@@ -54,7 +54,7 @@ def how_made(piece: Piece, model: MusicModel, upload: Upload | None, options: Mu
         f"top-p {_exact(options.top_p)}",
         *(said for _, said in _heard(upload, options)),
         *(said for _, said in _steering(options)),
-        counted(piece.new.num_notes, "new note"),
+        plural(piece.new.num_notes, "new note"),
         f"{piece.tokens_per_second:.0f} tokens/s",
         f"{model.name} on {model.device}",
     ]
@@ -83,7 +83,7 @@ def _heard(upload: Upload | None, options: MusicOptions) -> list[tuple[str, str]
 
 
 def _last(bars: int) -> str:
-    return f"heard the last {counted(bars, 'bar')}" if bars else "heard all bars"
+    return f"heard the last {plural(bars, 'bar')}" if bars else "heard all bars"
 
 
 def _steering(options: MusicOptions) -> list[tuple[str, str]]:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from app.errors import UserError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -15,7 +17,7 @@ SECONDS_BETWEEN_LOOKS = 0.25
 """Of those that wait: whether they are still wanted, and how long it will take."""
 
 
-class BusyError(Exception):
+class BusyError(UserError):
     """Too many wait already; the message is one sentence for the user."""
 
 

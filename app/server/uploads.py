@@ -41,6 +41,8 @@ class Upload:
     prompt: Prompt
     model: MusicModel
     """The one that continues it."""
+    score: Score
+    """The whole file as it was read."""
 
     @property
     def title(self) -> str:
@@ -50,7 +52,7 @@ class Upload:
     @property
     def joint(self) -> float:
         """Where the new music begins, in quarter notes."""
-        return self.prompt.joint_ticks / self.prompt.heard.ticks_per_beat
+        return self.prompt.joint_ticks / self.prompt.score.ticks_per_beat
 
     @property
     def bars(self) -> int:
@@ -127,6 +129,7 @@ class Upload:
             first_bar=first_bar,
             heard=heard,
             played=played,
+            score=self.score,
         )
 
     def frame(self) -> Frame:
@@ -192,8 +195,8 @@ def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = 
             f"expected at most {MOST_CONTROLS:,}; thin them out and export it again"
         )
     model = models.to_continue(score)
-    prompt = read_apart(data, path.name, tokenizer=model.tokenizer, beats=beats)
-    return Upload(prompt, prompt, model)
+    prompt = read_apart(data, path.name, tokenizer=model.tokenizer, beats=beats, score=score)
+    return Upload(prompt, prompt, model, score)
 
 
 def read_apart(
@@ -206,6 +209,7 @@ def read_apart(
     first_bar: int | None = None,
     heard: Collection[int] | None = None,
     played: Collection[int] | None = None,
+    score: Score | None = None,
 ) -> Prompt:
     """As `read_prompt`, in a process apart; raises MidiError also where that takes too much."""
     with _within_limits(name):
@@ -219,6 +223,7 @@ def read_apart(
             first_bar=first_bar,
             heard=heard,
             played=played,
+            score=score,
         )
 
 

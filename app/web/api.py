@@ -15,7 +15,7 @@ from gradio.data_classes import FileData
 
 from app.compose.models import Models
 from app.compose.options import NEW_PIECE_BARS, BeatSource, MusicOptions
-from app.errors import INPUT_ERRORS
+from app.errors import input_errors
 from app.server.studio import Studio
 from app.server.uploads import Upload, read_upload
 from app.web.call_values import choice_of, file_of, number_of, options_of, refusal
@@ -61,7 +61,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
     def refused() -> Iterator[None]:
         try:
             yield
-        except INPUT_ERRORS as error:
+        except input_errors() as error:
             raise refusal(str(error)) from error
 
     def write(

@@ -137,5 +137,6 @@ def _for_model(upload: Upload, model: MusicModel) -> Upload:
         upload.whole.name,
         tokenizer=model.tokenizer,
         beats=upload.whole.facts.beats,
+        score=upload.score,
     )
     return replace(upload, whole=whole, prompt=whole, model=model)

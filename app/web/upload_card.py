@@ -6,7 +6,8 @@ import html
 import re
 from typing import TYPE_CHECKING
 
-from app.compose.prompt_report import OFF_GRID, counted
+from app.compose.prompt_report import OFF_GRID
+from app.text import plural
 
 if TYPE_CHECKING:
     from app.compose.prompt_report import TrackFacts
@@ -101,7 +102,7 @@ def _tracks(upload: Upload) -> str:
         return ""
     played = [parts.may_play(track) for track in upload.whole.score.tracks]
     used, going_on = sum(row.heard for row in rows), sum(played)
-    summary = f"{counted(len(rows), 'track')}, " + (
+    summary = f"{plural(len(rows), 'track')}, " + (
         "heard" if used == len(rows) == 1 else f"{'all' if used == len(rows) else used} heard"
     )
     summary += f", {going_on} {'plays' if going_on == 1 else 'play'} on" * (going_on < len(rows))

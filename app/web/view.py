@@ -11,7 +11,7 @@ import gradio as gr
 
 from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
-from app.errors import INPUT_ERRORS
+from app.errors import input_errors
 from app.player.frames import Frame
 from app.server.studio import Studio
 from app.web.about import model_line
@@ -41,7 +41,7 @@ def alerting() -> Iterator[None]:
         yield
     except AlertError:
         raise
-    except INPUT_ERRORS as error:
+    except input_errors() as error:
         raise AlertError(str(error)) from error
     except Exception as error:
         _log.exception("a callback of the page failed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from relpe.encodings import SineSPEConfig
 from relpe.models.decoder import DecoderConfig
 from tests.support import fakes
 from tokenization.midi import write_midi
+from tokenization.midi.chunks import MidiFile, open_midi
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
@@ -69,6 +71,19 @@ def two_hands(bars: int = 4, metre: tuple[int, int] = (4, 4)) -> Score:
         (TimeSignature(0, *metre),),
         bars * length,
     )
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> Counter[bytes]:
+    """How often each MIDI file has been parsed."""
+    counts = Counter[bytes]()
+
+    def counting(data: bytes, name: str) -> MidiFile:
+        counts[data] += 1
+        return open_midi(data, name)
+
+    monkeypatch.setattr("tokenization.midi.reader.open_midi", counting)
+    return counts
 
 
 @pytest.fixture

@@ -127,10 +127,10 @@ def continue_prompt(
 ) -> Iterator[Progress | Result]:
     """Writes after the prompt; the last item is the result."""
     joint = prompt.joint_ticks
-    written = yield from _write(model, options, joint, prompt.heard, stop)
+    written = yield from _write(model, options, joint, prompt.score, stop)
     pieces = []
     for row, new in enumerate(written):
-        whole = prompt.heard.with_tracks([*prompt.heard.tracks, *new.tracks])
+        whole = prompt.score.with_tracks([*prompt.score.tracks, *new.tracks])
         midi = append_to_midi(prompt.data, new, joint)
         pieces.append(_piece(midi, new, whole, (options.seed or 0) + row, joint))
     yield _result(pieces, joint, options, model)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokenization.remi.decode import Tokens, read_bars, read_notes
-from tokenization.remi.grammar_tables import After
+from tokenization.remi.grammar import After
 from tokenization.remi.vocabulary import BAR, NUM_PARTS
 
 if TYPE_CHECKING:

@@ -1,21 +1,24 @@
-"""Which token may follow: the canonical sequences of the REMI tokenizers, and no others."""
+"""Which token may follow: accepts exactly the canonical sequences of the REMI tokenizers."""
 
 from __future__ import annotations
 
-from functools import cached_property
+from enum import IntEnum, auto
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from tokenization.remi.decode import Tokens, read_bars, read_notes
-from tokenization.remi.grammar_tables import FIXED_MASKS, After, players
 from tokenization.remi.vocabulary import (
     BAR,
     BAR_UNIT,
     BOS,
     DURATIONS,
     EOS,
+    MULTITRACK_FAMILIES,
     NUM_PARTS,
+    PAD,
+    PIANO_FAMILIES,
     POSITION,
     STEPS_PER_BEAT,
     TEMPO,
@@ -31,12 +34,103 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+class After(IntEnum):
+    """Kind of the last token; NOTE ends a note."""
+
+    NOTHING = auto()
+    BOS = auto()
+    BAR = auto()
+    TIME_SIGNATURE = auto()
+    POSITION = auto()
+    TEMPO = auto()
+    PROGRAM = auto()
+    PART = auto()
+    PITCH = auto()
+    DRUM = auto()
+    VELOCITY = auto()
+    NOTE = auto()
+    EOS = auto()
+
+
+class FixedMasks(NamedTuple):
+    """Masks (v,) that depend on the last token alone, read-only."""
+
+    always: dict[After, NDArray[np.bool_]]
+    first_bar: dict[After, NDArray[np.bool_]]
+    """Before the first Tempo."""
+
+    @classmethod
+    def of(cls, families: Families) -> FixedMasks:
+        """The masks of one vocabulary."""
+
+        def mask(*ranges: tuple[int, int]) -> NDArray[np.bool_]:
+            allowed = np.zeros(families.size, bool)
+            for first, stop in ranges:
+                allowed[first:stop] = True
+            allowed.setflags(write=False)
+            return allowed
+
+        velocity = mask((families.velocity, families.duration))
+        position = mask((POSITION, POSITION + 1))
+        return cls(
+            {
+                After.NOTHING: mask((BOS, BOS + 1), (BAR, BAR + 1)),
+                After.BOS: mask((BAR, BAR + 1)),
+                After.PITCH: velocity,
+                After.DRUM: velocity,
+                After.VELOCITY: mask((families.duration, families.size)),
+                After.EOS: mask((PAD, PAD + 1)),
+            },
+            {
+                After.BAR: mask((TIME_SIGNATURE, POSITION)),
+                After.TIME_SIGNATURE: position,
+                After.POSITION: mask((TEMPO, families.program)),
+                # a prompt of bars without a tempo is resumed with this
+                After.NOTE: position,
+            },
+        )
+
+
+FIXED_MASKS = {
+    families: FixedMasks.of(families) for families in (PIANO_FAMILIES, MULTITRACK_FAMILIES)
+}
+
+
+class Players(NamedTuple):
+    """The tracks that may play."""
+
+    tracks: NDArray[np.bool_]
+    """(ranks,), which of all ranks, read-only."""
+    ranks: list[int]
+    full: int
+    """While fewer notes than this sound, at least one of the tracks can play another."""
+
+
+@lru_cache(maxsize=64)
+def players(families: Families, ranks: frozenset[int] | None) -> Players:
+    """The tracks of some ranks; all for None."""
+    num_programs = families.part - families.program
+    tracks = np.zeros(max(num_programs * NUM_PARTS, families.only_track + 1), bool)
+    if families.only_track >= 0:
+        tracks[families.only_track] = True
+    elif ranks is None:
+        tracks[:] = True
+        tracks[1:NUM_PARTS] = False  # the drums are one track
+    else:
+        tracks[list(ranks)] = True
+    tracks.setflags(write=False)
+    playing: list[int] = np.flatnonzero(tracks).tolist()
+    # drums do not ring: one can always be played
+    full = 1 << 60 if tracks[0] else families.num_pitches * len(playing)
+    return Players(tracks, playing, full)
+
+
 _AT_POSITION = frozenset({After.POSITION, After.TEMPO, After.NOTE})
 _DURATION_STEPS: list[int] = DURATIONS.tolist()
 
 
 class _State(NamedTuple):
-    """What the tokens so far say about the next one. Times are steps from the start."""
+    """What the tokens so far say about the next one. Times are grid steps from the start."""
 
     families: Families
     rules: Rules = Rules()
@@ -65,17 +159,17 @@ class _State(NamedTuple):
 class RemiGrammar(_State):
     """Which token may follow; immutable.
 
-    Starts before BOS, or before the Bar of a crop. Every state can go on: after EOS, PAD follows.
+    Starts before BOS, or before the Bar of a crop. Something may follow every state: PAD after EOS.
     """
 
     @property
     def beat(self) -> float:
-        """Quarter notes from the start that the tokens so far have reached."""
+        """Position that the tokens so far have reached, in quarter notes from the start."""
         return (self.bar_start + max(self.position, 0)) / STEPS_PER_BEAT
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
-        """(v,), which tokens may follow, read-only; never none."""
+        """(v,), which tokens may follow, read-only; at least one."""
         fixed = FIXED_MASKS[self.families]
         always = fixed.always.get(self.after)
         if always is not None:
@@ -84,7 +178,7 @@ class RemiGrammar(_State):
 
     @cached_property
     def _mask(self) -> NDArray[np.bool_]:
-        """Kept, since whoever draws a token asks for it, and `advance` checks the token."""
+        """Cached: sampling asks for it, and `advance` checks the token against it."""
         after, families = self.after, self.families
         mask = np.zeros(families.size, bool)
         if after is After.PROGRAM or after is After.PART:
@@ -101,7 +195,7 @@ class RemiGrammar(_State):
         return mask
 
     def _allow_times(self, mask: NDArray[np.bool_]) -> None:
-        """Later bars and positions, and what may stand after a Bar."""
+        """Allows later bars and positions, and what may follow a Bar."""
         mask[BAR] = True
         mask[EOS] = self.rules.end and self.sounds_until <= self.bar_start + self.bar_length
         mask[POSITION + self.position + 1 : POSITION + self.bar_length] = True
@@ -112,7 +206,7 @@ class RemiGrammar(_State):
             mask[TIME_SIGNATURE + self.bar_length // BAR_UNIT - 1] = False
 
     def _allow_notes(self, mask: NDArray[np.bool_]) -> None:
-        """More notes of the track that plays, and Programs of tracks that come after it."""
+        """Allows more notes of the current track, and Programs of later tracks."""
         families = self.families
         self._allow_pitches(mask)
         if families.only_track < 0:
@@ -120,7 +214,7 @@ class RemiGrammar(_State):
             mask[families.program : families.part] = tracks.reshape(-1, NUM_PARTS).any(1)
 
     def _allow_track(self, mask: NDArray[np.bool_]) -> None:
-        """What follows a Program or a Part: another Part, or the first pitch."""
+        """Allows what follows a Program or a Part: another Part, or the first pitch."""
         if self.after is After.PROGRAM:
             part = self.families.part
             tracks = self._tracks_after(self.last_track)
@@ -130,7 +224,7 @@ class RemiGrammar(_State):
         self._allow_pitches(mask)
 
     def _allow_pitches(self, mask: NDArray[np.bool_]) -> None:
-        """Pitches of the track above the last one that do not sound; none where no track plays."""
+        """Allows pitches of the current track above the last one that do not sound."""
         families, track = self.families, self.track
         if track == 0:
             mask[max(self.pitch + 1, families.drum) : families.velocity] = True
@@ -142,7 +236,7 @@ class RemiGrammar(_State):
                     mask[pitch] = False
 
     def _tracks_after(self, track: int) -> NDArray[np.bool_]:
-        """(tracks,), which may begin at the position after one of rank `track`."""
+        """(ranks,), which tracks may begin at the position after the one of rank `track`."""
         tracks = players(self.families, self.rules.tracks).tracks.copy()
         tracks[: track + 1] = False
         if len(self.sounding) >= self.families.num_pitches:
@@ -151,7 +245,7 @@ class RemiGrammar(_State):
         return tracks
 
     def _forbid_full_positions(self, mask: NDArray[np.bool_]) -> None:
-        """Forbid positions at which no track can strike a note, since nothing could follow them."""
+        """Forbids positions at which no track can play a note, since nothing could follow them."""
         full_until = self._full_until()
         ranks = players(self.families, self.rules.tracks).ranks
         bar_end = self.bar_start + self.bar_length
@@ -160,7 +254,7 @@ class RemiGrammar(_State):
             mask[POSITION + position] = self._tempo_at(position)
 
     def _full_until(self) -> dict[int, int]:
-        """By rank, tracks all pitches of which sound, and the step where one of them ends."""
+        """Tracks all of whose pitches sound, by rank, and the step at which the first one ends."""
         ends: dict[int, dict[int, int]] = {}
         for rank, pitch, end in self.sounding:
             of_track = ends.setdefault(rank, {})
@@ -220,9 +314,9 @@ class RemiGrammar(_State):
         return self._replace(after=After.BOS if token == BOS else After.EOS)
 
     def hold(self, notes: Iterable[tuple[int, int, int]]) -> RemiGrammar:
-        """The same with more notes sounding: rank of the track, MIDI pitch, step where it ends.
+        """The same state with more notes sounding: rank of the track, MIDI pitch, step of its end.
 
-        What tokens cannot hold is passed over: drums, and pitches outside the range.
+        Notes without a token are ignored: drums, and pitches outside the range.
         """
         families = self.families
         first = families.pitch - families.lowest_pitch
@@ -237,10 +331,10 @@ class RemiGrammar(_State):
         )
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> RemiGrammar:
-        """State after a prompt, whatever the rules: they hold for what follows.
+        """State after a prompt, which need not obey the rules: they apply to what follows.
 
-        Costs little for prompts of any length: where nothing stands before them, the bars before
-        the last are taken to be canonical. Raises ValueError where the rest is not.
+        Cheap for prompts of any length: from the initial state, all bars before the last are taken
+        to be canonical. Raises ValueError if the rest is not.
         """
         array = np.asarray(ids, np.int64)
         bars = np.flatnonzero(array == BAR)[1:]
@@ -253,7 +347,7 @@ class RemiGrammar(_State):
         return state._replace(rules=self.rules)
 
     def _after_bars(self, ids: NDArray[np.int64]) -> RemiGrammar:
-        """State after whole bars, read from all of them at once."""
+        """State after whole bars, computed from all of them at once."""
         tokens = Tokens.of(ids, self.families)
         bars = read_bars(tokens)
         start, end = bars.lines[-2:].tolist()

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from app.errors import UserError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -28,7 +30,7 @@ _log = logging.getLogger(__name__)
 _ADVICE = "install pretty_midi again, which brings one, or render with another SF2 file"
 
 
-class SoundError(ValueError):
+class SoundError(UserError):
     """Sound cannot be made or saved; the message says what was found and what to do."""
 
 

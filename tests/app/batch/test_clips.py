@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.batch.clips import printable, unique_names
+from app.batch.clips import printable, source_of, unique_names
 from app.cli.arguments import CommandError
 from app.cli.inputs import find_midi, read_file
+from app.compose.models import Models
+from tests.support import batches
 
 
 @given(st.lists(st.text(max_size=80) | st.sampled_from(["a", "A", "a-2", "", "..", "a/b", "é"])))
@@ -64,6 +66,12 @@ def test_a_file_is_read_up_to_a_size(tmp_path):
         read_file(path, 3)
     with pytest.raises(CommandError, match="Is a directory"):
         read_file(tmp_path, 3)
+
+
+def test_a_prompt_is_parsed_once_before_it_is_accepted(quick_model, tmp_path, prompts, parsed):
+    path = prompts / "first song.mid"
+    source_of(batches.options(tmp_path, prompts), Models.only(quick_model), "song", path)
+    assert parsed == {path.read_bytes(): 1}
 
 
 def test_a_path_that_is_no_text_can_be_written():

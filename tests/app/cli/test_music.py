@@ -17,8 +17,14 @@ from tests.app.cli.test_main import folder, relpe  # noqa: F401 - a fixture
 
 if TYPE_CHECKING:
     import argparse
+    from collections import Counter
     from collections.abc import Mapping
     from pathlib import Path
+
+
+def test_a_prompt_is_parsed_once(folder: Path, parsed: Counter[bytes]) -> None:  # noqa: F811
+    assert relpe(folder, "continue", "--bars", "1") == 0
+    assert parsed[(folder / "prompt.mid").read_bytes()] == 1
 
 
 @pytest.mark.parametrize("command", ["continue", "generate"])

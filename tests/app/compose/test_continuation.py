@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
 from tests.app.conftest import two_hands
-from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi.quantize import bar_lines
 from tokenization.score import Score, Tempo, Track
@@ -193,19 +191,6 @@ def test_a_piece_from_nothing_has_tempo_metre_and_length(small_model: MusicModel
     assert piece.score.num_notes == piece.notes > 0
 
 
-def test_music_goes_on_at_the_next_bar_line(small_model: MusicModel) -> None:
-    upload = two_hands()
-    cut = upload.tracks[0].notes[upload.tracks[0].notes[:, 0] < 1920 * 3 + 500]
-    data = write_midi(Score(480, (Track(cut),), upload.tempos, upload.time_signatures))
-    assert read_prompt(data).joint_ticks == 4 * 1920
-    late = write_midi(
-        replace(upload, tracks=(Track.of([(0, 1920 * 2 + 1000, 60, 80)]),), end_ticks=0)
-    )
-    assert read_prompt(late).joint_ticks == 3 * 1920  # waits for a note that rings on
-    legato = write_midi(replace(upload, tracks=(Track.of([(0, 1920 + 300, 60, 80)]),), end_ticks=0))
-    assert read_prompt(legato).joint_ticks == 1920
-
-
 def test_last_bar_is_where_the_new_music_begins(
     small_model: MusicModel, prompt_bytes: bytes
 ) -> None:
@@ -217,68 +202,6 @@ def test_last_bar_is_where_the_new_music_begins(
     for track, before in zip(whole.tracks, two_hands().tracks, strict=True):
         kept = before.notes[before.notes[:, 0] < 2 * 1920]
         assert np.array_equal(track.notes[track.notes[:, 0] < 2 * 1920], kept)
-
-
-def test_what_the_model_does_not_hear_is_said() -> None:
-    tracks = (
-        Track.of([(0, 480, 60, 80), (480, 480, 64, 80)]),
-        Track.of([(0, 480, 40, 80)], program=33),
-        Track.of([(0, 100, 36, 90)], is_drum=True),
-    )
-    prompt = read_prompt(write_midi(Score(480, tracks, (Tempo(0, 100.0), Tempo(960, 90.0)))))
-    notices = "; ".join(prompt.facts.notices)
-    for part in ("2 tracks", "drums", "tempo changes once"):
-        assert part in notices
-    assert prompt.facts.tracks == 3
-    assert prompt.facts.notes == 4
-
-
-def facts_of(*tempos: tuple[int, float], first: int = 0, bars: int = 4) -> tuple[float, str]:
-    """Tempo and notice of quarter notes from a tick on, in a file with these tempos."""
-    notes = [(first + 480 * beat, 400, 60, 80) for beat in range(4 * bars)]
-    score = Score(480, (Track.of(notes),), tuple(Tempo(*tempo) for tempo in tempos))
-    facts = read_prompt(write_midi(score)).facts
-    return round(facts.bpm, 2), " ".join(text for text in facts.notices if "tempo" in text)
-
-
-def test_the_tempo_that_is_said_holds_longest_and_repeats_are_no_changes() -> None:
-    assert facts_of() == (120, "")
-    assert facts_of(*((480 * beat, 90) for beat in range(9))) == (90, "")
-    # what holds before the first note only, as MIDI's own tempo up to the first of a file
-    assert facts_of((0, 30), (1, 96), first=480) == (96, "")
-    assert facts_of((240, 96), first=480) == (96, "")
-    once, twice = (
-        f"the tempo changes {times}; the new music keeps the last one"
-        for times in ("once", "2 times")
-    )
-    assert facts_of((960, 96)) == (96, once)
-    assert facts_of((0, 30), (1, 96)) == (96, once)
-    assert facts_of((0, 100), (3840, 50), (3 * 1920, 100)) == (100, twice)
-    assert facts_of((0, 200), (4 * 1920, 40), bars=6) == (40, once)  # in time, not in bars
-
-
-def test_one_of_a_kind_is_said_as_one() -> None:
-    notes = [(0, 400, 60, 80), (0, 400, 110, 80)]
-    (notice,) = read_prompt(write_midi(Score(480, (Track.of(notes),)))).facts.notices
-    assert notice == "1 note beyond the 88 keys is not heard"
-
-
-@pytest.mark.parametrize(
-    ("score", "message"),
-    [
-        (Score(480, (Track.of([(0, 100, 36, 90)], is_drum=True),)), "drums only"),
-        (Score(480, (Track.of([(0, 100, 10, 90)]),)), "between A0 and C8"),
-    ],
-)
-def test_what_cannot_be_continued_is_one_sentence(score: Score, message: str) -> None:
-    with pytest.raises(MidiError, match=message):
-        read_prompt(write_midi(score), "song.mid")
-
-
-@pytest.mark.parametrize("last_bar", [0, 5])
-def test_a_bar_that_is_not_there_is_refused(prompt_bytes: bytes, last_bar: int) -> None:
-    with pytest.raises(MidiError, match="1 to 4"):
-        read_prompt(prompt_bytes, last_bar=last_bar)
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,15 @@ import pytest
 import torch
 
 from app.compose.continuation import continue_prompt, generate_piece
-from app.compose.models import MusicModel, suited_to
+from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
 from relpe.decoding.steps import choose_steps
 from relpe.models.decoder import DecoderConfig
-from tests.app.conftest import two_hands
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi.multitrack import MultitrackRemi
-from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, MULTITRACK_FAMILIES, PROGRAM_ORDER
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
@@ -167,31 +165,6 @@ def test_same_seed_same_bytes(groove_model: MusicModel) -> None:
     data = write_midi(band())
     first, again = (proceed(groove_model, data, bars=2, seed=5, variations=2) for _ in range(2))
     assert [piece.midi for piece in first.pieces] == [piece.midi for piece in again.pieces]
-
-
-def test_drums_and_bands_are_for_the_groove_model() -> None:
-    drums = Track.of([(0, 10, KICK, 90)], is_drum=True)
-    piano, electric, flute = (Track.of([(0, 10, 60, 90)], program=p) for p in (0, 5, 73))
-    nothing = Track.of([], program=40)
-    assert suited_to(two_hands()) == "piano"
-    assert suited_to(Score(12, (piano, electric, nothing))) == "piano"
-    assert suited_to(Score(12, (flute,))) == "piano"
-    assert suited_to(Score(12, (piano, flute))) == "groove"
-    assert suited_to(Score(12, (piano, drums))) == "groove"
-    assert suited_to(Score(12, (drums,))) == "groove"
-
-
-def test_what_a_band_loses_is_said() -> None:
-    tracks = [Track.of([(0, 400, 60 + i, 80)], program=48) for i in range(6)]
-    drums = Track.of([(0, 10, KICK, 90)], is_drum=True)
-    data = write_midi(Score(480, (*tracks, drums)))
-    facts = read_prompt(data, tokenizer=MultitrackRemi()).facts
-    assert "2 tracks are heard as a part of others" in facts.notices
-    data = write_midi(Score(480, (*tracks[1:], drums)))
-    facts = read_prompt(data, tokenizer=MultitrackRemi()).facts
-    assert "1 track is heard as a part of another" in facts.notices
-    facts = read_prompt(data, tokenizer=PianoRemi()).facts
-    assert "drums are not heard" in facts.notices
 
 
 def test_who_rests_for_too_long_is_called_back_as_strongly_as_asked_for(groove_model):

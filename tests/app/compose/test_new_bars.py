@@ -14,6 +14,7 @@ from app.compose.new_bars import NewBars
 from app.compose.options import MusicOptions
 from app.compose.prompt import Prompt, read_prompt
 from tests.app.conftest import two_hands
+from tests.support.heard import heard_score
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar
 from tokenization.errors import MidiError
@@ -75,7 +76,7 @@ def test_every_written_bar_begins_a_bar_of_the_model(metre: tuple[int, int]) -> 
         bar = prompt.ids[place:end]
         positions = bar[(bar >= POSITION) & (bar < POSITION + 96)] - POSITION
         assert positions.tolist() == [0]
-    np.testing.assert_array_equal(prompt.heard.tracks[0].notes[:, 0], onsets(prompt.score))
+    np.testing.assert_array_equal(heard_score(prompt).tracks[0].notes[:, 0], onsets(prompt.score))
 
 
 def test_bars_between_eighths_are_said_to_be() -> None:
@@ -192,8 +193,8 @@ def test_metre_and_tempo_written_at_the_joint_hold(
 ) -> None:
     prompt = read_prompt(with_change(more=more), last_bar=2 if more else None)
     assert prompt.joint_ticks == 3840
-    assert prompt.heard.time_signatures[-1] == (3840, 3, 4)
-    assert prompt.heard.tempos[-1].bpm == pytest.approx(60)
+    assert prompt.score.time_signatures[-1] == (3840, 3, 4)
+    assert prompt.score.tempos[-1].bpm == pytest.approx(60)
     result = finish(small_model, prompt, bars=4, seed=1)
     assert heard == ["Bar", "TimeSignature_36", "Position_0", "Tempo_60"]
     (piece,) = result.pieces

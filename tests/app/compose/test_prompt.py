@@ -1,8 +1,9 @@
-"""What is accepted, what is said of it, what the model hears, and where new music begins."""
+"""Files as prompts: what the model hears, where new music begins, and what is refused."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.prompt import HEARD_TOKENS, Prompt, read_prompt
 from tests.app.conftest import two_hands
+from tests.support.heard import heard_score
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi.remi import PianoRemi
@@ -27,7 +29,7 @@ def file_of(*notes: tuple[int, int, int, int], metre: tuple[int, int] = (4, 4)) 
     return write_midi(Score(480, (Track.of(notes),), (), (TimeSignature(0, *metre),)))
 
 
-# ---- what is heard
+# ---- what the model hears
 
 
 def hostile() -> bytes:
@@ -39,7 +41,7 @@ def notice_of_length(prompt: Prompt) -> list[str]:
     return [notice for notice in prompt.facts.notices if "long" in notice]
 
 
-def test_of_a_long_prompt_the_end_is_heard(small_model: MusicModel) -> None:
+def test_the_model_hears_the_end_of_a_long_prompt(small_model: MusicModel) -> None:
     prompt = read_prompt(hostile())
     assert prompt.bars == 128_001
     context = PianoRemi().crop(prompt.ids, prompt.first_heard())
@@ -48,11 +50,11 @@ def test_of_a_long_prompt_the_end_is_heard(small_model: MusicModel) -> None:
     assert notice_of_length(prompt) == [
         f"the prompt is long: the model can hear the last {heard:,} of 128,001 bars"
     ]
-    assert prompt.first_heard(100_000) == 28_001  # who asks for more gets it
+    assert prompt.first_heard(100_000) == 28_001  # unless more bars are asked for
     assert not notice_of_length(read_prompt(write_midi(two_hands())))
 
 
-def test_a_long_bar_is_heard_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_hears_the_end_of_a_long_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = [(120 * place, 100, 60 + place % 12, 80) for place in range(4 * 51)]
     whole = read_prompt(file_of(*notes, metre=(51, 4)))
     assert (whole.bars, whole.first_heard()) == (1, 0)
@@ -83,7 +85,7 @@ def test_reading_a_prompt_shows_progress_and_can_be_stopped(
     assert getattr(result, "tokens", 99) <= 1
 
 
-def test_a_hostile_gap_costs_little_before_the_model_reads(small_model: MusicModel) -> None:
+def test_a_huge_gap_takes_little_time_before_the_model_reads(small_model: MusicModel) -> None:
     started = time.process_time()
     prompt = read_prompt(hostile())
     steps = continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1))
@@ -98,22 +100,35 @@ class Deaf(PianoRemi):
         return super().encode(score.with_tracks(score.tracks[:1]))
 
 
-def test_a_prompt_is_heard_through_the_models_tokenizer() -> None:
+def test_a_prompt_is_encoded_by_the_tokenizer_of_the_model() -> None:
     data = write_midi(two_hands())
     usual, deaf = read_prompt(data), read_prompt(data, tokenizer=Deaf())
-    assert usual.heard.num_notes == two_hands().num_notes
-    assert deaf.heard.num_notes == len(two_hands().tracks[0])
+    assert heard_score(usual).num_notes == two_hands().num_notes
+    assert heard_score(deaf).num_notes == len(two_hands().tracks[0])
     np.testing.assert_array_equal(read_prompt(data, tokenizer=PianoRemi()).ids, usual.ids)
 
 
 # ---- where new music begins
 
 
+def test_new_music_begins_at_the_next_bar_line() -> None:
+    upload = two_hands()
+    cut = upload.tracks[0].notes[upload.tracks[0].notes[:, 0] < 1920 * 3 + 500]
+    data = write_midi(Score(480, (Track(cut),), upload.tempos, upload.time_signatures))
+    assert read_prompt(data).joint_ticks == 4 * 1920
+    late = write_midi(
+        replace(upload, tracks=(Track.of([(0, 1920 * 2 + 1000, 60, 80)]),), end_ticks=0)
+    )
+    assert read_prompt(late).joint_ticks == 3 * 1920  # waits for a note that rings on
+    legato = write_midi(replace(upload, tracks=(Track.of([(0, 1920 + 300, 60, 80)]),), end_ticks=0))
+    assert read_prompt(legato).joint_ticks == 1920
+
+
 @pytest.mark.parametrize(
     ("length", "bars"),
     [(1900, 1), (1920 + 480, 1), (1920 + 500, 2), (2 * 1920 + 500, 3), (400 * 1920, 3)],
 )
-def test_the_joint_waits_for_a_long_note_but_not_for_ever(length: int, bars: int) -> None:
+def test_new_music_waits_for_a_long_note_but_not_for_ever(length: int, bars: int) -> None:
     prompt = read_prompt(file_of((0, length, 60, 80)))
     assert prompt.bars == prompt.facts.bars == bars
     assert prompt.joint_ticks == bars * 1920
@@ -134,7 +149,7 @@ def test_a_note_that_rings_for_minutes_rings_on_over_the_new_music(
     assert (notes[notes[:, 0] == 0, 1] == 400 * 1920).all()
 
 
-def test_a_prompt_without_room_behind_it_is_refused() -> None:
+def test_a_prompt_without_room_for_new_music_is_refused() -> None:
     data = write_midi(Score(1, (Track.of([(0, 1, 60, 80), (65_516, 3, 60, 80)]),)))
     with pytest.raises(MidiError, match="ends at quarter note 65,520, expected at most 64,512"):
         read_prompt(data, "far.mid")
@@ -148,3 +163,24 @@ def test_a_coarse_file_is_cut_at_its_bar_lines() -> None:
     assert prompt.score.ticks_per_beat == 12
     assert prompt.joint_ticks == 3 * 42
     assert read_midi(prompt.data).tracks[0].notes[:, 0].tolist() == list(range(11))
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("score", "message"),
+    [
+        (Score(480, (Track.of([(0, 100, 36, 90)], is_drum=True),)), "drums only"),
+        (Score(480, (Track.of([(0, 100, 10, 90)]),)), "between A0 and C8"),
+    ],
+)
+def test_a_file_that_cannot_be_continued_is_refused(score: Score, message: str) -> None:
+    with pytest.raises(MidiError, match=message):
+        read_prompt(write_midi(score), "song.mid")
+
+
+@pytest.mark.parametrize("last_bar", [0, 5])
+def test_a_bar_that_is_not_there_is_refused(prompt_bytes: bytes, last_bar: int) -> None:
+    with pytest.raises(MidiError, match="1 to 4"):
+        read_prompt(prompt_bytes, last_bar=last_bar)

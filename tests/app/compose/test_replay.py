@@ -1,4 +1,4 @@
-"""Settings as JSON: what is written is read back, and what is not settings is refused."""
+"""Settings as JSON: they are read back as they were, and other input is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.compose import replay
 from app.compose.options import LARGEST_SEED, MusicOptions
 from app.compose.prompt import read_prompt
-from app.compose.replay import Replay, ReplayError
+from app.compose.replay import ReplayError
 from tests.app.conftest import two_hands
 from tokenization.midi import write_midi
 
@@ -53,13 +53,7 @@ def test_the_region_and_the_tracks_are_read_back(quick_model, first, last):
     assert not back.fits(data + b" ")
 
 
-def test_one_variation_of_several_has_the_seed_that_it_was_made_with():
-    told = Replay(model="piano", options=MusicOptions(seed=7, variations=3))
-    alone = replay.one_of(told, 2).options
-    assert (alone.seed, alone.variations) == (9, 1)
-
-
-def test_settings_of_an_earlier_release_hear_all_bars():
+def test_settings_of_an_earlier_release_let_the_model_hear_all_bars():
     told = TOLD | {"options": {"bars": 4, "prompt_bars": None}}
     assert replay.read(json.dumps(told)).options.prompt_bars == 0
 
@@ -78,12 +72,12 @@ def test_settings_of_an_earlier_release_hear_all_bars():
         ({"backend": None}, "auto", "auto", "int8"),
     ],
 )
-def test_what_computed_a_piece_is_known_as_the_commands_name_it(told, device, backend, precision):
+def test_device_backend_and_precision_have_the_names_of_options(told, device, backend, precision):
     wanted = {"device": device, "backend": backend, "precision": precision}
     assert replay.read(json.dumps(TOLD | told)).compute == wanted
 
 
-def test_what_is_another_is_named(quick_model, monkeypatch):
+def test_differences_are_named(quick_model, monkeypatch):
     told = replay.settings(MusicOptions(seed=1), quick_model)
     assert told["threads"] > 0
     assert replay.read(json.dumps(told)).differences(quick_model) == []
@@ -134,7 +128,7 @@ def test_what_is_another_is_named(quick_model, monkeypatch):
         ("x" * 1_000_001, "1,000,001 bytes"),
     ],
 )
-def test_what_is_no_settings_is_refused_in_one_sentence(text, words):
+def test_other_input_is_refused_in_one_sentence(text, words):
     with pytest.raises(ReplayError, match=words) as refused:
         replay.read(text if isinstance(text, str) else json.dumps(text))
     assert len(str(refused.value)) < 400

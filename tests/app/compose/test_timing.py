@@ -1,4 +1,4 @@
-"""Beats that are laid over a file whose own mean nothing."""
+"""Files that are counted in other beats than their own."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from app.compose.prompt_report import OFF_GRID
 from app.compose.timing import Timing, find_beats
 from tests.app.cli.test_main import folder, relpe  # noqa: F401 - a fixture
 from tests.app.conftest import two_hands
+from tests.support.heard import heard_score
 from tokenization.analysis.beats import Beats
 from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Tempo, Track
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from app.compose.options import BeatSource
 
 BPM = 83.0
-"""What is played, in a file that says 120."""
+"""Tempo of the performance, in a file of 120 bpm."""
 
 
 def performance(bars: int = 12, *, pedal: bool = False) -> Score:
@@ -112,7 +113,7 @@ def test_a_clock_counts_from_the_first_note(small_model: MusicModel) -> None:
     assert new_seconds(small_model, data, "grid", bars=1, seed=1).min() >= joint - 0.002
 
 
-def test_notes_off_the_files_beats_are_said() -> None:
+def test_a_notice_says_that_notes_are_off_the_beats() -> None:
     off, on = write_midi(performance()), write_midi(two_hands())
     assert OFF_GRID in read_prompt(off).facts.notices
     assert read_prompt(off).facts.on_grid < 0.3
@@ -127,9 +128,9 @@ def test_the_model_hears_what_the_pedal_holds() -> None:
         for pedal in (False, True)
     )
     assert wet.joint_ticks == dry.joint_ticks
-    longer = wet.heard.tracks[0].notes[:, 1].sum() / dry.heard.tracks[0].notes[:, 1].sum()
-    assert longer > 2
-    assert wet.heard.tracks[0].end_ticks <= wet.joint_ticks + 480  # as close as a token says it
+    dry_track, wet_track = (heard_score(prompt).tracks[0] for prompt in (dry, wet))
+    assert wet_track.notes[:, 1].sum() / dry_track.notes[:, 1].sum() > 2
+    assert wet_track.end_ticks <= wet.joint_ticks + 480  # as close as a token says it
 
 
 def test_one_note_has_beats() -> None:

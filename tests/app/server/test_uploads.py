@@ -17,7 +17,7 @@ from app.compose.models import Models, MusicModel, load_music_model
 from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
 from app.server.sandbox import Apart
-from app.server.uploads import Upload, read_upload
+from app.server.uploads import READER, Upload, read_upload
 from relpe.decoding.steps import StepsMaker, choose_steps
 from relpe.models.decoder import DecoderConfig
 from tests.support import fakes
@@ -230,9 +230,21 @@ def test_a_file_with_more_notes_than_the_page_takes_is_refused(model, tmp_path, 
 def test_what_is_read_apart_is_what_is_read_here(upload):
     here = read_prompt(upload.whole.data, upload.whole.name, tokenizer=upload.model.tokenizer)
     there = upload.whole
-    assert (there.score, there.heard, there.facts) == (here.score, here.heard, here.facts)
+    assert (there.score, there.facts) == (here.score, here.facts)
     assert (there.joint, there.bars, there.parts) == (here.joint, here.bars, here.parts)
     np.testing.assert_array_equal(there.ids, here.ids)
+
+
+def test_an_upload_is_parsed_once(model, tmp_path, monkeypatch, parsed):
+    monkeypatch.setattr(READER, "call", lambda function, *given, **named: function(*given, **named))
+    path = tmp_path / "band.mid"
+    path.write_bytes(write_midi(band()))
+    upload = read_upload(path, 100_000, Models.only(model))
+    upload.counted_by("estimate")
+    upload.choose(2, BARS, frozenset({HAND}), None)
+    assert parsed == {upload.whole.data: 1}
+    cut = upload.until(3).prompt.data
+    assert parsed == {upload.whole.data: 1, cut: 1}
 
 
 def test_tables_that_were_read_apart_are_neither_written_nor_copied(tmp_path, model):

@@ -1,4 +1,4 @@
-"""The direction of imports: the table of ARCHITECTURE.md, section 1."""
+"""What ARCHITECTURE.md says of imports, folders and tests is true."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAY_IMPORT = {
 }
 # Packages of others; training and app take what their extra declares.
 MAY_USE = {
-    # numpy: the mask of a grammar, which rules sampling, is an array of it
+    # numpy: the mask of a grammar is an array of it
     "relpe": {"torch", "safetensors", "jaxtyping", "numpy"},
     "tokenization": {"numpy"},
 }
@@ -99,11 +99,16 @@ def test_imports_follow_the_table(path):
     assert objections(path.relative_to(ROOT).parts[0], path) == []
 
 
-def test_the_table_of_this_test_is_that_of_architecture():
+def table() -> dict[str, tuple[str, str]]:
+    """Of each package in ARCHITECTURE.md: what it may import, and its folders, top to bottom."""
     text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
-    rows = dict(re.findall(r"^\| `(\w+)` \|.*\|(.*)\|$", text, re.MULTILINE))
+    rows = re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|([^|]*)\|$", text, re.MULTILINE)
+    return {package: (may_import, folders) for package, may_import, folders in rows}
+
+
+def test_the_table_of_this_test_is_that_of_architecture():
     for package, allowed in MAY_IMPORT.items():
-        assert set(re.findall(r"`(\w+)`", rows[package])) == allowed, package
+        assert set(re.findall(r"`(\w+)`", table()[package][0])) == allowed, package
 
 
 @pytest.mark.parametrize(
@@ -129,3 +134,101 @@ def test_a_right_import_is_let_through(tmp_path):
     path = tmp_path / "module.py"
     path.write_text("import json, torch, gradio\nfrom relpe import sampling\nfrom . import page")
     assert objections("app", path) == []
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def graph() -> dict[str, set[str]]:
+    """Modules of the packages, and those that each of them imports, wherever in the file."""
+    modules = {module_of(path) for path in FILES}
+    found: dict[str, set[str]] = {}
+    for path in FILES:
+        names: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"), str(path))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                of_package = {f"{node.module}.{alias.name}" for alias in node.names}
+                # a name of a package is a module of it, or stands in its __init__.py
+                named = {name if name in modules else node.module for name in of_package}
+                names |= named
+        found[module_of(path)] = (names & modules) - {module_of(path)}
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    left = {module: set(imported) for module, imported in graph().items()}
+    while free := [module for module, imported in left.items() if not imported & left.keys()]:
+        for module in free:
+            del left[module]
+    # what is left imports a circle or is part of one
+    needed = set().union(*left.values()) if left else set()
+    assert not sorted(left.keys() & needed)
+
+
+def layers(package: str) -> dict[str, int]:
+    """Folders and files at the top of a package, and their floors: 0 is the highest."""
+    floors = table()[package][1].split(">")
+    return {name: at for at, floor in enumerate(floors) for name in re.findall(r"`(\w+)`", floor)}
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
+def test_imports_between_folders_go_down_the_line_in_architecture(package):
+    floors = layers(package)
+    tops = {name.split(".")[1] for name in graph() if name.startswith(f"{package}.")}
+    assert tops - {"__main__"} == floors.keys()
+    upwards = []
+    for module, imported in graph().items():
+        parts = module.split(".")
+        if parts[0] != package or len(parts) < 2 or parts[1] == "__main__":
+            continue
+        for name in imported:
+            other = name.split(".")
+            if other[0] != package or len(other) < 2 or other[1] == parts[1]:
+                continue
+            if floors[other[1]] <= floors[parts[1]]:
+                upwards.append(f"{module} imports {name}")
+    assert not sorted(upwards)
+
+
+MOST_ENTRIES = 14
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
+def test_no_folder_has_more_than_about_a_dozen_entries(package):
+    folders = [ROOT / package, *(ROOT / package).rglob("*")]
+    crowded = {}
+    for folder in folders:
+        if not folder.is_dir() or folder.name.startswith(("_", ".")):
+            continue
+        entries = {
+            entry.name
+            for entry in folder.iterdir()
+            if not entry.name.startswith(("_", ".")) and entry.name not in ("README.md", "py.typed")
+        }
+        if len(entries) > MOST_ENTRIES:
+            crowded[folder.relative_to(ROOT).as_posix()] = len(entries)
+    assert not crowded
+
+
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+
+def test_tests_mirror_the_folders():
+    places = {path.parent.relative_to(ROOT / "tests") for path in TESTS}
+    of_packages = {place for place in places if place.parts and place.parts[0] in MAY_IMPORT}
+    assert not [place.as_posix() for place in of_packages if not (ROOT / place).is_dir()]
+
+
+def test_no_test_imports_another():
+    found = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in TESTS
+        for line, name in imports(path)
+        if name.startswith("tests.") and re.search(r"\.(test_\w+|conftest)$", name)
+    ]
+    assert not found

@@ -1,0 +1,74 @@
+"""Models that are chosen, loaded and made ready."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.compose import models
+from app.compose.models import Models, suited_to
+from tests.app.conftest import two_hands
+from tokenization.score import Score, Track
+
+if TYPE_CHECKING:
+    from app.compose.models import MusicModel
+
+
+@pytest.fixture
+def fresh_model(small_model: MusicModel, monkeypatch: pytest.MonkeyPatch) -> MusicModel:
+    """A model that has not been made ready, and reports at once while it is."""
+    monkeypatch.setattr(models, "_PREPARED", {})
+    monkeypatch.setattr(models, "LOADING_SECONDS", 0.001)
+    monkeypatch.setattr(models, "PREPARING_SECONDS", 0.001)
+    return small_model
+
+
+def test_a_model_yields_until_its_steps_are_compiled_which_happens_once(
+    fresh_model: MusicModel,
+) -> None:
+    compiled, calls = Event(), []
+
+    def warm_up() -> None:
+        calls.append(1)
+        compiled.wait(60)
+
+    model = replace(fresh_model, steps=fresh_model.steps._replace(warm_up=warm_up))
+    preparing = model.preparing()
+    for _ in range(3):
+        next(preparing)
+    compiled.set()
+    assert sum(1 for _ in preparing) < 1000
+    assert list(model.preparing()) == []
+    assert len(calls) == 1
+
+
+def test_compilation_that_failed_is_tried_again(fresh_model: MusicModel) -> None:
+    def fail() -> None:
+        raise RuntimeError("no room")
+
+    model = replace(fresh_model, steps=fresh_model.steps._replace(warm_up=fail))
+    with pytest.raises(RuntimeError, match="no room"):
+        list(model.preparing())
+    list(fresh_model.preparing())
+
+
+def test_a_loaded_model_is_the_only_one(small_model: MusicModel) -> None:
+    only = Models.only(small_model)
+    assert only.names == ("small",)
+    assert only.to_generate() is only.to_continue(two_hands()) is small_model
+    assert only.folder("small") is None
+
+
+def test_drums_and_several_instruments_are_for_the_groove_model() -> None:
+    drums = Track.of([(0, 10, 36, 90)], is_drum=True)
+    piano, electric, flute = (Track.of([(0, 10, 60, 90)], program=p) for p in (0, 5, 73))
+    nothing = Track.of([], program=40)
+    assert suited_to(two_hands()) == "piano"
+    assert suited_to(Score(12, (piano, electric, nothing))) == "piano"
+    assert suited_to(Score(12, (flute,))) == "piano"
+    assert suited_to(Score(12, (piano, flute))) == "groove"
+    assert suited_to(Score(12, (piano, drums))) == "groove"
+    assert suited_to(Score(12, (drums,))) == "groove"

@@ -1,0 +1,66 @@
+"""Facts about a prompt and notices of what the model does not hear."""
+
+from __future__ import annotations
+
+from app.compose.prompt import read_prompt
+from tokenization.midi import write_midi
+from tokenization.remi.multitrack import MultitrackRemi
+from tokenization.remi.remi import PianoRemi
+from tokenization.score import Score, Tempo, Track
+
+
+def test_notices_name_what_the_model_does_not_hear() -> None:
+    tracks = (
+        Track.of([(0, 480, 60, 80), (480, 480, 64, 80)]),
+        Track.of([(0, 480, 40, 80)], program=33),
+        Track.of([(0, 100, 36, 90)], is_drum=True),
+    )
+    prompt = read_prompt(write_midi(Score(480, tracks, (Tempo(0, 100.0), Tempo(960, 90.0)))))
+    notices = "; ".join(prompt.facts.notices)
+    for part in ("2 tracks", "drums", "tempo changes once"):
+        assert part in notices
+    assert prompt.facts.tracks == 3
+    assert prompt.facts.notes == 4
+
+
+def facts_of(*tempos: tuple[int, float], first: int = 0, bars: int = 4) -> tuple[float, str]:
+    """Tempo and notice of quarter notes from a tick on, in a file with these tempos."""
+    notes = [(first + 480 * beat, 400, 60, 80) for beat in range(4 * bars)]
+    score = Score(480, (Track.of(notes),), tuple(Tempo(*tempo) for tempo in tempos))
+    facts = read_prompt(write_midi(score)).facts
+    return round(facts.bpm, 2), " ".join(text for text in facts.notices if "tempo" in text)
+
+
+def test_the_tempo_is_that_which_lasts_longest_and_repeated_ones_are_no_changes() -> None:
+    assert facts_of() == (120, "")
+    assert facts_of(*((480 * beat, 90) for beat in range(9))) == (90, "")
+    # tempos before the first note do not count, such as the one that MIDI begins with
+    assert facts_of((0, 30), (1, 96), first=480) == (96, "")
+    assert facts_of((240, 96), first=480) == (96, "")
+    once, twice = (
+        f"the tempo changes {times}; the new music keeps the last one"
+        for times in ("once", "2 times")
+    )
+    assert facts_of((960, 96)) == (96, once)
+    assert facts_of((0, 30), (1, 96)) == (96, once)
+    assert facts_of((0, 100), (3840, 50), (3 * 1920, 100)) == (100, twice)
+    assert facts_of((0, 200), (4 * 1920, 40), bars=6) == (40, once)  # in time, not in bars
+
+
+def test_a_single_note_is_named_in_the_singular() -> None:
+    notes = [(0, 400, 60, 80), (0, 400, 110, 80)]
+    (notice,) = read_prompt(write_midi(Score(480, (Track.of(notes),)))).facts.notices
+    assert notice == "1 note beyond the 88 keys is not heard"
+
+
+def test_notices_name_what_the_model_hears_of_a_band() -> None:
+    tracks = [Track.of([(0, 400, 60 + i, 80)], program=48) for i in range(6)]
+    drums = Track.of([(0, 10, 36, 90)], is_drum=True)
+    data = write_midi(Score(480, (*tracks, drums)))
+    facts = read_prompt(data, tokenizer=MultitrackRemi()).facts
+    assert "2 tracks are heard as a part of others" in facts.notices
+    data = write_midi(Score(480, (*tracks[1:], drums)))
+    facts = read_prompt(data, tokenizer=MultitrackRemi()).facts
+    assert "1 track is heard as a part of another" in facts.notices
+    facts = read_prompt(data, tokenizer=PianoRemi()).facts
+    assert "drums are not heard" in facts.notices

@@ -1,0 +1,62 @@
+"""Names of tracks, and the tracks that play new notes."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.compose.tracks import MOST_NAME, Parts, share_among_tracks, track_names
+from tokenization.errors import MidiError
+from tokenization.remi.multitrack import MultitrackRemi
+from tokenization.remi.remi import PianoRemi
+from tokenization.score import Score, Track
+
+HIGH, LOW = Track.of([(0, 10, 80, 80)]), Track.of([(0, 10, 40, 80)], program=1)
+NEW = Track.of([(100, 10, pitch, 80) for pitch in (45, 59, 61, 75)])
+
+
+def shared(*upload: Track, new: Track = NEW, parts: Parts | None = None) -> list[list[int]]:
+    """Pitches of the new notes that each track plays."""
+    tokenizer = MultitrackRemi() if new.is_drum else PianoRemi()
+    score = Score(12, upload)
+    found = share_among_tracks(Score(12, (new,)), score, tokenizer, 100, parts or Parts())
+    return [track.notes[:, 2].tolist() for track in found.tracks]
+
+
+def test_tracks_without_a_name_have_that_of_their_instrument() -> None:
+    drums = Track.of([], is_drum=True)
+    long = Track(HIGH.notes, name=" x" * MOST_NAME)
+    names = track_names([HIGH, drums, Track.of([], program=33), HIGH, long])
+    assert names[:4] == ["Piano 1", "Drums", "Electric Bass (finger)", "Piano 2"]
+    assert len(names[4]) == MOST_NAME
+
+
+def test_notes_go_to_the_track_that_is_nearest_in_pitch() -> None:
+    assert shared(HIGH, LOW) == [[61, 75], [45, 59]]
+
+
+def test_a_piano_plays_the_notes_of_different_instruments() -> None:
+    flute = Track.of([(0, 10, 76, 80)] * 9, program=73)
+    assert shared(flute, LOW) == [[], [45, 59, 61, 75]]
+
+
+def test_without_a_piano_the_track_with_most_notes_plays() -> None:
+    flute = Track.of([(at, 10, 76, 80) for at in range(3)], program=73)
+    bass = Track.of([(0, 10, 40, 80)], program=33)
+    assert shared(bass, flute) == [[], [45, 59, 61, 75]]
+
+
+def test_a_drum_goes_to_the_track_that_strikes_it_most() -> None:
+    kick = Track.of([(at, 1, 36, 80) for at in range(3)], is_drum=True)
+    rest = Track.of([(0, 1, 36, 80), *((at, 1, 42, 80) for at in range(5))], is_drum=True)
+    new = Track.of([(100, 1, pitch, 80) for pitch in (36, 42, 49)], is_drum=True)
+    assert shared(kick, rest, new=new) == [[36], [42, 49]]
+
+
+def test_a_track_that_may_not_play_gets_no_notes() -> None:
+    upload = Score(12, (HIGH, LOW))
+    assert shared(HIGH, LOW, parts=Parts.of(upload, None, {1})) == [[45, 59, 61, 75]]
+
+
+def test_a_track_that_is_not_there_is_refused() -> None:
+    with pytest.raises(MidiError, match="asked for track 7, expected 0 to 1"):
+        Parts.of(Score(12, (HIGH, LOW)), {0, 7}, None)

@@ -1,0 +1,123 @@
+"""Files, folders, modules and commands that a document of the project names exist."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from app.cli import main as relpe
+from tests.support.paths import ROOT
+from training import cli as relpe_train
+
+PACKAGES = "app|relpe|tokenization|training"
+
+DOCUMENTS = [
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(
+        path
+        for path in ROOT.rglob("README.md")
+        if not {".venv", "node_modules", ".git"} & set(path.relative_to(ROOT).parts)
+    ),
+]
+OFFERED = {"relpe": relpe._parser(), "relpe-train": relpe_train._parser()}
+FILE = re.compile(r"(?<![\w.*{/<-])[\w./-]+\.(?:py|md|js|css|html|yaml|toml|npz)(?![\w*])")
+FOLDER = re.compile(
+    rf"(?<![\w./-])(?:{PACKAGES}|tests|benchmarks|checkpoints|examples)/[\w./-]*(?![\w.{{*<])"
+)
+
+
+def code_of(text: str) -> list[str]:
+    """The code in a document: in backticks, or lines of fenced blocks."""
+    fenced = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    plain = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line for block in fenced for line in block.splitlines()]
+    return [*re.findall(r"`([^`\n]+)`", plain), *lines]
+
+
+@cache
+def names_of_files() -> set[str]:
+    kept = (p for p in ROOT.rglob("*") if not {".venv", ".git"} & set(p.relative_to(ROOT).parts))
+    return {path.name for path in kept}
+
+
+def missing_files(document: Path) -> list[str]:
+    """Files and folders that a document names and that do not exist."""
+    found = []
+    for code in code_of(document.read_text("utf-8")):
+        for name in FILE.findall(code) + FOLDER.findall(code):
+            last = name.rstrip("/").rpartition("/")[2]
+            places = (ROOT / name, document.parent / name)
+            there = any(p.exists() for p in places) if "/" in name else last in names_of_files()
+            if not there:
+                found.append(name)
+    return found
+
+
+def is_module(name: str) -> bool:
+    path = ROOT / name.replace(".", "/")
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+
+
+def is_program(name: str) -> bool:
+    path = ROOT / name.replace(".", "/")
+    return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
+
+
+def subcommands(parser: argparse.ArgumentParser) -> set[str]:
+    """Names of the commands of a parser."""
+    actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    return {name for action in actions for name in action.choices}
+
+
+def missing_names(document: Path) -> list[str]:
+    """Commands and modules that a document names and that do not exist."""
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    found = []
+    for code in code_of(document.read_text("utf-8")):
+        for program, name in re.findall(
+            r"(?:^|[\s;|&])(relpe|relpe-train) (?!import )([a-z][\w-]*)", code
+        ):
+            if name not in subcommands(OFFERED[program]):
+                found.append(f"{program} {name}")
+        made = re.findall(r"(?:^|\s)make ([a-z][\w-]*)", code)
+        found += [f"make {name}" for name in made if name not in targets]
+        run = re.findall(rf"python3? -m ((?:{PACKAGES}|benchmarks)[\w.]*)", code)
+        found += [f"python -m {name}" for name in run if not is_program(name)]
+        imported = re.findall(rf"(?:from|import) ((?:{PACKAGES})\b[\w.]*)", code)
+        found += [f"import {name}" for name in imported if not is_module(name)]
+    return found
+
+
+EACH = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix()
+)
+
+
+@EACH
+def test_files_and_folders_named_in_a_document_exist(document):
+    assert missing_files(document) == []
+
+
+@EACH
+def test_commands_and_modules_named_in_a_document_exist(document):
+    assert missing_names(document) == []
+
+
+def test_names_that_do_not_exist_are_found(tmp_path):
+    document = tmp_path / "README.md"
+    document.write_text(
+        "`app/nothing.py`, `relpe/`, `nowhere.js`, `relpe fetch` and `make coffee`\n"
+        "```\nrelpe/gone/x.py\npython -m training.gone\nfrom relpe.gone import x\nrelpe ui\n```\n"
+    )
+    assert set(missing_files(document)) == {"app/nothing.py", "nowhere.js", "relpe/gone/x.py"}
+    assert missing_names(document) == [
+        "relpe fetch",
+        "make coffee",
+        "python -m training.gone",
+        "import relpe.gone",
+    ]
