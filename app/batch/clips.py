@@ -1,4 +1,4 @@
-"""The clips of a batch: what is made of which prompt, by which model, with which seed and name."""
+"""Plans the clips of a batch: their prompts, models, seeds and names."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import hashlib
 import itertools
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from app.batch.manifest import Row
 from app.cli.arguments import CommandError
 from app.cli.inputs import find_midi, read_file
-from app.compose.options import LARGEST_SEED, MAX_FILE_BYTES, OF_PROMPT, BeatSource, MusicOptions
+from app.compose.options import LARGEST_SEED, MAX_FILE_BYTES, BeatSource, MusicOptions
 from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
-from app.compose.replay import versions
+from app.compose.replay import chosen_options, versions
 from app.files import safe_name
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
@@ -32,25 +32,25 @@ AudioFormat = Literal["flac", "wav", "ogg"]
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions:
-    """What is made, and where it goes.
+    """The clips to make, and where they go.
 
-    Raises CommandError where there are no seeds for all clips.
+    Raises CommandError where the seeds do not suffice for all clips.
     """
 
     output: Path
     music: MusicOptions
-    """Of each clip; its seed is that of the first clip of each prompt."""
+    """Options of each clip, with the seed of the first clip of each prompt."""
     prompts: tuple[Path, ...] = ()
-    """Files and folders; none for pieces from nothing."""
+    """Files and folders; empty for pieces without a prompt."""
     models: tuple[str, ...] = ()
-    """Those asked for; where none is, any released one, and the first for pieces from nothing."""
+    """Names; if empty, any released model, and the first one for pieces without a prompt."""
     count: int = 4
-    """Clips of each prompt, or by each model."""
+    """Clips of each prompt; without prompts, of each model."""
     beats: BeatSource = "file"
     max_file_size: int = MAX_FILE_BYTES
     audio: AudioFormat | None = None
     width: int = 32
-    """Clips that are written at once; what they are does not hang on it."""
+    """Clips generated at once; the music does not depend on it."""
     resume: bool = False
 
     def __post_init__(self) -> None:
@@ -62,10 +62,10 @@ class BatchOptions:
 
 
 class Source(NamedTuple):
-    """What clips begin with: a prompt, or nothing."""
+    """The origin of clips: a prompt and a model, or a model alone."""
 
     name: str
-    """Of its clips' files, the number left out."""
+    """Of the files of its clips, without their number."""
     model: str
     path: Path | None = None
     sha256: str = ""
@@ -73,12 +73,12 @@ class Source(NamedTuple):
 
     @property
     def said(self) -> str:
-        """The prompt's path as it was given, in letters that can be written."""
+        """The prompt's path as it was given, as printable text."""
         return printable(self.path) if self.path else ""
 
 
 class Clip(NamedTuple):
-    """One of the clips that begin with a source."""
+    """A clip of a source."""
 
     source: Source
     number: int
@@ -87,17 +87,17 @@ class Clip(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of its files, without suffix."""
+        """Of the files, without suffix."""
         return f"{self.source.name}_v{self.number:02d}"
 
 
 def printable(path: Path) -> str:
-    """A path as text, with marks for what is no text in it."""
+    """A path as text, with replacement characters for bytes that are not UTF-8."""
     return os.fsencode(path.as_posix()).decode("utf-8", "replace")
 
 
 def unique_names(wanted: Iterable[str]) -> list[str]:
-    """Names for files, no two alike, also where capitals do not count: `-2` for the second one."""
+    """Distinct file names, also where case is ignored: the second of a name ends in `-2`."""
     taken: set[str] = set()
     names: list[str] = []
     for base in map(safe_name, wanted):
@@ -109,16 +109,17 @@ def unique_names(wanted: Iterable[str]) -> list[str]:
 
 
 def prompts_by_name(options: BatchOptions) -> dict[str, Path]:
-    """All prompts, with the names of their clips: the same as long as the prompts are the same."""
+    """All prompts, by the names of their clips; the same prompts get the same names."""
     found = find_midi(options.prompts, options.output / "midi")
     return dict(zip(unique_names(found.values()), found, strict=True))
 
 
 def source_of(options: BatchOptions, models: Models, name: str, path: Path) -> Source:
-    """A prompt, read to its end to see whether it can be continued, and left again.
+    """A prompt, after reading it to check that it can be continued.
 
     Raises:
-        MidiError, TokenizerError, SoundError, CommandError: it cannot be; the message names it.
+        MidiError, TokenizerError, SoundError, CommandError: it cannot be continued; the message
+            names it.
     """
     data = read_file(path, options.max_file_size)
     score = read_midi(data, name=printable(path))
@@ -129,7 +130,7 @@ def source_of(options: BatchOptions, models: Models, name: str, path: Path) -> S
 
 
 def opening_of(options: BatchOptions, source: Source, model: MusicModel) -> Opening:
-    """Where the clips of a source begin. Raises as `source_of`, for a changed file as well."""
+    """Opening of the clips of a source. Raises as `source_of`, also where the file has changed."""
     if source.path is None:
         return Opening.of_nothing(model, options.music)
     data = read_file(source.path, options.max_file_size)
@@ -150,30 +151,25 @@ def _opening(
     )
     opening = Opening.after(model, prompt, options.music)
     if options.audio and opening.bars is not None:
-        from app.audio.render import check_length  # takes two seconds, which MIDI can do without
+        from app.audio.render import check_length  # takes two seconds to import
 
         check_length(float(prompt.score.seconds_at(opening.bars.end_ticks)))
     return opening
 
 
 def clips_of(options: BatchOptions, source: Source) -> list[Clip]:
-    """All clips of a source: those of each have the same seeds, counting up from the first."""
+    """All clips of a source; every source has the same seeds, counting up from the first."""
     first = options.music.seed or 0
     return [Clip(source, number + 1, first + number) for number in range(options.count)]
 
 
 def planned_row(options: BatchOptions, clip: Clip, model: MusicModel) -> Row:
-    """What the manifest says of a clip before it is made."""
+    """The row of the manifest for a clip before it is made."""
     source = clip.source
-    settings = asdict(options.music)
-    del settings["seed"], settings["variations"]
+    settings = chosen_options(options.music, after_prompt=source.path is not None)
+    del settings["variations"]
     settings |= {"device": model.device.type, "versions": versions()}
-    if options.music.seconds is not None:
-        del settings["bars"]
-    if source.path is None:
-        for name in OF_PROMPT:
-            del settings[name]
-    else:
+    if source.path is not None:
         settings |= {"beats": options.beats, "prompt_sha256": source.sha256}
     return Row(
         file=f"midi/{clip.name}.mid",

@@ -1,4 +1,4 @@
-"""The files of clips, written while others are composed; sound is made in other processes."""
+"""Writes the files of clips while others are generated; sound is rendered in other processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -30,13 +29,13 @@ FOLDERS = ("midi", "audio")
 MOST_PROCESSES = 4
 """For sound: more would wait for the model, and each takes up to 400 MB."""
 WAITING_FOR_EACH = 2
-"""Pieces that wait for a process at most: then the writing waits as well."""
+"""Most pieces waiting for each process; beyond that, generation waits as well."""
 
 
 def make_folders(output: Path, *, audio: bool) -> None:
-    """The folders of a batch, without what a killed process has left half-written.
+    """Makes the folders of a batch, and removes temporary files of a killed process.
 
-    Raises CommandError where they cannot be made or written in.
+    Raises CommandError where they cannot be made or written to.
     """
     try:
         for folder in (output, *(output / name for name in FOLDERS[: 1 + audio])):
@@ -50,7 +49,7 @@ def make_folders(output: Path, *, audio: bool) -> None:
 
 
 def refuse_unlisted(output: Path) -> None:
-    """Raises CommandError where the folders of a batch without manifest hold files."""
+    """Raises CommandError where the folders of a batch without a manifest hold files."""
     for name in FOLDERS:
         if found := sorted((output / name).glob("[!.]*")):
             raise CommandError(
@@ -61,9 +60,9 @@ def refuse_unlisted(output: Path) -> None:
 
 @contextmanager
 def alone_in(output: Path) -> Iterator[None]:
-    """Keeps other batches out of a folder. Raises CommandError where there is one at work.
+    """Locks a folder against other batches. Raises CommandError where one is running.
 
-    The lock file stays: of two who try while it is removed, each could hold a file of its own.
+    The lock file stays: if it were removed, two processes could each lock a file of their own.
     """
     lock = FileLock(output / ".lock", timeout=0)
     try:
@@ -80,7 +79,7 @@ def alone_in(output: Path) -> Iterator[None]:
 
 
 class Savers:
-    """Writes the files of clips in a folder, and holds only so many of them in memory."""
+    """Writes the files of clips to a folder, with a bounded number of clips in memory."""
 
     def __init__(self, folder: Path, *, audio: bool) -> None:
         self._folder = folder
@@ -93,46 +92,38 @@ class Savers:
         self._rows: dict[Future[Row], Row] = {}
 
     def __len__(self) -> int:
-        """Clips whose files are not written, or not taken yet."""
+        """Clips whose files are not written, or whose rows are not taken yet."""
         return len(self._rows)
 
     @property
     def full(self) -> bool:
-        """Whether no more should be put in before some are taken."""
+        """Whether rows should be taken before more clips are put in."""
         return len(self._rows) >= self._most
 
     def put(self, row: Row, piece: Piece) -> None:
-        """Writes the files that a row names, some time."""
-        if self._pool is None:
-            future: Future[Row] = Future()
-            try:
-                future.set_result(save_clip(self._folder, row, piece.midi, piece.score))
-            except Exception as error:  # noqa: BLE001 - whoever takes the row gets it
-                future.set_exception(error)
-        else:
-            future = self._submit(row, piece)
+        """Writes the files that a row names, now or later."""
+        future: Future[Row] = Future()
+        work = self._folder, row, piece.midi, piece.score
+        try:
+            if self._pool is None:
+                future.set_result(save_clip(*work))
+            else:
+                with _blocked(signal.SIGINT):
+                    future = self._pool.submit(save_clip, *work)
+        except Exception as error:  # noqa: BLE001 - raised where the row is taken
+            future.set_exception(error)
         self._rows[future] = row
 
-    def _submit(self, row: Row, piece: Piece) -> Future[Row]:
-        assert self._pool is not None
-        try:
-            with _unheard(signal.SIGINT):
-                return self._pool.submit(save_clip, self._folder, row, piece.midi, piece.score)
-        except BrokenProcessPool as error:
-            future: Future[Row] = Future()
-            future.set_exception(error)
-            return future
-
     def take(self, seconds: float = 0.0) -> list[tuple[Row, Future[Row]]]:
-        """Rows whose work is over, each once, and what came of it.
+        """Finished rows with their results, each once.
 
-        Waits for the first one, no longer than so many seconds.
+        Waits for the first one for at most `seconds`.
         """
         over = wait(self._rows, seconds, FIRST_COMPLETED).done
         return [(self._rows.pop(future), future) for future in over if not future.cancelled()]
 
     def close(self) -> None:
-        """Waits for the files that are being written; those that are not begun are left."""
+        """Waits for the files being written; those not begun are dropped."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             for name in FOLDERS:  # a process may have been killed
@@ -140,11 +131,14 @@ class Savers:
 
 
 def save_clip(folder: Path, row: Row, midi: bytes, score: Score) -> Row:
-    """Writes a clip's MIDI file, and its sound where the row names it: both, or none.
+    """Writes a clip's MIDI file, and its sound if the row names one: both, or neither.
 
-    The player is the built-in one, which gives the same samples on every machine. Returns the row
-    with the hashes. Raises SoundError where there can be no sound, OSError where a file cannot be
-    written.
+    Sound is rendered by the built-in player, which gives the same samples on every machine. Returns
+    the row with the hashes.
+
+    Raises:
+        SoundError: the sound cannot be rendered.
+        OSError: a file cannot be written.
     """
     with appearing(folder / row.file) as beside:
         beside.write_bytes(midi)
@@ -163,10 +157,10 @@ def save_clip(folder: Path, row: Row, midi: bytes, score: Score) -> Row:
 
 
 @contextmanager
-def _unheard(number: signal.Signals) -> Iterator[None]:
-    """Processes that begin here never hear a signal; this thread hears it afterwards.
+def _blocked(number: signal.Signals) -> Iterator[None]:
+    """Blocks a signal for processes started in the block; this thread receives it afterwards.
 
-    Ctrl+C goes to all processes of a terminal, and is this one's to answer.
+    Ctrl+C goes to all processes of a terminal, but only this one handles it.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
@@ -179,7 +173,7 @@ def _unheard(number: signal.Signals) -> Iterator[None]:
 
 
 def _end_with_parent() -> None:
-    """Lets a process end when the one that began it is killed, and could not tell it."""
+    """Ends this process when its parent is killed."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

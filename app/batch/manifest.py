@@ -57,11 +57,8 @@ class Row:
     def _made_of(self) -> dict[str, object]:
         named = asdict(self)
         results = ("bars", "notes", "seconds", "midi_sha256", "audio_sha256")
-        for name in (
-            *results,
-            "settings",
-            "prompt",
-        ):  # the hash of the prompt is among the settings
+        # the hash of the prompt is among the settings
+        for name in (*results, "settings", "prompt"):
             del named[name]
         return named | json.loads(self.settings)
 

@@ -1,43 +1,74 @@
-"""Batches for listening tests: many clips, their sound at one loudness, and a manifest of them.
+"""Makes batches for listening tests: many clips, their sound at one loudness, and a manifest.
 
-What a clip is hangs on its own prompt, model, options and seed: it is what `relpe continue` or
-`relpe generate` makes of them, whatever else is in the batch and however many are written at once.
-Clip i of every prompt, from 0, has the first seed plus i.
+A clip depends only on its own prompt, model, options and seed: it is what `relpe continue` or
+`relpe generate` makes of them, whatever else is in the batch and however many clips are generated
+at once. Clip i of every prompt, from 0, has the first seed plus i.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from dataclasses import dataclass
+import time
+from collections import Counter, deque
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
+from app.audio.synth.soundfont import SoundError
 from app.batch.clips import (
     BatchOptions,
     Source,
     clips_of,
+    opening_of,
     planned_row,
     printable,
     prompts_by_name,
     source_of,
     unique_names,
 )
-from app.batch.files import refuse_unlisted
-from app.batch.making import OF_ONE_PROMPT, BatchProgress, Making, about
-from app.batch.manifest import NAME, read_manifest
+from app.batch.files import Savers, alone_in, make_folders, refuse_unlisted
+from app.batch.manifest import NAME, read_manifest, write_manifest
 from app.cli.arguments import CommandError
+from app.compose.continuation import finish
+from app.compose.engine import Engine
+from app.compose.models import PREPARING_TOLD
+from tokenization.errors import MidiError, TokenizerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from app.batch.clips import Clip
     from app.batch.manifest import Row
     from app.compose.models import Models, MusicModel
+    from app.compose.piece import Draft, Opening
+
+SECONDS_BETWEEN_REPORTS = 0.2
+SECONDS_BETWEEN_MANIFESTS = 2.0
+"""Clips finished since the last manifest are made again after the process is killed."""
+OF_ONE_PROMPT = (MidiError, TokenizerError, SoundError, CommandError)
+"""Errors that leave the other prompts as they are."""
+
+
+@dataclass(frozen=True)
+class BatchProgress:
+    """Progress of a batch."""
+
+    done: float
+    """Clips; those in progress count by the part that is done."""
+    total: int
+    kept: int
+    """Clips that were there before, of those done."""
+    doing: str
+    """The current activity, in a few words."""
+    notice: str = ""
+    """One line for the user."""
 
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What was made, and the work it took."""
+    """The clips that were made, and how long that took."""
 
     total: int
     """Clips asked for, of the prompts that can be used."""
@@ -48,7 +79,7 @@ class BatchResult:
     """Prompts that cannot be used, and clips that cannot be made."""
     stopped: bool
     seconds: float
-    """Of writing, sound included; models were made ready and prompts looked at before."""
+    """Of generation, sound included; prompts were read and models prepared before."""
     tokens: int
     music_seconds: float
     """Of new music."""
@@ -57,17 +88,20 @@ class BatchResult:
     @property
     def clips_per_minute(self) -> float:
         """Clips made, with all their files."""
-        return 60 * self.made / self.seconds if self.seconds else 0.0
+        return self._a_second(60 * self.made)
 
     @property
     def tokens_per_second(self) -> float:
         """Of all clips together, prompts not counted."""
-        return self.tokens / self.seconds if self.seconds else 0.0
+        return self._a_second(self.tokens)
 
     @property
     def real_time_factor(self) -> float:
         """Seconds of new music for each second of work."""
-        return self.music_seconds / self.seconds if self.seconds else 0.0
+        return self._a_second(self.music_seconds)
+
+    def _a_second(self, amount: float) -> float:
+        return amount / self.seconds if self.seconds else 0.0
 
 
 BatchSteps: TypeAlias = "Iterator[BatchProgress | BatchResult]"
@@ -78,10 +112,10 @@ def make_batch(
 ) -> BatchSteps:
     """Makes all clips: yields BatchProgress meanwhile, and the BatchResult last.
 
-    Where `stop` gives True the work ends; clips that are finished stay, and are in the manifest.
+    Where `stop` gives True the work ends; finished clips stay, and are in the manifest.
 
     Raises:
-        CommandError: nothing can be made as it was asked for; the message says why.
+        CommandError: the batch cannot be made as asked for; the message says why.
         CheckpointError, TokenizerError: a model cannot be used.
     """
     prompts = prompts_by_name(options)
@@ -95,100 +129,273 @@ def make_batch(
         )
     if not manifest.exists():
         refuse_unlisted(options.output)
-    return _steps(options, models, stop, prompts, read_manifest(manifest))
+    return BatchRun(options, models, stop, prompts, read_manifest(manifest)).steps()
 
 
-def _steps(
-    options: BatchOptions,
-    models: Models,
-    stop: Callable[[], bool],
-    prompts: dict[str, Path],
-    before: dict[str, Row],
-) -> BatchSteps:
-    """As `make_batch`, with the names of all prompts, and the rows of an earlier session."""
-    failed: dict[str, str] = {}
-    sources: list[Source] = []
-    looked_at = 0
-    if not prompts:
-        names = models.names if options.models else models.names[:1]
-        sources = list(map(Source, unique_names(names), names))
-    for name, path in prompts.items():
-        if stop():
-            break
-        looked_at += 1
-        notice = ""
-        try:
-            sources.append(source_of(options, models, name, path))
-        except OF_ONE_PROMPT as error:
-            failed[name] = printable(path)
-            notice = about(printable(path), error)
-        yield BatchProgress(0, 0, 0, "looking at the prompts", notice)
-    if not sources and not stop():
-        raise CommandError(f"none of the prompts can be used, {len(prompts)} in all")
-    used = [models.load(name) for name in dict.fromkeys(source.model for source in sources)]
-    planned = {
-        clip: planned_row(options, clip, models.load(source.model))
-        for source in sources
-        for clip in clips_of(options, source)
-    }
-    making = Making(options, planned, stop)
-    if not stop():
-        wanted = {row.file: row for row in planned.values()}
-        read = frozenset(source.name for source in sources)
-        making.others = _others(options.output / NAME, before, wanted, read, failed)
-        gone = Counter(row.prompt for row in making.others if _source(row) not in failed)
+class BatchRun:
+    """One session of a batch, which may finish an earlier one."""
+
+    def __init__(
+        self,
+        options: BatchOptions,
+        models: Models,
+        stop: Callable[[], bool],
+        prompts: dict[str, Path],
+        before: dict[str, Row],
+    ) -> None:
+        """`prompts` are by name, `before` holds the manifest of an earlier session, by file."""
+        self.options, self.models, self.stop = options, models, stop
+        self.prompts, self.before = prompts, before
+        self.sources: list[Source] = []
+        self.unreadable: set[str] = set()
+        """Names of prompts that cannot be used."""
+        self.planned: dict[Clip, Row] = {}
+        self.rows: dict[str, Row] = {}
+        """Finished clips, by file."""
+        self.others: list[Row] = []
+        """Clips whose prompts are gone or unreadable by now; they stay."""
+        self.failed: list[str] = []
+        self.kept = self.tokens = 0
+        self.seconds = self.music_seconds = 0.0
+        self._manifest = options.output / NAME
+        self._savers = Savers(options.output, audio=options.audio is not None)
+        self._notices: deque[str] = deque()
+        self._reported = self._listed = time.monotonic()
+
+    def steps(self) -> BatchSteps:
+        """Reads the prompts, keeps the clips that are there, and makes the others."""
+        yield from self._read_prompts()
+        if not self.sources and not self.stop():
+            raise CommandError(f"none of the prompts can be used, {len(self.prompts)} in all")
+        used = dict.fromkeys(source.model for source in self.sources)
+        models = [self.models.load(name) for name in used]
+        for source in self.sources:
+            model = self.models.load(source.model)
+            for clip in clips_of(self.options, source):
+                self.planned[clip] = planned_row(self.options, clip, model)
+        if not self.stop():
+            yield from self._keep()
+        if not self.stop():
+            make_folders(self.options.output, audio=self.options.audio is not None)
+            with alone_in(self.options.output):
+                yield from self._make(models)
+        all_read = len(self.sources) + len(self.unreadable) >= len(self.prompts)
+        yield BatchResult(
+            total=len(self.planned),
+            made=len(self.rows) - self.kept,
+            kept=self.kept,
+            failed=tuple(self.failed),
+            stopped=self.stop() and not (all_read and len(self.rows) == len(self.planned)),
+            seconds=self.seconds,
+            tokens=self.tokens,
+            music_seconds=self.music_seconds,
+            models=tuple(models),
+        )
+
+    def _read_prompts(self) -> Iterator[BatchProgress]:
+        """Finds the prompts that can be used; without any, the models for pieces from nothing."""
+        if not self.prompts:
+            names = self.models.names if self.options.models else self.models.names[:1]
+            self.sources = list(map(Source, unique_names(names), names))
+        for name, path in self.prompts.items():
+            if self.stop():
+                return
+            notice = ""
+            try:
+                self.sources.append(source_of(self.options, self.models, name, path))
+            except OF_ONE_PROMPT as error:
+                self.unreadable.add(name)
+                self.failed.append(printable(path))
+                notice = _about(printable(path), error)
+            yield self._progress("looking at the prompts", notice=notice)
+
+    def _keep(self) -> Iterator[BatchProgress]:
+        """Keeps clips of an earlier session, where their files are intact."""
+        self.others = self._unplanned()
+        gone = Counter(row.prompt for row in self.others if _source(row) not in self.unreadable)
         for prompt, count in gone.items():
             clips = "its clip stays" if count == 1 else f"its {count:,} clips stay"
             notice = f"{prompt}: there is no such prompt any more; {clips}"
-            yield BatchProgress(0, len(planned), 0, "looking at what is there", notice)
-        yield from making.keep(before)
-    if not stop():
-        yield from making.make(used)
-    yield BatchResult(
-        total=len(planned),
-        made=len(making.rows) - making.kept,
-        kept=making.kept,
-        failed=(*failed.values(), *making.failed),
-        stopped=stop() and (len(making.rows) < len(planned) or looked_at < len(prompts)),
-        seconds=making.seconds,
-        tokens=making.tokens,
-        music_seconds=making.music_seconds,
-        models=tuple(used),
-    )
+            yield self._progress("looking at what is there", notice=notice)
+        for row in self.planned.values():
+            if self.stop():
+                return
+            if earlier := self.before.get(row.file):
+                damage = earlier.damage(self.options.output)
+                if damage is None:
+                    self.rows[row.file] = earlier
+                    self.kept += 1
+                else:
+                    self._notices.append(f"{damage}: the clip is made again")
+                yield from self._report("looking at what is there")
 
+    def _unplanned(self) -> list[Row]:
+        """Earlier clips that stay although their prompts are gone or unreadable now.
 
-def _others(
-    manifest: Path,
-    before: dict[str, Row],
-    wanted: dict[str, Row],
-    read: Container[str],
-    unread: Container[str],
-) -> list[Row]:
-    """Clips that stay although they cannot be made now, their prompts being gone or unreadable.
+        Raises CommandError for clips that were made in another way, or are not asked for although
+        they could be made.
+        """
+        wanted = {row.file: row for row in self.planned.values()}
+        read = {source.name for source in self.sources}
+        others: list[Row] = []
+        for file, row in self.before.items():
+            name = _source(row)
+            # `Path.exists` raises an error where the name is too long
+            gone = row.prompt and name not in read and not os.path.exists(row.prompt)  # noqa: PTH110
+            if name in self.unreadable or gone:
+                others.append(row)
+            elif file not in wanted:
+                raise CommandError(
+                    f"{self._manifest}: {file} is not among the clips asked for; resume with the "
+                    "same prompts and models and no smaller --count, or choose another --output"
+                )
+            elif difference := row.difference(wanted[file]):
+                raise CommandError(
+                    f"{self._manifest}: {file} was made with {difference}; resume with the same "
+                    "options, or choose another --output"
+                )
+        return others
 
-    `read` and `unread` are the names of the prompts that are there. Refuses to go on with clips
-    that were made in another way, or are not asked for although they could be made.
-    """
-    others: list[Row] = []
-    for file, row in before.items():
-        name = _source(row)
-        # of a name that is too long `Path.exists` is an error
-        gone = row.prompt and name not in read and not os.path.exists(row.prompt)  # noqa: PTH110
-        if name in unread or gone:
-            others.append(row)
-        elif file not in wanted:
+    def _make(self, models: Sequence[MusicModel]) -> Iterator[BatchProgress]:
+        """Makes the missing clips, one model after the other."""
+        self._list()
+        try:
+            for model in models:
+                missing = [
+                    clip
+                    for clip, row in self.planned.items()
+                    if clip.source.model == model.name and row.file not in self.rows
+                ]
+                if not missing:
+                    continue
+                for _ in model.preparing():
+                    yield from self._report(PREPARING_TOLD)
+                    if self.stop():
+                        return
+                yield from self._make_with(model, missing)
+        finally:
+            try:
+                self._savers.close()
+                self._take()
+            finally:
+                self._list()
+        yield from self._report("writing")
+
+    def _make_with(self, model: MusicModel, clips: Sequence[Clip]) -> Iterator[BatchProgress]:
+        """Makes clips by one model, with all their files."""
+        started = time.monotonic()
+        engine = Engine(model, self.options.width)
+        running: dict[Draft, Clip] = {}
+        waiting = ((source, list(own)) for source, own in groupby(clips, lambda c: c.source))
+        while not self.stop():
+            while engine.has_room and (following := next(waiting, None)):
+                source, of_source = following
+                if (opening := self._opening(source, model)) is not None:
+                    drafts = engine.add(opening, [clip.seed for clip in of_source])
+                    running.update(zip(drafts, of_source, strict=True))
+            if not running:
+                break
+            done = [(running.pop(draft), draft) for draft in engine.step()]
+            for clip, draft in done:
+                if draft.sample.error is not None:
+                    raise draft.sample.error
+                self._save(clip, draft)
+                while self._savers.full and not self.stop():
+                    self._take(SECONDS_BETWEEN_REPORTS)
+                    yield from self._report("making sound", running)
+            self._take()
+            yield from self._report("writing", running)
+        while len(self._savers) and not self.stop():
+            self._take(SECONDS_BETWEEN_REPORTS)
+            yield from self._report("making sound")
+        self.seconds += time.monotonic() - started
+
+    def _opening(self, source: Source, model: MusicModel) -> Opening | None:
+        """Where clips begin; None, and a notice, where their prompt cannot be used any more."""
+        try:
+            return opening_of(self.options, source, model)
+        except OF_ONE_PROMPT as error:
+            self._fail(source.said, error)
+            return None
+
+    def _save(self, clip: Clip, draft: Draft) -> None:
+        """Has the files of a clip written."""
+        try:
+            piece = finish(draft)
+        except OF_ONE_PROMPT as error:
+            self._fail(self.planned[clip].file, error)
+            return
+        self.tokens += piece.tokens
+        self.music_seconds += piece.seconds
+        row = replace(
+            self.planned[clip],
+            bars=str(piece.bars),
+            notes=str(piece.notes),
+            seconds=f"{piece.seconds:.3f}",
+        )
+        self._savers.put(row, piece)
+
+    def _take(self, seconds: float = 0.0) -> None:
+        """Adds the clips whose files are written; waits at most `seconds` for the next one."""
+        problem: CommandError | None = None
+        for row, future in self._savers.take(seconds):
+            try:
+                self.rows[row.file] = future.result()
+            except SoundError as error:
+                self._fail(row.file, error)
+            except OSError as error:
+                problem = CommandError(
+                    f"--output {self.options.output}: {row.file} cannot be written "
+                    f"({error.strerror or error}); see that there is room, then --resume"
+                )
+            except BrokenProcessPool:
+                if not self.stop():  # else the signal has ended the process as well
+                    problem = CommandError(
+                        "a process that makes sound was ended, perhaps for lack of memory; what "
+                        "is finished stays, --resume makes the rest"
+                    )
+        if problem is not None:
+            raise problem
+        if time.monotonic() - self._listed >= SECONDS_BETWEEN_MANIFESTS:
+            self._list()
+
+    def _fail(self, what: str, error: Exception) -> None:
+        self.failed.append(what)
+        self._notices.append(_about(what, error))
+
+    def _list(self) -> None:
+        """Writes the manifest, in the order in which clips were planned."""
+        self._listed = time.monotonic()
+        finished = (self.rows[row.file] for row in self.planned.values() if row.file in self.rows)
+        try:
+            write_manifest(self._manifest, [*finished, *self.others])
+        except OSError as error:
             raise CommandError(
-                f"{manifest}: {file} is not among the clips asked for; resume with the same "
-                "prompts and models and no smaller --count, or choose another --output"
-            )
-        elif difference := row.difference(wanted[file]):
-            raise CommandError(
-                f"{manifest}: {file} was made with {difference}; resume with the same options, or "
-                "choose another --output"
-            )
-    return others
+                f"{self._manifest}: {error.strerror or error}; see that there is room, "
+                "then --resume"
+            ) from error
+
+    def _report(self, doing: str, drafts: Iterable[Draft] = ()) -> Iterator[BatchProgress]:
+        """All notices, and the progress now and then."""
+        while self._notices:
+            yield self._progress(doing, drafts, self._notices.popleft())
+        now = time.monotonic()
+        if now - self._reported >= SECONDS_BETWEEN_REPORTS:
+            self._reported = now
+            yield self._progress(doing, drafts)
+
+    def _progress(
+        self, doing: str, drafts: Iterable[Draft] = (), notice: str = ""
+    ) -> BatchProgress:
+        done = len(self.rows) + len(self._savers) + sum(draft.part_done for draft in drafts)
+        return BatchProgress(done, len(self.planned), self.kept, doing, notice)
+
+
+def _about(what: str, error: Exception) -> str:
+    """An error's message, with the name of what it is about."""
+    return str(error) if str(error).startswith(what) else f"{what}: {error}"
 
 
 def _source(row: Row) -> str:
-    """The name of what a clip begins with, see `Clip.name`."""
+    """The name of the source of a clip, see `Clip.name`."""
     return row.file.removeprefix("midi/").rpartition("_v")[0]

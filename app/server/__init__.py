@@ -1,1 +1,1 @@
-"""Many users who share the models of one process; knows nothing of Gradio."""
+"""Runs the jobs of many users on the shared models of one process; imports no Gradio."""

@@ -1,8 +1,9 @@
-"""One piece of work of the page: the frames it shows and the files it leaves."""
+"""A job of the page: the frames that it shows and the files that it makes."""
 
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import threading
 from collections import defaultdict
@@ -24,8 +25,7 @@ from app.player.frames import (
     timeline,
     track_ids,
 )
-from app.server.job_audio import SOUND_KINDS, Heard, JobSound, ids_as_heard, in_parts
-from app.server.labels import file_stem, how_made
+from app.server.job_audio import SOUND_KINDS, JobSound, SoundSource, ids_in_frames, in_parts
 from app.text import plural
 
 if TYPE_CHECKING:
@@ -40,14 +40,17 @@ if TYPE_CHECKING:
 NEW_PIECE = "A new piece"
 PROMPT_ALONE = -1
 """The upload in the place of a variation."""
+_BEATS = {"estimate": "beats estimated", "grid": "beats of a clock"}
+_STEERING = {"m": "min_p", "d": "density", "r": "repetition", "c": "presence", "l": "recall"}
+"""Options by their letters in file names."""
 
 
 class Job:
-    """One piece of work and the frame it has come to.
+    """A user's request for music: its state, frames, MIDI files and sound.
 
-    It is known by its `id`, which nobody can guess. Where `new_folder` can give it a folder, the
-    upload can be heard before anything is written; it is asked when a file is. The built-in player
-    plays `soundfont`, or the General MIDI one.
+    Its `id` cannot be guessed. With `new_folder`, which is called for the first file, the upload
+    can be played before there is new music. Sound is rendered with `soundfont`, or the General MIDI
+    one where it is None.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class Job:
         self.model, self.upload, self.options = model, upload, options
         self._seconds_asked = options.seconds if upload is None else None
         self.bars = in_bars(options, upload.prompt).bars if upload else options.bars
-        """Of the new music; a guess where a piece from nothing is to last so many seconds."""
+        """Of the new music; an estimate for a length in seconds without an upload."""
         self.id = secrets.token_hex(16)
         self.title = upload.title if upload else NEW_PIECE
         self.prompt = upload.prompt_frame() if upload else None
@@ -69,7 +72,7 @@ class Job:
         self.timeline = self._expected()
         self.folder: Path | None = None
         self._new_folder = new_folder
-        self.sound = JobSound(self._heard, soundfont)
+        self.sound = JobSound(self._sound_source, soundfont)
         self.pieces: tuple[Piece, ...] = ()
         self._making: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
 
@@ -78,11 +81,11 @@ class Job:
         return self.upload.timeline(score) if self.upload else timeline(score)
 
     def _tracks(self, score: Score) -> list[TrackFrame]:
-        """New music, in the colours of the tracks that it continues."""
+        """New music, with the ids and colours of the tracks that it continues."""
         return pack_tracks(score, self.upload.whole.score if self.upload else None)
 
     def _expected(self) -> TimelineFrame:
-        """Bars and tempos to come, if all is written."""
+        """Bars and tempos of the finished music."""
         if self.upload is None:
             return blank_timeline(self.bars)
         prompt = self.upload.prompt
@@ -92,8 +95,8 @@ class Job:
     def frame(
         self, phase: str, *, line: str = "", status: str = "", progress: float = 0.0
     ) -> Frame:
-        """What the player shows in a phase, with all that is there so far."""
-        if phase == "done":  # what has no sound by now gets none
+        """The player in a phase, with the music and files so far."""
+        if phase == "done":  # sound that was not rendered by now never is
             self.variations = [
                 row | VariationFrame(sound="none") if row.get("sound") == "making" else row
                 for row in self.variations
@@ -121,7 +124,7 @@ class Job:
         return frame
 
     def waiting(self, step: Progress) -> Frame:
-        """While others are at work: who comes before it, and how long that takes."""
+        """The player while other jobs come first: their number and the expected time."""
         line = f"Waiting for the {self.model.name} model: "
         line += f"{step.place - 1:,} before you" if step.place > 1 else "yours is the next one"
         if step.seconds_left is not None:
@@ -129,11 +132,11 @@ class Job:
         return self.frame("waiting", line=line, status="Waiting for the model.")
 
     def starting(self) -> Frame:
-        """Before the first token: the model reads what it is to continue."""
+        """The player before the first token, while the model reads the prompt."""
         return self.frame("composing", line="Reading the prompt …" if self.upload else "Starting …")
 
     def progress(self, step: Progress) -> Frame:
-        """Music so far, bars done, speed and the time that is left."""
+        """The player with the music so far, bars done, speed and time left."""
         if step.preparing:
             return self.frame(
                 "composing",
@@ -165,12 +168,12 @@ class Job:
         return self.frame(
             "composing",
             line=line,
-            status=f"Bar {(bar - 1) // 4 * 4 + 1}{whole}",  # not each: it is read out
+            status=f"Bar {(bar - 1) // 4 * 4 + 1}{whole}",  # seldom: it is read aloud
             progress=part,
         )
 
     def ended_empty(self, why: str = "") -> Frame:
-        """Nothing was written; `why` says what ended it."""
+        """The player after a job that generated nothing; `why` is the reason."""
         frame = self.frame("prompt" if self.upload else "empty")
         frame["variations"] = []
         ended = why or "The work ended before the first note"
@@ -178,93 +181,87 @@ class Job:
         return frame
 
     def write(self, pieces: tuple[Piece, ...], folder: Path) -> None:
-        """Leaves the MIDI files of all variations."""
+        """Writes the MIDI files of all variations."""
         self.folder, self.pieces = folder, pieces
         self.variations = []
         for index, piece in enumerate(pieces):
-            stem = self._stem(index)
-            midi, alone = folder / f"{stem}.mid", folder / f"{stem}_new_part.mid"
-            _write(midi, piece.midi)
             frame = VariationFrame(
                 tracks=self._tracks(piece.new),
                 timeline=self._timeline(piece.score),
-                midi=midi.as_posix(),
-                settings=how_made(piece, self.model, self.upload, self.options),
+                midi=self.file(index, "midi").as_posix(),
+                settings=self._how_made(piece),
                 sound="making",
                 files=["midi", "replay"],
                 facts=f"{plural(piece.new.num_notes, 'note')} · {_clock(self._seconds(piece))}",
             )
             if self.upload is not None:
-                _write(alone, piece.new_midi)
-                frame["new_midi"] = alone.as_posix()
+                frame["new_midi"] = self.file(index, "new_midi").as_posix()
                 frame["files"] = ["midi", "new_midi", "replay"]
             self.variations.append(frame)
 
-    def render(self, index: int, progress: Callable[[float], None] | None = None) -> None:
-        """Leaves the sound of one variation; `progress` is called with the part that is done.
+    def rendering(self, index: int, stop: Callable[[], bool]) -> Iterator[float]:
+        """Renders the sound of a variation and yields the part done; ends where `stop` gives True.
 
         Raises:
             SoundError: it cannot be rendered.
         """
-        self.variations = list(self.variations)
+        made: list[Path] = []
         try:
-            path = self.sound.render(index, progress).mix()
-        except BaseException:
-            self.variations[index] = self.variations[index] | VariationFrame(sound="none")
-            raise
-        files = [*self.variations[index].get("files", []), *SOUND_KINDS]
-        self.variations[index] = self.variations[index] | VariationFrame(
-            audio=path.as_posix(), sound="ready", files=files
-        )
-
-    def rendering(self, index: int, stop: Callable[[], bool]) -> Iterator[float]:
-        """As `render`, which it ends where `stop` says so: the part that is done, now and then."""
-        return in_parts(lambda report: self.render(index, report), stop)
+            yield from in_parts(
+                lambda report: made.append(self.sound.render(index, report).mix()), stop
+            )
+        finally:
+            row = self.variations[index] | VariationFrame(sound="none")
+            if made:
+                files = [*row.get("files", []), *SOUND_KINDS]
+                row |= VariationFrame(audio=made[0].as_posix(), sound="ready", files=files)
+            self.variations = [*self.variations[:index], row, *self.variations[index + 1 :]]
 
     def file(self, variation: int, kind: str) -> Path:
-        """A file of a variation, or of the upload (PROMPT_ALONE), made where it is not there yet.
+        """A file of a variation, or of the upload (PROMPT_ALONE), written if it does not exist.
 
-        Kinds are midi, new_midi (the new music alone) and replay (JSON of all that makes it again);
-        `sound` has the others.
+        Kinds are midi, new_midi (the new music alone) and replay (its settings as JSON); `sound`
+        makes the other kinds.
 
         Raises:
             LookupError: there is no such variation, or no file of this kind.
         """
-        name = self._name(variation)
-        content: Callable[[], bytes] | None = None
-        if kind == "midi" and variation == PROMPT_ALONE and self.upload is not None:
-            content, suffix = lambda: self.upload.whole.data if self.upload else b"", ".mid"
-        elif variation == PROMPT_ALONE or kind not in ("midi", "new_midi", "replay"):
-            raise LookupError(f"no file of the kind {kind}")
-        elif kind == "replay":
-            content, suffix = lambda: self._replay(variation), ".json"
-        elif kind == "new_midi" and self.upload is not None:
-            content, suffix = lambda: self.pieces[variation].new_midi, "_new_part.mid"
-        elif kind == "midi":
-            content, suffix = lambda: self.pieces[variation].midi, ".mid"
+        name, upload = self._name(variation), self.upload
+        made: dict[str, tuple[str, Callable[[], bytes]]] = {}
+        if upload is not None and variation == PROMPT_ALONE:
+            made["midi"] = ".mid", lambda: upload.whole.data
         else:
-            raise LookupError("a piece from nothing is new as a whole: ask for midi")
+            piece = self.pieces[variation]
+            made["midi"] = ".mid", lambda: piece.midi
+            made["replay"] = ".json", lambda: self._replay(piece)
+            if upload is not None:
+                made["new_midi"] = "_new_part.mid", lambda: piece.new_midi
+            elif kind == "new_midi":
+                raise LookupError("a piece from nothing is new as a whole: ask for midi")
+        if kind not in made:
+            raise LookupError(f"no file of the kind {kind}")
+        suffix, content = made[kind]
         path = self._own_folder() / f"{name}{suffix}"
         with self._making[variation, kind]:
             if not path.exists():
-                _write(path, content())
+                with appearing(path) as beside:
+                    beside.write_bytes(content())
         return path
 
     @property
-    def is_there(self) -> bool:
-        """Whether its files can be asked for: nobody has removed its folder."""
+    def is_available(self) -> bool:
+        """Whether its files can be requested: its folder has not been removed."""
         if self.folder is None:
             return self._new_folder is not None
         return self.folder.is_dir()
 
-    def _heard(self, variation: int) -> Heard:
-        """What is heard, and where its files go."""
+    def _sound_source(self, variation: int) -> SoundSource:
         name, folder = self._name(variation), self._own_folder()
         whole = self.upload.whole.score if self.upload else None
         if variation == PROMPT_ALONE and whole is not None:
-            return Heard(whole, track_ids(whole), folder, name)
+            return SoundSource(whole, track_ids(whole), folder, name)
         piece = self.pieces[variation]
-        return Heard(piece.score, ids_as_heard(piece, whole), folder, name)
+        return SoundSource(piece.score, ids_in_frames(piece, whole), folder, name)
 
     def _own_folder(self) -> Path:
         with self._making["folder"]:
@@ -275,28 +272,93 @@ class Job:
             return self.folder
 
     def _name(self, variation: int) -> str:
-        """Of a variation's files, without suffix."""
+        """File name of a variation without suffix: its seed and settings, to make it again."""
         if variation == PROMPT_ALONE and self.upload is not None:
             return safe_name(self.title)
         if not 0 <= variation < len(self.pieces):
             raise LookupError(f"there is no variation {variation + 1}")
-        return self._stem(variation)
+        options, before = self.options, []
+        if self.upload is not None:
+            beats = self.upload.prompt.facts.beats
+            before = [safe_name(self.title), f"a{self.upload.bars}"]
+            before += [beats] if beats != "file" else []
+        return "_".join(
+            [
+                *before,
+                *(short for short, _ in self._chosen_of_prompt()),
+                safe_name(self.model.name),
+                f"b{options.bars}",
+                f"s{self.pieces[variation].seed}",
+                f"T{_exact(options.temperature)}",
+                f"p{_exact(options.top_p)}",
+                *(short for short, _ in self._chosen_options()),
+                *([f"v{variation + 1}"] if options.variations > 1 else []),
+            ]
+        )
 
-    def _stem(self, variation: int) -> str:
-        piece = self.pieces[variation]
-        return file_stem(piece, variation, self.model, self.upload, self.options)
+    def _how_made(self, piece: Piece) -> str:
+        """One line: the settings of a piece, its size and speed."""
+        options, upload = self.options, self.upload
+        after = f" after bar {upload.bars}" if upload else ""
+        beats = _BEATS.get(upload.prompt.facts.beats) if upload else None
+        return " · ".join(
+            [
+                f"seed {piece.seed}",
+                f"asked for {plural(options.bars, 'bar')}{after}",
+                *([beats] if beats else []),
+                f"T {_exact(options.temperature)}",
+                f"top-p {_exact(options.top_p)}",
+                *(words for _, words in self._chosen_of_prompt()),
+                *(words for _, words in self._chosen_options()),
+                plural(piece.new.num_notes, "new note"),
+                f"{piece.tokens_per_second:.0f} tokens/s",
+                f"{self.model.name} on {self.model.device}",
+            ]
+        )
+
+    def _chosen_of_prompt(self) -> Iterator[tuple[str, str]]:
+        """Choices of bars and tracks of the prompt: for a file name, and in words."""
+        if self.upload is None:
+            return
+        prompt, bars = self.upload.prompt, self.options.prompt_bars
+        if prompt.first_bar is not None:
+            yield f"h{prompt.first_bar}", f"heard from bar {prompt.first_bar}"
+        elif bars != MusicOptions.prompt_bars:
+            yield f"l{bars}", f"heard the last {plural(bars, 'bar')}" if bars else "heard all bars"
+        for letter, numbers, what in (
+            ("t", prompt.parts.heard, "heard tracks"),
+            ("i", prompt.parts.played, "playing tracks"),
+        ):
+            if numbers is not None:
+                told = ", ".join(str(number + 1) for number in sorted(numbers)[:8])
+                more = ", …" if len(numbers) > 8 else ""
+                yield f"{letter}{len(numbers)}", f"{what} {told}{more}"
+
+    def _chosen_options(self) -> Iterator[tuple[str, str]]:
+        """Options that differ from their defaults: for a file name, and in words."""
+        options = self.options
+        if options.top_k:
+            yield f"k{options.top_k}", f"top-k {options.top_k}"
+        for letter, name in _STEERING.items():
+            if (value := getattr(options, name)) != getattr(MusicOptions, name):
+                yield f"{letter}{_exact(value)}", f"{name.replace('_', '-')} {_exact(value)}"
+        if options.key is not None:
+            sharp = re.sub("[#♯]", "-sharp-", options.key).replace("♭", "b")
+            yield f"in-{safe_name(sharp)}", f"in {options.key}"
+        if options.ending != "bar":
+            yield options.ending, options.ending
 
     def _seconds(self, piece: Piece) -> float:
-        """Length of the new music."""
+        """Length of the new music in seconds."""
         score, begin = piece.score, 0.0
         if self.upload is not None:
             prompt = self.upload.prompt
             begin = float(prompt.score.seconds_at(prompt.joint_ticks))
         return piece.seconds or float(score.seconds_at(score.end_ticks)) - begin
 
-    def _replay(self, variation: int) -> bytes:
-        """All that makes one variation again, as JSON."""
-        alone = replace(self.options, seed=self.pieces[variation].seed, variations=1)
+    def _replay(self, piece: Piece) -> bytes:
+        """The settings that make a variation again, as JSON."""
+        alone = replace(self.options, seed=piece.seed, variations=1)
         prompt = self.upload.prompt if self.upload else None
         data = self.upload.whole.data if self.upload else None
         told = replay.settings(alone, self.model, prompt, data)
@@ -312,6 +374,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds} s" if seconds < 90 else f"{round(seconds / 60)} min"
 
 
-def _write(path: Path, data: bytes) -> None:
-    with appearing(path) as beside:
-        beside.write_bytes(data)
+def _exact(number: float) -> str:
+    """With two decimals, or as many as it needs to be exact."""
+    text = f"{number:.2f}"
+    return text if float(text) == number else str(number)

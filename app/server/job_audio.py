@@ -1,20 +1,23 @@
-"""The sound of one job: rendered when it is asked for, and again where it was dropped meanwhile."""
+"""The sound of jobs: rendered on demand, one piece at a time, and kept within limits."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict, deque
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.audio import stems
 from app.audio.sound_files import SoundFiles, in_use
+from app.audio.synth.soundfont import SoundError
 from app.player.frames import track_ids
+from app.server.admission import POLL_SECONDS, Queue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
     from pathlib import Path
 
     from app.audio.stems import Stems
@@ -22,69 +25,75 @@ if TYPE_CHECKING:
     from tokenization.score import Score, Track
 
 SOUND_KINDS = ("flac", "wav", "ogg", "stems")
-"""Kinds of files that are sound; `stems` is an archive of all tracks apart."""
+"""Kinds of sound files; `stems` is an archive with a file for each track."""
 SECONDS_BETWEEN_PARTS = 0.25
-"""Least time between two frames while sound is made."""
+"""Shortest time between two frames while sound is rendered."""
+SOUNDS_AT_ONCE = 1
+"""Each occupies a core, and takes up to 423 MB."""
+MOST_CALLS = 24
+"""Each occupies one of the 40 threads of the page."""
+MOST_CALLS_OF_SESSION = 8
+RAW_SECONDS = 300.0
+"""How long unused raw sound is kept; a later mute renders it again."""
+MOST_RAW_OF_SESSION = 512 << 20
+"""Bytes; a minute of five tracks has 64 MB. The newest is kept, whatever its size."""
+MOST_RAW = 2 << 30
 
 
-class Heard(NamedTuple):
-    """What is played."""
+class SoundSource(NamedTuple):
+    """A score to render, and where its files go."""
 
     score: Score
     ids: list[int]
-    """Of its tracks, in the frames."""
+    """Of the tracks, in the frames."""
     folder: Path
     name: str
-    """Of its files, without suffix."""
+    """Of the files, without suffix."""
 
 
 @dataclass
-class Raw:
-    """Stems on the disk, many times larger than what is made of them."""
+class RawSound:
+    """Stems on disk, many times larger than the files mixed from them."""
 
     stems: Stems
     size: int
     """Bytes."""
     used: float
-    """When, on the clock that never goes back."""
+    """Time of the last use, on the monotonic clock."""
 
 
 class JobSound:
-    """The sound of a job's variations, each by its number.
+    """The sound of a job's variations, by their numbers.
 
-    Files stay; raw sound is there until it is dropped, and rendered again when it is missed.
+    Files stay; raw sound is kept until it is dropped, and rendered again when it is needed.
     """
 
-    def __init__(self, heard: Callable[[int], Heard], soundfont: Path | None) -> None:
-        """`heard` says what a variation is, and raises LookupError where there is none."""
-        self._heard, self._soundfont = heard, soundfont
-        self._raw: dict[int, Raw] = {}
+    def __init__(self, source: Callable[[int], SoundSource], soundfont: Path | None) -> None:
+        """`source` gives the source of a variation; it raises LookupError where there is none."""
+        self._source, self._soundfont = source, soundfont
+        self._raw: dict[int, RawSound] = {}
         self._making: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
 
     @property
-    def raw(self) -> dict[int, Raw]:
-        """All raw sound that is there."""
+    def raw(self) -> dict[int, RawSound]:
+        """Raw sound by variation; mixing it takes almost no time."""
         return dict(self._raw)
 
-    def has(self, variation: int) -> bool:
-        """Whether it is rendered, so that a mix of it takes no time."""
-        return variation in self._raw
-
     def drop(self, variation: int | None = None) -> None:
-        """Removes the raw sound of a variation, or of all; who mixes it right now still can."""
+        """Removes the raw sound of a variation, or of all; a mix in progress can still end."""
         for number in list(self._raw) if variation is None else [variation]:
             if raw := self._raw.pop(number, None):
                 raw.stems.drop()
 
     def find(self, variation: int, kind: str, without: Collection[int] = ()) -> Path | None:
-        """A file that was made before; None where there is none. Raises LookupError."""
-        heard = self._heard(variation)
-        files = SoundFiles(heard.folder, heard.name, stems.places_of(heard.score, heard.ids))
+        """The file if it exists, otherwise None. Raises LookupError as `file`."""
+        score, ids, folder, name = self._source(variation)
+        files = SoundFiles(folder, name, stems.places_of(score, ids))
         path = files.archive if kind == "stems" else files.mix(without, f".{kind}")
         return path if in_use(path) else None
 
     def file(self, variation: int, kind: str, without: Collection[int] = ()) -> Path:
-        """A file of a kind of SOUND_KINDS, without some tracks by their ids; not so an archive.
+        """A file of a kind of SOUND_KINDS, without some tracks by their ids; archives have all.
 
         Raises:
             LookupError: there is no such variation.
@@ -97,68 +106,201 @@ class JobSound:
             return made.zip() if kind == "stems" else made.mix(without, f".{kind}")
 
     def render(self, variation: int, progress: Callable[[float], None] | None = None) -> Stems:
-        """Its raw sound, made where it is not there. Raises as `file`."""
-        score, ids, folder, name = self._heard(variation)
+        """Raw sound, rendered if it does not exist. Raises as `file`."""
+        score, ids, folder, name = self._source(variation)
         with self._making[variation]:
             raw = self._raw.get(variation)
             if raw is None:
                 made = stems.render(
                     score, folder, name, ids=ids, soundfont=self._soundfont, progress=progress
                 )
-                raw = self._raw[variation] = Raw(made, made.size, 0.0)
+                raw = self._raw[variation] = RawSound(made, made.size, time.monotonic())
             raw.used = time.monotonic()
             return raw.stems
 
 
-class _GivenUpError(Exception):
+class SoundService:
+    """Renders sound for all sessions: in turn, each variation once, within the space for raw sound.
+
+    It limits the calls of the page that wait, since each occupies a thread.
+    """
+
+    def __init__(self, kept: Callable[[], Iterable[tuple[str, JobSound]]]) -> None:
+        """`kept` gives the sound of all jobs whose files can be requested, with their sessions."""
+        self._kept = kept
+        self._queue: Queue[None] = Queue("sound", SOUNDS_AT_ONCE)
+        self._lock = threading.Lock()
+        self._calls: Counter[str] = Counter()
+        self._coming: dict[Hashable, tuple[str, Future[None]]] = {}
+        self._timer: threading.Timer | None = None
+
+    @contextmanager
+    def turn(self, given_up: Callable[[], bool]) -> Iterator[bool]:
+        """Waits in the queue; False where `given_up` gives True before it is admitted."""
+        with self._queue.enter(None) as ticket:
+            while not (given_up() or self._queue.wait(ticket, POLL_SECONDS)):
+                pass
+            yield not given_up()
+
+    def file(
+        self, session: str, sound: JobSound, variation: int, kind: str, without: Collection[int]
+    ) -> Path:
+        """As `JobSound.file`: an existing file at once, a mix of rendered sound without waiting.
+
+        Raises SoundError also where too many calls are waiting.
+        """
+        if path := sound.find(variation, kind, without):
+            return path
+        with self._call(session):
+            if variation not in sound.raw:
+                self.once(session, (sound, variation), lambda: sound.render(variation))
+            try:
+                return sound.file(variation, kind, without)
+            finally:
+                self.rendered(sound)
+
+    @contextmanager
+    def _call(self, session: str) -> Iterator[None]:
+        with self._lock:
+            of_all, of_session = self._calls.total(), self._calls[session]
+            if of_all >= MOST_CALLS or of_session >= MOST_CALLS_OF_SESSION:
+                raise SoundError(
+                    f"too many wait for sound: found {of_all} calls, {of_session} of this page, "
+                    f"expected fewer than {MOST_CALLS} and {MOST_CALLS_OF_SESSION}; try again in a "
+                    "minute"
+                )
+            self._calls[session] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls[session] -= 1
+                self._calls += Counter()  # removes zeros
+
+    def once(self, session: str, key: Hashable, make: Callable[[], object]) -> None:
+        """Calls `make` in turn; concurrent calls with the same key share its result or error.
+
+        Raises:
+            LookupError: the session has left before.
+        """
+        mine: Future[None] = Future()
+        with self._lock:
+            _, coming = self._coming.setdefault(key, (session, mine))
+        if coming is mine:
+            try:
+                with self.turn(mine.cancelled):
+                    if mine.set_running_or_notify_cancel():
+                        make()
+                        mine.set_result(None)
+            except BaseException as error:  # noqa: BLE001 - raised below and in concurrent calls
+                mine.set_exception(error)
+            finally:
+                with self._lock:
+                    del self._coming[key]
+        try:
+            coming.result()
+        except CancelledError:
+            raise LookupError("the page was left") from None
+
+    def leave(self, session: str) -> None:
+        """Cancels the waiting calls of a session that is over, and drops its raw sound."""
+        with self._lock:
+            for owner, coming in self._coming.values():
+                if owner == session:
+                    coming.cancel()
+        for owner, sound in self._kept():
+            if owner == session:
+                sound.drop()
+
+    def close(self) -> None:
+        """Drops all raw sound."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+        for _, sound in self._kept():
+            sound.drop()
+
+    def rendered(self, sound: JobSound) -> None:
+        """Drops raw sound that has been rendered, if its job is not kept any more; then tidies."""
+        if not any(kept is sound for _, kept in self._kept()):
+            sound.drop()
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Drops raw sound that is too old or takes too much space, now and later on."""
+        with self._lock:
+            raw = [
+                (each, session, sound, variation)
+                for session, sound in self._kept()
+                for variation, each in sound.raw.items()
+            ]
+            raw.sort(key=lambda entry: entry[0].used, reverse=True)
+            before, of_session = time.monotonic() - RAW_SECONDS, Counter[str]()
+            for each, session, sound, variation in raw:
+                total, own = of_session.total() + each.size, of_session[session] + each.size
+                if (
+                    each.used < before
+                    or total > max(MOST_RAW, each.size)
+                    or own > max(MOST_RAW_OF_SESSION, each.size)
+                ):
+                    sound.drop(variation)
+                else:
+                    of_session[session] = own
+            if of_session.total() and self._timer is None:
+                self._timer = threading.Timer(RAW_SECONDS / 2, self._tidy_later)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _tidy_later(self) -> None:
+        with self._lock:
+            self._timer = None
+        self.tidy()
+
+
+class _StoppedError(Exception):
     """The work is not wanted any more."""
 
 
 def in_parts(
     work: Callable[[Callable[[float], None]], None], stop: Callable[[], bool]
 ) -> Iterator[float]:
-    """Does work that tells how far it is: the part that is done, now and then.
+    """Runs work that reports its progress in a thread, and yields the part done now and then.
 
-    It ends early where `stop` says so, or the iterator is closed; what it raises is raised here.
+    The work ends early where `stop` gives True, or the iterator is closed; its error is raised.
     """
-    news: SimpleQueue[float | BaseException | None] = SimpleQueue()
+    latest: deque[float] = deque(maxlen=1)
     closed = threading.Event()
-    told = time.monotonic()
+    result: Future[None] = Future()
 
     def report(done: float) -> None:
-        nonlocal told
         if closed.is_set() or stop():
-            raise _GivenUpError
-        if time.monotonic() - told >= SECONDS_BETWEEN_PARTS:
-            told = time.monotonic()
-            news.put(done)
+            raise _StoppedError
+        latest.append(done)
 
     def run() -> None:
         try:
-            work(report)
-            news.put(None)
-        except _GivenUpError:
-            news.put(None)
-        except BaseException as error:  # noqa: BLE001 - whoever asks for the next part gets it
-            news.put(error)
+            result.set_result(work(report))
+        except BaseException as error:  # noqa: BLE001 - raised in the thread of the caller
+            result.set_exception(error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        while (part := news.get()) is not None:
-            if isinstance(part, BaseException):
-                raise part
-            yield part
+        while not wait([result], SECONDS_BETWEEN_PARTS).done:
+            if latest:
+                yield latest.pop()
+        with suppress(_StoppedError):
+            result.result()
     finally:
         closed.set()
         thread.join()
 
 
-def ids_as_heard(piece: Piece, whole: Score | None) -> list[int]:
-    """Of each track of a finished piece its id in the frames.
+def ids_in_frames(piece: Piece, whole: Score | None) -> list[int]:
+    """The ids in the frames of the tracks of a finished piece.
 
-    Those of the file are known by their place; new ones stand in the piece in the order in which
-    they were written, one after the other of each instrument.
+    Tracks of the file are found by their chunk, channel and program; new ones are in the piece in
+    the order in which they were generated, for each instrument.
     """
     known = (
         {} if whole is None else dict(zip(map(_place, whole.tracks), track_ids(whole), strict=True))

@@ -1,50 +1,61 @@
-"""Jobs whose files can be asked for, and how much room their raw sound takes on the disk."""
+"""Keeps the jobs of sessions and their files, within limits of number, time and space."""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import math
+import re
+import secrets
+import shutil
 import threading
 import time
 from collections import Counter, OrderedDict
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from app.files import RAW_SOUND, size_on_disk
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from app.server.job import Job
+    from app.server.job_audio import JobSound
 
 MOST_JOBS = 400
-"""Of all sessions; those go first that were not used for longest, of the one that has most."""
+"""Of all sessions; the least recently used job of the session with most jobs goes first."""
 MOST_OF_SESSION = 60
 """More than the results that a page shows: uploads are jobs as well."""
-RAW_SECONDS = 300.0
-"""How long raw sound stays that is not used: a mute that comes later makes it again."""
-MOST_RAW_OF_SESSION = 512 << 20
-"""Bytes; a minute of five tracks has 64 MB. The newest stays, whatever its size."""
-MOST_RAW = 2 << 30
+KEPT_SECONDS = 24 * 3600.0
+"""How long the files of a job are kept while its session lasts."""
+LEFT_SECONDS = 3600.0
+"""How long files are kept after their session: a lost connection looks like a closed tab."""
 
 
 class KeptJobs:
-    """Jobs by their ids, each with the session that it is of."""
+    """Jobs whose files can be requested, by their ids, with their sessions."""
 
     def __init__(self) -> None:
-        self._jobs: OrderedDict[str, tuple[str, Job]] = OrderedDict()  # the last used at the end
+        self._jobs: OrderedDict[str, tuple[str, Job]] = OrderedDict()  # last used at the end
         self._lock = threading.Lock()
-        self._later: threading.Timer | None = None
 
     def add(self, session: str, job: Job) -> None:
-        """Its files can be asked for from now on."""
+        """Lets the files of a job be requested."""
         with self._lock:
             self._jobs[job.id] = session, job
             counts = Counter(owner for owner, _ in self._jobs.values())
             if counts[session] > MOST_OF_SESSION:
-                self._forget_one_of(session)
+                self._forget_one_of({session})
             elif len(self._jobs) > MOST_JOBS:
                 most = max(counts.values())
-                self._forget_one_of(next(o for o, _ in self._jobs.values() if counts[o] == most))
+                self._forget_one_of({owner for owner in counts if counts[owner] == most})
 
     def get(self, name: str) -> tuple[str, Job]:
         """A job and its session. Raises LookupError where its files are gone."""
         with self._lock:
             session, job = self._jobs.get(name, ("", None))
-            if job is not None and job.is_there:
+            if job is not None and job.is_available:
                 self._jobs.move_to_end(name)
                 return session, job
             self._jobs.pop(name, None)
@@ -52,64 +63,114 @@ class KeptJobs:
             job.sound.drop()
         raise LookupError("its files are not kept any more; make it again")
 
+    def sounds(self) -> list[tuple[str, JobSound]]:
+        """The sound of all jobs, with their sessions."""
+        with self._lock:
+            return [(session, job.sound) for session, job in self._jobs.values()]
+
+    def _forget_one_of(self, sessions: set[str]) -> None:
+        """Forgets the least recently used job of some sessions."""
+        name = next(name for name, (owner, _) in self._jobs.items() if owner in sessions)
+        self._jobs.pop(name)[1].sound.drop()
+
+
+class SessionFolders:
+    """Folders of jobs, inside a folder for each session whose name cannot be guessed.
+
+    Unless `keep` is set, files are removed a day after they were made, or an hour after their
+    session has ended without coming back.
+    """
+
+    def __init__(self, root: Path, *, keep: bool) -> None:
+        self.root = root.resolve()
+        self.keep = keep
+        self._made: dict[Path, float] = {}  # times of folders to be removed later
+        self._left: dict[Path, float] = {}  # times at which their sessions ended
+        self._lock = threading.Lock()
+        self._secret = secrets.token_bytes(16)
+        self._numbers = itertools.count(1)
+
+    def new(self, session: str) -> Path:
+        """An empty folder for a job."""
+        with self._lock:
+            self._prune()
+            folder = self._of(session) / f"{next(self._numbers):03d}"
+            folder.mkdir(parents=True)
+            if not self.keep:
+                self._made[folder] = time.time()
+                self._left.pop(folder.parent, None)
+        return folder
+
     def leave(self, session: str) -> None:
-        """The session is over, as far as is known: what it hears later is made again."""
-        for owner, job in self._all():
-            if owner == session:
-                job.sound.drop()
-
-    def close(self) -> None:
-        """All is over."""
+        """Notes that a session has ended, for all that is known."""
         with self._lock:
-            if self._later is not None:
-                self._later.cancel()
-        for _, job in self._all():
-            job.sound.drop()
+            left = self._of(session)
+            if any(folder.parent == left for folder in self._made):
+                self._left[left] = time.time()
 
-    def tidy(self) -> None:
-        """Drops raw sound that is too old or too much, now and for as long as there is some."""
+    def back(self, session: str) -> None:
+        """Notes that a session has come back: its folders are kept as before."""
         with self._lock:
-            raw = [
-                (each.used, session, job, variation, each.size)
-                for session, job in self._jobs.values()
-                for variation, each in job.sound.raw.items()
-            ]
-            raw.sort(key=lambda each: each[0], reverse=True)
-            before, total, of_session = time.monotonic() - RAW_SECONDS, 0, Counter[str]()
-            for used, session, job, variation, size in raw:
-                total += size
-                of_session[session] += size
-                too_much = total > max(MOST_RAW, size) or (
-                    of_session[session] > max(MOST_RAW_OF_SESSION, size)
-                )
-                if used < before or too_much:
-                    job.sound.drop(variation)
-                    total -= size
-                    of_session[session] -= size
-            if total and self._later is None:
-                self._later = threading.Timer(RAW_SECONDS / 2, self._look_again)
-                self._later.daemon = True
-                self._later.start()
+            self._left.pop(self._of(session), None)
 
-    def done(self, job: Job) -> None:
-        """Sound of a job was made: if it is not kept any more, its raw sound is not either."""
-        with self._lock:
-            is_kept = job.id in self._jobs
-        if not is_kept:
-            job.sound.drop()
-        self.tidy()
+    def _of(self, session: str) -> Path:
+        name = hashlib.blake2b(session.encode(), key=self._secret, digest_size=8).hexdigest()
+        return self.root / name
 
-    def _look_again(self) -> None:
-        with self._lock:
-            self._later = None
-        self.tidy()
+    def _prune(self) -> None:
+        """Removes expired folders; called for each new one."""
+        made_before, left_before = time.time() - KEPT_SECONDS, time.time() - LEFT_SECONDS
+        for folder, made in list(self._made.items()):
+            left = self._left.get(folder.parent)
+            if made < made_before or (left is not None and left < left_before):
+                del self._made[folder]
+                shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):  # the session has newer folders
+                    folder.parent.rmdir()
+        used = {folder.parent for folder in self._made}
+        self._left = {folder: left for folder, left in self._left.items() if folder in used}
 
-    def _all(self) -> list[tuple[str, Job]]:
-        with self._lock:
-            return list(self._jobs.values())
 
-    def _forget_one_of(self, session: str) -> None:
-        """That of a session that was not used for longest."""
-        name = next(name for name, (owner, _) in self._jobs.items() if owner == session)
-        _, job = self._jobs.pop(name)
-        job.sound.drop()
+def prune(kept: Path, days: float | None, most_bytes: int | None) -> list[Path]:
+    """Removes the oldest jobs below a folder of kept music, and returns their folders.
+
+    These are the jobs older than `days`, and those beyond `most_bytes` on disk, counted from the
+    newest job, which always stays. Only folders that the page has made are touched.
+    """
+    jobs: list[tuple[float, int, Path]] = []  # time, size and folder
+    for folder in _folders_of_page(kept):
+        with suppress(FileNotFoundError):  # removed by another process
+            made = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
+            jobs.append((made, size_on_disk(folder), folder))
+    size, before = 0, time.time() - 86_400 * (math.inf if days is None else days)
+    removed: list[Path] = []
+    for number, (made, of_job, folder) in enumerate(sorted(jobs, reverse=True)):
+        size += of_job
+        if number and (made < before or (most_bytes is not None and size > most_bytes)):
+            shutil.rmtree(folder, ignore_errors=True)
+            removed.append(folder)
+    changed = {folder.parents[1]: folder.parents[1].stat().st_mtime for folder in removed}
+    unused = [run for run, when in changed.items() if time.time() - when > LEFT_SECONDS]
+    for empty in (*{folder.parent for folder in removed}, *unused):
+        with suppress(OSError):  # it has other jobs
+            empty.rmdir()
+    return removed
+
+
+def remove_raw(kept: Path, run: str = "*", untouched_seconds: float = 0.0) -> None:
+    """Removes raw sound below a folder of kept music: of one run that ends, or of killed ones."""
+    for folder in _folders_of_page(kept, run):
+        for raw in folder.glob(f"{RAW_SOUND}*"):
+            with suppress(FileNotFoundError):
+                if time.time() - raw.stat().st_mtime >= untouched_seconds:
+                    shutil.rmtree(raw, ignore_errors=True)
+
+
+def _folders_of_page(kept: Path, run: str = "*") -> Iterator[Path]:
+    for folder in kept.glob(f"{run}/*/*"):
+        if _OF_PAGE.fullmatch(folder.relative_to(kept).as_posix()) and folder.is_dir():
+            yield folder
+
+
+_OF_PAGE = re.compile(r"\d{4}-\d\d-\d\d-\w+/[0-9a-f]{16}/\d{3,}")
+"""Path of a job's folder below the folder of all runs: run, session, number."""

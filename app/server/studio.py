@@ -1,4 +1,4 @@
-"""Behind the page: who has a job, where its files go, who may stop it. It knows no widgets."""
+"""Runs the jobs of all sessions on shared models, without a user interface."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.audio.synth.soundfont import SoundError
-from app.compose import continuation
-from app.compose.options import MAX_WAITING, MusicOptions
-from app.files import SessionFolders
+from app.compose.continuation import Result
+from app.compose.options import MAX_WAITING, MusicOptions, with_seed
+from app.compose.piece import Opening
 from app.player.frames import Frame, blank_timeline
+from app.server.admission import Queue
 from app.server.job import NEW_PIECE, PROMPT_ALONE, Job
-from app.server.job_audio import SOUND_KINDS
-from app.server.line import Line
-from app.server.scheduler import MAX_ROWS, Desk
-from app.server.sound_calls import SoundCalls
-from app.server.store import KeptJobs
+from app.server.job_audio import SOUND_KINDS, SoundService
+from app.server.scheduler import MAX_ROWS, Scheduler
+from app.server.store import KeptJobs, SessionFolders
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator
@@ -33,16 +32,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FRAME_SECONDS = 0.2
-"""Least time between two frames while music is written."""
+"""Shortest time between two frames while music is generated."""
 LAST_SECONDS = 1.5
-"""What jobs that are stopped at the end have for their files."""
+"""Time for jobs to write their files when the page closes."""
 NO_SOUND = "The sound could not be made, and the program's log says why; the MIDI files are there."
 EMPTY = Frame(job="", phase="empty", variations=[])
-"""The player before anything is there."""
+"""The player without any music."""
 
 
 def waiting(upload: Upload | None, bars: int) -> Frame:
-    """The player while the model is busy with someone else's music; of a new piece so many bars."""
+    """The player before a job is admitted; `bars` are those of a piece without an upload."""
     if upload is None:
         frame = Frame(title=NEW_PIECE, timeline=blank_timeline(bars), variations=[])
     else:
@@ -53,26 +52,26 @@ def waiting(upload: Upload | None, bars: int) -> Frame:
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing:
-    """How many may use a page at once, and for how long."""
+    """Limits for the users that share a page."""
 
     max_rows: int = MAX_ROWS
-    """Pieces that a model writes at the same time."""
+    """Pieces that a model generates at the same time."""
     max_waiting: int = MAX_WAITING
     """Jobs that may wait for each model."""
     max_seconds: float | None = None
-    """Longest time that a job's music is written for; what is written then stays."""
+    """Longest time for which a job generates; the music so far is kept."""
 
     @property
     def max_jobs(self) -> int:
-        """That may be there at all, with those whose sound is made."""
+        """Jobs at any time, including those whose sound is rendered."""
         return self.max_rows + self.max_waiting
 
 
 class Studio:
-    """The models, and everyone who has the page open.
+    """The models, sessions and jobs of a page.
 
-    Every session has its own folder below `output_folder`; `keep` says that nothing is removed
-    there. A job is known by the event that stops it.
+    Every session has its own folder below `output_folder`; with `keep` nothing is removed there.
+    Until it has files a job is identified by the event that stops it.
     """
 
     def __init__(
@@ -84,61 +83,62 @@ class Studio:
         sharing: Sharing | None = None,
         soundfont: Path | None = None,
     ) -> None:
-        """`soundfont` is what is played; None: the General MIDI one."""
+        """`soundfont` renders the sound; None: the General MIDI one."""
         self.models, self.soundfont = models, soundfont
         self.folders = SessionFolders(output_folder, keep=keep)
         self.sharing = sharing or Sharing()
-        self.desk = Desk(self.sharing.max_rows, self.sharing.max_waiting)
-        self._kept, self._sounds = KeptJobs(), SoundCalls()
-        self._jobs: Line[None] = Line("the models", self.sharing.max_jobs, 0)
-        self._sessions: dict[threading.Event, str] = {}  # of all jobs that wait or run
+        self.scheduler = Scheduler(self.sharing.max_rows, self.sharing.max_waiting)
+        self.kept = KeptJobs()
+        self.sounds = SoundService(self.kept.sounds)
+        self._jobs: Queue[None] = Queue("the models", self.sharing.max_jobs, 0)
+        self._sessions: dict[threading.Event, str] = {}  # of all waiting and running jobs
 
     def begin(self, session: str) -> threading.Event:
-        """A job is on its way: from now on it can be stopped, also while it waits for the model."""
+        """Registers a job: from now on it can be stopped, also while it waits for the model."""
         job = threading.Event()
         self._sessions[job] = session
         return job
 
     def stop_all(self) -> None:
-        """Stops all jobs, as their owners could, and gives them a moment to write what is there.
+        """Stops all jobs, gives them a moment to write their files, and removes raw sound.
 
-        They are not waited for: whoever asked for them may be gone, and nobody goes on with them.
-        Raw sound, which is no music, goes from the disk.
+        It does not wait for the jobs to end: their sessions may be gone, and nothing drives them.
         """
         jobs = list(self._sessions)
         for job in jobs:
             job.set()
         if jobs:
             time.sleep(LAST_SECONDS)
-        self._kept.close()
+        self.sounds.close()
 
     def end(self, job: threading.Event) -> bool:
-        """The job will not run any more. False: that was known."""
+        """Forgets a job that has ended; whether it was registered."""
         return self._sessions.pop(job, None) is not None
 
     def stop(self, session: str) -> bool:
-        """Ends the session's jobs; what is written stays. False: there were none.
+        """Stops the jobs of a session and keeps the music so far; whether there were any.
 
-        One that writes ends at the next note, one that waits before its first when its turn comes,
-        one whose music is written makes no more sound.
+        A job stops at its next token, before its first one if it is waiting, and without further
+        sound if its music is finished.
         """
-        jobs = [job for job, owner in list(self._sessions.items()) if owner == session]
+        jobs = self._jobs_of(session)
         for job in jobs:
             job.set()
         return bool(jobs)
 
     def leave(self, session: str) -> None:
-        """The session is over, and its jobs with it: they write nothing any more."""
+        """Ends a session with its jobs, which write no files any more."""
         self.stop(session)
-        for job, owner in list(self._sessions.items()):
-            if owner == session:
-                self.end(job)
-        self._sounds.leave(session)
-        self._kept.leave(session)
+        for job in self._jobs_of(session):
+            self.end(job)
+        self.sounds.leave(session)
         self.folders.leave(session)
 
+    def _jobs_of(self, session: str) -> list[threading.Event]:
+        return [job for job, owner in list(self._sessions.items()) if owner == session]
+
     def back(self, session: str) -> None:
-        """A session that was left goes on: a lost connection looks like a closed tab."""
+        """Continues a session that seemed to be over: a lost connection looks like a closed tab."""
         self.folders.back(session)
 
     def compose(
@@ -149,14 +149,14 @@ class Studio:
         asked: threading.Event | None = None,
         model_name: str | None = None,
     ) -> Iterator[Frame]:
-        """Writes music: frames while it grows, then one with the MIDI files, then with the sound.
+        """Generates music: yields frames with its progress, its MIDI files and then its sound.
 
-        Without an upload a piece is made from nothing, by the model of that name. `asked` is what
-        `begin` gave, if it was called. Closing the iterator ends the work. Where sound cannot be
-        made, the MIDI files are there all the same, and the last frame has the reason as its alert.
+        Without an upload, the model named `model_name` generates a piece from nothing. `asked` is
+        the event from `begin`, if that was called. Closing the iterator ends the job. Where sound
+        cannot be rendered, the MIDI files are kept and the last frame has the reason as its alert.
 
         Raises:
-            BusyError: too many wait already.
+            BusyError: too many jobs are waiting already.
             MidiError: the prompt cannot be continued.
             CheckpointError, TokenizerError: the model cannot be used.
         """
@@ -174,35 +174,37 @@ class Studio:
                 return
             with self._jobs.enter(None):
                 yield job.starting()
-                result, ended = yield from self._write(job, stop)
+                result, ended = yield from self._generate(job, stop)
                 if not any(piece.new.num_notes for piece in result.pieces):
                     yield job.ended_empty(ended)
                     return
-                if stop not in self._sessions:  # it has left
+                if stop not in self._sessions:  # the session has ended
                     return
-                stop.clear()  # from here on it skips the sound
+                stop.clear()  # from here on it means to leave out the sound
                 job.write(result.pieces, self.folders.new(session))
-                self._kept.add(session, job)
+                self.kept.add(session, job)
                 yield from self._render(job, stop, ended and f"{ended}; what was written is kept.")
         finally:
             self.end(stop)
 
-    def _write(
+    def _generate(
         self, job: Job, stop: threading.Event
-    ) -> Generator[Frame, None, tuple[continuation.Result, str]]:
-        """Frames while the music of a job waits and is written; returns what came of it.
+    ) -> Generator[Frame, None, tuple[Result, str]]:
+        """Yields frames while a job waits and generates; returns the result.
 
-        And why it ended, where it took too long. What is compiled first is not of its time.
+        It also returns why the job was ended, if it took too long; compilation does not count.
         """
+        options = with_seed(job.options)
         if job.upload is None:
-            steps = self.desk.generate_piece(job.model, job.options, stop)
+            opening = Opening.of_nothing(job.model, options)
         else:
-            steps = self.desk.continue_prompt(job.model, job.upload.prompt, job.options, stop)
+            opening = Opening.after(job.model, job.upload.prompt, options)
+        steps = self.scheduler.generate(opening, stop)
         began, shown, ended, most = 0.0, 0.0, "", self.sharing.max_seconds
         with closing(steps):
             for step in steps:
                 now = time.monotonic()
-                if isinstance(step, continuation.Result):
+                if isinstance(step, Result):
                     job.bars = step.bars
                     return step, ended
                 if step.place:
@@ -218,13 +220,12 @@ class Studio:
                 if now - shown >= FRAME_SECONDS:
                     shown = now
                     yield job.progress(step)
-        return continuation.Result(()), ended
+        return Result(()), ended
 
     def _render(self, job: Job, stop: threading.Event, alert: str) -> Iterator[Frame]:
-        """Makes the sound of all variations, as far as it can be made and until it is stopped.
+        """Renders the sound of all variations until it is stopped, each in turn with other jobs.
 
-        It waits for the sound of others, one piece each in turn, and no music waits for it. What
-        goes wrong with it is said, and takes nobody's music away.
+        A failure is reported in the frame and never discards the MIDI files.
         """
         for index in range(len(job.pieces)):
             which = f" of variation {index + 1}" if len(job.pieces) > 1 else ""
@@ -232,71 +233,60 @@ class Studio:
             making = job.frame("rendering", line=line, status="The music is written.")
             making |= _alert(alert)
             yield making
-            with self._sounds.turn(stop.is_set) as has_come:
-                if not has_come:
+            with self.sounds.turn(stop.is_set) as admitted:
+                if not admitted:
                     break
                 try:
                     for part in job.rendering(index, stop.is_set):
                         yield making | Frame(progress=part)
                 except SoundError as error:
                     alert = str(error)
-                except Exception:  # noqa: BLE001 - the log has it, and the music is written
+                except Exception:  # noqa: BLE001 - it is logged, and the MIDI files exist
                     _log.exception("the sound of a job could not be made")
                     alert = NO_SOUND
-            self._kept.done(job)
+            self.sounds.rendered(job.sound)
         status = "Stopped." if stop.is_set() else "Ready to play."
         yield job.frame("done", status=status) | _alert(alert)
 
     def opened(self, session: str, upload: Upload) -> Job:
-        """A job that has made nothing yet, whose upload can be heard: variation PROMPT_ALONE."""
+        """A job without new music, whose upload can be played: variation PROMPT_ALONE."""
         new_folder = partial(self.folders.new, session)
         job = Job(upload.model, upload, MusicOptions(), new_folder, self.soundfont)
-        self._kept.add(session, job)
+        self.kept.add(session, job)
         return job
 
     def file(self, job: str, variation: int, kind: str) -> Path:
-        """A file of a job by its id, made where it is not there; sound waits for that of others.
+        """A file of a job, by its id, made if it does not exist; sound is rendered in turn.
 
         Raises:
             LookupError: there is no such job, or nothing of the kind.
-            SoundError: it cannot be made, or too many wait for sound.
+            SoundError: it cannot be rendered, or too many calls are waiting for sound.
         """
+        session, found = self.kept.get(job)
         if kind in SOUND_KINDS:
-            return self._sound(job, variation, kind)
-        return self._kept.get(job)[1].file(variation, kind)
+            return self.sounds.file(session, found.sound, variation, kind, ())
+        return found.file(variation, kind)
 
     def mix(self, job: str, variation: int, without: Collection[int]) -> Path:
         """The sound of a job without some tracks, by their ids; raises as `file`."""
-        return self._sound(job, variation, "wav" if without else "flac", without)
-
-    def _sound(self, name: str, variation: int, kind: str, without: Collection[int] = ()) -> Path:
-        """What is there already is given at once, what is rendered already waits for nobody."""
-        session, job = self._kept.get(name)
-        if path := job.sound.find(variation, kind, without):
-            return path
-        with self._sounds.call(session):
-            if not job.sound.has(variation):
-                make = partial(job.sound.render, variation)
-                self._sounds.once(session, (job.id, variation), make)
-            try:
-                return job.sound.file(variation, kind, without)
-            finally:
-                self._kept.done(job)
+        session, found = self.kept.get(job)
+        kind = "wav" if without else "flac"
+        return self.sounds.file(session, found.sound, variation, kind, without)
 
     def render(self, session: str, upload: Upload) -> Path:
-        """The sound of a file as it came, as FLAC. Raises SoundError where it cannot be made."""
+        """The sound of an uploaded file, as FLAC. Raises SoundError where it cannot be rendered."""
         return self.file(self.opened(session, upload).id, PROMPT_ALONE, "flac")
 
     def knows(self, job: str) -> bool:
-        """Whether files of a job can be asked for."""
+        """Whether the files of a job can be requested."""
         with suppress(LookupError):
-            self._kept.get(job)
+            self.kept.get(job)
             return True
         return False
 
     def health(self) -> dict[str, object]:
-        """How the page is: its models, the jobs at work and those that wait."""
-        running, waiting = self.desk.counts
+        """State of the page: its models, and the numbers of running and waiting jobs."""
+        running, waiting = self.scheduler.counts
         jobs = {"running": running, "waiting": waiting}
         return {"status": "ok", "models": list(self.models.names), "jobs": jobs}
 

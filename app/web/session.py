@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.compose.options import NEW_PIECE_BARS, MusicOptions
-from app.files import LEFT_SECONDS
 from app.player.frames import Frame
+from app.server.store import LEFT_SECONDS
 from app.web.examples import PIECE, finished_example
 
 if TYPE_CHECKING:

@@ -11,14 +11,13 @@ import gradio as gr
 from app.compose import replay
 from app.compose.options import MusicOptions
 from app.player.frames import Frame
-from app.server.uploads import Upload, read_apart
+from app.server.uploads import Upload
 from app.web.choices import not_of_page, widget_values
 from app.web.session import AUTOMATIC, Session, Step
 from app.web.upload_card import refused, said
 from app.web.view import AlertError, View, alerting, whole_number
 
 if TYPE_CHECKING:
-    from app.compose.models import MusicModel
     from app.compose.replay import Replay
 
 NOW_ITS_FILE = "These are the settings of a continuation: now bring its MIDI file."
@@ -117,7 +116,7 @@ class SettingsCalls(View):
             wanted = self.studio.models.to_continue(upload.whole.score)
         else:
             wanted = self.studio.models.load(model)
-        return upload if wanted is upload.model else _for_model(upload, wanted)
+        return upload if wanted is upload.model else upload.for_model(wanted)
 
 
 def again(frame: Frame, before: Frame) -> Frame:
@@ -128,15 +127,3 @@ def again(frame: Frame, before: Frame) -> Frame:
     prompt = frame["prompt"].copy()
     prompt["sound"] = "ready"
     return frame | job | Frame(prompt=prompt)
-
-
-def _for_model(upload: Upload, model: MusicModel) -> Upload:
-    """The same file as another model hears it, up to its end."""
-    whole = read_apart(
-        upload.whole.data,
-        upload.whole.name,
-        tokenizer=model.tokenizer,
-        beats=upload.whole.facts.beats,
-        score=upload.score,
-    )
-    return replace(upload, whole=whole, prompt=whole, model=model)

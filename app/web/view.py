@@ -199,7 +199,7 @@ class View:
         bars = tab.length if tab.unit == "bars" else tab.length / 2
         if tab.upload is not None and tab.unit == "seconds":
             bars = in_bars(MusicOptions(seconds=tab.length), tab.upload.prompt).bars
-        speed = self.studio.desk.bars_per_second(model, tab.variations)
+        speed = self.studio.scheduler.bars_per_second(model, tab.variations)
         if not speed:
             return NO_SPEED
         return f"<p>about <b>{duration(bars / speed)}</b> to write</p>"

@@ -18,7 +18,7 @@ from app.compose.continuation import Progress, Result
 from app.compose.options import MusicOptions
 from app.compose.piece import Piece
 from app.compose.prompt import Prompt
-from app.server import scheduler as desk
+from app.server import scheduler
 from tokenization.midi import append_to_midi, write_midi
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
@@ -113,7 +113,7 @@ def example_midi(bars: int = 8) -> bytes:
 
 def install(patch: pytest.MonkeyPatch, *, speed: float = 50.0) -> FakeModel:
     """Puts the fake in the place of the model's calls."""
-    patch.setattr(desk, "Worker", FakeWorker)
+    patch.setattr(scheduler, "Worker", FakeWorker)
     patch.setattr(continuation, "continue_prompt", continue_prompt)
     patch.setattr(continuation, "generate_piece", generate_piece)
     return FakeModel(speed=speed)

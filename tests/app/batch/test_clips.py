@@ -12,11 +12,12 @@ from app.batch.clips import printable, source_of, unique_names
 from app.cli.arguments import CommandError
 from app.cli.inputs import find_midi, read_file
 from app.compose.models import Models
-from tests.support import batches
+from app.compose.options import MusicOptions
+from tests.support.batches import options
 
 
 @given(st.lists(st.text(max_size=80) | st.sampled_from(["a", "A", "a-2", "", "..", "a/b", "é"])))
-def test_names_are_safe_and_no_two_are_alike(wanted):
+def test_names_are_safe_and_distinct(wanted):
     names = unique_names(wanted)
     assert len(names) == len(wanted)
     assert len({name.casefold() for name in names}) == len(names)
@@ -26,7 +27,7 @@ def test_names_are_safe_and_no_two_are_alike(wanted):
         assert len(f"{name}_v01.flac".encode()) < 100
 
 
-def test_names_say_what_they_are_of():
+def test_names_keep_the_words_of_titles():
     wanted = ["My song (2)", "my song  2", "jazz-Étude", "日本", "///"]
     assert unique_names(wanted) == ["My-song-2", "my-song-2-2", "jazz-Étude", "日本", "music"]
 
@@ -49,7 +50,7 @@ def test_folders_are_searched_in_order_and_files_taken_once(tmp_path):
     assert list(found.items()) == [(alone, "song"), (early, "a-x"), (folder / "again.mid", "again")]
 
 
-def test_what_is_not_there_is_refused(tmp_path):
+def test_a_missing_file_or_empty_folder_is_refused(tmp_path):
     with pytest.raises(CommandError, match="nowhere: no such file or folder"):
         find_midi([tmp_path / "nowhere"], tmp_path / "out")
     with pytest.raises(CommandError, match="found no MIDI file"):
@@ -70,9 +71,14 @@ def test_a_file_is_read_up_to_a_size(tmp_path):
 
 def test_a_prompt_is_parsed_once_before_it_is_accepted(quick_model, tmp_path, prompts, parsed):
     path = prompts / "first song.mid"
-    source_of(batches.options(tmp_path, prompts), Models.only(quick_model), "song", path)
+    source_of(options(tmp_path, prompts), Models.only(quick_model), "song", path)
     assert parsed == {path.read_bytes(): 1}
 
 
-def test_a_path_that_is_no_text_can_be_written():
+def test_a_path_that_is_not_utf_8_is_printable():
     assert printable(Path("a\udcff.mid")).encode() == "a\ufffd.mid".encode()
+
+
+def test_the_seeds_must_suffice_for_all_clips(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="beyond the largest seed"):
+        options(tmp_path, music=MusicOptions(seed=2**31 - 2))

@@ -1,10 +1,9 @@
-"""Batches: each clip is what its prompt, model, options and seed make of it, and all are listed."""
+"""Batches: a clip depends only on its prompt, model, options and seed, also when resumed."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,24 +13,21 @@ from app.cli.arguments import CommandError
 from app.compose.continuation import Result, continue_prompt, finish, generate_piece
 from app.compose.engine import Engine
 from app.compose.models import Models
-from app.compose.options import MusicOptions
 from app.compose.piece import Draft, Opening, Piece
 from app.compose.prompt import read_prompt
 from relpe.decoding.steps import choose_steps
 from tests.app.conftest import two_hands
-from tests.support.batches import MUSIC, contents, listed, options, run
+from tests.support.batches import MUSIC, after, contents, listed, options, run
 from tokenization.errors import MidiError
-from tokenization.midi import read_midi, write_midi
+from tokenization.midi import write_midi
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from app.compose.models import MusicModel
     from relpe.decoding.steps import Backend
 
 
 @pytest.mark.parametrize("backend", [pytest.param("torch", marks=pytest.mark.slow), "compiled"])
-def test_the_same_bytes_at_any_width(
+def test_the_width_does_not_change_the_clips(
     small_model: MusicModel, tmp_path: Path, prompts: Path, backend: Backend
 ) -> None:
     short = replace(MUSIC, bars=1)
@@ -46,7 +42,7 @@ def test_the_same_bytes_at_any_width(
     assert made[0] == made[1] == made[2] == made[3]
 
 
-def test_steered_music_is_the_same_at_any_width_too(
+def test_the_width_does_not_change_steered_clips(
     quick_model: MusicModel, tmp_path: Path, prompts: Path
 ) -> None:
     wanted = replace(MUSIC, bars=8, repetition=1.0, density=6.0, key="C", ending="cadence")
@@ -55,7 +51,7 @@ def test_steered_music_is_the_same_at_any_width_too(
     assert contents(tmp_path / "1") == contents(tmp_path / "4")
 
 
-def test_a_piece_that_cannot_be_written_is_said_and_the_others_go_on(
+def test_a_piece_that_cannot_be_saved_is_reported_and_the_others_are_made(
     quick_model: MusicModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(draft: Draft) -> Piece:
@@ -63,13 +59,13 @@ def test_a_piece_that_cannot_be_written_is_said_and_the_others_go_on(
             raise MidiError("no file can say that")
         return finish(draft)
 
-    monkeypatch.setattr("app.batch.making.finish", refused)
+    monkeypatch.setattr("app.batch.run.finish", refused)
     told, result = run(quick_model, options(tmp_path / "out"))
     assert told == ["midi/small_v02.mid: no file can say that"]
     assert (result.made, result.failed) == (2, ("midi/small_v02.mid",))
 
 
-def test_a_clip_is_what_its_command_writes(
+def test_a_clip_equals_the_output_of_its_command(
     quick_model: MusicModel, tmp_path: Path, prompts: Path
 ) -> None:
     run(quick_model, options(tmp_path / "out", prompts))
@@ -87,36 +83,7 @@ def test_a_clip_is_what_its_command_writes(
         assert clip.read_bytes() == of_nothing.pieces[0].midi
 
 
-def test_the_manifest_says_what_is_there(
-    quick_model: MusicModel, tmp_path: Path, prompts: Path
-) -> None:
-    _, result = run(quick_model, options(tmp_path / "out", prompts))
-    rows = listed(tmp_path / "out")
-    assert [row["file"] for row in rows] == [
-        *(f"midi/first-song_v0{number}.mid" for number in (1, 2, 3)),
-        *(f"midi/waltz_v0{number}.mid" for number in (1, 2, 3)),
-    ]
-    assert [row["seed"] for row in rows] == ["5", "6", "7"] * 2
-    prompt = prompts / "waltz.MIDI"
-    for row in rows[3:]:
-        data = (tmp_path / "out" / row["file"]).read_bytes()
-        assert row["midi_sha256"] == hashlib.sha256(data).hexdigest()
-        assert (row["audio"], row["audio_sha256"]) == ("", "")
-        assert (row["prompt"], row["model"]) == (prompt.as_posix(), "small")
-        assert row["backend"] == "quick"
-        settings = json.loads(row["settings"])
-        assert (settings["temperature"], settings["beats"]) == (1.0, "file")
-        assert settings["prompt_sha256"] == hashlib.sha256(prompt.read_bytes()).hexdigest()
-        assert row["bars"] == "2"
-        before = read_midi(prompt.read_bytes()).num_notes
-        assert int(row["notes"]) == read_midi(data).num_notes - before
-        assert float(row["seconds"]) == pytest.approx(2 * 3 * 60 / 96, abs=0.01)
-    assert result.tokens > 0
-    assert result.music_seconds == pytest.approx(sum(float(row["seconds"]) for row in rows), 0.01)
-    assert [path.name for path in (tmp_path / "out").rglob(".*")] == [".lock"]
-
-
-def test_a_prompt_that_cannot_be_used_is_said_and_the_others_go_on(
+def test_an_unusable_prompt_is_reported_and_the_others_are_used(
     quick_model: MusicModel, tmp_path: Path, prompts: Path
 ) -> None:
     (prompts / "bad.mid").write_bytes(b"not music")
@@ -127,9 +94,7 @@ def test_a_prompt_that_cannot_be_used_is_said_and_the_others_go_on(
     assert (result.made, result.total) == (6, 6)
 
 
-def test_nothing_is_made_where_no_prompt_can_be_used(
-    quick_model: MusicModel, tmp_path: Path
-) -> None:
+def test_without_a_usable_prompt_nothing_is_made(quick_model: MusicModel, tmp_path: Path) -> None:
     (tmp_path / "bad.mid").write_bytes(b"not music")
     with pytest.raises(CommandError, match="none of the prompts can be used"):
         run(quick_model, options(tmp_path / "out", tmp_path / "bad.mid"))
@@ -138,7 +103,7 @@ def test_nothing_is_made_where_no_prompt_can_be_used(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_prompt_that_changes_meanwhile_is_left_out(
+def test_a_prompt_that_changes_during_the_batch_is_left_out(
     quick_model: MusicModel, tmp_path: Path, prompts: Path
 ) -> None:
     steps = make_batch(options(tmp_path / "out", prompts), Models.only(quick_model))
@@ -150,52 +115,7 @@ def test_a_prompt_that_changes_meanwhile_is_left_out(
     assert (len(result.failed), result.made) == (1, 3)
 
 
-def test_a_full_disk_ends_the_work_and_keeps_what_is_there(
-    quick_model: MusicModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from app.batch import files as batch_files
-
-    save, saved = batch_files.save_clip, []
-
-    def full(*given: object) -> object:
-        saved.append(given)
-        if len(saved) > 2:
-            raise OSError(28, "No space left on device")
-        return save(*given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(batch_files, "save_clip", full)
-    with pytest.raises(CommandError, match=r"midi/small_v0\d\.mid .*\(No space left on device\)"):
-        run(quick_model, options(tmp_path / "out"))
-    assert len(listed(tmp_path / "out")) == 2
-    assert set(contents(tmp_path / "out")) == {
-        "manifest.csv",
-        *(row["file"] for row in listed(tmp_path / "out")),
-    }
-
-
-def test_seconds_are_in_the_manifest_in_place_of_bars(
-    quick_model: MusicModel, tmp_path: Path
-) -> None:
-    run(quick_model, options(tmp_path / "out", music=replace(MUSIC, seconds=3.0), count=1))
-    (row,) = listed(tmp_path / "out")
-    settings = json.loads(row["settings"])
-    assert settings["seconds"] == 3.0
-    assert "bars" not in settings
-
-
-def test_files_that_no_manifest_lists_are_not_written_over(
-    quick_model: MusicModel, tmp_path: Path
-) -> None:
-    run(quick_model, options(tmp_path / "out", count=2))
-    (tmp_path / "out" / "manifest.csv").unlink()
-    before = contents(tmp_path / "out")
-    for resume in (False, True):
-        with pytest.raises(CommandError, match=r"midi holds small_v01\.mid, which no manifest"):
-            run(quick_model, options(tmp_path / "out", count=1, resume=resume))
-    assert contents(tmp_path / "out") == before
-
-
-def test_seconds_move_the_bar_on_before_the_first_clip_is_there(quick_model: MusicModel) -> None:
+def test_progress_in_seconds_starts_before_the_first_clip_is_done(quick_model: MusicModel) -> None:
     music = replace(MUSIC, seconds=60.0)
     opening = Opening.of_nothing(quick_model, music)
     engine = Engine(quick_model)
@@ -210,6 +130,86 @@ def test_seconds_move_the_bar_on_before_the_first_clip_is_there(quick_model: Mus
     assert seen[-1] > 0.5
 
 
-def test_seeds_have_to_be_there_for_all(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="beyond the largest seed"):
-        options(tmp_path, music=MusicOptions(seed=2**31 - 2))
+@pytest.mark.parametrize("steps", [3, 120, 150])
+def test_resuming_a_stopped_batch_gives_the_same_files(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path, steps: int
+) -> None:
+    run(quick_model, options(tmp_path / "whole", prompts))
+    asked = options(tmp_path / "out", prompts, width=2)
+    _, stopped = run(quick_model, asked, after(steps))
+    assert stopped.stopped
+    assert stopped.made < 6
+    there = {row["file"] for row in listed(tmp_path / "out")} if stopped.made else set()
+    files = set(contents(tmp_path / "out")) - {"manifest.csv"}
+    assert files == there
+    assert len(there) == stopped.made
+    told, result = run(quick_model, replace(asked, resume=True))
+    assert told == []
+    assert (result.kept, result.made) == (stopped.made, 6 - stopped.made)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_more_clips_can_be_added(quick_model: MusicModel, tmp_path: Path) -> None:
+    run(quick_model, options(tmp_path / "out", count=2))
+    _, result = run(quick_model, options(tmp_path / "out", count=4, resume=True))
+    assert (result.kept, result.made) == (2, 2)
+    run(quick_model, options(tmp_path / "whole", count=4))
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_another_batch_is_not_overwritten(quick_model: MusicModel, tmp_path: Path) -> None:
+    run(quick_model, options(tmp_path / "out"))
+    before = contents(tmp_path / "out")
+    with pytest.raises(CommandError, match="there is a batch in this folder; give --resume"):
+        run(quick_model, options(tmp_path / "out", count=9))
+    assert contents(tmp_path / "out") == before
+
+
+def test_clips_of_a_prompt_that_became_unreadable_are_kept(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path
+) -> None:
+    run(quick_model, options(tmp_path / "out", prompts))
+    before = contents(tmp_path / "out")
+    next(path for path in prompts.iterdir() if "first" in path.name).write_bytes(b"no longer MIDI")
+    (tmp_path / "out" / "midi" / "waltz_v03.mid").unlink()
+    told, result = run(quick_model, options(tmp_path / "out", prompts, resume=True))
+    assert len(told) == 2  # one prompt cannot be read, one clip is made again
+    assert [Path(name).name for name in result.failed] == ["first song.mid"]
+    after_it = contents(tmp_path / "out")
+    del before["manifest.csv"], after_it["manifest.csv"]
+    assert after_it == before
+    assert {row["file"] for row in listed(tmp_path / "out")} == before.keys()
+
+
+def test_clips_of_a_removed_prompt_are_kept_with_a_notice(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path
+) -> None:
+    run(quick_model, options(tmp_path / "out", prompts))
+    before = contents(tmp_path / "out")
+    gone = prompts / "first song.mid"
+    gone.rename(tmp_path / "elsewhere.mid")
+    (tmp_path / "out" / "midi" / "waltz_v03.mid").unlink()
+    told, result = run(quick_model, options(tmp_path / "out", prompts, resume=True))
+    assert told[0] == f"{gone.as_posix()}: there is no such prompt any more; its 3 clips stay"
+    assert (result.kept, result.made, result.failed) == (2, 1, ())
+    after_it = contents(tmp_path / "out")
+    assert {row["file"] for row in listed(tmp_path / "out")} == before.keys() - {"manifest.csv"}
+    del before["manifest.csv"], after_it["manifest.csv"]
+    assert after_it == before
+    # one that is there, but was not given, may have been forgotten
+    (tmp_path / "elsewhere.mid").rename(gone)
+    with pytest.raises(CommandError, match=r"first-song_v01\.mid is not among the clips asked for"):
+        run(quick_model, options(tmp_path / "out", prompts / "waltz.MIDI", resume=True))
+
+
+def test_a_prompt_may_have_moved(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(quick_model, options(tmp_path / "out", prompts))
+    monkeypatch.chdir(tmp_path / "out")
+    told, result = run(quick_model, options(tmp_path / "out", Path("../prompts"), resume=True))
+    assert told == []
+    assert (result.kept, result.made) == (6, 0)
+    prompts.rename(tmp_path / "moved")
+    _, result = run(quick_model, options(tmp_path / "out", tmp_path / "moved", resume=True))
+    assert (result.kept, result.made) == (6, 0)

@@ -18,9 +18,8 @@ import pytest
 import soundfile
 
 from app.audio.loudness import true_peak
-from app.batch.making import Making
 from app.batch.manifest import read_manifest, sha256_of
-from app.batch.run import BatchProgress, BatchResult
+from app.batch.run import BatchProgress, BatchResult, BatchRun
 from app.cli import batch as cli_batch
 from app.cli.main import main
 from relpe.models.checkpoint import save_model
@@ -180,16 +179,16 @@ def test_a_signal_keeps_what_is_finished(
     whole = contents(folder / "out")
     (folder / "out").rename(folder / "whole")
     capsys.readouterr()
-    save, saved = Making._save, []
+    save, saved = BatchRun._save, []
 
-    def interrupted(self: Making, *given: object) -> None:
+    def interrupted(self: BatchRun, *given: object) -> None:
         save(self, *given)  # type: ignore[arg-type]
         saved.append(given)
         if len(saved) == 2:
             os.kill(os.getpid(), number)
 
     before = signal.getsignal(number)
-    monkeypatch.setattr(Making, "_save", interrupted)
+    monkeypatch.setattr(BatchRun, "_save", interrupted)
     assert batch(folder, *asked) == 130
     message = capsys.readouterr().err
     assert "relpe: stopped, 2 of 4 clips are there; --resume makes the others\n" in message

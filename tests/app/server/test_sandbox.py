@@ -1,4 +1,4 @@
-"""Calls in a process apart: what they give, what ends them, and who is told."""
+"""Calls in a subprocess: results, errors and limits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.server import sandbox as apart
-from app.server.line import BusyError
-from app.server.sandbox import Apart, LimitError
+from app.errors import BusyError
+from app.server import sandbox
+from app.server.sandbox import LimitError, Sandbox
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are the system's")
 
 
-def calling(seconds: float = 60.0, max_bytes: int = apart.MAX_BYTES) -> closing[Apart]:
-    return closing(Apart(seconds, max_bytes))
+def calling(seconds: float = 60.0, max_bytes: int = sandbox.MAX_BYTES) -> closing[Sandbox]:
+    return closing(Sandbox(seconds, max_bytes))
 
 
 @pytest.fixture(scope="module")
-def called() -> Iterator[Apart]:
+def called() -> Iterator[Sandbox]:
     with calling() as made:
         yield made
 
 
 def ended(pid: int) -> bool:
-    """Whether a process is no more, a moment after it was ended."""
+    """Whether a process ends within a moment."""
     for _ in range(1000):
         try:
             os.kill(pid, 0)
@@ -47,7 +47,7 @@ def ended(pid: int) -> bool:
     return False
 
 
-def test_the_answer_is_that_of_the_function_and_one_process_gives_them_all(called):
+def test_calls_return_the_result_of_the_function_and_reuse_one_process(called):
     assert called.call(pow, 2, 10, mod=7) == pow(2, 10, mod=7)
     pid = called.call(os.getpid)
     assert pid != os.getpid()
@@ -55,7 +55,7 @@ def test_the_answer_is_that_of_the_function_and_one_process_gives_them_all(calle
     assert called.call(os.getpid) == pid
 
 
-def test_an_error_of_the_function_is_that_of_the_call_and_the_process_goes_on(called):
+def test_an_error_of_the_function_is_raised_and_the_process_continues(called):
     pid = called.call(os.getpid)
     with pytest.raises(ZeroDivisionError, match="division by zero"):
         called.call(operator.truediv, 1, 0)
@@ -66,7 +66,7 @@ def test_an_error_of_the_function_is_that_of_the_call_and_the_process_goes_on(ca
     assert called.call(os.getpid) == pid
 
 
-def test_what_takes_too_long_is_ended_and_the_next_call_has_another_process():
+def test_a_call_that_takes_too_long_is_ended_and_the_process_replaced():
     with calling(1.0) as called:
         pid = called.call(os.getpid)
         with pytest.raises(LimitError, match=r"^takes over 1 s$"):
@@ -76,7 +76,7 @@ def test_what_takes_too_long_is_ended_and_the_next_call_has_another_process():
 
 
 @LINUX
-def test_what_takes_too_much_memory_is_ended_and_the_next_call_has_another_process():
+def test_a_call_that_takes_too_much_memory_is_ended_and_the_process_replaced():
     with calling(max_bytes=300 << 20) as called:
         pid = called.call(os.getpid)
         assert len(called.call(bytes, 20 << 20)) == 20 << 20
@@ -86,21 +86,21 @@ def test_what_takes_too_much_memory_is_ended_and_the_next_call_has_another_proce
         assert called.call(len, b"abc") == 3
 
 
-def test_a_process_that_dies_is_told_and_replaced(called):
+def test_a_process_that_dies_is_reported_and_replaced(called):
     with pytest.raises(LimitError, match=r"^ends the process that does it$"):
         called.call(os._exit, 3)
     pid = called.call(os.getpid)
     os.kill(pid, signal.SIGKILL)  # as a system that is short of memory, while nobody asks
-    while any(helper.lives for helper in called._idle):
+    while any(worker.alive for worker in called._idle):
         time.sleep(0.01)
     assert called.call(os.getpid) not in (pid, os.getpid())
 
 
-def test_one_that_takes_long_keeps_nobody_else_waiting(called):
+def test_a_long_call_does_not_delay_others(called):
     gone = threading.Event()
     with ThreadPoolExecutor(1) as threads, calling() as slow:
         long = threads.submit(slow.call, time.sleep, 600)
-        while slow._line.counts != (1, 0):
+        while slow._queue.counts != (1, 0):
             gone.wait(0.01)
         assert slow.call(abs, -2) == 2
         assert not long.done()
@@ -110,11 +110,11 @@ def test_one_that_takes_long_keeps_nobody_else_waiting(called):
 
 
 def test_too_many_who_wait_are_refused(monkeypatch):
-    monkeypatch.setattr(apart, "AT_ONCE", 1)
-    monkeypatch.setattr(apart, "MAX_WAITING", 0)
+    monkeypatch.setattr(sandbox, "MAX_WORKERS", 1)
+    monkeypatch.setattr(sandbox, "MAX_WAITING", 0)
     with ThreadPoolExecutor(1) as threads, calling() as called:
         long = threads.submit(called.call, time.sleep, 600)
-        while called._line.counts != (1, 0):
+        while called._queue.counts != (1, 0):
             time.sleep(0.01)
         with pytest.raises(BusyError, match=r"^Too many jobs want a file to be read: found 1 at"):
             called.call(abs, -1)
@@ -124,7 +124,7 @@ def test_too_many_who_wait_are_refused(monkeypatch):
 
 
 @pytest.mark.parametrize("python", ["", "/nowhere/python", "/bin/false"])
-def test_where_there_can_be_no_process_this_one_does_it(monkeypatch, caplog, python):
+def test_without_subprocesses_calls_run_in_this_process(monkeypatch, caplog, python):
     monkeypatch.setattr(sys, "executable", python)
     with calling() as called:
         called.warm_up()

@@ -1,4 +1,4 @@
-"""Many who share a model: each gets what it would get alone, and nobody is let in out of turn."""
+"""Jobs that share a model: each makes the music that it would make alone, in order of arrival."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ import pytest
 from app.compose import continuation
 from app.compose.continuation import Progress, Result, Variations
 from app.compose.engine import Engine
-from app.compose.options import MusicOptions
+from app.compose.options import MusicOptions, with_seed
 from app.compose.piece import Draft, Opening
 from app.compose.prompt import read_prompt
-from app.server.line import BusyError, Line, Turn
-from app.server.scheduler import Desk
-from app.server.worker import Worker, _Job
+from app.errors import BusyError
+from app.server.admission import Ticket
+from app.server.scheduler import Scheduler
+from app.server.worker import _Job
 from relpe.decoding.generate import Generation
 from relpe.decoding.steps import StepsMaker
 from tests.support import fakes
@@ -29,6 +30,16 @@ from tests.support import fakes
 
 def options(seed, **others: Any) -> MusicOptions:
     return replace(MusicOptions(seed=seed, bars=2), **others)
+
+
+def generate(scheduler, model, asked, stop=None, prompt=None):
+    """A job: music after the prompt, or from nothing."""
+    asked = with_seed(asked)
+    if prompt is None:
+        opening = Opening.of_nothing(model, asked)
+    else:
+        opening = Opening.after(model, prompt, asked)
+    return scheduler.generate(opening, stop or threading.Event())
 
 
 def last(steps):
@@ -42,7 +53,7 @@ def files(result):
 
 
 class HeldSteps(fakes.QuickSteps):
-    """Steps that a test lets go, and that tell how many rows each has."""
+    """Steps that wait for a gate, and record their numbers of rows."""
 
     def __init__(self, size, gate, widths):
         super().__init__(size)
@@ -57,7 +68,7 @@ class HeldSteps(fakes.QuickSteps):
 
 @pytest.fixture
 def held(small_model):
-    """A model that writes when its gate is set, the gate, and the rows of each step."""
+    """A model that generates while its gate is set, the gate, and the rows of each step."""
     gate, widths = threading.Event(), []
     size = small_model.decoder.config.vocabulary_size
     steps = StepsMaker("held", lambda: HeldSteps(size, gate, widths))
@@ -74,39 +85,39 @@ def until(condition):
     raise AssertionError("it did not come to that in 30 seconds")
 
 
-def until_line(desk, counts):
-    until(lambda: desk.counts == counts)
+def until_counts(scheduler, counts):
+    until(lambda: scheduler.counts == counts)
 
 
-def test_a_piece_is_the_same_byte_for_byte_whoever_is_beside_it(small_model, prompt_bytes):
+def test_a_piece_has_the_same_bytes_whatever_runs_beside_it(small_model, prompt_bytes):
     prompt = read_prompt(prompt_bytes, "song.mid", tokenizer=small_model.tokenizer)
     wanted = [options(seed, bars=1, variations=1 + seed % 2) for seed in range(4)]
     alone = [
         files(last(continuation.continue_prompt(small_model, prompt, one))) for one in wanted[:2]
     ] + [files(last(continuation.generate_piece(small_model, one))) for one in wanted[2:]]
-    desk = Desk()
+    scheduler = Scheduler()
 
     def beside(number):
         stop, one = threading.Event(), wanted[number]
         if number < 2:
-            return files(last(desk.continue_prompt(small_model, prompt, one, stop)))
-        return files(last(desk.generate_piece(small_model, one, stop)))
+            return files(last(generate(scheduler, small_model, one, stop, prompt)))
+        return files(last(generate(scheduler, small_model, one, stop)))
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(beside, range(4))) == alone
     assert len({data for made in alone for data in made}) == 6
 
 
-def test_two_users_are_written_side_by_side(held, monkeypatch):
+def test_two_jobs_are_generated_side_by_side(held, monkeypatch):
     model, gate, widths = held
-    desk, joined = Desk(), set()
+    scheduler, joined = Scheduler(), set()
 
     def job(*arguments):
         made = _Job(*arguments)
         wait = made.over.wait
 
         def waiting(*seconds):
-            joined.add(id(made))  # who waits for the end has handed it to the writer
+            joined.add(id(made))  # it waits for the worker, which has the job
             return wait(*seconds)
 
         monkeypatch.setattr(made.over, "wait", waiting)
@@ -114,11 +125,8 @@ def test_two_users_are_written_side_by_side(held, monkeypatch):
 
     monkeypatch.setattr("app.server.worker._Job", job)
     with ThreadPoolExecutor(2) as threads:
-        works = [
-            threads.submit(last, desk.generate_piece(model, options(seed), threading.Event()))
-            for seed in (1, 2)
-        ]
-        until_line(desk, (2, 0))
+        works = [threads.submit(last, generate(scheduler, model, options(seed))) for seed in (1, 2)]
+        until_counts(scheduler, (2, 0))
         until(lambda: len(joined) == 2)
         gate.set()
         tokens = [work.result(30).tokens for work in works]
@@ -127,14 +135,12 @@ def test_two_users_are_written_side_by_side(held, monkeypatch):
     assert len(widths) < sum(tokens)
 
 
-def test_rows_are_bounded_and_who_waits_is_let_in_first_come(held):
+def test_rows_are_bounded_and_jobs_admitted_in_order(held):
     model, gate, widths = held
-    desk, began = Desk(max_rows=4), []
+    scheduler, began = Scheduler(max_rows=4), []
 
     def job(seed, variations):
-        for step in desk.generate_piece(
-            model, options(seed, variations=variations), threading.Event()
-        ):
+        for step in generate(scheduler, model, options(seed, variations=variations)):
             if isinstance(step, Progress) and not step.place and seed not in began:
                 began.append(seed)
 
@@ -147,27 +153,27 @@ def test_rows_are_bounded_and_who_waits_is_let_in_first_come(held):
             (4, 4, (1, 3)),
         ):
             works.append(threads.submit(job, seed, variations))
-            until_line(desk, counts)
+            until_counts(scheduler, counts)
         gate.set()
         for work in works:
             work.result(60)
     assert began.index(1) == 0
     assert began[-1] == 4
     assert max(widths) == 4
-    assert desk.counts == (0, 0)
+    assert scheduler.counts == (0, 0)
 
 
 def test_a_job_knows_its_place_and_when_its_turn_comes(held):
     model, gate, _ = held
-    desk = Desk(max_rows=1)
+    scheduler = Scheduler(max_rows=1)
     stops = [threading.Event() for _ in range(3)]
     gate.set()
-    last(desk.generate_piece(model, options(9), threading.Event()))  # the speed is known by this
+    last(generate(scheduler, model, options(9)))  # the speed is known by this
     gate.clear()
-    jobs = [desk.generate_piece(model, options(seed), stop) for seed, stop in enumerate(stops)]
+    jobs = [generate(scheduler, model, options(seed), stop) for seed, stop in enumerate(stops)]
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(last, jobs[0])
-        until_line(desk, (1, 0))
+        until_counts(scheduler, (1, 0))
         second, third = next(jobs[1]), next(jobs[2])
         assert isinstance(second, Progress)
         assert isinstance(third, Progress)
@@ -183,15 +189,15 @@ def test_a_job_knows_its_place_and_when_its_turn_comes(held):
     assert last(jobs[2]).bars == 2
 
 
-def test_who_waits_for_a_piece_of_so_many_seconds_is_not_told_of_its_guess_of_bars(held):
+def test_the_time_left_of_a_piece_in_seconds_ignores_its_estimated_bars(held):
     model, gate, _ = held
-    desk = Desk(max_rows=1)
-    desk._speeds["small"] = {1: 2.0}
-    first = desk.generate_piece(model, options(1, bars=2, seconds=60), threading.Event())
-    second = desk.generate_piece(model, options(2), threading.Event())
+    scheduler = Scheduler(max_rows=1)
+    scheduler._shared(model).speeds[1] = 2.0
+    first = generate(scheduler, model, options(1, bars=2, seconds=60))
+    second = generate(scheduler, model, options(2))
     with ThreadPoolExecutor(1) as threads:
         threads.submit(last, first)
-        until_line(desk, (1, 0))
+        until_counts(scheduler, (1, 0))
         step = next(second)
         second.close()
         gate.set()
@@ -199,18 +205,18 @@ def test_who_waits_for_a_piece_of_so_many_seconds_is_not_told_of_its_guess_of_ba
     assert step.seconds_left == 15  # of 30 bars
 
 
-def test_too_many_who_wait_are_refused(held):
+def test_too_many_waiting_jobs_are_refused(held):
     model, gate, _ = held
-    desk = Desk(max_rows=1, max_waiting=1)
+    scheduler = Scheduler(max_rows=1, max_waiting=1)
     with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(last, desk.generate_piece(model, options(1), threading.Event()))
-        until_line(desk, (1, 0))
-        second = desk.generate_piece(model, options(2), threading.Event())
+        first = threads.submit(last, generate(scheduler, model, options(1)))
+        until_counts(scheduler, (1, 0))
+        second = generate(scheduler, model, options(2))
         next(second)
         with pytest.raises(BusyError, match="1 at work and 1 that wait, expected at most 1"):
-            next(desk.generate_piece(model, options(3), threading.Event()))
+            next(generate(scheduler, model, options(3)))
         second.close()  # who leaves makes room
-        third = next(desk.generate_piece(model, options(3), threading.Event()))
+        third = next(generate(scheduler, model, options(3)))
         assert isinstance(third, Progress)
         assert third.place == 1
         gate.set()
@@ -218,20 +224,18 @@ def test_too_many_who_wait_are_refused(held):
 
 
 @pytest.mark.parametrize("how", ["stop", "close"])
-def test_one_that_ends_early_leaves_the_other_its_music(held, how):
+def test_a_job_that_ends_early_does_not_change_the_others(held, how):
     model, gate, widths = held
     gate.set()
-    alone = files(last(Desk().generate_piece(model, options(1, bars=4), threading.Event())))
+    alone = files(last(generate(Scheduler(), model, options(1, bars=4))))
     gate.clear()
-    desk, stop = Desk(), threading.Event()
+    scheduler, stop = Scheduler(), threading.Event()
     with ThreadPoolExecutor(2) as threads:
-        stays = threads.submit(
-            last, desk.generate_piece(model, options(1, bars=4), threading.Event())
-        )
-        until_line(desk, (1, 0))
-        leaves = desk.generate_piece(model, options(2, bars=400), stop)
+        stays = threads.submit(last, generate(scheduler, model, options(1, bars=4)))
+        until_counts(scheduler, (1, 0))
+        leaves = generate(scheduler, model, options(2, bars=400), stop)
         ended = threads.submit(next, leaves)
-        until_line(desk, (2, 0))
+        until_counts(scheduler, (2, 0))
         gate.set()
         ended.result(30)
         if how == "stop":
@@ -239,13 +243,13 @@ def test_one_that_ends_early_leaves_the_other_its_music(held, how):
             assert 0 < last(leaves).tokens < 10_000
         else:
             leaves.close()
-        until_line(desk, (1, 0) if not stays.done() else (0, 0))
+        until_counts(scheduler, (1, 0) if not stays.done() else (0, 0))
         assert files(stays.result(30)) == alone
     assert widths[-1] == 1
 
 
-def test_a_prompt_is_read_while_others_write(quick_model, prompt_bytes, monkeypatch):
-    """None waits for a long prompt to its end: pieces of it take turns with tokens of the rest."""
+def test_a_prompt_is_read_while_others_generate(quick_model, prompt_bytes, monkeypatch):
+    """Pieces of a long prompt take turns with the tokens of other jobs."""
     model = quick_model
     prompt = read_prompt(prompt_bytes, "song.mid", tokenizer=model.tokenizer)
     monkeypatch.setattr("relpe.decoding.steps.PREFILL_CHUNK", 8)
@@ -260,13 +264,13 @@ def test_a_prompt_is_read_while_others_write(quick_model, prompt_bytes, monkeypa
 
     monkeypatch.setattr(Generation, "_read", noted("read", Generation._read))
     monkeypatch.setattr(Generation, "_generate", noted("step", Generation._generate))
-    desk = Desk()
+    scheduler = Scheduler()
     stop = threading.Event()
     with ThreadPoolExecutor(1) as threads:
-        long = desk.generate_piece(model, options(1, bars=4000), stop)
+        long = generate(scheduler, model, options(1, bars=4000), stop)
         next(long)
         work = threads.submit(last, long)
-        last(desk.continue_prompt(model, prompt, options(2), threading.Event()))
+        last(generate(scheduler, model, options(2), prompt=prompt))
         stop.set()
         assert work.result(60).bars < 4000
     first, end = order.index("step"), len(order) - order[::-1].index("read")
@@ -276,7 +280,7 @@ def test_a_prompt_is_read_while_others_write(quick_model, prompt_bytes, monkeypa
     assert ("read", "read") not in pairs
 
 
-def test_an_error_of_one_prompt_is_not_that_of_others_and_the_desk_goes_on(held, monkeypatch):
+def test_an_error_of_one_prompt_does_not_affect_the_others(held, monkeypatch):
     model, gate, _ = held
     together, is_read = threading.Event(), Generation._is_read
 
@@ -287,13 +291,10 @@ def test_an_error_of_one_prompt_is_not_that_of_others_and_the_desk_goes_on(held,
         return is_read(self, reading)
 
     monkeypatch.setattr(Generation, "_is_read", broken)
-    desk = Desk()
+    scheduler = Scheduler()
     with ThreadPoolExecutor(2) as threads:
-        works = [
-            threads.submit(last, desk.generate_piece(model, options(seed), threading.Event()))
-            for seed in (1, 2)
-        ]
-        until_line(desk, (2, 0))
+        works = [threads.submit(last, generate(scheduler, model, options(seed))) for seed in (1, 2)]
+        until_counts(scheduler, (2, 0))
         together.set()
         gate.set()
         assert works[0].result(30).bars == 2
@@ -306,8 +307,8 @@ def test_an_error_of_one_prompt_is_not_that_of_others_and_the_desk_goes_on(held,
     with monkeypatch.context() as patch:
         patch.setattr(HeldSteps, "step", fail)
         with pytest.raises(MemoryError):
-            last(desk.generate_piece(model, options(1), threading.Event()))
-    assert last(desk.generate_piece(model, options(1), threading.Event())).bars == 2
+            last(generate(scheduler, model, options(1)))
+    assert last(generate(scheduler, model, options(1))).bars == 2
 
 
 MOMENTS = ("before", "waiting", "preparing", "reading", "writing", "done")
@@ -319,16 +320,16 @@ def test_a_job_can_end_at_any_moment_and_leaves_nothing(held, monkeypatch, how, 
     """Stopped, closed, or forgotten by a user who never looks at it again."""
     model, gate, _ = held
     gate.set()
-    desk, stop = Desk(max_rows=1), threading.Event()
+    scheduler, stop = Scheduler(max_rows=1), threading.Event()
     if moment == "preparing":
         monkeypatch.setattr(type(model), "preparing", lambda _: iter([None] * 3))
     if moment == "reading":
         monkeypatch.setattr(Generation, "_is_read", lambda *_: False)
     bars = 1 if moment == "done" else 400
-    job = desk.generate_piece(model, options(1, bars=bars), stop)
+    job = generate(scheduler, model, options(1, bars=bars), stop)
     with ExitStack() as others:
         if moment == "waiting":
-            first = desk.generate_piece(model, options(2, bars=4000), threading.Event())
+            first = generate(scheduler, model, options(2, bars=4000))
             next(others.enter_context(closing(first)))
         if moment == "done":
             last(job)
@@ -343,43 +344,13 @@ def test_a_job_can_end_at_any_moment_and_leaves_nothing(held, monkeypatch, how, 
             job.close()
         del job
     monkeypatch.undo()
-    assert desk.counts == (0, 0)
-    assert last(desk.generate_piece(model, options(3), threading.Event())).bars == 2
+    assert scheduler.counts == (0, 0)
+    assert last(generate(scheduler, model, options(3))).bars == 2
 
 
-def test_who_looks_when_the_music_has_just_ended_does_not_wait_for_ever(quick_model):
-    opening = Opening.of_nothing(quick_model, options(1))
-    job = _Job(Variations(opening), threading.Event())
-    with ThreadPoolExecutor(1) as threads:
-        job.end()  # between the user's wait for the end and the look
-        look = threads.submit(job.snapshot)
-        try:
-            assert look.result(10) is job.variations
-        finally:
-            with job._changed:
-                job._asked = False
-                job._changed.notify_all()
-
-
-def test_a_thread_that_cannot_be_started_is_an_error_of_one_job(quick_model, monkeypatch):
-    desk = Desk()
-    with monkeypatch.context() as patch:
-
-        def refuse(_):
-            raise RuntimeError("can't start new thread")
-
-        patch.setattr(threading.Thread, "start", refuse)
-        worker = Worker(quick_model)
-        opening = Opening.of_nothing(quick_model, options(1))
-        with pytest.raises(RuntimeError, match="new thread"):
-            next(worker.generate(Variations(opening), threading.Event()))
-    assert last(worker.generate(Variations(opening), threading.Event())).bars == 2
-    assert last(desk.generate_piece(quick_model, options(2), threading.Event())).bars == 2
-
-
-def test_when_the_model_fails_all_who_write_are_told_and_the_next_job_is_well(held, monkeypatch):
+def test_when_the_model_fails_all_its_jobs_raise_and_the_next_one_succeeds(held, monkeypatch):
     model, gate, widths = held
-    desk, steps = Desk(), HeldSteps.step
+    scheduler, steps = Scheduler(), HeldSteps.step
 
     def fail_later(self, slots, tokens):
         if len(widths) > 20:
@@ -389,23 +360,22 @@ def test_when_the_model_fails_all_who_write_are_told_and_the_next_job_is_well(he
     with monkeypatch.context() as patch, ThreadPoolExecutor(3) as threads:
         patch.setattr(HeldSteps, "step", fail_later)
         jobs = [
-            threads.submit(
-                last, desk.generate_piece(model, options(seed, bars=8), threading.Event())
-            )
+            threads.submit(last, generate(scheduler, model, options(seed, bars=8)))
             for seed in range(3)
         ]
-        until_line(desk, (3, 0))
+        until_counts(scheduler, (3, 0))
         gate.set()
         for job in jobs:
             with pytest.raises(ValueError, match="not finite"):
                 job.result(30)
-    assert desk.counts == (0, 0)
-    assert last(desk.generate_piece(model, options(1), threading.Event())).bars == 2
+    assert scheduler.counts == (0, 0)
+    assert last(generate(scheduler, model, options(1))).bars == 2
 
 
 @pytest.mark.slow
 def test_a_thousand_jobs_leave_nothing_behind(quick_model):
-    desk, kinds = Desk(max_rows=4, max_waiting=100), (_Job, Variations, Draft, Engine, Turn)
+    scheduler = Scheduler(max_rows=4, max_waiting=100)
+    kinds = (_Job, Variations, Draft, Engine, Ticket)
 
     def alive():
         gc.collect()
@@ -413,7 +383,7 @@ def test_a_thousand_jobs_leave_nothing_behind(quick_model):
 
     def work(seed):
         stop = threading.Event()
-        job = desk.generate_piece(quick_model, options(seed, bars=1, variations=1 + seed % 3), stop)
+        job = generate(scheduler, quick_model, options(seed, bars=1, variations=1 + seed % 3), stop)
         if seed % 5 == 1:
             next(job, None)
             job.close()
@@ -444,36 +414,24 @@ def test_a_thousand_jobs_leave_nothing_behind(quick_model):
         assert tracemalloc.get_traced_memory()[0] - before < 1_000_000
     finally:
         tracemalloc.stop()
-    assert desk.counts == (0, 0)
+    assert scheduler.counts == (0, 0)
 
 
 def test_the_speed_is_known_after_the_first_job(quick_model):
-    desk = Desk()
-    assert desk.bars_per_second("small", 1) is None
-    made = last(desk.generate_piece(quick_model, options(1), threading.Event()))
-    assert desk.bars_per_second("small", 1) == pytest.approx(made.bars / made.seconds)
-    assert desk.bars_per_second("small", 4) == desk.bars_per_second("small", 1)
-    last(desk.generate_piece(quick_model, options(1, variations=4), threading.Event()))
-    assert desk.bars_per_second("small", 4) != desk.bars_per_second("small", 1)
-    assert desk.bars_per_second("other", 1) is None
+    scheduler = Scheduler()
+    assert scheduler.bars_per_second("small", 1) is None
+    made = last(generate(scheduler, quick_model, options(1)))
+    assert scheduler.bars_per_second("small", 1) == pytest.approx(made.bars / made.seconds)
+    assert scheduler.bars_per_second("small", 4) == scheduler.bars_per_second("small", 1)
+    last(generate(scheduler, quick_model, options(1, variations=4)))
+    assert scheduler.bars_per_second("small", 4) != scheduler.bars_per_second("small", 1)
+    assert scheduler.bars_per_second("other", 1) is None
 
 
 def test_the_thread_ends_with_the_work(quick_model):
-    desk = Desk()
-    last(desk.generate_piece(quick_model, options(1), threading.Event()))
+    scheduler = Scheduler()
+    last(generate(scheduler, quick_model, options(1)))
     for thread in threading.enumerate():
         if thread.name.startswith("worker of"):
             thread.join(10)
             assert not thread.is_alive()
-
-
-def test_one_larger_than_the_room_goes_alone():
-    line = Line("it", 2)
-    with line.enter("large", 5) as large:
-        assert large.at_work
-        with line.enter("small", 1) as small:
-            assert not small.at_work
-            assert line.before(small) == ["large"]
-            assert line.place(small) == 1
-            assert not line.wait(small, 0.01)
-    assert line.counts == (0, 0)

@@ -1,41 +1,33 @@
-"""Whose files can still be asked for, and how long raw sound stays on the disk."""
+"""The jobs whose files can be requested, and how long the files are kept."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import pytest
-import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.audio import stems
-from app.compose.models import Models
-from app.compose.options import MusicOptions
-from app.files import RAW_SOUND
-from app.server import store as kept
+from app.files import RAW_SOUND, size_on_disk
+from app.server import store
 from app.server.job import PROMPT_ALONE, Job
-from app.server.store import KeptJobs
-from app.server.studio import Studio
+from app.server.store import KeptJobs, SessionFolders, prune
 from app.server.uploads import read_upload
-from tests.app.conftest import two_hands
-from tokenization.midi import write_midi
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from app.server.uploads import Upload
 
 REAL = stems.render
 
 
 class Silent:
-    """A job of which nothing is heard."""
+    """A job without sound."""
 
-    is_there = True
+    is_available = True
 
     def __init__(self, name: str) -> None:
         self.id = name
@@ -57,11 +49,11 @@ def ids_of(jobs: KeptJobs, names: list[str]) -> list[str]:
     return found
 
 
-@given(noise=st.integers(0, 60), quiet=st.integers(1, 5))
-def test_one_session_takes_no_room_of_another(noise, quiet):
+@given(noise=st.integers(0, 60), quiet=st.integers(1, 4))
+def test_a_session_within_its_share_loses_no_job_to_others(noise, quiet):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kept, "MOST_OF_SESSION", 8)
-        patch.setattr(kept, "MOST_JOBS", 12)
+        patch.setattr(store, "MOST_OF_SESSION", 8)
+        patch.setattr(store, "MOST_JOBS", 12)
         jobs = KeptJobs()
         mine = [f"mine {number}" for number in range(quiet)]
         for name in mine:
@@ -75,8 +67,8 @@ def test_one_session_takes_no_room_of_another(noise, quiet):
         assert len(left) == min(noise, 12 - quiet)
 
 
-def test_what_was_used_stays_longest(monkeypatch):
-    monkeypatch.setattr(kept, "MOST_OF_SESSION", 3)
+def test_the_least_recently_used_job_is_forgotten_first(monkeypatch):
+    monkeypatch.setattr(store, "MOST_OF_SESSION", 3)
     jobs = KeptJobs()
     for name in "abc":
         jobs.add("me", cast("Job", Silent(name)))
@@ -86,113 +78,21 @@ def test_what_was_used_stays_longest(monkeypatch):
 
 
 @pytest.fixture
-def heard(model, tmp_path, monkeypatch) -> Studio:
-    """A studio whose sound is real."""
-    monkeypatch.setattr(stems, "render", partial(REAL, sample_rate=8000))
-    return Studio(Models.only(model), tmp_path / "out", keep=True)
+def upload(studio, midi) -> Upload:
+    return read_upload(midi, 10_000, studio.models)
 
 
-@pytest.fixture
-def upload(heard, tmp_path) -> Upload:
-    path = tmp_path / "two hands.mid"
-    path.write_bytes(write_midi(two_hands(2)))
-    return read_upload(path, 10_000, heard.models)
-
-
-def raw_of(folder: Path) -> list[Path]:
-    return list(folder.rglob(f"{RAW_SOUND}*"))
-
-
-def played(studio: Studio, upload: Upload, session: str = "me") -> str:
-    """The id of an upload that was heard."""
-    job = studio.opened(session, upload).id
-    studio.mix(job, PROMPT_ALONE, ())
-    return job
-
-
-def test_a_mute_works_after_the_raw_sound_was_dropped(heard, upload, tmp_path, monkeypatch):
-    job = played(heard, upload)
-    assert len(raw_of(tmp_path)) == 1
-    monkeypatch.setattr(kept, "RAW_SECONDS", 0.0)
-    time.sleep(0.01)
-    heard._kept.tidy()
-    assert raw_of(tmp_path) == []
-    whole = heard.mix(job, PROMPT_ALONE, ())  # its file is there
-    assert raw_of(tmp_path) == []
-    muted, _ = soundfile.read(heard.mix(job, PROMPT_ALONE, {0}))
-    assert muted.any()
-    assert (muted != soundfile.read(whole)[0]).any()
-    archive = heard.file(job, PROMPT_ALONE, "stems")
-    heard._kept.tidy()
-    assert heard.file(job, PROMPT_ALONE, "stems") == archive
-
-
-def test_raw_sound_that_is_not_used_goes_by_itself(heard, upload, tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "RAW_SECONDS", 0.1)
-    played(heard, upload)
-    assert len(raw_of(tmp_path)) == 1
-    until = time.monotonic() + 10
-    while raw_of(tmp_path):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    assert heard._kept._later is None or not heard._kept._later.finished.wait(0)
-
-
-@pytest.mark.parametrize("limit", ["MOST_RAW_OF_SESSION", "MOST_RAW"])
-def test_raw_sound_has_so_much_room_and_the_newest_stays(
-    heard, upload, tmp_path, monkeypatch, limit
-):
-    first = played(heard, upload)
-    (size,) = [raw.size for raw in heard._kept.get(first)[1].sound.raw.values()]
-    assert size > 100_000
-    monkeypatch.setattr(kept, limit, int(2.5 * size))
-    sessions = ["me", "me", "you"] if limit == "MOST_RAW_OF_SESSION" else ["me", "you", "them"]
-    jobs = [first, *(played(heard, upload, session) for session in sessions)]
-    has_raw = [bool(heard._kept.get(job)[1].sound.raw) for job in jobs]
-    by_session = limit == "MOST_RAW_OF_SESSION"
-    assert has_raw == ([False, True, True, True] if by_session else [False, False, True, True])
-    monkeypatch.setattr(kept, limit, 1)
-    newest = played(heard, upload)
-    assert heard._kept.get(newest)[1].sound.raw
-
-
-def test_pieces_that_are_made_keep_to_the_room_as_well(heard, tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "MOST_RAW_OF_SESSION", 1)
-    last = list(heard.compose("me", None, MusicOptions(bars=1, seed=1, variations=3)))[-1]
-    assert [row["sound"] for row in last["variations"]] == ["ready"] * 3
-    assert len(raw_of(tmp_path)) == 1
-    assert heard.mix(last["job"], 0, {0}).is_file()
-
-
-@pytest.mark.parametrize("how", ["forgotten", "left", "the end", "late"])
-def test_no_raw_sound_stays_of_what_is_over(heard, upload, tmp_path, monkeypatch, how):
-    job = played(heard, upload)
-    found = heard._kept.get(job)[1]
-    if how == "forgotten":
-        monkeypatch.setattr(kept, "MOST_OF_SESSION", 1)
-        heard.opened("me", upload)
-    elif how == "left":
-        heard.leave("me")
-    elif how == "the end":
-        heard.stop_all()
-    else:  # it was forgotten while its sound was being made
-        heard._kept._jobs.clear()
-        heard._kept.done(found)
-    assert raw_of(tmp_path) == []
-    assert found.sound.find(PROMPT_ALONE, "flac") is not None
-
-
-def test_an_upload_that_nobody_plays_leaves_no_folder(heard, upload, tmp_path):
-    jobs = [heard.opened("me", upload) for _ in range(5)]
+def test_an_upload_that_is_not_played_makes_no_folder(studio, upload, tmp_path):
+    jobs = [studio.opened("me", upload) for _ in range(5)]
     assert not (tmp_path / "out").exists()
-    assert all(heard.knows(job.id) for job in jobs)
+    assert all(studio.knows(job.id) for job in jobs)
     assert jobs[0].frame("prompt")["prompt"].get("sound") == "ready"
-    heard.mix(jobs[3].id, PROMPT_ALONE, ())
+    studio.mix(jobs[3].id, PROMPT_ALONE, ())
     assert len(list((tmp_path / "out").glob("*/*"))) == 1
 
 
-def test_two_who_play_an_upload_at_once_share_its_folder(heard, upload, tmp_path):
-    job = heard.opened("me", upload)
+def test_concurrent_requests_for_an_upload_share_its_folder(studio, upload, tmp_path):
+    job = studio.opened("me", upload)
     threads = [
         threading.Thread(target=job.file, args=(PROMPT_ALONE, "midi"), daemon=True)
         for _ in range(8)
@@ -202,3 +102,133 @@ def test_two_who_play_an_upload_at_once_share_its_folder(heard, upload, tmp_path
     for thread in threads:
         thread.join()
     assert len(list((tmp_path / "out").glob("*/*"))) == 1
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Hours since the start, set by a test."""
+    hours = [0.0]
+    monkeypatch.setattr(store.time, "time", lambda: 3600 * hours[0])
+    return hours
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_files_are_removed_after_a_day_unless_they_are_kept(tmp_path, clock, keep):
+    foreign = tmp_path / "mine" / "holiday"
+    foreign.mkdir(parents=True)
+    folders = SessionFolders(tmp_path, keep=keep)
+    first = folders.new("one")
+    (first / "song.mid").write_bytes(b"")
+    clock[0] = 23
+    second = folders.new("one")
+    assert first.exists()
+    clock[0] = 25
+    third = folders.new("other")
+    assert first.exists() == keep
+    assert second.exists()
+    assert third.parent != second.parent
+    clock[0] = 100
+    folders.new("other")
+    assert second.parent.exists() == keep
+    assert foreign.exists()
+
+
+def test_files_are_removed_an_hour_after_their_session(tmp_path, clock):
+    folders = SessionFolders(tmp_path, keep=False)
+    over, going_on = folders.new("over"), folders.new("going on")
+    folders.leave("over")
+    clock[0] = 0.9
+    folders.new("going on")
+    assert over.exists()
+    clock[0] = 1.1
+    folders.new("going on")
+    assert not over.parent.exists()
+    assert going_on.exists()
+
+
+def test_a_session_that_comes_back_has_its_files_as_before(tmp_path, clock):
+    """The connection of an idle session was lost."""
+    folders = SessionFolders(tmp_path, keep=False)
+    mine = folders.new("me")
+    folders.leave("me")
+    clock[0] = 0.5
+    folders.back("me")
+    clock[0] = 23
+    folders.new("other")
+    assert mine.exists()
+    clock[0] = 25
+    folders.new("other")
+    assert not mine.exists()
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_removed_and_kept_folders_are_forgotten(tmp_path, clock, keep):
+    folders = SessionFolders(tmp_path, keep=keep)
+    for number in range(50):
+        clock[0] += 1
+        folders.new(f"session {number}")
+        folders.leave(f"session {number}")
+        folders.leave(f"nobody {number}")
+    assert len(folders._made) <= 2
+    assert len(folders._left) <= 2
+
+
+def test_the_name_of_a_folder_does_not_reveal_the_session(tmp_path):
+    one, other = (SessionFolders(tmp_path / name, keep=False).new("x/../y") for name in "ab")
+    assert one.parent.name != other.parent.name
+    assert one.parent.parent == tmp_path / "a"
+
+
+def kept_job(folder, day, session, number, age_days, size):
+    job = folder / f"2026-01-{day:02d}-abc_1234" / (str(session) * 16) / f"{number:03d}"
+    job.mkdir(parents=True)
+    file = job / "song.mid"
+    file.write_bytes(b"x" * size)
+    for path in (file, job, job.parent, job.parent.parent):
+        os.utime(path, (time.time() - 86_400 * age_days,) * 2)
+    return job
+
+
+def test_old_music_is_removed_by_age_and_by_size_and_other_files_are_kept(tmp_path):
+    mine = tmp_path / "2026-01-01-holiday" / "photos" / "001"
+    mine.mkdir(parents=True)
+    (mine / "me.jpg").write_bytes(b"x" * 9000)
+    for path in (mine / "me.jpg", mine):
+        os.utime(path, (0, 0))
+    old = kept_job(tmp_path, 1, 1, 1, age_days=9, size=10)
+    middle = kept_job(tmp_path, 2, 2, 1, age_days=3, size=50_000)
+    young = kept_job(tmp_path, 2, 3, 2, age_days=1, size=50_000)
+    newest = kept_job(tmp_path, 3, 4, 1, age_days=0, size=50_000)
+    assert prune(tmp_path, None, None) == []
+    assert prune(tmp_path, 5, None) == [old]
+    assert not old.parent.parent.exists()
+    assert prune(tmp_path, 5, 120_000) == [middle]
+    assert not middle.parent.exists()
+    assert young.exists()
+    assert prune(tmp_path, 0.5, 1) == [young]
+    assert newest.exists()  # whatever its size
+    assert prune(tmp_path, 0.5, 1) == []
+    assert (mine / "me.jpg").exists()
+
+
+def test_a_folder_that_is_in_use_stays(tmp_path):
+    jobs = [kept_job(tmp_path, 1, 1, number, age_days=0, size=50_000) for number in (1, 2)]
+    assert len(prune(tmp_path, None, 75_000)) == 1
+    assert jobs[0].parent.exists()
+
+
+def test_raw_sound_counts_by_its_size_on_disk(tmp_path):
+    """It is in a folder of its own, in files with holes where it is silent."""
+    old, young = (
+        kept_job(tmp_path, 1, number, 1, age_days=3 - number, size=10) for number in (1, 2)
+    )
+    for folder in (old, young):
+        raw = folder / f"{RAW_SOUND}x"
+        raw.mkdir()
+        (raw / "whole").write_bytes(b"x" * 100_000)
+        with (raw / "silence").open("wb") as file:
+            file.truncate(10_000_000)
+    taken = size_on_disk(old) + size_on_disk(young)
+    assert 200_000 <= taken < 1_000_000
+    assert prune(tmp_path, None, taken) == []
+    assert len(prune(tmp_path, None, 150_000)) == 1

@@ -20,8 +20,8 @@ from app.audio import stems
 from app.compose import continuation
 from app.compose.models import Models
 from app.compose.options import MusicOptions
+from app.errors import BusyError
 from app.server.job import PROMPT_ALONE
-from app.server.line import BusyError
 from app.server.studio import Sharing, Studio, waiting
 from app.server.uploads import read_upload
 from tokenization.score import Score, Track
@@ -82,7 +82,7 @@ def test_the_same_seed_gives_the_same_file(studio, midi):
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_stop_keeps_what_is_there(studio, midi):
+def test_stop_keeps_the_music_so_far(studio, midi):
     upload = read(studio, midi)
     job = studio.begin(ME)
     frames = composing(studio, upload, job=job, bars=400)
@@ -104,7 +104,7 @@ def test_a_job_stopped_while_it_waits_writes_nothing(studio, midi, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_stop_ends_all_jobs_of_a_session_and_none_that_is_asked_for_later(studio):
+def test_stop_ends_the_jobs_of_a_session_and_no_later_ones(studio):
     jobs = [studio.begin("one"), studio.begin("one")]
     other = studio.begin("other")
     assert studio.stop("one")
@@ -127,7 +127,7 @@ def test_closing_the_tab_ends_a_job_that_runs_and_it_writes_nothing(studio, tmp_
     assert not list(tmp_path.rglob("*.mid"))
 
 
-def test_closing_the_tab_ends_a_job_that_waits_and_none_of_others(studio, model, tmp_path):
+def test_closing_the_tab_ends_a_waiting_job_and_no_others(studio, model, tmp_path):
     other = studio.begin("other")
     job = studio.begin(ME)
     studio.leave(ME)
@@ -138,7 +138,7 @@ def test_closing_the_tab_ends_a_job_that_waits_and_none_of_others(studio, model,
     assert not list(tmp_path.rglob("*.mid"))
 
 
-def test_at_the_end_all_jobs_of_all_are_stopped(studio):
+def test_closing_the_page_stops_all_jobs(studio):
     jobs = [studio.begin(session) for session in ("one", "other", "other")]
     over = studio.begin("one")
     studio.end(over)
@@ -148,7 +148,7 @@ def test_at_the_end_all_jobs_of_all_are_stopped(studio):
 
 
 @pytest.mark.parametrize("end", ["stop", "leave"])
-def test_sound_that_is_not_made_yet_is_left_out_after_stop(studio, end):
+def test_stop_leaves_out_sound_that_is_not_rendered_yet(studio, end):
     job = studio.begin(ME)
     frame = {}
     for frame in composing(studio, None, job=job, bars=2, variations=3):
@@ -159,7 +159,7 @@ def test_sound_that_is_not_made_yet_is_left_out_after_stop(studio, end):
     assert all(Path(row["midi"]).is_file() for row in frame["variations"])
 
 
-def test_music_that_is_stopped_while_it_is_written_has_its_sound(studio):
+def test_music_stopped_during_generation_still_gets_sound(studio):
     job = studio.begin(ME)
     frames = composing(studio, None, job=job, bars=400)
     while not next(frames)["variations"][0]["tracks"]:
@@ -168,7 +168,7 @@ def test_music_that_is_stopped_while_it_is_written_has_its_sound(studio):
     assert "audio" in list(frames)[-1]["variations"][0]
 
 
-def test_a_variation_without_sound_leaves_the_others_theirs(studio, monkeypatch):
+def test_a_variation_without_sound_does_not_affect_the_others(studio, monkeypatch):
     render = stems.render
     results = iter([None, sound.SoundError("it is too long"), None])
 
@@ -203,7 +203,7 @@ def test_closing_the_tab_ends_the_work(studio, model, monkeypatch):
     assert not studio.stop("someone")
 
 
-def test_two_sessions_stop_each_their_own_and_share_no_folder(studio, tmp_path):
+def test_sessions_stop_only_their_own_jobs_and_share_no_folder(studio, tmp_path):
     studio.begin("one")
     studio.begin("other")
     assert studio.stop("one")
@@ -215,7 +215,7 @@ def test_two_sessions_stop_each_their_own_and_share_no_folder(studio, tmp_path):
     assert all(len(name) == 16 and name.isalnum() for name in folders)
 
 
-def test_what_goes_wrong_is_said_in_the_player(studio, monkeypatch):
+def test_an_error_of_the_sound_is_shown_in_the_player(studio, monkeypatch):
     def broken(*_, **__):
         raise sound.SoundError("there is no sound font")
 
@@ -226,7 +226,7 @@ def test_what_goes_wrong_is_said_in_the_player(studio, monkeypatch):
     assert Path(last["variations"][0]["midi"]).exists()
 
 
-def test_what_goes_wrong_with_the_sound_takes_no_music_away(studio, monkeypatch, caplog):
+def test_a_failure_of_the_sound_never_discards_the_music(studio, monkeypatch, caplog):
     def broken(*_, **__):
         raise MemoryError("no room")
 
@@ -241,8 +241,8 @@ def test_what_goes_wrong_with_the_sound_takes_no_music_away(studio, monkeypatch,
     assert len([record for record in caplog.records if record.exc_info]) == 2
 
 
-def test_a_session_that_was_left_for_a_moment_has_its_files(studio, monkeypatch):
-    monkeypatch.setattr("app.files.LEFT_SECONDS", 0.05)
+def test_a_session_that_comes_back_soon_has_its_files(studio, monkeypatch):
+    monkeypatch.setattr("app.server.store.LEFT_SECONDS", 0.05)
     jobs = [compose(studio)[-1]["job"] for _ in range(2)]
     studio.leave(ME)
     studio.back(ME)
@@ -256,7 +256,7 @@ def test_a_session_that_was_left_for_a_moment_has_its_files(studio, monkeypatch)
         studio.file(jobs[0], 0, "midi")
 
 
-def test_the_player_waits_with_the_prompt_in_sight(studio, midi):
+def test_the_waiting_player_shows_the_prompt(studio, midi):
     upload = read(studio, midi)
     frame = waiting(upload, 7)
     assert frame.get("phase") == "waiting"
@@ -264,7 +264,7 @@ def test_the_player_waits_with_the_prompt_in_sight(studio, midi):
     assert [waiting(None, bars).get("timeline", {}).get("end") for bars in (7, 16)] == [28, 64]
 
 
-def test_the_written_file_begins_with_the_upload(studio, midi):
+def test_the_continued_file_begins_with_the_upload(studio, midi):
     upload = read(studio, midi)
     whole = compose(studio, upload)[-1]["variations"][0]["midi"]
     before = [m for m in mido.MidiFile(midi).tracks[1] if not m.is_meta]
@@ -281,7 +281,7 @@ def test_a_job_that_takes_too_long_is_ended_and_its_music_kept(model, tmp_path):
     assert "alert" not in compose(limited, bars=1)[-1]
 
 
-def test_what_is_compiled_first_is_not_of_the_time_of_a_job(model, tmp_path, monkeypatch):
+def test_compilation_does_not_count_towards_the_time_limit(model, tmp_path, monkeypatch):
     def preparing():
         for _ in range(5):
             time.sleep(0.1)
@@ -295,7 +295,7 @@ def test_what_is_compiled_first_is_not_of_the_time_of_a_job(model, tmp_path, mon
 
 
 def test_a_job_that_ends_before_its_first_note_says_why(model, tmp_path):
-    """The time of the page is over while a long prompt is read."""
+    """The time limit passes while a long prompt is read."""
     limited = Studio(Models.only(model), tmp_path, sharing=Sharing(max_seconds=0.0))
 
     def reading(*_):
@@ -311,7 +311,7 @@ def test_a_job_that_ends_before_its_first_note_says_why(model, tmp_path):
     assert last["alert"].endswith("job: there is nothing to keep.")
 
 
-def test_who_waits_sees_the_place_in_line_and_too_many_are_refused(model, tmp_path, monkeypatch):
+def test_waiting_jobs_show_their_place_and_too_many_are_refused(model, tmp_path, monkeypatch):
     small = Studio(Models.only(model), tmp_path, sharing=Sharing(max_rows=1, max_waiting=2))
     first = composing(small, bars=400)
     while not next(first)["variations"][0]["tracks"]:
@@ -326,7 +326,7 @@ def test_who_waits_sees_the_place_in_line_and_too_many_are_refused(model, tmp_pa
     with pytest.raises(BusyError, match="Too many jobs want"):
         compose(small, bars=1)
     assert small.health()["jobs"] == {"running": 1, "waiting": 2}
-    monkeypatch.setattr(small.desk, "_seconds_to", lambda *_: 130.0)
+    monkeypatch.setattr("app.server.scheduler._SharedModel.seconds_left", lambda *_: 130.0)
     (told,) = {next(waits[1])["line"]}
     assert told == "Waiting for the fake model: 1 before you, about 2 min"
     first.close()
@@ -335,8 +335,8 @@ def test_who_waits_sees_the_place_in_line_and_too_many_are_refused(model, tmp_pa
     assert small.health()["jobs"] == {"running": 0, "waiting": 0}
 
 
-def test_nobody_waits_for_the_sound_of_others(studio, monkeypatch):
-    """The sound of one is being made; another's music is written all the same, and waits then."""
+def test_generation_does_not_wait_for_the_sound_of_others(studio, monkeypatch):
+    """While the sound of one job is rendered, another generates, and waits then."""
     going, render = threading.Event(), stems.render
 
     def slow(*told, **more):
@@ -357,7 +357,7 @@ def test_nobody_waits_for_the_sound_of_others(studio, monkeypatch):
         assert all("audio" in work.result(30)[-1]["variations"][0] for work in works)
 
 
-def test_files_are_asked_for_by_job_variation_and_kind(studio, midi):
+def test_files_are_requested_by_job_variation_and_kind(studio, midi):
     upload = read(studio, midi)
     job = compose(studio, upload, variations=2)[-1]["job"]
     assert studio.file(job, 1, "midi").read_bytes()[:4] == b"MThd"
@@ -372,7 +372,7 @@ def test_files_are_asked_for_by_job_variation_and_kind(studio, midi):
     assert studio.mix(opened.id, PROMPT_ALONE, ()).exists()
 
 
-def test_files_that_are_gone_are_said_to_be(studio, monkeypatch):
+def test_removed_files_are_reported(studio, monkeypatch):
     monkeypatch.setattr("app.server.store.MOST_JOBS", 2)
     jobs = [compose(studio)[-1]["job"] for _ in range(3)]
     with pytest.raises(LookupError, match="not kept any more"):

@@ -1,4 +1,4 @@
-"""The region and the tracks of an upload: what is cut, what is heard, who plays."""
+"""Uploads: the region and the tracks that are heard and may play, and limits of size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.compose.continuation import continue_prompt
 from app.compose.models import Models, MusicModel, load_music_model
 from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
-from app.server.sandbox import Apart
+from app.server.sandbox import Sandbox
 from app.server.uploads import READER, Upload, read_upload
 from relpe.decoding.steps import StepsMaker, choose_steps
 from relpe.models.decoder import DecoderConfig
@@ -72,7 +72,7 @@ def upload(model: MusicModel, tmp_path_factory: pytest.TempPathFactory) -> Uploa
 
 
 def heard_tokens(upload: Upload) -> Score:
-    """What the model is given, as music from the first bar that it hears."""
+    """The input of the model as music, from the first bar that it hears."""
     prompt, tokenizer = upload.prompt, upload.model.tokenizer
     ids = tokenizer.crop(prompt.ids, prompt.first_heard(0))
     return tokenizer.decode(ids, tracks=prompt.sequence.tracks)
@@ -117,7 +117,7 @@ def test_a_track_that_is_not_heard_stays_in_the_file_and_out_of_the_prompt(uploa
         np.testing.assert_array_equal(after.notes[after.notes[:, 0] < BARS * BAR], before.notes)
 
 
-def test_without_a_choice_all_is_as_it_was(upload):
+def test_choosing_everything_changes_nothing(upload):
     prompt = read_prompt(upload.whole.data, "band.mid", tokenizer=upload.model.tokenizer)
     for chosen in (upload, upload.choose(1, BARS, ALL, ALL), upload.until(BARS)):
         np.testing.assert_array_equal(chosen.prompt.ids, prompt.ids)
@@ -145,7 +145,7 @@ def test_only_the_tracks_that_may_play_do(upload, played, heard, seed):
 @settings(max_examples=15)
 @given(ranks=st.frozensets(st.integers(0, 515), min_size=1, max_size=3), data=st.data())
 def test_a_grammar_of_few_tracks_is_never_stuck(ranks, data):
-    """With chords of all pitches: where none of a track is free, no position may open."""
+    """All pitches sound: where no pitch of a track is free, no position may open."""
     rules = MultitrackRemi().grammar(tempo="never", end=False).rules._replace(tracks=ranks)
     grammar = RemiGrammar(MULTITRACK_FAMILIES)
     for token in MultitrackRemi().encode(Score(12, (Track.of([(0, 12, 60, 80)]),))).ids[:-1]:
@@ -158,7 +158,7 @@ def test_a_grammar_of_few_tracks_is_never_stuck(ranks, data):
         grammar = grammar.advance(int(allowed[data.draw(st.integers(0, len(allowed) - 1))]))
 
 
-def test_rows_say_of_each_track_what_is_heard_of_it(upload):
+def test_rows_say_what_is_heard_of_each_track(upload):
     rows = upload.whole.facts.rows
     assert [row.id for row in rows] == list(range(6))
     assert [row.notes for row in rows] == [len(track) for track in band().tracks]
@@ -189,7 +189,7 @@ def test_a_piano_says_what_it_does_not_hear():
     ]
 
 
-def test_a_hand_that_may_not_play_leaves_the_new_music_to_the_other(quick_model):
+def test_only_the_hand_that_may_play_has_new_music(quick_model):
     hands = band().with_tracks(band().tracks[:2])
     data = write_midi(hands)
     prompt = read_prompt(data, played={1})
@@ -212,7 +212,7 @@ def test_a_hand_that_may_not_play_leaves_the_new_music_to_the_other(quick_model)
         ((1, 4, None, frozenset({LATE})), "no notes up to bar 4 of a track that may play"),
     ],
 )
-def test_a_choice_that_cannot_be_is_refused(upload, choice, message):
+def test_an_impossible_choice_is_refused(upload, choice, message):
     with pytest.raises(MidiError, match=message):
         upload.choose(*choice)
 
@@ -227,7 +227,7 @@ def test_a_file_with_more_notes_than_the_page_takes_is_refused(model, tmp_path, 
         read_upload(path, 100_000, Models.only(model))
 
 
-def test_what_is_read_apart_is_what_is_read_here(upload):
+def test_reading_in_the_sandbox_gives_the_same_prompt(upload):
     here = read_prompt(upload.whole.data, upload.whole.name, tokenizer=upload.model.tokenizer)
     there = upload.whole
     assert (there.score, there.facts) == (here.score, here.facts)
@@ -247,7 +247,7 @@ def test_an_upload_is_parsed_once(model, tmp_path, monkeypatch, parsed):
     assert parsed == {upload.whole.data: 1, cut: 1}
 
 
-def test_tables_that_were_read_apart_are_neither_written_nor_copied(tmp_path, model):
+def test_tables_from_the_sandbox_are_read_only_and_shared(tmp_path, model):
     """Tracks of one channel share its controllers: a thousand copies would fill the memory."""
     controls = np.array([[at, 1, at % 128] for at in range(1000)])
     tracks = [replace(track, channel=3, controls=controls) for track in band().tracks[:2]]
@@ -273,7 +273,7 @@ NOTE = b"\x18\x90\x3c\x50\x14\x80\x3c\0"
 def test_a_file_that_takes_too_long_is_refused_in_one_sentence(model, tmp_path, monkeypatch):
     path = tmp_path / "hostile.mid"
     path.write_bytes(messages(*(bytes([0, 0xC0, at % 128]) + NOTE for at in range(30_000))))
-    with closing(Apart(0.001)) as reader:
+    with closing(Sandbox(0.001)) as reader:
         monkeypatch.setattr("app.server.uploads.READER", reader)
         with pytest.raises(
             MidiError,
@@ -283,7 +283,7 @@ def test_a_file_that_takes_too_long_is_refused_in_one_sentence(model, tmp_path, 
 
 
 def test_a_file_with_more_controllers_than_the_page_takes_is_refused(model, tmp_path, monkeypatch):
-    """Each track hears those of its channel: a file of a few MB can have a billion to play."""
+    """Each track has those of its channel: a file of a few MB can have a billion to play."""
     path = tmp_path / "hostile.mid"
     controls = b"\1\xb0\1\2" * 1000
     path.write_bytes(messages(controls, *(bytes([0, 0xC0, at]) + NOTE for at in range(100))))

@@ -229,7 +229,7 @@ def test_files_of_a_page_that_is_opened_again_stay(calls, midi, monkeypatch):
     calls.adopt(event(before="", is_gone=False, token=FIRST), SOMEONE)
     read(calls, midi)
     _, view = make(calls)
-    monkeypatch.setattr("app.files.LEFT_SECONDS", -1.0)
+    monkeypatch.setattr("app.server.store.LEFT_SECONDS", -1.0)
     calls.leave(SOMEONE)
     calls.open_tab("continue", SOMEONE)  # the connection is there again
     third = SimpleNamespace(session_hash="third")
@@ -327,7 +327,7 @@ def test_who_does_not_say_who_asks_is_refused(calls):
 def test_the_time_is_told_before_the_click_once_it_was_measured(calls, midi, monkeypatch):
     view, _ = read(calls, midi)  # 2.5 s a bar
     assert "after the first piece" in view.estimates["continue"]
-    monkeypatch.setattr(calls.studio.desk, "bars_per_second", lambda *_: 2.0)
+    monkeypatch.setattr(calls.studio.scheduler, "bars_per_second", lambda *_: 2.0)
     assert "about <b>5 s</b>" in calls.estimate("continue", 10, "bars", 1, SOMEONE)
     assert "about <b>2 s</b>" in calls.estimate("continue", 10, "seconds", 1, SOMEONE)
     assert "about <b>2 min</b>" in calls.estimate("piano", 240, "bars", 4, SOMEONE)

@@ -6,7 +6,8 @@ import os
 import time
 from types import SimpleNamespace
 
-from app.files import KEPT_SECONDS, RAW_SOUND
+from app.files import RAW_SOUND
+from app.server.store import KEPT_SECONDS
 from app.web.serving import Serving, launch
 
 

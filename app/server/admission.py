@@ -1,0 +1,93 @@
+"""Admits jobs to a shared resource, first come, first served."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from app.errors import BusyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WorkT = TypeVar("WorkT")
+POLL_SECONDS = 0.25
+"""How often a waiting job checks whether it is still wanted, and reports its place."""
+
+
+@dataclass(eq=False)
+class Ticket(Generic[WorkT]):
+    """A job in a queue."""
+
+    work: WorkT
+    rows: int
+    """The capacity that it takes."""
+    admitted: bool = False
+
+
+class Queue(Generic[WorkT]):
+    """Admitted jobs, which fit into the capacity together, and the jobs waiting behind them.
+
+    A job that exceeds the whole capacity is admitted alone.
+    """
+
+    def __init__(self, name: str, capacity: int, max_waiting: int | None = None) -> None:
+        """`name` names the resource in messages; None allows any number of waiting jobs."""
+        self.name, self.capacity, self.max_waiting = name, capacity, max_waiting
+        self._tickets: list[Ticket[WorkT]] = []  # admitted ones first
+        self._changed = threading.Condition()  # with a re-entrant lock
+
+    @contextmanager
+    def enter(self, work: WorkT, rows: int = 1) -> Iterator[Ticket[WorkT]]:
+        """A ticket at the end of the queue, given back at the end of the block.
+
+        Raises:
+            BusyError: too many jobs are waiting already.
+        """
+        ticket = Ticket(work, rows)
+        with self._changed:
+            running, waiting = self.counts
+            self._tickets.append(ticket)
+            self._admit()
+            if not ticket.admitted and self.max_waiting is not None and waiting >= self.max_waiting:
+                self._tickets.remove(ticket)
+                raise BusyError(
+                    f"Too many jobs want {self.name}: found {running} at work and {waiting} that "
+                    f"wait, expected at most {self.max_waiting} to wait; try again in a minute"
+                )
+        try:
+            yield ticket
+        finally:
+            with self._changed:
+                self._tickets.remove(ticket)
+                self._admit()
+                self._changed.notify_all()
+
+    def wait(self, ticket: Ticket[WorkT], seconds: float | None = None) -> bool:
+        """Waits until the ticket is admitted, at most `seconds`; whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: ticket.admitted, seconds)
+
+    def ahead_of(self, ticket: Ticket[WorkT]) -> list[Ticket[WorkT]]:
+        """All tickets before this one, admitted or waiting."""
+        with self._changed:
+            return self._tickets[: self._tickets.index(ticket)]
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The numbers of admitted and of waiting jobs."""
+        with self._changed:
+            running = sum(ticket.admitted for ticket in self._tickets)
+            return running, len(self._tickets) - running
+
+    def _admit(self) -> None:
+        rows = sum(ticket.rows for ticket in self._tickets if ticket.admitted)
+        for ticket in self._tickets:
+            if ticket.admitted:
+                continue
+            if rows and rows + ticket.rows > self.capacity:
+                return
+            ticket.admitted = True
+            rows += ticket.rows

@@ -1,0 +1,83 @@
+"""Files of clips: whole or absent, and never those of another batch."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from app.batch.files import alone_in
+from app.cli.arguments import CommandError
+from tests.support.batches import contents, listed, options, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from app.compose.models import MusicModel
+
+
+def test_partial_files_of_a_killed_process_are_removed(
+    quick_model: MusicModel, tmp_path: Path
+) -> None:
+    run(quick_model, options(tmp_path / "out"))
+    before = contents(tmp_path / "out")
+    half = tmp_path / "out" / "midi" / ".0123456789abcdef.part.mid"
+    half.write_bytes(b"MThd")
+    mine = tmp_path / "out" / "midi" / ".mine"
+    mine.write_bytes(b"")
+    run(quick_model, options(tmp_path / "out", resume=True))
+    assert mine.exists()
+    mine.unlink()
+    assert contents(tmp_path / "out") == before
+
+
+def test_the_lock_file_stays_the_same(tmp_path: Path) -> None:
+    with alone_in(tmp_path):
+        held = (tmp_path / ".lock").stat().st_ino
+        waiting = (tmp_path / ".lock").open()
+    with waiting, alone_in(tmp_path):
+        assert (tmp_path / ".lock").stat().st_ino == held == os.fstat(waiting.fileno()).st_ino
+
+
+def test_two_batches_do_not_write_in_one_folder(quick_model: MusicModel, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with (
+        alone_in(tmp_path / "out"),
+        pytest.raises(CommandError, match="another relpe batch is writing there"),
+    ):
+        run(quick_model, options(tmp_path / "out"))
+    run(quick_model, options(tmp_path / "out"))
+
+
+def test_unlisted_files_are_not_overwritten(quick_model: MusicModel, tmp_path: Path) -> None:
+    run(quick_model, options(tmp_path / "out", count=2))
+    (tmp_path / "out" / "manifest.csv").unlink()
+    before = contents(tmp_path / "out")
+    for resume in (False, True):
+        with pytest.raises(CommandError, match=r"midi holds small_v01\.mid, which no manifest"):
+            run(quick_model, options(tmp_path / "out", count=1, resume=resume))
+    assert contents(tmp_path / "out") == before
+
+
+def test_a_full_disk_ends_the_batch_and_keeps_finished_clips(
+    quick_model: MusicModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from app.batch import files as batch_files
+
+    save, saved = batch_files.save_clip, []
+
+    def full(*given: object) -> object:
+        saved.append(given)
+        if len(saved) > 2:
+            raise OSError(28, "No space left on device")
+        return save(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(batch_files, "save_clip", full)
+    with pytest.raises(CommandError, match=r"midi/small_v0\d\.mid .*\(No space left on device\)"):
+        run(quick_model, options(tmp_path / "out"))
+    assert len(listed(tmp_path / "out")) == 2
+    assert set(contents(tmp_path / "out")) == {
+        "manifest.csv",
+        *(row["file"] for row in listed(tmp_path / "out")),
+    }

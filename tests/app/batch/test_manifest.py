@@ -1,0 +1,128 @@
+"""The manifest: its rows, and what it refuses or makes again when a batch is resumed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.batch import clips as batch_clips
+from app.cli.arguments import CommandError
+from tests.app.conftest import two_hands
+from tests.support.batches import MUSIC, contents, listed, options, run
+from tokenization.midi import read_midi, write_midi
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from app.compose.models import MusicModel
+
+
+def test_the_manifest_lists_the_clips_with_their_settings(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path
+) -> None:
+    _, result = run(quick_model, options(tmp_path / "out", prompts))
+    rows = listed(tmp_path / "out")
+    assert [row["file"] for row in rows] == [
+        *(f"midi/first-song_v0{number}.mid" for number in (1, 2, 3)),
+        *(f"midi/waltz_v0{number}.mid" for number in (1, 2, 3)),
+    ]
+    assert [row["seed"] for row in rows] == ["5", "6", "7"] * 2
+    prompt = prompts / "waltz.MIDI"
+    for row in rows[3:]:
+        data = (tmp_path / "out" / row["file"]).read_bytes()
+        assert row["midi_sha256"] == hashlib.sha256(data).hexdigest()
+        assert (row["audio"], row["audio_sha256"]) == ("", "")
+        assert (row["prompt"], row["model"]) == (prompt.as_posix(), "small")
+        assert row["backend"] == "quick"
+        settings = json.loads(row["settings"])
+        assert (settings["temperature"], settings["beats"]) == (1.0, "file")
+        assert settings["prompt_sha256"] == hashlib.sha256(prompt.read_bytes()).hexdigest()
+        assert row["bars"] == "2"
+        before = read_midi(prompt.read_bytes()).num_notes
+        assert int(row["notes"]) == read_midi(data).num_notes - before
+        assert float(row["seconds"]) == pytest.approx(2 * 3 * 60 / 96, abs=0.01)
+    assert result.tokens > 0
+    assert result.music_seconds == pytest.approx(sum(float(row["seconds"]) for row in rows), 0.01)
+    assert [path.name for path in (tmp_path / "out").rglob(".*")] == [".lock"]
+
+
+def test_the_manifest_has_seconds_in_place_of_bars(quick_model: MusicModel, tmp_path: Path) -> None:
+    run(quick_model, options(tmp_path / "out", music=replace(MUSIC, seconds=3.0), count=1))
+    (row,) = listed(tmp_path / "out")
+    settings = json.loads(row["settings"])
+    assert settings["seconds"] == 3.0
+    assert "bars" not in settings
+
+
+def test_damaged_or_missing_clips_are_made_again(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path
+) -> None:
+    output = tmp_path / "out"
+    run(quick_model, options(output, prompts))
+    before = contents(output)
+    (output / "midi" / "waltz_v01.mid").write_bytes(b"MThd")
+    (output / "midi" / "waltz_v03.mid").unlink()
+    told, result = run(quick_model, options(output, prompts, resume=True))
+    assert told == [
+        "midi/waltz_v01.mid is damaged: the clip is made again",
+        "midi/waltz_v03.mid is missing: the clip is made again",
+    ]
+    assert (result.kept, result.made) == (4, 2)
+    assert contents(output) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"music": replace(MUSIC, temperature=0.9)}, "temperature 1.0, now 0.9"),
+        ({"music": replace(MUSIC, bars=3)}, "bars 2, now 3"),
+        ({"music": replace(MUSIC, seed=6)}, "seed 5, now 6"),
+        ({"audio": "ogg"}, "audio none, now audio/first-song_v01.ogg"),
+        ({"beats": "grid"}, "beats file, now grid"),
+        ({"count": 2}, "first-song_v03.mid is not among the clips asked for"),
+    ],
+)
+def test_other_settings_are_refused_with_the_first_difference(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path, change: dict[str, Any], said: str
+) -> None:
+    run(quick_model, options(tmp_path / "out", prompts))
+    before = contents(tmp_path / "out")
+    with pytest.raises(CommandError, match=said):
+        run(quick_model, replace(options(tmp_path / "out", prompts, resume=True), **change))
+    assert contents(tmp_path / "out") == before
+
+
+def test_other_versions_are_refused(
+    quick_model: MusicModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(quick_model, options(tmp_path / "out"))
+    monkeypatch.setattr(batch_clips, "versions", lambda: "relpe 99")
+    with pytest.raises(CommandError, match=r"made with versions relpe .*, now relpe 99"):
+        run(quick_model, options(tmp_path / "out", resume=True))
+
+
+def test_another_model_or_prompt_is_refused(
+    quick_model: MusicModel, tmp_path: Path, prompts: Path
+) -> None:
+    asked = options(tmp_path / "out", prompts, resume=True)
+    run(quick_model, asked)
+    with pytest.raises(CommandError, match="model sha256 abcd, now 00ff"):
+        run(replace(quick_model, sha256="00ff"), asked)
+    (prompts / "first song.mid").write_bytes(write_midi(two_hands(bars=3)))
+    with pytest.raises(CommandError, match="prompt sha256 "):
+        run(quick_model, asked)
+
+
+@pytest.mark.parametrize("content", ["", "a,b\n1,2\n", "\0\xff", "file\n"])
+def test_a_foreign_manifest_is_refused(
+    quick_model: MusicModel, tmp_path: Path, content: str
+) -> None:
+    manifest = tmp_path / "out" / "manifest.csv"
+    manifest.parent.mkdir()
+    manifest.write_text(content, encoding="latin-1")
+    with pytest.raises(CommandError, match=r"manifest\.csv: not a manifest of this command"):
+        run(quick_model, options(tmp_path / "out", resume=True))
