@@ -19,7 +19,7 @@ from app.compose.prompt import read_prompt
 from app.compose.replay import chosen_options, versions
 from app.files import safe_name
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

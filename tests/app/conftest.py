@@ -15,8 +15,8 @@ from relpe.decoding.choose import choose_steps
 from relpe.encodings import SineSPEConfig
 from relpe.models.decoder import DecoderConfig
 from tests.support import fakes
+from tokenization.midi import write_midi
 from tokenization.midi.chunks import MidiFile, open_midi
-from tokenization.midi.reader import write_midi
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 

@@ -19,8 +19,7 @@ from app.compose.options import MusicOptions
 from app.compose.piece import Piece
 from app.compose.prompt import Prompt
 from app.server import scheduler
-from tokenization.midi.append import append_to_midi
-from tokenization.midi.reader import write_midi
+from tokenization.midi import append_to_midi, write_midi
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 

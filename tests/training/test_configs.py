@@ -12,8 +12,8 @@ import training
 from relpe.decoding.base import StepsMaker
 from relpe.decoding.eager import PlainSteps
 from tests.training.conftest import piece
-from tokenization.midi.reader import write_midi
-from tokenization.tokenizer import PRESETS
+from tokenization.midi import write_midi
+from tokenization.presets import PRESETS
 from training.config import read_yaml
 from training.data.prepare import prepare
 from training.evaluation import continuations as samples

@@ -13,7 +13,7 @@ from relpe.decoding.generate import Generation, Request
 from relpe.decoding.sampling import SamplingOptions
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 from tokenization.remi.bars import written_lines
 from tokenization.remi.vocabulary import BAR, EOS
 from training.files import replacing

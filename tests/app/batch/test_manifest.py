@@ -13,7 +13,7 @@ from app.batch import clips as batch_clips
 from app.cli.arguments import CommandError
 from tests.app.conftest import two_hands
 from tests.support.batches import MUSIC, contents, listed, options, run
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from relpe.decoding.choose import choose_steps
 from tests.app.conftest import two_hands
 from tests.support.batches import MUSIC, after, contents, listed, options, run
 from tokenization.errors import MidiError
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 
 if TYPE_CHECKING:
     from app.compose.models import MusicModel

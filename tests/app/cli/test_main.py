@@ -20,7 +20,7 @@ from app.compose.options import MusicOptions
 from app.web.serving import Serving
 from relpe.models.checkpoint import save_model
 from tests.app.conftest import two_hands
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from app.compose.prompt import HEARD_TOKENS, Prompt, read_prompt
 from tests.app.conftest import two_hands
 from tests.support.heard import heard_score
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR
 from tokenization.score import Score, TimeSignature, Track
 
 if TYPE_CHECKING:
-    from tokenization.remi.remi import TokenSequence
+    from tokenization.tokenizer import TokenSequence
 
 
 def file_of(*notes: tuple[int, int, int, int], metre: tuple[int, int] = (4, 4)) -> bytes:

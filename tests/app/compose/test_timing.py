@@ -20,7 +20,7 @@ from tests.app.cli.test_main import folder, relpe  # noqa: F401 - a fixture
 from tests.app.conftest import two_hands
 from tests.support.heard import heard_score
 from tokenization.analysis.beats import Beats
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Tempo, Track
 
 if TYPE_CHECKING:

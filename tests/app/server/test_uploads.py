@@ -23,7 +23,7 @@ from relpe.decoding.choose import choose_steps
 from relpe.models.decoder import DecoderConfig
 from tests.support import fakes
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi

@@ -30,7 +30,7 @@ from app.web.theme import PAGE_STYLE, theme
 from relpe.models.checkpoint import save_model
 from tests.support.seen import SOMEONE, make, read
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 
 SCRIPTED = {*LIMITS, "beats", "model", "key", "ending", "Run"}
 """Names of what only scripts give or press."""

@@ -20,7 +20,7 @@ from tests.app.compose.test_timing import performance
 from tests.support import fakes
 from tests.support.seen import SETTINGS, SOMEONE, begin, event, make, read, seen
 from tokenization.errors import MidiError
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 from tokenization.score import Score, Track
 
 
