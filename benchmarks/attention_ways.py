@@ -19,7 +19,7 @@ from relpe.attention.linear.attention import LinearState, causal_linear_attentio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from relpe.attention.linear.tiling import Tiling
+    from relpe.attention.linear.chunked import Tiling
 
 HEADS, WIDTH, FEATURES = 8, 64, 128
 LONGEST_QUADRATIC = 2048

@@ -31,7 +31,7 @@ from benchmarks.attention_ways import (
 )
 from benchmarks.bench_encodings import peak_megabytes, processor
 from relpe.attention.linear import reference
-from relpe.attention.linear.tiling import tiling
+from relpe.attention.linear.chunked import tiling
 
 if TYPE_CHECKING:
     from torch import Tensor

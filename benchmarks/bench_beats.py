@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.bench_fidelity import spread
 from tokenization.analysis.beats import ON_GRID, estimate_beats, on_grid
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 from tokenization.score import Score, Tempo, Track
 
 TOLERANCE_SECONDS = 0.07

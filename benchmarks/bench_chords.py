@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.bench_fidelity import spread
 from tokenization.analysis.beats import pickup_beats, warp
 from tokenization.analysis.chords import NO_CHORD, QUALITIES, recognise_chords
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 
 ANNOTATED = {
     **{"maj": "M", "maj6": "M", "min": "m", "min6": "m", "minmaj7": "m", "dim": "o", "aug": "+"},

@@ -36,10 +36,11 @@ from benchmarks.decode_peers import (
     stream,
 )
 from relpe.attention.feature_maps import FavorConfig
-from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.decoding.compiled import CompiledDecoder
-from relpe.decoding.steps import PlainSteps
+from relpe.decoding.eager import PlainSteps
+from relpe.decoding.position_codes import PositionCodes
 from relpe.encodings import (
     AlgebraicConfig,
     ConvSPEConfig,
@@ -52,7 +53,7 @@ from relpe.models.checkpoint import load_model
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from relpe.decoding.steps import Steps
+    from relpe.decoding.base import TokenSteps
     from relpe.models.decoder import Decoder
 
 BATCHES = (1, 4, 32, 256, 1024)
@@ -98,10 +99,19 @@ def turns(ways: dict[str, Callable[[], object]], repeats: int, calls: int) -> di
     return {name: statistics.median(times) for name, times in found.items()}
 
 
-def rows_of(steps: Steps, model: Decoder, rows: int, start: int = 0) -> Callable[[], object]:
+def rows_of(steps: TokenSteps, model: Decoder, rows: int, start: int = 0) -> Callable[[], object]:
     """One step of so many rows."""
     slots = [steps.admit(model.init_state(1), start) for _ in range(rows)]
     return lambda: steps.step(slots, [5] * rows)
+
+
+def bytes_read(compiled: CompiledDecoder) -> int:
+    """Weights, codes and state that a step of one row reads, the rings of windows full."""
+    weights, attention = compiled.weights, compiled.attention
+    codes = PositionCodes(compiled.decoder, compiled.noise)
+    read = [*weights[1:5], *(array for pair in weights[5:] for array in pair)]
+    read += [codes.maps[:1], codes.added[:1], attention.through, attention.constant]
+    return sum(array.nbytes for array in read) + compiled.steps().state_bytes
 
 
 def speed(options: argparse.Namespace) -> None:
@@ -130,7 +140,7 @@ def speed(options: argparse.Namespace) -> None:
                 kind = "int8" if int8 else "float32"
                 ways[f"ONNX Runtime, {kind}, matrix products alone,any"] = engine
         for kind, one in compiled.items():
-            touched = one.weight_bytes + one.step_bytes
+            touched = bytes_read(one)
             ways[f"floor of {kind}: {touched / 1e6:.1f} MB read,any"] = stream(touched)
         with torch.inference_mode():
             times = turns(ways, options.repeats, 20)

@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 from tokenization.score import Score, Tempo
 
 ItemT = TypeVar("ItemT")

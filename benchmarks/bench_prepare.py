@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
+from tokenization.presets import PRESETS, load_tokenizer
 from tokenization.score import Score, Track
-from tokenization.tokenizer import PRESETS, load_tokenizer
 from training.data.augmentation import NOTHING, Augmentation
 from training.data.corpus import Corpus, Crops
 from training.data.corpus_writer import COUNTS, join

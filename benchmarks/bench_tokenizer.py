@@ -39,8 +39,8 @@ import mido
 import symusic
 
 from benchmarks.bench_fidelity import midi_files, spread
-from tokenization.midi.reader import read_midi
-from tokenization.tokenizer import PRESETS
+from tokenization.midi import read_midi
+from tokenization.presets import PRESETS
 
 SPAWN = multiprocessing.get_context("spawn")
 WORKERS = 2

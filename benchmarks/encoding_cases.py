@@ -16,20 +16,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.naive_encodings import broadcast, convolved_codes, doubled_powers
-from relpe.attention.linear import reference
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.attention.windowed.offset_scores import softmax_with_table
-from relpe.encodings.algebraic import reference as reference_algebraic
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
 from relpe.encodings.algebraic.rotations import Rotations
 from relpe.encodings.algebraic.spectra import skew_of_spectrum
-from relpe.encodings.baselines import RopeConfig
-from relpe.encodings.offset.baselines import AlibiConfig, TransformerXLConfig
+from relpe.encodings.offset.alibi import AlibiConfig
 from relpe.encodings.offset.siren import SirenConfig
+from relpe.encodings.offset.transformer_xl import TransformerXLConfig
 from relpe.encodings.offset.windows import WindowConfig
+from relpe.encodings.rope import RopeConfig
 from relpe.encodings.stochastic.conv import ConvSPEConfig
 from relpe.encodings.stochastic.sine import SineSPEConfig
 from relpe.encodings.stochastic.siren import SirenSPEConfig
+from tests.support import reference_algebraic, reference_stochastic
 
 if TYPE_CHECKING:
     from relpe.encodings.base import Encoding
@@ -141,7 +141,7 @@ def sine(shape: Shape, dtype: torch.dtype, *, gated: bool) -> Pair:
 
     def naive(seed: int) -> Outputs:
         noise = encoding.init_state(seed, CPU)
-        return reference.apply_sine_spe(encoding, q, k, positions[0, :, 0], noise, 0)
+        return reference_stochastic.apply_sine_spe(encoding, q, k, positions[0, :, 0], noise, 0)
 
     ours = partial(encoded, encoding, q, k, positions)
     return Pair([q, k, *encoding.parameters()], ours, naive)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from relpe.encodings.stochastic.noise.lattice import SITES, white_noise
+from relpe.encodings.stochastic.white_noise import SITES, white_noise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

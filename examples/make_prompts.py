@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 TICKS = 480

@@ -1,9 +1,9 @@
-"""Linear attention, and positional encodings that know relative positions."""
+"""Positional encodings for linear attention, and the decoder that uses them."""
 
 from __future__ import annotations
 
 from relpe.attention.feature_maps import EluConfig, FavorConfig, ReluConfig
-from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import (

@@ -18,7 +18,7 @@ install_import_hook(
     [
         "relpe.attention.linear.attention",
         "relpe.attention.linear.reference",
-        "relpe.encodings.stochastic.reference",
+        "tests.support.reference_stochastic",
     ],
     "beartype.beartype",
 )

@@ -1,1 +1,30 @@
-"""MIDI files, notes, tokens: everything between a file and the integers a model reads."""
+"""MIDI files to scores, scores to token ids, and back."""
+
+from tokenization.errors import MidiError, TokenizerError
+from tokenization.midi import append_to_midi, cut_midi, read_midi, write_midi
+from tokenization.presets import PRESETS, TokenizerConfig, load_tokenizer
+from tokenization.remi import MultitrackRemi, PianoRemi
+from tokenization.score import Note, Score, Tempo, TimeSignature, Track
+from tokenization.tokenizer import Tokenizer, TokenSequence, Vocabulary
+
+__all__ = [
+    "PRESETS",
+    "MidiError",
+    "MultitrackRemi",
+    "Note",
+    "PianoRemi",
+    "Score",
+    "Tempo",
+    "TimeSignature",
+    "TokenSequence",
+    "Tokenizer",
+    "TokenizerConfig",
+    "TokenizerError",
+    "Track",
+    "Vocabulary",
+    "append_to_midi",
+    "cut_midi",
+    "load_tokenizer",
+    "read_midi",
+    "write_midi",
+]

@@ -1,4 +1,4 @@
-"""Errors that a user's input causes."""
+"""Errors caused by a user's input."""
 
 
 class MidiError(ValueError):
@@ -6,4 +6,4 @@ class MidiError(ValueError):
 
 
 class TokenizerError(ValueError):
-    """A tokenizer's files or configuration do not fit."""
+    """A tokenizer's file or configuration is invalid."""

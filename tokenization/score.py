@@ -1,27 +1,24 @@
-"""Notes, tracks and scores: immutable, in ticks, with the resolution inside the score."""
+"""Notes, tracks and scores: immutable, with times in ticks of the score's own resolution."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 
 class Tempo(NamedTuple):
-    """A tempo from a tick on, in quarter notes per minute."""
+    """A tempo that starts at a tick, in quarter notes per minute."""
 
     tick: int
     bpm: float
 
 
 class TimeSignature(NamedTuple):
-    """A metre from a tick on."""
+    """A time signature that starts at a tick."""
 
     tick: int
     numerator: int
@@ -33,7 +30,7 @@ class TimeSignature(NamedTuple):
 
 
 class Note(NamedTuple):
-    """One note, for reading and for tests; tracks hold their notes as columns."""
+    """One note as a row; a `Track` stores its notes as columns."""
 
     onset_ticks: int
     duration_ticks: int
@@ -41,11 +38,14 @@ class Note(NamedTuple):
     velocity: int
 
 
-_Number = TypeVar("_Number", int, "NDArray[np.int64]")
+Ticks = TypeVar("Ticks", int, "NDArray[np.int64]")
+
+MAX_BEATS = 65_536
+"""Longest piece in quarter notes: nine hours at 120 per minute. Later notes are refused."""
 
 
-def nearest_ratio(numerator: _Number, denominator: _Number | int) -> _Number:
-    """Closest integers to a ratio; halves go up."""
+def nearest_ratio(numerator: Ticks, denominator: Ticks | int) -> Ticks:
+    """The integer closest to a ratio; halves are rounded up."""
     return (2 * numerator + denominator) // (2 * denominator)
 
 
@@ -53,7 +53,7 @@ _Change = TypeVar("_Change", Tempo, TimeSignature)
 
 
 def _table(rows: object, columns: int) -> NDArray[np.int64]:
-    """Read-only (n, columns) int64 table of `rows`; one that is such a table already is kept."""
+    """Read-only (n, columns) int64 table of `rows`, without a copy if `rows` already is one."""
     if isinstance(rows, np.ndarray) and not rows.flags.writeable:
         given = cast("NDArray[np.int64]", rows)
         like = (given.dtype, given.ndim, given.shape[-1:]) == (np.int64, 2, (columns,))
@@ -67,9 +67,9 @@ def _table(rows: object, columns: int) -> NDArray[np.int64]:
 
 
 def _is_fixed(table: NDArray[np.int64]) -> bool:
-    """Whether nobody can write to a read-only table.
+    """Whether a read-only table cannot change.
 
-    Its memory is its own, or that of bytes, as in a table that comes from another process.
+    Its memory is its own or that of `bytes`, as for a table received from another process.
     """
     base: object = table.base
     return base is None or isinstance(getattr(base, "base", base), bytes)
@@ -78,7 +78,7 @@ def _is_fixed(table: NDArray[np.int64]) -> bool:
 def once_each(
     change: Callable[[NDArray[np.int64]], NDArray[np.int64]],
 ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """`change`, made once for a table that several tracks share, as those of one channel do."""
+    """Cached `change`: called once for a table shared by several tracks, as on one MIDI channel."""
     made: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def changed(table: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -90,12 +90,12 @@ def once_each(
 
 
 def _in_time(changes: Iterable[_Change]) -> tuple[_Change, ...]:
-    """By tick; of several at one tick the last counts and stays last."""
+    """Sorted by tick; the sort is stable, so of several at one tick the last one applies."""
     return tuple(sorted(changes, key=lambda change: change.tick))
 
 
 def _sorted(notes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Notes by onset, pitch, duration and velocity: most are in this order already."""
+    """Notes sorted by onset, pitch, duration and velocity; most tables already are."""
     if len(notes) < 2:
         return notes
     before, after = notes[:-1], notes[1:]
@@ -113,13 +113,13 @@ NO_NOTES, _NO_CONTROLS, _NO_BENDS = (_table([], columns) for columns in (4, 3, 2
 class Track:
     """The notes of one instrument.
 
-    Tables are read-only int64, times in ticks from the start of the score:
+    Tables are read-only int64, with times in ticks from the start of the score:
     `notes` (n, 4): onset, duration, pitch 0-127, velocity 0-127, sorted by onset, pitch, duration
     and velocity; `controls` (c, 3): tick, controller number, value; `bends` (p, 2): tick,
     -8192..8191.
 
     Raises:
-        ValueError: a time before 0, or a pitch or velocity beyond 127.
+        ValueError: a time is negative, or a pitch or velocity is above 127.
     """
 
     notes: NDArray[np.int64]
@@ -128,8 +128,7 @@ class Track:
     name: str = ""
     channel: int = 0
     chunk: int | None = None
-    """Index of the file's track chunk that the notes stand in; None for music that is in no file
-    yet."""
+    """Index of the file's track chunk with these notes; None for music that is in no file yet."""
     controls: NDArray[np.int64] = field(default_factory=lambda: _NO_CONTROLS)
     bends: NDArray[np.int64] = field(default_factory=lambda: _NO_BENDS)
 
@@ -148,21 +147,20 @@ class Track:
     def of(
         cls, notes: Iterable[Sequence[int]], program: int = 0, *, is_drum: bool = False
     ) -> Track:
-        """Track of (onset, duration, pitch, velocity) rows."""
+        """Track from rows of (onset, duration, pitch, velocity)."""
         return cls(_table(list(notes), 4), program=program, is_drum=is_drum)
 
     def __len__(self) -> int:
         return len(self.notes)
 
     def without_events(self) -> Track:
-        """The same track, empty."""
+        """The same track without notes, controls and bends."""
         return self.with_tables(notes=NO_NOTES, controls=_NO_CONTROLS, bends=_NO_BENDS)
 
     def with_tables(self, **tables: NDArray[np.int64]) -> Track:
-        """The same track with other tables, read-only and sorted as they have to be.
+        """The same track with other tables, which must already be read-only and sorted.
 
-        They are taken as they are, neither checked nor copied: music is decoded again and again
-        while it is made.
+        They are neither checked nor copied, since generation decodes a piece many times.
         """
         track = object.__new__(Track)
         track.__dict__.update(self.__dict__, **tables)
@@ -181,16 +179,21 @@ class Track:
 
     @property
     def end_ticks(self) -> int:
-        """Where the last note ends; 0 without notes."""
+        """Tick at which the last note ends; 0 without notes."""
         return int((self.notes[:, 0] + self.notes[:, 1]).max(initial=0))
+
+
+def all_notes(tracks: Iterable[Track]) -> NDArray[np.int64]:
+    """Notes of all tracks, concatenated (n, 4)."""
+    return np.concatenate([NO_NOTES, *(track.notes for track in tracks)])
 
 
 @dataclass(frozen=True)
 class Score:
-    """A piece of music: tracks, tempo map and metre.
+    """A piece of music: tracks, tempo map and time signatures.
 
-    Tempos and time signatures are sorted by tick. Without one at tick 0, MIDI's defaults hold
-    there: 120 quarter notes per minute, 4/4.
+    Tempos and time signatures are sorted by tick. Where there is none at tick 0, MIDI's defaults
+    apply: 120 quarter notes per minute, 4/4.
     """
 
     ticks_per_beat: int
@@ -199,9 +202,9 @@ class Score:
     tempos: tuple[Tempo, ...] = ()
     time_signatures: tuple[TimeSignature, ...] = ()
     end_ticks: int = 0
-    """Where the piece ends; never before the last note's end."""
+    """Tick at which the piece ends, at or after the end of the last note."""
     damage: str = field(default="", compare=False)
-    """What of its file could not be read, as a clause; empty where all of it was."""
+    """Clause that says which part of the file could not be read; empty if all of it was read."""
 
     def __post_init__(self) -> None:
         if self.ticks_per_beat < 1:
@@ -213,22 +216,22 @@ class Score:
 
     @property
     def num_notes(self) -> int:
-        """Notes of all tracks."""
+        """Number of notes of all tracks."""
         return sum(len(track) for track in self.tracks)
 
     def with_tracks(self, tracks: Iterable[Track]) -> Score:
-        """The same tempo map, metre and end with other tracks."""
+        """The same score with other tracks."""
         return replace(self, tracks=tuple(tracks))
 
     def seconds_at(self, ticks: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:
-        """Seconds from the start at each of `ticks`, by the tempo map; same shape as `ticks`."""
+        """Seconds from the start for each of `ticks`, by the tempo map; same shape as `ticks`."""
         starts, per_tick, elapsed = self._sections()
         ticks = np.asarray(ticks, dtype=np.int64)
         section = np.maximum(np.searchsorted(starts, ticks, side="right") - 1, 0)
         return elapsed[section] + (ticks - starts[section]) * per_tick[section]
 
     def ticks_at(self, seconds: NDArray[np.float64] | Sequence[float] | float) -> NDArray[np.int64]:
-        """The tick closest to each time in seconds, by the tempo map; same shape, none below 0."""
+        """The tick closest to each time in seconds, by the tempo map; same shape, at least 0."""
         starts, per_tick, elapsed = self._sections()
         seconds = np.asarray(seconds, dtype=np.float64)
         section = np.maximum(np.searchsorted(elapsed, seconds, side="right") - 1, 0)
@@ -236,7 +239,7 @@ class Score:
         return np.maximum(np.rint(ticks), 0).astype(np.int64)
 
     def _sections(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Sections of one tempo, (n,) each: first tick, seconds of a tick, seconds before."""
+        """Sections of constant tempo (n,): first ticks, seconds per tick, seconds before each."""
         tempos = (
             [Tempo(0, 120.0), *self.tempos]
             if not self.tempos or self.tempos[0].tick > 0

@@ -1,47 +1,92 @@
-"""What every tokenizer offers, and the file that says which one a model was trained with."""
+"""Interfaces of all tokenizers: vocabulary, token sequences, grammar, encoding and decoding."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from tokenization.compat.miditok_remi import MidiTokRemiConfig
-from tokenization.compat.spe_groove import SpeGrooveConfig
-from tokenization.compat.spe_pop import SpePopConfig
-from tokenization.errors import TokenizerError
-from tokenization.remi.multitrack import MultitrackRemiConfig
-from tokenization.remi.remi import FILE_NAME, FORMAT_VERSION, PianoRemiConfig
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-    from pathlib import Path
+from tokenization.score import Score, TimeSignature, Track
 
-    import numpy as np
-    from numpy.typing import NDArray
+FILE_NAME = "tokenizer.json"
+FORMAT_VERSION = 1
 
-    from tokenization.remi.grammar import TempoRule
-    from tokenization.remi.remi import TokenSequence
-    from tokenization.remi.vocabulary import Vocabulary
-    from tokenization.score import Score, TimeSignature, Track
+TempoRule = Literal["free", "bar_line", "never"]
+"""Where the tempo may change. Generation always starts with a tempo, even if this is "never"."""
 
-TokenizerConfig = (
-    PianoRemiConfig | MultitrackRemiConfig | SpePopConfig | SpeGrooveConfig | MidiTokRemiConfig
-)
-"""Every tokenizer there is; another one is added with `|`."""
 
-PRESETS: dict[str, TokenizerConfig] = {
-    "piano": PianoRemiConfig(),
-    "multitrack": MultitrackRemiConfig(),
-    "spe-pop": SpePopConfig(),
-    "spe-groove": SpeGrooveConfig(),
-    "miditok": MidiTokRemiConfig(),
-}
-"""Tokenizers by the names that people know them by."""
+class Rules(NamedTuple):
+    """Limits of a grammar beyond those of the canonical sequences."""
 
-_CONFIGS: dict[str, type[TokenizerConfig]] = {
-    config.kind: type(config) for config in PRESETS.values()
-}
+    tempo: TempoRule = "free"
+    time_signature: bool = True
+    """Whether the bar length may change. Generation always starts with one."""
+    end: bool = True
+    """Whether the piece may end."""
+    tracks: frozenset[int] | None = None
+    """Ranks of the tracks that may play; all if None."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Names of the tokens, indexed by id."""
+
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(set(self.names)) < len(self.names):
+            raise ValueError("two tokens of the vocabulary have the same name")
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def ids(self) -> Mapping[str, int]:
+        """Id of each name."""
+        return {name: index for index, name in enumerate(self.names)}
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the names in order, one per line: equal hashes mean equal vocabularies."""
+        return hashlib.sha256("\n".join(self.names).encode()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class TokenSequence:
+    """A piece as tokens, with the information that they do not contain."""
+
+    ids: NDArray[np.int32]
+    """Canonical token ids (l,)."""
+    dropped: int
+    """Number of notes that the vocabulary cannot represent."""
+    clipped: int
+    """Number of notes shortened to the longest duration."""
+    merged: int = 0
+    """Number of notes left out because their track has another at the same pitch and position."""
+    tempos_clipped: int = 0
+    """Number of tempos outside the range of the vocabulary."""
+    signatures: tuple[TimeSignature, ...] = ()
+    """Time signatures as notated, ticks in twelfths of a quarter; an argument of `decode`."""
+    tracks: tuple[Track, ...] = ()
+    """Tracks without their notes, in the order of their tokens, where tokens distinguish tracks; an
+    argument of `decode`.
+    """
+
+    @cached_property
+    def beats(self) -> NDArray[np.float64]:
+        """Time in quarter notes reached by the tokens before each token, (l,).
+
+        It is known before the token itself.
+        """
+        raise NotImplementedError
 
 
 class Grammar(Protocol):
@@ -88,35 +133,52 @@ class Grammar(Protocol):
         ...
 
 
-class Tokenizer(Protocol):
-    """Music to token ids and back."""
+GrammarT = TypeVar("GrammarT", bound=Grammar, covariant=True)
+
+
+class Config(Protocol):
+    """Configuration from which a tokenizer can be rebuilt: a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
-    def config(self) -> TokenizerConfig:
-        """Everything needed to build it again."""
+    def kind(self) -> str:
+        """Identifies the class of the tokenizer in `tokenizer.json`."""
         ...
 
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """Names of the ids."""
+    def build(self) -> Tokenizer:
+        """The tokenizer."""
         ...
 
+
+class BaseTokenizer(ABC, Generic[GrammarT]):
+    """Converts scores to token ids and back."""
+
+    vocabulary: ClassVar[Vocabulary]
+    """Names of the token ids."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    @abstractmethod
     def encode(self, score: Score) -> TokenSequence:
-        """Canonical tokens of a score. Raises MidiError where there are none."""
-        ...
+        """Canonical tokens of a score. Raises MidiError for a score that cannot be encoded."""
 
+    @abstractmethod
     def decode(
         self,
         ids: Sequence[int] | NDArray[np.integer],
         signatures: Sequence[TimeSignature] = (),
         tracks: Sequence[Track] = (),
     ) -> Score:
-        """Score of any ids; never raises. The others are those of the `TokenSequence`."""
-        ...
+        """Score of any ids; never raises.
 
+        `signatures` and `tracks` are those of the `TokenSequence`.
+        """
+
+    @abstractmethod
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
-        """Place of each track among the runs of one position, -1 for a track that is not heard."""
-        ...
+        """Rank of each track among those at one position, -1 for a track that is not encoded."""
 
     def grammar(
         self,
@@ -126,68 +188,71 @@ class Tokenizer(Protocol):
         end: bool = True,
         tracks: Iterable[Track] | None = None,
         silent: Collection[int] = (),
-    ) -> Grammar:
-        """Which token may come first; allows exactly the canonical sequences.
+    ) -> GrammarT:
+        """Initial state of the grammar, which accepts exactly the canonical sequences.
 
-        `tracks`, where tokens tell tracks apart, are the only ones that may play, but for those at
-        the places `silent`.
+        If tokens distinguish tracks, only those in `tracks` may play, except at the indices
+        `silent`.
         """
-        ...
+        ranks = None
+        if tracks is not None:
+            every = enumerate(self.track_ranks(tuple(tracks)))
+            ranks = frozenset(rank for index, rank in every if index not in silent)
+        return self._grammar(Rules(tempo, time_signature, end, ranks))
 
+    @abstractmethod
+    def _grammar(self, rules: Rules) -> GrammarT: ...
+
+    @abstractmethod
     def crop(
         self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None
     ) -> NDArray[np.integer]:
-        """Canonical ids of some bars, with what is in force where they start."""
-        ...
+        """Canonical ids of `num_bars` bars (default: all) from bar `first_bar` on.
 
+        They start with the settings in force at that bar. Raises ValueError if there is no such
+        bar.
+        """
+
+    @abstractmethod
     def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
-        """The same music higher or lower; None where it leaves the range."""
-        ...
+        """Transposed ids; None if a pitch would leave the range."""
 
     def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` into a folder."""
-        ...
+        """Writes the config and the hash of the vocabulary to `tokenizer.json` in a folder."""
+        content = {
+            "format_version": FORMAT_VERSION,
+            "config": asdict(self.config),
+            "vocabulary_hash": self.vocabulary.hash,
+        }
+        beside = folder / f"{FILE_NAME}.part"
+        beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        beside.replace(folder / FILE_NAME)
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
-    """Tokenizer that `save` wrote into a folder.
+Tokenizer: TypeAlias = BaseTokenizer[Grammar]
+"""Any tokenizer."""
 
-    Raises TokenizerError where the file is missing or damaged, or where its ids would not mean what
-    they meant when it was written.
+
+def end_of_crop(first_bar: int, num_bars: int | None, piece_bars: int) -> int:
+    """Index of the bar at which a crop ends.
+
+    Raises ValueError if a piece of `piece_bars` bars has no bar `first_bar`.
     """
-    path = folder / FILE_NAME
-    try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-        version, stored = content["format_version"], dict(content["config"])
-        kind, vocabulary_hash = str(stored.pop("kind")), content["vocabulary_hash"]
-    except OSError as error:
-        raise TokenizerError(f"{path} cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise TokenizerError(
-            f"{path} is damaged: expected JSON with format_version, config and vocabulary_hash; "
-            "take the file from the released model again"
-        ) from error
-    if version != FORMAT_VERSION:
-        raise TokenizerError(
-            f"{path} has format {version}, expected {FORMAT_VERSION}; install the release that "
-            "wrote it"
+    if not 0 <= first_bar < piece_bars or (num_bars is not None and num_bars < 1):
+        raise ValueError(
+            f"asked for {num_bars} bars from bar {first_bar} on of a piece of {piece_bars} bars"
         )
-    config_class = _CONFIGS.get(kind)
-    if config_class is None:
-        raise TokenizerError(f"{path} asks for {kind!r}, expected one of {', '.join(_CONFIGS)}")
-    unknown = stored.keys() - {field.name for field in fields(config_class)}
-    if unknown:
-        raise TokenizerError(f"{path} has unknown options: {', '.join(sorted(unknown))}")
-    for name, hint in get_type_hints(config_class).items():
-        known = get_args(hint)
-        if get_origin(hint) is Literal and stored.get(name, known[0]) not in known:
-            choices = " or ".join(map(repr, known))
-            raise TokenizerError(f"{path}: {name} is {stored[name]!r}, expected {choices}")
-    tokenizer = config_class(**stored).build()
-    if tokenizer.vocabulary.hash != vocabulary_hash:
-        raise TokenizerError(
-            f"{path} was written for vocabulary {vocabulary_hash}, this release has "
-            f"{tokenizer.vocabulary.hash}: its ids mean other tokens; install the release that "
-            "wrote it"
-        )
-    return tokenizer
+    return piece_bars if num_bars is None else min(first_bar + num_bars, piece_bars)
+
+
+def shift_ids(
+    ids: NDArray[np.integer], by: int, first: int, stop: int
+) -> NDArray[np.integer] | None:
+    """Copy of `ids` with those in [first, stop) shifted; None if one would leave that range."""
+    places = np.flatnonzero((ids >= first) & (ids < stop))
+    shifted = ids[places].astype(np.int64) + by
+    if len(shifted) and not first <= shifted.min() <= shifted.max() < stop:
+        return None
+    moved = ids.copy()
+    moved[places] = shifted
+    return moved

@@ -195,7 +195,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    from tokenization.tokenizer import PRESETS
+    from tokenization.presets import PRESETS
     from training.data.corpus_writer import LISTS
     from training.data.prepare import prepare
 

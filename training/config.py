@@ -208,7 +208,8 @@ def build(kind: type[ConfigT], mapping: object, where: str = "config") -> Config
         TrainingError: a key is unknown or missing, or a value is of another type.
     """
     # brings the engine, without which --help has to answer
-    from relpe.models.checkpoint import CheckpointError, from_plain
+    from relpe.models.checkpoint import CheckpointError
+    from relpe.models.config import from_plain
 
     try:
         return from_plain(kind, mapping, where)

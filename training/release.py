@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from relpe.models.checkpoint import save_model
-from tokenization.tokenizer import load_tokenizer
+from tokenization.presets import load_tokenizer
 from training.errors import TrainingError
 from training.evaluation.report import figure, goals, memory_rows, music_rows, table
 from training.experiment import is_run

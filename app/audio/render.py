@@ -19,7 +19,7 @@ from app.audio.ogg import number_stream
 from app.audio.synth.mixer import BLOCK, Mixer, fade_cut_end, length_with_tail
 from app.audio.synth.soundfont import SoundError, default_soundfont, open_soundfont
 from app.files import appearing
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 
 if TYPE_CHECKING:
     from collections.abc import Callable

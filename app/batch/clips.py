@@ -18,7 +18,7 @@ from app.compose.replay import chosen_options, versions
 from app.errors import CommandError
 from app.files import find_midi, read_file, safe_name
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -81,7 +81,7 @@ def continue_command(options: argparse.Namespace) -> None:
     from app.compose.continuation import continue_prompt
     from app.compose.new_bars import NewBars, in_bars
     from app.compose.prompt import read_prompt
-    from tokenization.midi.reader import read_midi
+    from tokenization.midi import read_midi
 
     music = music_options(options)
     targets = _targets(options, music)

@@ -20,8 +20,7 @@ from app.compose.options import MusicOptions, with_seed
 from app.compose.piece import Draft, Opening, Piece
 from app.compose.prompt import read_prompt
 from relpe.decoding.generate import Sample
-from tokenization.midi.append import append_to_midi
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import append_to_midi, read_midi, write_midi
 from tokenization.score import Score, Tempo, TimeSignature
 
 if TYPE_CHECKING:

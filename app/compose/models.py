@@ -16,10 +16,11 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from relpe.decoding.steps import Backend, Precision, StepsMaker, choose_steps, why_not_compiled
+from relpe.decoding.base import Backend, Precision, StepsMaker
+from relpe.decoding.choose import choose_steps, why_not_compiled
 from relpe.models.checkpoint import CheckpointError, find_checkpoint, load_model, released_models
 from relpe.models.decoder import Decoder
-from tokenization.tokenizer import load_tokenizer
+from tokenization.presets import load_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

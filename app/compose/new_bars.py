@@ -11,7 +11,6 @@ from app.compose.options import limits
 from app.compose.timing import notes_on_file
 from tokenization.constraints.bar_limit import PlannedBar
 from tokenization.errors import MidiError
-from tokenization.midi.reader import MAX_BEATS
 from tokenization.remi.bars import BarMap, written_lines
 from tokenization.remi.quantize import nearest_step, quantize_tempos
 from tokenization.remi.vocabulary import (
@@ -22,6 +21,7 @@ from tokenization.remi.vocabulary import (
     TEMPO,
     TIME_SIGNATURE,
 )
+from tokenization.score import MAX_BEATS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,12 +14,11 @@ from app.compose.timing import FINE_TICKS, Timing, find_beats
 from app.compose.tracks import ALL_PARTS, Parts
 from tokenization.analysis.beats import extend_by_pedal
 from tokenization.errors import MidiError
-from tokenization.midi.cut import cut_midi
-from tokenization.midi.reader import MAX_BEATS, read_midi
+from tokenization.midi import cut_midi, read_midi
 from tokenization.remi.bars import BarMap, written_lines
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, EOS, STEPS_PER_BEAT
-from tokenization.score import Score, once_each
+from tokenization.score import MAX_BEATS, Score, once_each
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
 
     from app.compose.options import BeatSource
     from tokenization.analysis.beats import Beats
-    from tokenization.remi.remi import TokenSequence
     from tokenization.score import Track
-    from tokenization.tokenizer import Tokenizer
+    from tokenization.tokenizer import Tokenizer, TokenSequence
 
 OVERHANG_STEPS = STEPS_PER_BEAT
 """How far the last notes may ring over the bar line at which new music begins: a quarter note."""

@@ -12,7 +12,7 @@ from app.compose.prompt import read_prompt
 from app.player.frames import Frame, PromptFrame, TimelineFrame, pack_tracks, timeline
 from app.server.sandbox import LimitError, Sandbox
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 
 if TYPE_CHECKING:
     from collections.abc import Callable

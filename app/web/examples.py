@@ -14,7 +14,7 @@ from app.player.frames import (
     pack_tracks,
     timeline,
 )
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 
 _PLACES = (Path(__file__).parents[1] / "_examples", Path(__file__).parents[2] / "examples")
 """Folder in an installed wheel, and in a clone."""

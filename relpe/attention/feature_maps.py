@@ -1,16 +1,15 @@
-"""Feature maps: what makes attention linear.
+"""Feature maps of linear attention: FAVOR+, relu and elu + 1.
 
-A map gives features (..., f) and, where they are exponentials, the logarithm of the factor that was
-taken out of each vector, so that nothing overflows. A query's factor cancels in the ratio of
-attention and is dropped; a key's does not, and attention keeps the running maximum of the past
-ones.
+A map returns features (..., f) and, where they are exponentials, the logarithm of the factor that
+was taken out of each vector to avoid overflow. The factor of a query cancels in the ratio of
+attention and is dropped. That of a key does not: attention keeps the running maximum of past keys.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LONGEST_HELD = 2**20
-"""With a redraw probability, features are drawn anew after so many steps at the latest."""
+"""With a redraw probability: most training steps for which features are held."""
 SEARCHED = 1024
-"""Steps that are looked at together for the last redraw."""
+"""Steps that are searched together for the last redraw."""
 
 
 class Features(NamedTuple):
@@ -33,20 +32,20 @@ class Features(NamedTuple):
     log_scale: Tensor | None
 
 
-class FeatureMap(Protocol):
-    """From queries or keys to features of linear attention."""
+class FeatureMap:
+    """Maps queries or keys to features of linear attention; as many by default, no projection."""
 
     def num_features(self, in_features: int) -> int:
         """Features per head (f)."""
-        ...
+        return in_features
 
     def draw(self, in_features: int, generator: torch.Generator) -> Tensor | None:
         """Random projection (in_features, n) of one layer, None where the map has none."""
-        ...
+        return None
 
     def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
         """Features of x (..., in_features)."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +76,10 @@ class FavorConfig:
         return Favor(self)
 
     def last_redraw(self, step: int, seed: int = 0) -> int:
-        """The training step, `step` or one before, whose projections are in force at `step`.
+        """The training step, `step` or an earlier one, whose projections are in force at `step`.
 
-        It depends on its arguments alone, so that a resumed run holds the same ones. `seed` is the
-        run's: runs redraw at steps of their own.
+        A function of its arguments alone, so that a resumed run holds the same projections.
+        `seed` is that of the run: different runs redraw at different steps.
         """
         if self.redraw_probability is None:
             return step - step % self.redraw_interval
@@ -94,7 +93,7 @@ class FavorConfig:
 
 
 def _chances(steps: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
-    """Numbers in [0, 1), one for each step: evenly spread, by SplitMix64 (Steele et al., 2014)."""
+    """Uniform numbers in [0, 1), one for each step, by SplitMix64 (Steele et al., 2014)."""
     run = np.random.SeedSequence(seed).generate_state(1, np.uint64)
     x = run + (steps.astype(np.uint64) + 1) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> 30)) * np.uint64(0xBF58476D1CE4E5B9)
@@ -102,8 +101,8 @@ def _chances(steps: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
     return ((x ^ (x >> 31)) >> 11).astype(np.float64) * 2.0**-53
 
 
-class Favor:
-    """exp(u - |x|^2/2) and exp(-u - |x|^2/2): x is scaled by d^-1/4, u its random projections.
+class Favor(FeatureMap):
+    """exp(u - |x|^2/2) and exp(-u - |x|^2/2) of x scaled by d^-1/4; u are random projections of x.
 
     Expected products of features are exp(q.k / sqrt(d)). The largest exponent of each vector is
     taken out.
@@ -123,7 +122,7 @@ class Favor:
     def draw(self, in_features: int, generator: torch.Generator) -> Tensor:
         """Projection (in_features, f/2): blocks of orthogonal columns with independent chi norms.
 
-        The original took the norms from the matrix that it orthogonalized, which biases the kernel.
+        The original takes the norms of the matrix it orthogonalizes, which biases the kernel.
         """
         wanted = self.config.num_features // 2
         blocks = math.ceil(wanted / in_features)
@@ -159,19 +158,11 @@ class ReluConfig:
         return Relu(self)
 
 
-class Relu:
+class Relu(FeatureMap):
     """See `ReluConfig`."""
 
     def __init__(self, config: ReluConfig) -> None:
         self.config = config
-
-    def num_features(self, in_features: int) -> int:
-        """As many as there are inputs."""
-        return in_features
-
-    def draw(self, in_features: int, generator: torch.Generator) -> None:
-        """No projection."""
-        return
 
     def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
         """Features of x (..., d)."""
@@ -189,16 +180,8 @@ class EluConfig:
         return Elu()
 
 
-class Elu:
+class Elu(FeatureMap):
     """See `EluConfig`."""
-
-    def num_features(self, in_features: int) -> int:
-        """As many as there are inputs."""
-        return in_features
-
-    def draw(self, in_features: int, generator: torch.Generator) -> None:
-        """No projection."""
-        return
 
     def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
         """Features of x (..., d)."""

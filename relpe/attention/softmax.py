@@ -1,4 +1,4 @@
-"""Softmax attention with state: exact, of quadratic cost, the baseline of the others."""
+"""Softmax attention with state: exact, of quadratic cost, the baseline."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from torch.nn import functional
 from relpe.attention.windowed.offset_scores import softmax_with_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from relpe.encodings.base import AttentionName, OffsetTable
 
 
 class SoftmaxAttentionState(NamedTuple):
-    """What one layer of softmax attention remembers: everything."""
+    """State of one layer: all keys and values so far."""
 
     keys: Tensor  # (b, l, h, d), encoded
     values: Tensor  # (b, l, h, e)
+
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> SoftmaxAttentionState:
+        """The state with `change` applied to each of its tensors."""
+        return SoftmaxAttentionState(*map(change, self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +45,7 @@ class SoftmaxAttentionConfig:
 
 
 class SoftmaxOperation:
-    """Causal softmax attention with all keys kept."""
+    """Causal softmax attention that keeps all keys."""
 
     def init_state(
         self,

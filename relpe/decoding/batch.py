@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from relpe.decoding.steps import Steps
+    from relpe.decoding.base import TokenSteps
     from relpe.models.decoder import DecoderState
 
 RuleT = TypeVar("RuleT", bound=Rule)
@@ -50,7 +50,7 @@ class ContinuousBatch(Generic[RuleT]):
     One that ends leaves, and others may enter at any time (continuous batching).
     """
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: TokenSteps) -> None:
         self._steps = steps
         self.rows: list[Row[RuleT]] = []
 

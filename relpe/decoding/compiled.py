@@ -1,9 +1,11 @@
-"""The same decoder, compiled for one-token steps of many rows, each at a position of its own.
+"""Decoding compiled by Numba: one-token steps of many rows, each at its own position.
 
-A prompt is read by the decoder itself, in pieces; its state is then taken over into a slot. Weights
-are int8 with a scale for each output, keys and values of a window int8 with a step for each place,
-activations whole numbers of 14 bits or so, sums of their products exact; all else is float32. See
-`fast_kernels.py`, which needs Numba.
+The decoder itself reads a prompt, and its state is copied into a slot. Weights are int8 with a
+scale for each output, keys and values of a window int8 with a scale for each place, activations
+integers of about 14 bits, whose products are summed exactly; everything else is float32. The
+arithmetic is in `kernels.py`.
+
+`python -m relpe.decoding.compiled` compiles the steps in advance.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ import torch
 from llvmlite.binding import get_host_cpu_name
 from numba import config as numba_config
 
-from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.linear.operation import LinearAttentionConfig, LinearAttentionState
 from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.decoding.base import Precision, check_slots
 from relpe.decoding.kernels import Memory, arguments, step_float32, step_int8
 from relpe.decoding.packed_weights import packed_attention, packed_rings, packed_weights
 from relpe.decoding.position_codes import PositionCodes, array_of
-from relpe.decoding.steps import Precision
 from relpe.models.decoder import DecoderConfig
 
 if TYPE_CHECKING:
@@ -33,33 +35,31 @@ if TYPE_CHECKING:
 
 
 ROWS_OF_A_THREAD = 4
-"""At least; to hand rows to another thread takes about as long as one of them."""
+"""Least rows of a thread: handing rows to a thread takes about as long as one row."""
 
 
-def refusal(config: DecoderConfig) -> str | None:
-    """Why a decoder cannot be compiled; None where it can."""
+def refusal(decoder: Decoder) -> str | None:
+    """Why the steps of a decoder cannot be compiled; None where they can."""
     if numba_config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
         return "NUMBA_DISABLE_JIT, with which nothing is compiled"
-    attention, encoding = config.attention, config.encoding
-    if not isinstance(attention, LinearAttentionConfig | WindowedAttentionConfig):
-        return f"{attention.kind} attention, whose state grows"
-    if encoding.kind in {"siren", "transformer_xl", "shaw", "alibi"} or (
-        encoding.kind == "algebraic" and (encoding.decay < 1 or encoding.placement == "numerator")
-    ):
-        return f"encoding {encoding.kind}, which does more than to change queries and keys"
+    config = decoder.config
+    if not isinstance(config.attention, LinearAttentionConfig | WindowedAttentionConfig):
+        return f"{config.attention.kind} attention, whose state grows"
+    if not decoder.encoding.codes_by_position:
+        return f"encoding {config.encoding.kind}, which does more than to change queries and keys"
     return None
 
 
 class CompiledDecoder:
-    """A decoder's weights and codes as compiled steps read them; see the module."""
+    """The weights and codes of a decoder, as compiled steps read them."""
 
     def __init__(self, decoder: Decoder, precision: Precision = "int8") -> None:
-        """Copies the weights of `decoder`, on the CPU; states are those of its config's noise.
+        """Copies the weights of `decoder`, on the CPU; states must have the noise of its config.
 
         Raises:
-            ValueError: a decoder that cannot be compiled, see `refusal`.
+            ValueError: the decoder cannot be compiled, see `refusal`.
         """
-        reason = refusal(decoder.config)
+        reason = refusal(decoder)
         if reason is not None:
             raise ValueError(f"{reason}: no compiled steps; use PlainSteps")
         self.decoder: Decoder = decoder
@@ -71,31 +71,17 @@ class CompiledDecoder:
 
     @property
     def name(self) -> str:
-        """As `Steps.name`, with the processor: on another, sums may round otherwise."""
+        """As `TokenSteps.name`, with the processor: on another one, sums may round differently."""
         return f"compiled {self.precision} for {get_host_cpu_name()}"
 
-    @property
-    def weight_bytes(self) -> int:
-        """Weights that a step of one row reads: all but the embeddings of other tokens."""
-        parts = (*self.weights[1:5], *(array for pair in self.weights[5:] for array in pair))
-        return sum(array.nbytes for array in parts)
-
-    @property
-    def step_bytes(self) -> int:
-        """Codes and state that a step of one row reads, the rings of windows full."""
-        steps = self.steps()
-        slot = steps.admit(self.decoder.init_state(1), 0)
-        steps.step([slot], [0])
-        return steps.state_bytes + steps.code_bytes
-
     def steps(self, threads: int = 1) -> CompiledSteps:
-        """Slots of their own. Many rows are shared among `threads`, which changes nothing else."""
+        """New slots. Many rows are divided among `threads`, which does not affect results."""
         return CompiledSteps(self, threads)
 
     def warm_up(self) -> None:
-        """Compiles, which takes about 20 seconds once on a machine, and then half a second.
+        """Compiles: about 20 seconds the first time on a machine, half a second later.
 
-        Numba keeps what it compiled beside the package, or in the user's cache.
+        Numba caches the machine code beside the package, or in the user's cache.
         """
         steps = self.steps()
         slot = steps.admit(self.decoder.init_state(1), 0)
@@ -103,7 +89,7 @@ class CompiledDecoder:
 
 
 class CompiledSteps:
-    """Slots of a `CompiledDecoder`: numbers; each holds what one sequence remembers."""
+    """`TokenSteps` of a `CompiledDecoder`."""
 
     def __init__(self, compiled: CompiledDecoder, threads: int = 1) -> None:
         config = compiled.decoder.config
@@ -120,29 +106,22 @@ class CompiledSteps:
 
     @property
     def name(self) -> str:
-        """As `Steps.name`."""
+        """As `TokenSteps.name`."""
         return self._compiled.name
 
     @property
     def state_bytes(self) -> int:
-        """What one slot takes."""
+        """Bytes of the state of a slot."""
         return sum(array.nbytes for array in self._room(1))
 
-    @property
-    def code_bytes(self) -> int:
-        """What the codes of one position take."""
-        maps, attention = self._codes.maps, self._compiled.attention
-        one = maps[:1].nbytes + self._codes.added[:1].nbytes
-        return one + attention.through.nbytes + attention.constant.nbytes
-
     def admit(self, state: DecoderState, position: int) -> int:
-        """A slot that goes on from `state`, of one row, at `position`."""
+        """As `TokenSteps.admit`."""
         slot = self._new_slot()
         self._positions[slot] = position
         memory, count = self._memory, 0
         for layer, convolved in enumerate(state.layers):
             operation: Any = convolved.operation
-            if hasattr(operation, "sums"):
+            if isinstance(operation, LinearAttentionState):
                 sums = operation.sums
                 memory.kv[slot, layer] = array_of(sums.kv)[0]
                 memory.keys[slot, layer] = array_of(sums.k_sum)[0]
@@ -165,8 +144,8 @@ class CompiledSteps:
         return slot
 
     def fork(self, slot: int) -> int:
-        """Another slot that goes on from where `slot` is."""
-        self._check([slot])
+        """As `TokenSteps.fork`."""
+        check_slots([slot], self._used)
         copy = self._new_slot()
         self._positions[copy] = self._positions[slot]
         for array in self._memory:
@@ -174,14 +153,14 @@ class CompiledSteps:
         return copy
 
     def release(self, slot: int) -> None:
-        """Gives a slot back."""
-        self._check([slot])
+        """As `TokenSteps.release`."""
+        check_slots([slot], self._used)
         self._used.remove(slot)
         self._free.append(slot)
 
     def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Logits (n, v) after one more token of each of some slots, all different."""
-        self._check(slots)
+        """As `TokenSteps.step`."""
+        check_slots(slots, self._used)
         size = self._compiled.decoder.config.vocabulary_size
         logits = np.empty((len(slots), size), np.float32)
         rows, given = np.asarray(slots, np.int64), np.asarray(tokens, np.int64)
@@ -214,7 +193,7 @@ class CompiledSteps:
         if not self._free:
             held = len(self._positions)
             more = max(1, held)
-            room = self._room(held + more)  # takes memory where it is written to
+            room = self._room(held + more)  # pages are allocated when they are written
             for old, new in zip(self._memory, room, strict=True):
                 new[:held] = old
             self._memory = room
@@ -225,12 +204,8 @@ class CompiledSteps:
         self._used.add(slot)
         return slot
 
-    def _check(self, slots: Sequence[int]) -> None:
-        if len(set(slots)) < len(slots) or not self._used.issuperset(slots):
-            raise ValueError(f"slots {list(slots)}: expected different ones that are in use")
-
     def _room(self, slots: int) -> Memory:
-        """Memory of so many slots that remember nothing."""
+        """Memory of empty slots."""
         decoder, heads = self._compiled.decoder, self._heads
         config, coded = decoder.config, decoder.encoding.out_features
         size = config.width // heads
@@ -257,7 +232,7 @@ class CompiledSteps:
 
 
 def compile_all() -> None:
-    """Compiles for both precisions what steps need, so that no piece of music waits for it."""
+    """Compiles the steps of both precisions, so that no piece of music waits for it."""
     decoder = DecoderConfig(vocabulary_size=8, width=16, num_layers=1, num_heads=2, hidden=16)
     for precision in get_args(Precision):
         CompiledDecoder(decoder.build(), precision).warm_up()

@@ -1,19 +1,15 @@
-"""One-token steps of many rows at once by the decoder itself, for devices made for that."""
+"""Batched decoding on GPUs: one step of many rows is the replay of one CUDA graph."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from relpe.attention.layer import LinearAttentionState
-from relpe.attention.windowed.attention import WindowedAttentionState
-from relpe.encodings.algebraic.encoding import Algebraic
-from relpe.encodings.baselines import NoEncoding, Rope
-from relpe.encodings.stochastic.sine import SineSPE
+from relpe.decoding.base import check_slots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,16 +19,12 @@ if TYPE_CHECKING:
     from relpe.models.decoder import Decoder, DecoderState
 
 TILE_BYTES = 256 * 2**20
-"""What the states of a tile take at most, if that is 32 rows or more."""
+"""Limit of the states of a tile, where it allows 32 rows or more."""
 
 
 def why_not_tiled(decoder: Decoder) -> str | None:
-    """Why rows of a decoder at different positions cannot go together; None where they can."""
-    encoding = decoder.encoding
-    alike = isinstance(encoding, SineSPE | Rope | NoEncoding)
-    if isinstance(encoding, Algebraic):
-        alike = encoding.config.decay == 1
-    if not alike:
+    """Why rows at different positions cannot share a call of a decoder; None where they can."""
+    if not decoder.encoding.rows_by_position:
         return f"encoding {decoder.config.encoding.kind}, whose codes belong to runs of positions"
     if decoder.config.attention.name == "softmax":
         return "softmax attention, whose state grows"
@@ -40,11 +32,11 @@ def why_not_tiled(decoder: Decoder) -> str | None:
 
 
 class TileSteps:
-    """Rows in tiles of a fixed size, those that are not in use computed with the others.
+    """`TokenSteps` in tiles of a fixed number of rows; unused rows are computed with the others.
 
-    Each in memory of its own that never moves, so that on a GPU a step is the replay of one CUDA
-    graph: a single launch in place of some hundred. Products have the same shape whatever rows are
-    in use: what a row gets does not hang on the others.
+    A tile has memory at fixed addresses, so that a step on a GPU is the replay of one CUDA graph: a
+    single launch instead of a few hundred. Products always have the same shape, so that a row does
+    not depend on the others.
     """
 
     def __init__(self, decoder: Decoder, rows: int | None = None) -> None:
@@ -58,42 +50,42 @@ class TileSteps:
 
     @property
     def name(self) -> str:
-        """As `Steps.name`."""
+        """As `TokenSteps.name`."""
         weight = self._decoder.embedding.weight
         kind = str(weight.dtype).removeprefix("torch.")
         return f"torch {kind} in tiles of {self._rows} on {weight.device.type}"
 
     def admit(self, state: DecoderState, position: int) -> int:
-        """As `Steps.admit`."""
+        """As `TokenSteps.admit`."""
         slot = self._free_slot()
         tile, row = self._place(slot)
         tile.write(row, _leaves(state), position)
         return slot
 
     def fork(self, slot: int) -> int:
-        """As `Steps.fork`."""
-        self._check([slot])
+        """As `TokenSteps.fork`."""
+        check_slots([slot], self._used)
         new = self._free_slot()
         (source, row), (tile, target) = self._place(slot), self._place(new)
         tile.write(target, source.read(row), source.position(row))
         return new
 
     def release(self, slot: int) -> None:
-        """As `Steps.release`."""
-        self._check([slot])
+        """As `TokenSteps.release`."""
+        check_slots([slot], self._used)
         self._used.remove(slot)
 
     @torch.inference_mode()
     def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
-        """As `Steps.step`."""
-        self._check(slots)
+        """As `TokenSteps.step`."""
+        check_slots(slots, self._used)
         by_tile: dict[int, list[int]] = {}
         for index, slot in enumerate(slots):
             by_tile.setdefault(slot // self._rows, []).append(index)
         for number, indices in by_tile.items():
             rows = [slots[index] % self._rows for index in indices]
             self._tiles[number].run(rows, [tokens[index] for index in indices])
-        # a GPU works on all tiles before the first of them is waited for
+        # all tiles are launched before the first is waited for
         logits = np.empty((len(slots), self._decoder.config.vocabulary_size), np.float32)
         for number, indices in by_tile.items():
             rows = [slots[index] % self._rows for index in indices]
@@ -110,13 +102,9 @@ class TileSteps:
         self._used.add(slot)
         return slot
 
-    def _check(self, slots: Sequence[int]) -> None:
-        if not self._used.issuperset(slots) or len({*slots}) < len(slots):
-            raise ValueError(f"slots {[*slots]}: expected different ones that are in use")
-
 
 class _Tile:
-    """States of n rows, and what a step of all of them reads and writes, at fixed addresses."""
+    """States of n rows, and the inputs and outputs of a step, at fixed addresses."""
 
     @torch.inference_mode()
     def __init__(self, decoder: Decoder, rows: int) -> None:
@@ -126,18 +114,18 @@ class _Tile:
         self._positions = torch.zeros(rows, 1, 1, dtype=torch.int64, device=device)
         self._active = torch.zeros(rows, dtype=torch.bool, device=device)
         self.logits = torch.zeros(rows, decoder.config.vocabulary_size, device=device)
-        # a window has its full size after the first token
+        # the state of a window has its full size after the first token
         _, blank = decoder(self._tokens, self._positions, decoder.init_state(rows))
-        self._state = _with_leaves(blank, [leaf.clone() for leaf in _leaves(blank)])
+        self._state = blank.map_rows(torch.clone)
         self._graph: torch.cuda.CUDAGraph | None = None
         if device.type == "cuda":
             self._capture()
 
     def _capture(self) -> None:
-        """Records a step; nothing in it may wait for the device."""
+        """Records a step, in which nothing may wait for the device."""
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # libraries and caches are made ready outside of the graph
+        with torch.cuda.stream(aside):  # libraries and caches are initialized outside of the graph
             for _ in range(3):
                 self._compute()
         torch.cuda.current_stream().wait_stream(aside)
@@ -147,7 +135,7 @@ class _Tile:
         self._graph = graph
 
     def _compute(self) -> None:
-        """A step of all rows; those that are not active stay as they are."""
+        """A step of all rows; the states of inactive ones do not change."""
         logits, after = self._decoder(self._tokens, self._positions, self._state)
         self.logits.copy_(logits[:, -1])
         for held, new in zip(_leaves(self._state), _leaves(after), strict=True):
@@ -156,7 +144,7 @@ class _Tile:
         self._positions.add_(self._active[:, None, None])
 
     def run(self, rows: list[int], tokens: list[int]) -> None:
-        """A step of some rows; their logits are in `logits` afterwards."""
+        """A step of some rows, whose logits are then in `logits`."""
         ids, active = np.zeros((2, len(self.logits)), np.int64)
         ids[rows], active[rows] = tokens, 1
         self._tokens.copy_(torch.from_numpy(ids)[:, None])
@@ -168,25 +156,25 @@ class _Tile:
 
     @torch.inference_mode()
     def write(self, row: int, leaves: Sequence[Tensor], position: int) -> None:
-        """Puts a state of one row into a row."""
+        """Copies the state of one row into `row`."""
         for held, new in zip(_leaves(self._state), leaves, strict=True):
-            if new.ndim > 1 and new.shape[1] < held.shape[1]:  # a window that is not full
+            if new.ndim > 1 and new.shape[1] < held.shape[1]:  # a window that is not full yet
                 pads = [0, 0] * (new.ndim - 2) + [held.shape[1] - new.shape[1], 0]
                 new = functional.pad(new, pads)
             held[row].copy_(new[0])
         self._positions[row] = position
 
     def read(self, row: int) -> list[Tensor]:
-        """The state of a row."""
+        """The tensors of a row."""
         return [leaf[row : row + 1] for leaf in _leaves(self._state)]
 
     def position(self, row: int) -> int:
-        """Where a row is."""
+        """The position of a row."""
         return int(self._positions[row])
 
 
 def _rows_of_tile(decoder: Decoder) -> int:
-    """A power of two from 32 to 256, by the memory that the state of a row takes."""
+    """Rows of a tile: a power of two from 32 to 256, by the size of the state of a row."""
     device = decoder.embedding.weight.device
     place = torch.zeros(1, 1, 1, dtype=torch.int64, device=device)
     with torch.inference_mode():
@@ -196,26 +184,12 @@ def _rows_of_tile(decoder: Decoder) -> int:
 
 
 def _leaves(state: DecoderState) -> list[Tensor]:
-    """All tensors that rows have of their own."""
+    """All tensors that belong to rows, in an order that depends on the model alone."""
     leaves: list[Tensor] = []
-    for layer in state.layers:
-        operation: Any = layer.operation
-        own = operation.sums if isinstance(operation, LinearAttentionState) else operation
-        leaves += [layer.recent, *own]
+
+    def keep(leaf: Tensor) -> Tensor:
+        leaves.append(leaf)
+        return leaf
+
+    state.map_rows(keep)
     return leaves
-
-
-def _with_leaves(state: DecoderState, leaves: Sequence[Tensor]) -> DecoderState:
-    """The state with other tensors in place of `_leaves`."""
-    left = iter(leaves)
-    layers = []
-    for layer in state.layers:
-        operation: Any = layer.operation
-        recent = next(left)
-        if isinstance(operation, LinearAttentionState):
-            sums = type(operation.sums)(*(next(left) for _ in operation.sums))
-            operation = operation._replace(sums=sums)
-        else:
-            operation = WindowedAttentionState(*(next(left) for _ in operation))
-        layers.append(type(layer)(recent, operation))
-    return state._replace(layers=tuple(layers))

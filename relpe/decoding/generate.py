@@ -12,15 +12,15 @@ import numpy as np
 import torch
 
 from relpe.decoding.batch import ContinuousBatch, Row, RuleT
+from relpe.decoding.eager import prefill_steps
 from relpe.decoding.sampling import SamplingOptions
-from relpe.decoding.steps import prefill_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from relpe.decoding.steps import Steps
+    from relpe.decoding.base import TokenSteps
     from relpe.models.decoder import Decoder, DecoderState
 
 
@@ -69,7 +69,7 @@ class Generation(Generic[RuleT]):
     that neither holds the other up. A sequence depends on its prompt, rule, options and seed alone.
     """
 
-    def __init__(self, decoder: Decoder, steps: Steps, max_rows: int | None = None) -> None:
+    def __init__(self, decoder: Decoder, steps: TokenSteps, max_rows: int | None = None) -> None:
         """At most `max_rows` sequences are generated at once; None for no limit."""
         self._decoder = decoder
         self._batch: ContinuousBatch[RuleT] = ContinuousBatch(steps)

@@ -1,14 +1,14 @@
-"""The arithmetic of one-token steps, compiled by Numba for the processor at hand.
+"""Kernels of one-token steps, compiled by Numba for the host processor.
 
-Every function works on one row at a time, or on integers, whose sums are exact in any order: what a
-row gets hangs neither on the rows beside it nor on their number. Arrays are C-contiguous, float32
-unless said otherwise.
+Every function works on one row at a time, or on integers, whose sums are exact in any order: a row
+depends neither on the other rows nor on their number. Arrays are C-contiguous, and float32 unless
+noted.
 
-One file, long as it is: Numba keeps what it compiled until the file of a function changes, and does
-not look at the files of the functions that it calls.
+The kernels share one file because Numba's cache is invalidated by changes of the file of a
+function, but not by those of the functions that it calls.
 """
 
-# Numba compiles this file: annotations of arrays would only be decoration.
+# Numba infers the types of arrays: annotations would not be checked.
 # ruff: noqa: ANN001, ANN002, ANN201, ANN202
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-# sums may be reordered (they become vectors) and multiplications joined with additions; infinities
-# and NaN keep their meaning
+# sums may be reordered (to become vectors) and multiplications fused with additions; infinities and
+# NaN keep their meaning
 MATH = {"reassoc", "contract", "nsz"}
 compiled = njit(nogil=True, fastmath=MATH, error_model="numpy")
-# Kept on disk with all that it calls. Of one signature: Numba's index of several is not safe from
-# two processes that compile at once.
+# Cached on disk with all callees. With one signature: Numba's index of several is not safe when two
+# processes compile at once.
 kept = njit(nogil=True, fastmath=MATH, error_model="numpy", cache=True)
 LARGEST_WEIGHT = 127
-"""Of int8 weights."""
+"""Largest absolute value of an int8 weight."""
 RELU, ELU, FAVOR, WINDOWED = range(4)
-"""What attention does with queries and keys."""
+"""Kinds of attention."""
 
 
 class Matrices(NamedTuple):
@@ -43,7 +43,7 @@ class Matrices(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """All weights of a decoder as steps read them."""
+    """All weights of a decoder."""
 
     embedding: Any  # (v, m)
     norms: Any  # (layers, 4, m): weight and bias before attention, weight and bias before the rest
@@ -58,28 +58,28 @@ class Weights(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """What the attention of all layers is given beside queries, keys and values."""
+    """Inputs of the attention of all layers beside queries, keys and values."""
 
     kind: int
     offset: float  # of relu features
     projection: Any  # (layers, r, f / 2): FAVOR+
-    rates: Any  # (h,) float64: what keys fade by
+    rates: Any  # (h,) float64: decay of keys
     through: Any  # (layers, h, d): the part of queries and keys that is encoded; layers = 0: all
     constant: Any  # (layers, h, d, r): codes of the rest, the same at all positions
     span: int  # of a window; 0: none
 
 
 class Memory(NamedTuple):
-    """What all slots remember, by slot and layer."""
+    """States of all slots, by slot and layer."""
 
     recent: Any  # (slots, layers, n - 1, m): inputs of the convolution, a ring
     kv: Any  # (slots, layers, h, f, e): sums of keys times values; windowed: f = 0
     keys: Any  # (slots, layers, h, f): sums of keys
     log_scale: Any  # (slots, layers, h) float64
-    count: Any  # (slots,) int64: tokens that the rings have taken
-    # Rings of keys and values of a window, s the span in whole groups of 16; s = 0 where there is
-    # none. Float32: (r, s) and (s, e) of each head. Int8: as `dots` reads weights, the outputs
-    # being places of keys, the inputs of values; and the step of each place.
+    count: Any  # (slots,) int64: tokens written into the rings
+    # Ring buffers of the keys and values of a window; s is the span, rounded up to groups of 16, or
+    # 0 without a window. Float32: (r, s) and (s, e) of each head. Int8: in the layout of weights
+    # (see `_dots`), where places are the outputs of keys and the inputs of values; a scale a place.
     ring_keys: Any  # (slots, layers, h, r * s), r a whole number of pairs
     ring_values: Any  # (slots, layers, h, e * s), e in whole groups of 16
     ring_steps: Any  # (slots, layers, h, 2, s)
@@ -88,10 +88,8 @@ class Memory(NamedTuple):
 @intrinsic
 def _power_of_two(typing_context, exponent):
     """2^n in float32 for int32 n from -126 to 127, by the bits of the number."""
-    del typing_context
 
     def build(context, builder, signature, arguments):
-        del signature
         integer, single = (context.get_value_type(kind) for kind in (types.int32, types.float32))
         bias, shift = (context.get_constant(types.int32, number) for number in (127, 23))
         bits = builder.shl(builder.add(arguments[0], bias), shift)
@@ -105,8 +103,8 @@ def _power_of_two(typing_context, exponent):
 def exp(x):
     """e^x to one or two units in the last place, 0 below -87.
 
-    Without calls, so that loops become vectors. x - n ln 2 is taken in two steps, exact in float32
-    (Cody and Waite, 1980).
+    Without calls, so that loops can be vectorized. x - n ln 2 is computed in two steps, exact in
+    float32 (Cody and Waite, 1980).
     """
     n = np.rint(max(min(x, np.float32(88.0)), np.float32(-87.0)) * np.float32(1.44269504))
     r = max(min(x, np.float32(88.0)), np.float32(-87.0)) - n * np.float32(0.693359375)
@@ -139,7 +137,7 @@ def layer_norm(x, weight, bias, out):
 
 @compiled
 def largest_of(x):
-    """The greatest absolute value; where something is no number, that."""
+    """The largest absolute value; NaN if there is one."""
     largest = np.float32(0.0)
     for i in range(len(x)):
         largest = max(largest, abs(x[i]))
@@ -151,12 +149,12 @@ def largest_of(x):
 
 @compiled
 def narrowed(x, out):
-    """Whole numbers (m,) int16 of x, and the step that they count.
+    """Quantizes x (m,) to integers, int16 in `out`, and returns their scale.
 
-    As fine as sums of m products with int8 weights stay within 32 bits: 14 bits for 1,024 inputs.
+    As finely as sums of m products with int8 weights fit into 32 bits: 14 bits for 1,024 inputs.
     """
     largest = largest_of(x)
-    if not 0 < largest < np.inf:  # nothing to count; what is no number stays none
+    if not 0 < largest < np.inf:  # all zero; NaN and infinities give NaN
         out[: len(x)] = 0
         return largest * np.float32(0.0)
     steps = np.float32(min(32767, (2**31 - 1) // (LARGEST_WEIGHT * len(x)) - 1))
@@ -168,7 +166,7 @@ def narrowed(x, out):
 
 @compiled
 def convolve(x, taps, recent, count, out):
-    """Out (m,) = x (m,) and earlier inputs by their taps; x takes the oldest one's place."""
+    """Convolution out (m,) of x (m,) and earlier inputs by their taps; x replaces the oldest."""
     places = len(recent)
     now = taps[places]
     for i in range(len(x)):
@@ -190,7 +188,7 @@ def gated(gates, values, out):
 
 @compiled
 def unit(x, factor):
-    """X (d,) with a mean square of one, times `factor`, in place."""
+    """Scales x (d,) in place to a mean square of one, times `factor`."""
     squares = np.float32(0.0)
     for i in range(len(x)):
         squares += x[i] * x[i]
@@ -201,7 +199,7 @@ def unit(x, factor):
 
 @compiled
 def encode(x, codes, through, constant, layer, head, out):
-    """Out (r,) = x (d,) times its codes (d, r), a part of it times constant ones."""
+    """Out (r,) = x (d,) times its codes (d, r), mixed with constant codes by gates."""
     out[:] = 0.0
     for i in range(len(x)):
         row = codes[i]
@@ -216,7 +214,7 @@ def encode(x, codes, through, constant, layer, head, out):
 
 @compiled
 def features(x, attention, layer, out):
-    """Features (f,) of x (r,), and the logarithm of the factor taken out of them."""
+    """Writes features (f,) of x (r,); returns the logarithm of the factor taken out of them."""
     if attention.kind == RELU:
         for i in range(len(x)):
             out[i] = max(x[i], np.float32(0.0)) + np.float32(attention.offset)
@@ -248,7 +246,7 @@ def features(x, attention, layer, out):
 
 @compiled
 def attend_to_sums(q, k, v, log_key, rate, log_past, kv, key_sums, out):
-    """Linear attention of one head: sums kv (f, e), key_sums (f,); gives their new logarithm."""
+    """Linear attention of one head with sums kv (f, e), key_sums (f,); returns their log scale."""
     log_key += rate
     running = max(log_past, log_key)
     decay = np.float32(math.exp(log_past - running))
@@ -269,15 +267,14 @@ def attend_to_sums(q, k, v, log_key, rate, log_past, kv, key_sums, out):
 
 
 def _dots(rows: int):
-    """Products of 16 outputs with so many rows, as vectors: loops come out half as fast or less.
+    """Products of 16 outputs with `rows` rows, as vector code: loops are half as fast or less.
 
-    Weights (pairs, 16, 2) int8 from `first` on, x (rows, pairs) int32 of two int16 each, their sums
-    out (rows, 16) int32. One instruction of AVX2 multiplies 16 numbers and adds them in pairs.
+    Weights (pairs, 16, 2) int8 start at `first`; x (rows, pairs) int32 are two int16 each; sums go
+    to out (rows, 16) int32. One instruction of AVX2 multiplies 16 numbers and adds them in pairs.
     """
 
     @intrinsic
     def dots(typing_context, weights, first, x, pairs, out):
-        del typing_context
         byte, short, integer, size = (ir.IntType(bits) for bits in (8, 16, 32, 64))
         bytes_of, shorts_of, sums_of = (
             ir.VectorType(kind, count) for kind, count in ((byte, 16), (short, 16), (integer, 8))
@@ -335,7 +332,7 @@ def _dots(rows: int):
 
 
 def _pairs_multiplied(context, builder, shorts_of, sums_of):
-    """What emits products of 16 int16 with 16, added in pairs to 8 int32."""
+    """Emits products of 16 int16 with 16 int16, added in pairs to 8 int32."""
     if "+avx2" in context.codegen().magic_tuple()[2]:
         kind = ir.FunctionType(sums_of, [shorts_of, shorts_of])
         name = "llvm.x86.avx2.pmadd.wd"
@@ -361,15 +358,14 @@ _one_row, _four_rows = _dots(1), _dots(4)
 def _attend_to_window(q, k, v, count, span, keys, values, steps, scores, room, out):
     """Softmax attention of one head to its rings; q, k (r,), v (e,), scores (s,), room int16.
 
-    Whole numbers: of keys and values 8 bits with a step for each place, of a query and of the
-    weights of 256 places 15 bits, sums of their products exact.
+    Keys and values have 8 bits with a scale for each place, a query and the weights of 256 places
+    15 bits; sums of their products are exact.
     """
     raise NotImplementedError
 
 
 @overload(_attend_to_window, inline="never", jit_options={"nogil": True, "fastmath": MATH})
 def _attend_by_type(q, k, v, count, span, keys, values, steps, scores, room, out):
-    del q, k, v, count, span, values, steps, scores, room, out
 
     def whole(q, k, v, count, span, keys, values, steps, scores, room, out):
         here, seen = count % span, min(count + 1, span)
@@ -429,19 +425,19 @@ def _attend_by_type(q, k, v, count, span, keys, values, steps, scores, room, out
 
 @compiled
 def held_step(x):
-    """Step of x (n,) in whole numbers of 8 bits."""
+    """Scale of x (n,) quantized to 8 bits."""
     return largest_of(x) / np.float32(LARGEST_WEIGHT)
 
 
 @compiled
 def held(number, step):
-    """The whole number of 8 bits that stands for a number, in steps."""
+    """A number quantized to 8 bits by its scale."""
     return np.int8(np.rint(number / step)) if 0 < step < np.inf else np.int8(0)
 
 
 @compiled
 def to_weights(scores, seen):
-    """The first scores become their exponentials, the largest 1; gives their sum."""
+    """Replaces the first scores by their exponentials, the largest 1; returns their sum."""
     largest = scores[0]
     for j in range(seen):
         largest = max(largest, scores[j])
@@ -453,13 +449,12 @@ def to_weights(scores, seen):
 
 
 def _project(matrices, layer, x, narrow, out):
-    """Out (b, n) = x (b, m) times the matrix of a layer; `narrow` (b, m) int16 is room to work."""
+    """Out (b, n) = x (b, m) times the matrix of a layer; `narrow` (b, m) int16 is workspace."""
     raise NotImplementedError
 
 
 @overload(_project, inline="never", jit_options={"nogil": True, "fastmath": MATH})
 def _project_by_type(matrices, layer, x, narrow, out):
-    del layer, x, narrow, out
 
     def whole(matrices, layer, x, narrow, out):
         values, scales = matrices.values[layer], matrices.scales[layer]
@@ -591,28 +586,22 @@ def _unpacked_step(*given):
         given[2],
         given[3],
         given[4],
-        Matrices(given[5], given[6]),
-        Matrices(given[7], given[8]),
-        Matrices(given[9], given[10]),
-        Matrices(given[11], given[12]),
-        Matrices(given[13], given[14]),
+        Matrices(*given[5:7]),
+        Matrices(*given[7:9]),
+        Matrices(*given[9:11]),
+        Matrices(*given[11:13]),
+        Matrices(*given[13:15]),
     )
-    attention = Attention(
-        given[15], given[16], given[17], given[18], given[19], given[20], given[21]
-    )
-    memory = Memory(
-        given[22], given[23], given[24], given[25], given[26], given[27], given[28], given[29]
-    )
-    _step(weights, attention, memory, *given[30:])
+    _step(weights, Attention(*given[15:22]), Memory(*given[22:30]), *given[30:])
 
 
 @kept
 def step_int8(*given: Any) -> None:  # noqa: ANN401 - arrays and numbers
-    """One token of each row, for what `arguments` gives and seven arrays.
+    """One token of each row; takes the result of `arguments` and six arrays.
 
-    Codes (p, n, 2, h, d, r) are of queries and keys at p places, n 1 or one for each layer; p is 0
-    where there are none. What is added to embeddings (p, m) likewise. Then of each row: the slot,
-    the place of its position's codes, the token, and its logits (b, v), which are written.
+    Codes (p, n, 2, h, d, r) of queries and keys at p places, n being 1 or the number of layers; p
+    is 0 without codes. Vectors (p, m) that are added to embeddings, likewise. Then for each row:
+    its slot, the place of its codes, its token, and its logits (b, v), which are written.
     """
     _unpacked_step(*given)
 
@@ -625,7 +614,7 @@ def step_float32(*given: Any) -> None:  # noqa: ANN401
 
 @kept
 def products_of_waves(waves, queries, keys, out):
-    """Codes `out` (c, n, 2, h, d, r): waves (c, n * h, d, k) times noise (n * h, d, k, r)."""
+    """Writes codes (c, n, 2, h, d, r): waves (c, n * h, d, k) times noise (n * h, d, k, r)."""
     for position in range(len(out)):
         for one in range(out.shape[1]):
             for side in range(2):
@@ -644,6 +633,6 @@ def products_of_waves(waves, queries, keys, out):
 
 
 def arguments(weights: Weights, attention: Attention, memory: Memory) -> tuple[Any, ...]:
-    """The first arguments of `step`: flat, since Numba looks long at tuples within tuples."""
+    """The first arguments of a step: flat, since Numba handles nested tuples slowly."""
     matrices = (array for part in weights[5:] for array in part)
     return (*weights[:5], *matrices, *attention, *memory)

@@ -1,4 +1,4 @@
-"""A decoder's weights as arrays that compiled steps read."""
+"""Weights and states of a decoder in the layout of the compiled kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from relpe.attention.layer import LinearAttentionConfig, fading_rates
+from relpe.attention.linear.operation import LinearAttentionConfig, fading_rates
 from relpe.decoding.kernels import (
     ELU,
     FAVOR,
@@ -19,23 +19,21 @@ from relpe.decoding.kernels import (
     Weights,
 )
 from relpe.decoding.position_codes import array_of
-from relpe.encodings.stochastic.filtered_noise import FilteredNoise
-from relpe.encodings.stochastic.gate import mixtures
-from relpe.encodings.stochastic.sine import SineSPE
+from relpe.encodings.stochastic.base import StochasticEncoding, mixture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from relpe.decoding.steps import Precision
+    from relpe.decoding.base import Precision
     from relpe.models.decoder import Decoder, DecoderState
 
 _KINDS = {"relu": RELU, "elu": ELU, "favor": FAVOR, "windowed": WINDOWED}
 
 
 def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) -> Weights:
-    """Copies of all weights; those of projections as `precision` says."""
+    """Copies of all weights, those of projections in `precision`."""
 
     def matrices(parts: Sequence[torch.Tensor]) -> Matrices:
         values = np.stack([array_of(part) for part in parts])
@@ -75,9 +73,9 @@ def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) 
 
 
 def _grouped(whole: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Weights (layers, out, in) in the order in which steps read them (layers, groups, pairs, 32).
+    """Weights (layers, out, in) in the order of the kernels: (layers, groups, pairs, 32).
 
-    Of 16 outputs the weights of two inputs, then of the next two; zeros fill groups and pairs.
+    A group is 16 outputs and a pair two inputs; both are padded with zeros.
     """
     layers, outputs, inputs = whole.shape
     padded = np.pad(whole, ((0, 0), (0, -outputs % 16), (0, inputs % 2)))
@@ -88,9 +86,9 @@ def _grouped(whole: NDArray[np.int8]) -> NDArray[np.int8]:
 def packed_rings(
     keys: NDArray[np.float32], values: NDArray[np.float32], places: int, precision: Precision
 ) -> tuple[NDArray[np.generic], NDArray[np.generic], NDArray[np.float32]]:
-    """Rings, and their steps, that hold keys (l, h, r) and values (l, h, e): see `Memory`.
+    """Ring buffers, and their scales, of keys (l, h, r) and values (l, h, e): see `Memory`.
 
-    Rounded as steps round what they add. `places` is a whole number of groups of 16.
+    Rounded as in the kernels. `places` is a multiple of 16.
     """
     length, heads = keys.shape[:2]
     steps = np.zeros((heads, 2, places), np.float32)
@@ -112,7 +110,7 @@ def packed_rings(
 
 
 def _scaled_embedding(decoder: Decoder, state: DecoderState) -> NDArray[np.float32]:
-    """Embeddings (v, m) in the scale that absolute encodings give them."""
+    """Embeddings (v, m) times the scale that absolute encodings apply."""
     encoding = decoder.encoding
     codes, _ = encoding.prepare(torch.zeros(1, 1, 1, dtype=torch.int64), state.encoding)
     ones = torch.ones(1, 1, decoder.config.width, dtype=torch.float64)
@@ -121,7 +119,7 @@ def _scaled_embedding(decoder: Decoder, state: DecoderState) -> NDArray[np.float
 
 
 def packed_attention(decoder: Decoder, state: DecoderState) -> Attention:
-    """What attention needs beside queries, keys and values; `state` has noise and projections."""
+    """Inputs of attention beside queries, keys and values; `state` has noise and projections."""
     config, encoding = decoder.config, decoder.encoding
     heads, size = config.num_heads, config.width // config.num_heads
     rates = np.zeros(heads)
@@ -135,9 +133,9 @@ def packed_attention(decoder: Decoder, state: DecoderState) -> Attention:
             projections = [array_of(projection) for projection in drawn]
     through = np.zeros((0, heads, size), np.float32)
     constant = np.zeros((0, heads, size, 0), np.float32)
-    if isinstance(encoding, SineSPE | FilteredNoise) and encoding.gates is not None:
-        gates = mixtures(encoding.gates, state.encoding.gates)
-        through, constant = (array_of(x) for x in gates)
+    if isinstance(encoding, StochasticEncoding) and encoding.gates is not None:
+        gates = zip(*map(mixture, encoding.gates, state.encoding.gates), strict=True)
+        through, constant = (array_of(torch.stack(x)) for x in gates)
     kind = _KINDS[config.attention.name]
     span = getattr(config.attention, "span", 0)
     return Attention(kind, offset, np.stack(projections), rates, through, constant, span)

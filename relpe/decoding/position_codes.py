@@ -1,4 +1,4 @@
-"""Codes of the positions that rows are at, for one-token steps: made block by block."""
+"""A cache of position codes for compiled steps, filled by blocks of positions."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from relpe.models.decoder import Decoder
 
 BLOCK = 32
-"""Positions whose codes are made at once; filtered noise is made in tiles of as many."""
+"""Positions whose codes are made at once: as many as a tile of filtered noise."""
 CODE_BYTES = 256 * 2**20
-"""What codes of positions take at most; rows beyond them wait for their turn."""
+"""Limit of the cache; rows that need more codes are computed after the others."""
 
 
 class PositionCodes:
-    """What `Encoding.encode` does at each position, as matrices, of the blocks that were used last.
+    """`Encoding.encode` at each position as matrices, for the most recently used blocks.
 
-    Where an encoding has gates, these are the codes before them.
+    For encodings with gates, these are the codes before the gates.
     """
 
     def __init__(self, decoder: Decoder, state: Any) -> None:  # noqa: ANN401
         config, encoding = decoder.config, decoder.encoding
         self._encoding, self._state = encoding, state
         self._layers, self._heads, self._width = config.num_layers, config.num_heads, config.width
-        self._blocks: OrderedDict[int, int] = OrderedDict()  # block to its place in the pool
+        self._blocks: OrderedDict[int, int] = OrderedDict()  # block to its index in the pool
         if isinstance(encoding, SineSPE):
             sets = 1 if encoding.config.shared_by_layers else config.num_layers
             size = config.width // config.num_heads
@@ -47,12 +47,12 @@ class PositionCodes:
         self._made = adds or shape is not None
         block_bytes = 0 if shape is None else BLOCK * 4 * math.prod(shape)
         self._most = max(1, CODE_BYTES // block_bytes) if block_bytes else 64
-        pool = self._most * BLOCK  # takes memory where it is written to
+        pool = self._most * BLOCK  # pages are allocated when they are written
         self.maps = np.empty((0, 1, 2, 1, 1, 1) if shape is None else (pool, *shape), np.float32)
         self.added = np.empty((pool if adds else 0, config.width), np.float32)
 
     def batches(self, positions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Indices of rows whose codes fit at once."""
+        """Indices of rows, in groups whose codes fit at once."""
         if len(positions) <= self._most or not self._made:
             return [np.arange(len(positions))]
         blocks = positions // BLOCK
@@ -61,14 +61,14 @@ class PositionCodes:
         return [np.flatnonzero(np.isin(blocks, part)) for part in parts]
 
     def places(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where in `maps` (p, n, 2, h, d, r) and `added` (p, m) the codes of each position are."""
+        """Indices of the codes of each position in `maps` (p, n, 2, h, d, r) and `added` (p, m)."""
         if not self._made:
             return np.zeros(len(positions), np.int64)
         wanted = (positions // BLOCK).tolist()
         needed = set(wanted)
         for block in needed & self._blocks.keys():
             self._blocks.move_to_end(block)
-        # rows that go on side by side need few blocks: memory that was written to is used again
+        # rows at similar positions need few blocks: reuse memory that is already allocated
         most = min(self._most, 2 * len(needed))
         for block in sorted(needed - self._blocks.keys()):
             full = len(self._blocks) >= most
@@ -80,7 +80,7 @@ class PositionCodes:
 
     @torch.inference_mode()
     def _fill(self, block: int, rows: slice) -> None:
-        """Writes the codes of a block to the pool."""
+        """Writes the codes of a block into the pool."""
         encoding = self._encoding
         if isinstance(encoding, SineSPE):
             waves, *noise = encoding.factors(_places(block), self._state)
@@ -95,9 +95,9 @@ class PositionCodes:
 
     @torch.inference_mode()
     def _make(self, block: int) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-        """Codes (BLOCK, n, 2, h, d, r) of a block, and what is added to embeddings (BLOCK, m).
+        """Codes (BLOCK, n, 2, h, d, r) of a block, and vectors added to embeddings (BLOCK, m).
 
-        n is 1, or one for each layer where they differ; None where there is nothing to do.
+        n is 1, or the number of layers where they differ; None where there are none.
         """
         encoding = self._encoding
         codes, self._state = encoding.prepare(_places(block), self._state)
@@ -110,7 +110,7 @@ class PositionCodes:
         return self._of_units(codes), None if added is zeros else array_of(added)[0]
 
     def _of_units(self, codes: Any) -> NDArray[np.float32] | None:  # noqa: ANN401
-        """Codes (BLOCK, n, 2, h, d, r) of any encoding, by what comes of each unit vector."""
+        """Codes (BLOCK, n, 2, h, d, r) of any encoding, from the images of unit vectors."""
         if type(self._encoding).encode is Encoding.encode:
             return None
         size = self._width // self._heads

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from relpe.encodings.absolute import LearnedPositionConfig, SinusoidConfig, TreeSQConfig
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
-from relpe.encodings.baselines import NoEncodingConfig, RopeConfig
-from relpe.encodings.offset.baselines import (
-    AlibiConfig,
-    LearnedPositionConfig,
-    ShawConfig,
-    SinusoidConfig,
-    TransformerXLConfig,
-)
+from relpe.encodings.base import NoEncodingConfig
+from relpe.encodings.offset.alibi import AlibiConfig
+from relpe.encodings.offset.shaw import ShawConfig
 from relpe.encodings.offset.siren import SirenConfig
+from relpe.encodings.offset.transformer_xl import TransformerXLConfig
+from relpe.encodings.rope import RopeConfig
 from relpe.encodings.stochastic.conv import ConvSPEConfig
 from relpe.encodings.stochastic.sine import SineSPEConfig
 from relpe.encodings.stochastic.siren import SirenSPEConfig
-from relpe.encodings.tree_sq import TreeSQConfig
 
 EncodingConfig = (
     SineSPEConfig

@@ -1,12 +1,13 @@
-"""What a positional encoding is: one family, whose members act in different places of attention.
+"""The base class of positional encodings.
 
 An encoding may add to the embeddings (absolute), change queries and keys (rotations, stochastic
-codes), or score the offset between a query and a key (relative terms, windows). A member overrides
-what it does; the rest does nothing.
+codes), or score the offset between a query and a key (relative terms, windows). A subclass
+overrides the hooks that it needs; the others do nothing.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from torch import nn
@@ -14,12 +15,14 @@ from torch import nn
 from relpe.encodings.offset.windows import Window
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
     from torch import Tensor
 
 
 AttentionName = Literal["softmax", "windowed", "favor", "relu", "elu"]
-"""Exact attention, to all keys or within a span, and linear attention by its feature map."""
+"""Exact attention to all keys or within a span; linear attention by its feature map."""
 ALL_ATTENTIONS: tuple[AttentionName, ...] = get_args(AttentionName)
 
 
@@ -30,10 +33,10 @@ class OffsetTable(NamedTuple):
     R = q.E + bias: the logit is (C + R) * factor / sqrt(d) + log_weight, or C * R for C + R where
     `multiplies`.
 
-    In a sequence row a is the offset -a, a key that stands a places before its query; there are
-    rows for all places that a key of the call may stand before its query. `rows`, where given, name
-    the rows of features and bias instead, and factor and log_weight go by the place all the same.
-    On a grid the rows are a box of offsets, the last axis running fastest.
+    In a sequence, row a is the offset -a, a key a places before its query; there are rows for all
+    such distances in the call. `rows`, if given, are the rows of features and bias instead; factor
+    and log_weight still go by the place. On a grid the rows are a box of offsets, the last axis
+    running fastest.
     """
 
     features: Tensor | None = None  # (o, h, d)
@@ -43,42 +46,50 @@ class OffsetTable(NamedTuple):
     log_weight: Tensor | None = None  # (o, h); -inf: never seen
     multiplies: bool = False
     factor_on_position: bool = False  # the logit is (C + R * factor) / sqrt(d) + log_weight
-    rows: Tensor | None = None  # (1 or b, l, a, n) int64: key a places back has these n, summed
+    rows: Tensor | None = None  # (1 or b, l, a, n) int64: the key a places back sums n
     span: int | None = None  # keys that a query sees, itself included; None: all
-    head_spans: tuple[int, ...] | None = None  # the same for each head, none beyond `span`
+    head_spans: tuple[int, ...] | None = None  # the same for each head, at most `span`
+
+    def map(self, change: Callable[[Tensor], Tensor], *names: str) -> OffsetTable:
+        """The table with `change` applied to the named tensors, where there are any."""
+        present = {name: x for name in names if (x := getattr(self, name)) is not None}
+        return self._replace(**{name: change(x) for name, x in present.items()})
 
     def to(self, dtype: torch.dtype) -> OffsetTable:
         """The table with its scores in `dtype`."""
-
-        def same(x: Tensor | None) -> Tensor | None:
-            return None if x is None else x.to(dtype)
-
-        return self._replace(
-            features=same(self.features),
-            bias=same(self.bias),
-            content_bias=same(self.content_bias),
-            factor=same(self.factor),
-            log_weight=same(self.log_weight),
-        )
+        scores = ("features", "bias", "content_bias", "factor", "log_weight")
+        return self.map(lambda x: x.to(dtype), *scores)
 
 
 class Encoding(nn.Module):
     """A positional encoding, shared by the layers of a model.
 
-    `prepare` runs once per call of the model and serves all layers. Codes and states are tuples of
-    tensors that only the encoding itself looks into; a sequence in pieces hands the state on.
+    `prepare` runs once per call of the model, for all layers. Codes and states are opaque to
+    callers; a sequence in pieces passes the state on.
     """
 
     out_features: int
     """Features per head after encoding."""
     fits: tuple[AttentionName, ...] = ALL_ATTENTIONS
-    """Attentions in which scores are what the encoding says; others are refused."""
+    """Attentions in which the encoding is correct; others are refused."""
     placement: Literal["before", "numerator"] = "before"
     """Where queries and keys are changed: before the feature map, or after it in the numerator
-    alone, by `rotate_features`."""
+    only, by `rotate_features`."""
+
+    codes_by_position: bool = False
+    """Whether an encoding can be decoded by compiled steps, which make codes position by position
+    and keep them: codes depend on the position and the noise alone, `encode` is linear in queries
+    and keys, and beside it and `embed` nothing acts (no `table`, no `rotate_features`)."""
+    rows_by_position: bool = False
+    """Whether `prepare` also takes positions (b, 1, p), one of each row, without waiting for a
+    device: then rows at different positions are decoded in one call."""
 
     def init_state(self, seed: int, device: torch.device) -> Any:  # noqa: ANN401 - opaque to callers
-        """What one sequence needs: the same seed gives the same noise on every device."""
+        """State before the first position: the same seed gives the same noise on every device.
+
+        A state some of whose tensors belong to rows of the batch has a method `map_rows`, as
+        `DecoderState.map_rows`.
+        """
         return ()
 
     def prepare(self, positions: Tensor, state: Any) -> tuple[Any, Any]:  # noqa: ANN401
@@ -86,7 +97,7 @@ class Encoding(nn.Module):
         return (), state
 
     def embed(self, x: Tensor, codes: Any) -> Tensor:  # noqa: ANN401
-        """Embeddings x (b, l, m) with what absolute encodings add to them."""
+        """Embeddings x (b, l, m) plus the vectors of absolute encodings."""
         return x
 
     def encode(self, q: Tensor, k: Tensor, codes: Any, layer: int) -> tuple[Tensor, Tensor]:  # noqa: ANN401
@@ -94,17 +105,39 @@ class Encoding(nn.Module):
         return q, k
 
     def rotate_features(self, x: Tensor, codes: Any, layer: int, *, keys: bool = False) -> Tensor:  # noqa: ANN401
-        """Features (b, l, h, f) of queries or keys as the numerator takes them."""
+        """Features (b, l, h, f) of queries or keys for the numerator."""
         return x
 
     def table(self, codes: Any, layer: int) -> OffsetTable | None:  # noqa: ANN401
-        """Scores of the offsets between the call's queries and the keys that they may see."""
+        """Scores of the offsets between the queries of the call and their visible keys."""
         return None
 
     def training_window(self) -> Window | None:
-        """The window among its parts that a training looks after, where there is one.
+        """The learned window among the submodules, if there is one.
 
-        Its `penalty` goes into the loss, its `metrics` into the log, its `span_state` into
+        Training adds its `penalty` to the loss, its `metrics` to the log and its `span_state` to
         checkpoints.
         """
         return next((part for part in self.modules() if isinstance(part, Window)), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoEncodingConfig:
+    """Queries and keys as they are: the order is known from causality alone."""
+
+    kind: Literal["none"] = "none"
+
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> NoEncoding:
+        """Module for heads of this size."""
+        return NoEncoding(head_dim)
+
+
+class NoEncoding(Encoding):
+    """See `NoEncodingConfig`."""
+
+    codes_by_position = True
+    rows_by_position = True
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__()
+        self.out_features = head_dim

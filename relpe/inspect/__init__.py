@@ -1,1 +1,1 @@
-"""What an encoding has learned, in numbers and pictures."""
+"""Numbers and pictures of learned positional encodings."""

@@ -1,7 +1,7 @@
-"""What a positional encoding has learned, in numbers: kernels, spectra, angles, scores, vectors.
+"""Exact kernels, spectra, angles, scores and vectors of learned positional encodings.
 
-All are exact. Layers, heads and features are those of the parameters. A lag is query minus key, on
-the first axis of the positions and zero on others; causal models see those from 0 on.
+Layers, heads and features are those of the parameters. A lag is query minus key, on the first axis
+of the positions and zero on others; causal models have lags of 0 and above.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from relpe.encodings.absolute import TreeSQ
 from relpe.encodings.algebraic.encoding import Algebraic
 from relpe.encodings.algebraic.rotations import Rotations
+from relpe.encodings.algebraic.structures import words_of_heap
 from relpe.encodings.algebraic.trees import TreeMaps
-from relpe.encodings.algebraic.words import words_of_heap
-from relpe.encodings.baselines import Rope
-from relpe.encodings.offset.offsets import OffsetEncoding
-from relpe.encodings.offset.siren import RelativeEncoding
+from relpe.encodings.offset.base import OffsetEncoding
+from relpe.encodings.offset.relative import RelativeEncoding
+from relpe.encodings.rope import Rope
+from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise
 from relpe.encodings.stochastic.sine import SineSPE
-from relpe.encodings.tree_sq import TreeSQ
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Shaped
@@ -30,22 +31,25 @@ if TYPE_CHECKING:
     from relpe.models.decoder import Decoder
 
 LONGEST_WAVE = 4096
-"""Positions: longer periods of a spectrum are not told apart."""
-Stochastic = SineSPE | FilteredNoise
+"""In positions; longer periods of a spectrum are not distinguished."""
 
 
-def covariance(encoding: Stochastic, lags: Shaped[Tensor, " o"]) -> Float[Tensor, "*layers h d o"]:
-    """P of each head and feature, and of each layer where they differ."""
+def covariance(
+    encoding: StochasticEncoding, lags: Shaped[Tensor, " o"]
+) -> Float[Tensor, "*layers h d o"]:
+    """P for each head and feature, and for each layer where they differ."""
     axes = encoding.axes if isinstance(encoding, FilteredNoise) else 1
     return encoding.covariance(functional.pad(lags[:, None], (0, axes - 1)) if axes > 1 else lags)
 
 
-def gates(encoding: Stochastic) -> Float[Tensor, "layers h d"] | None:
+def gates(encoding: StochasticEncoding) -> Float[Tensor, "layers h d"] | None:
     """1 where a feature ignores position. None: there are no gates."""
     return None if encoding.gates is None else encoding.gates.double().sigmoid()
 
 
-def kernel(encoding: Stochastic, lags: Shaped[Tensor, " o"]) -> Float[Tensor, "layers h d o"]:
+def kernel(
+    encoding: StochasticEncoding, lags: Shaped[Tensor, " o"]
+) -> Float[Tensor, "layers h d o"]:
     """(1 - g) P + g: expected products of a feature's query and key codes; one layer if ungated.
 
     Their mean over features is the expected score of a query and a key that are 1 in all of them.
@@ -56,16 +60,18 @@ def kernel(encoding: Stochastic, lags: Shaped[Tensor, " o"]) -> Float[Tensor, "l
 
 
 def spectrum(
-    encoding: Stochastic,
+    encoding: StochasticEncoding,
 ) -> tuple[Float[Tensor, "*layers h n"], Float[Tensor, "*layers h n"]]:
-    """Frequencies in cycles per position, and how much each counts in P, summed over features.
+    """Frequencies in cycles per position and their weights in P, summed over features.
 
-    Of sines their variances, of filters the magnitudes of the Fourier transform of P.
+    The weights of sines are their variances, those of filters the magnitudes of the Fourier
+    transform of P.
     """
     if isinstance(encoding, SineSPE):
         power = functional.softplus(encoding.gains.double()).square() / 2
         frequencies = encoding.frequencies.double().sigmoid() / 2
         return frequencies.flatten(-2), power.flatten(-2) / encoding.config.num_sines
+    assert isinstance(encoding, FilteredNoise)
     taps = encoding.filters().values.shape[-encoding.axes]
     count = 4 * max(LONGEST_WAVE, 2 * taps)  # P is zero beyond the taps: zeros add frequencies only
     found = covariance(encoding, torch.arange(1 - taps, taps))
@@ -75,7 +81,7 @@ def spectrum(
 
 
 def angles(encoding: Rope | Algebraic) -> dict[str, Float[Tensor, "layers h i"]]:
-    """Radians per position, by part of the head; of trees, those of a step down each branch."""
+    """Radians per position, by part of the head; for trees, per step down each branch."""
     if isinstance(encoding, Rope):
         turn = encoding.prepare(torch.ones(1, 1, 1, dtype=torch.float64), ())[0]
         return {"": torch.atan2(turn.sin, turn.cos)[0]}
@@ -85,7 +91,7 @@ def angles(encoding: Rope | Algebraic) -> dict[str, Float[Tensor, "layers h i"]]
             for block, planes in zip(part.blocks, part.spectra(), strict=True):
                 found[f"{block.structure.kind}, axis {block.first_axis + 1},"] = planes.angles
         elif isinstance(part, TreeMaps):
-            # eigenvalues are conjugate pairs: each angle stands twice, an odd feature is not turned
+            # eigenvalues are conjugate pairs: each angle occurs twice; an odd feature has none
             turns = torch.linalg.eigvals(part.generators().double()).angle().abs()
             turns = turns.sort(descending=True).values[..., : part.out_features // 2 * 2 : 2]
             for branch, turn in enumerate(turns.unbind(2), 1):
@@ -94,7 +100,7 @@ def angles(encoding: Rope | Algebraic) -> dict[str, Float[Tensor, "layers h i"]]
 
 
 def scores(encoding: OffsetEncoding, layer: int, lags: Shaped[Tensor, " o"]) -> OffsetTable:
-    """Table of a layer whose rows are lags."""
+    """Table of a layer whose rows are `lags`."""
     more = encoding.num_axes - 1 if isinstance(encoding, RelativeEncoding) else 0
     places = -lags.double()[:, None]
     if encoding.coordinates == "additive":
@@ -104,13 +110,13 @@ def scores(encoding: OffsetEncoding, layer: int, lags: Shaped[Tensor, " o"]) -> 
 
 
 def window(table: OffsetTable) -> Float[Tensor, "o h"] | None:
-    """What logits or weights are multiplied by. None: nothing."""
+    """Factor of logits or weights; None without one."""
     weight = None if table.log_weight is None else table.log_weight.exp()
     return weight if table.factor is None else table.factor * (1 if weight is None else weight)
 
 
 def position_vectors(decoder: Decoder, count: int) -> Float[Tensor, "l m"]:
-    """What is added to embeddings at the first positions, or at nodes of a tree, breadth-first."""
+    """Vectors added to embeddings at the first positions, or nodes of a tree breadth-first."""
     encoding, places = decoder.encoding, torch.arange(count)[:, None]
     if isinstance(encoding, TreeSQ):
         places, axes = places + 1, encoding.config.tree.word_axes

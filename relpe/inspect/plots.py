@@ -1,8 +1,8 @@
-"""Pictures of what a positional encoding has learned.
+"""Pictures of learned positional encodings.
 
-    python -m relpe.inspect.plots piano --output FOLDER
+    python -m relpe.inspect piano --output FOLDER
 
-The numbers are those of `learned.py`, exact. Layers, heads and features are counted from 1.
+The numbers are those of `learned.py`. Layers, heads and features are counted from 1.
 """
 
 from __future__ import annotations
@@ -17,16 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import numpy as np
 import torch
 
+from relpe.encodings.absolute import LearnedPosition, Sinusoid, TreeSQ
 from relpe.encodings.algebraic.encoding import Algebraic
-from relpe.encodings.baselines import Rope
-from relpe.encodings.offset.baselines import LearnedPosition, Sinusoid
-from relpe.encodings.offset.offsets import OffsetEncoding
-from relpe.encodings.stochastic.filtered_noise import FilteredNoise
-from relpe.encodings.stochastic.sine import SineSPE
-from relpe.encodings.tree_sq import TreeSQ
+from relpe.encodings.offset.base import OffsetEncoding
+from relpe.encodings.rope import Rope
+from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.inspect.learned import (
     LONGEST_WAVE,
-    Stochastic,
     angles,
     covariance,
     gates,
@@ -47,30 +44,30 @@ if TYPE_CHECKING:
     from relpe.models.decoder import Decoder
 
 REACH, NO_TURN = 256, 10**6
-"""Lags that are drawn at least; longer periods of rotations count as the latter."""
+"""Fewest lags that are drawn; periods longer than the latter are drawn as it."""
 LAG = "lag, query − key (positions)"
 
 
 class Picture(NamedTuple):
-    """Panels by name, each with rows of numbers over x: colours, or lines if there is a legend."""
+    """Panels by name, each with rows of numbers over x: lines if there is a legend, or colours."""
 
     title: str
     panels: dict[str, Tensor]
-    x: Tensor  # where numbers stand; with one more, edges between them
+    x: Tensor  # coordinates of the numbers, or of the edges around them
     xlabel: str
-    value: str  # what a number is
+    value: str  # name of the numbers
     row: str = "head"
     legend: str = ""  # title of the names of lines
-    names: Sequence[list[str]] = ()  # of the rows of each panel; none: counted from 1
+    names: Sequence[list[str]] = ()  # of the rows of each panel; default: numbers from 1
     log: str = ""  # axes that are logarithmic
 
 
 @torch.no_grad()
 def pictures(decoder: Decoder) -> dict[str, Picture]:
-    """All that there is to draw, by name."""
+    """All pictures of a decoder, by name."""
     encoding, lags = decoder.encoding, torch.arange(-REACH, REACH + 1)
     found: dict[str, Picture] = {}
-    if isinstance(encoding, SineSPE | FilteredNoise):
+    if isinstance(encoding, StochasticEncoding):
         found = _stochastic(encoding, lags)
     elif isinstance(encoding, Rope | Algebraic):
         turns = {k: v for name, x in angles(encoding).items() for k, v in _layers(x, name).items()}
@@ -97,7 +94,7 @@ def pictures(decoder: Decoder) -> dict[str, Picture]:
     return found
 
 
-def _stochastic(encoding: Stochastic, lags: Tensor) -> dict[str, Picture]:
+def _stochastic(encoding: StochasticEncoding, lags: Tensor) -> dict[str, Picture]:
     plain, gate = covariance(encoding, lags), gates(encoding)
     plain = plain if plain.ndim == 4 else plain[None]
     shown, found = _sets(plain.mean(2), "P, before gates"), {}
@@ -147,14 +144,14 @@ def _offsets(decoder: Decoder, encoding: OffsetEncoding) -> dict[str, Picture]:
 
 
 def _layers(values: Tensor, name: str = "") -> dict[str, Tensor]:
-    """Values by layer; once where all layers have the same."""
+    """Values by layer, or one entry if all layers are equal."""
     same = bool((values == values[:1]).all())
     names = ["all layers"] if same else [f"layer {layer}" for layer in range(1, len(values) + 1)]
     return {f"{name} {end}".strip(): x for end, x in zip(names, values, strict=False)}
 
 
 def _sets(values: Tensor, name: str = "") -> dict[str, Tensor]:
-    """Values by layer; without a layer's name where all layers have one set of parameters."""
+    """Values by layer, without its name if all layers share one set of parameters."""
     if len(values) == 1:
         return {name: values[0]}
     return {f"{name}, layer {n}".strip(", "): x for n, x in enumerate(values, 1)}
@@ -204,7 +201,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw a model's encoding; the exit code is 0, or 2 for what cannot be used."""
+    """Draws the encoding of a model; returns 0, or exits with 2 if it cannot be used."""
     parser = _Parser(
         "relpe.inspect.plots", description="Draw a model's encoding.", allow_abbrev=False
     )

@@ -1,4 +1,4 @@
-"""Causal model of token sequences: one code path for any length, state in and state out."""
+"""A causal Transformer decoder: one code path for sequences, pieces and single tokens."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from relpe.attention.feature_maps import FavorConfig
-from relpe.attention.layer import AttentionConfig, LinearAttentionConfig, SelfAttention
+from relpe.attention.layer import AttentionConfig, SelfAttention
+from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.encodings import EncodingConfig
-from relpe.encodings.stochastic.filtered_noise import FilteredNoise
-from relpe.encodings.stochastic.sine import SineSPE, SineSPEConfig
-from relpe.models.blocks import Block
+from relpe.encodings.stochastic.base import StochasticEncoding
+from relpe.encodings.stochastic.sine import SineSPEConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,34 +80,62 @@ class DecoderConfig:
 
 
 class DecoderState(NamedTuple):
-    """All that a decoder remembers: with linear attention of constant size."""
+    """State of a decoder: constant in size with linear attention."""
 
     encoding: Any  # shared by the rows
     layers: tuple[ConvolvedState, ...]
 
     def rows(self, index: Tensor) -> DecoderState:
-        """The rows of `index` (n,), int64, in that order; the same one may come several times."""
-        return self._map_rows(lambda x: x[index])
+        """The rows of `index` (n,), int64, in that order; indices may repeat."""
+        return self.map_rows(lambda x: x[index])
 
-    def _map_rows(self, change: Callable[[Tensor], Tensor]) -> DecoderState:
-        def mapped(layer: ConvolvedState) -> ConvolvedState:
-            operation = layer.operation
-            if hasattr(operation, "sums"):
-                operation = operation._replace(
-                    sums=type(operation.sums)(*map(change, operation.sums))
-                )
-            else:
-                operation = type(operation)(*map(change, operation))
-            return type(layer)(change(layer.recent), operation)
-
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> DecoderState:
+        """The state with `change` applied to each tensor that belongs to rows."""
         encoding = self.encoding
         if hasattr(encoding, "map_rows"):
             encoding = encoding.map_rows(change)
-        return DecoderState(encoding, tuple(mapped(layer) for layer in self.layers))
+        return DecoderState(encoding, tuple(layer.map_rows(change) for layer in self.layers))
+
+
+class FeedForward(nn.Module):
+    """Gated feed-forward layer, SwiGLU (Shazeer, 2020)."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.project_in = nn.Linear(width, 2 * hidden, bias=False)
+        self.project_out = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., m) to (..., m)."""
+        gate, value = self.project_in(x).chunk(2, -1)
+        return self.project_out(functional.silu(gate) * value)
+
+
+class Block(nn.Module):
+    """Pre-norm block: x + attention(norm x), then x + feed-forward(norm x)."""
+
+    def __init__(self, attention: SelfAttention, *, width: int, hidden: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = attention
+        self.feed_forward_norm = nn.LayerNorm(width)
+        self.feed_forward = FeedForward(width, hidden)
+
+    def forward(
+        self,
+        x: Tensor,
+        encoding: Encoding,
+        codes: Any,  # noqa: ANN401
+        state: ConvolvedState,
+    ) -> tuple[Tensor, ConvolvedState]:
+        """(b, l, m) and state to (b, l, m) and state."""
+        attended, state = self.attention(self.attention_norm(x), encoding, codes, state)
+        x = x + attended
+        return x + self.feed_forward(self.feed_forward_norm(x)), state
 
 
 class Decoder(nn.Module):
-    """See `DecoderConfig`. Holds parameters only: what a sequence needs is in its state."""
+    """See `DecoderConfig`. Holds parameters only; everything about a sequence is in its state."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -142,7 +171,7 @@ class Decoder(nn.Module):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """N(0, 0.02), smaller for what is added to the residual stream (Radford et al., 2019).
+        """N(0, 0.02), smaller for projections into the residual stream (Radford et al., 2019).
 
         Encodings have initial values of their own.
         """
@@ -162,13 +191,13 @@ class Decoder(nn.Module):
     ) -> DecoderState:
         """State before the first token.
 
-        `seed` is that of noise and random features: the config's where None. `num_realizations`
-        codes (r) are drawn where it is given, in place of as many as the encoding's config says.
-        `feature_seed` is that of random features alone, where they are held while noise is new: in
-        training that of the step `last_redraw`.
+        `seed` is that of noise and random features; None: the config's. `num_realizations` codes
+        (r), if given, replace the number of the encoding's config. `feature_seed` is that of random
+        features, where they are held while noise is redrawn: in training that of the step
+        `last_redraw`.
 
         Raises:
-            ValueError: a number of realizations below one, or for an encoding that draws nothing.
+            ValueError: fewer than one realization, or an encoding without random codes.
         """
         seed = self.config.noise_seed if seed is None else seed
         feature_seed = seed if feature_seed is None else feature_seed
@@ -176,7 +205,7 @@ class Decoder(nn.Module):
         features = encoding.out_features
         if num_realizations is None:
             noise = encoding.init_state(seed, device)
-        elif isinstance(encoding, SineSPE | FilteredNoise):
+        elif isinstance(encoding, StochasticEncoding):
             noise = encoding.init_state(seed, device, num_realizations)
             features = num_realizations
         else:
@@ -192,9 +221,9 @@ class Decoder(nn.Module):
         return DecoderState(noise, tuple(layers))
 
     def last_redraw(self, step: int, seed: int = 0) -> int:
-        """The training step whose random features are in force at `step`: `step` or one before.
+        """The training step, at most `step`, whose random features are in force at `step`.
 
-        See `FavorConfig.last_redraw`; `step` itself where there are none.
+        See `FavorConfig.last_redraw`; `step` itself without random features.
         """
         feature_map = getattr(self.config.attention, "feature_map", None)
         return feature_map.last_redraw(step, seed) if isinstance(feature_map, FavorConfig) else step
@@ -204,7 +233,7 @@ class Decoder(nn.Module):
     ) -> tuple[Tensor, DecoderState]:
         """Logits (b, l, v) of the token after each of `tokens` (b, l), at `positions` (1, l, p).
 
-        Or (b, l, p), of each row, which encodings of runs of positions refuse.
+        Or (b, l, p), for each row, which encodings whose codes are shared by the rows refuse.
         """
         if not tokens.shape[1]:
             return self.embedding.weight.new_zeros(

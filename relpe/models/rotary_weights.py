@@ -1,4 +1,4 @@
-"""Weights learnt with rotary embedding as those of an algebraic encoding of sequences."""
+"""Converts weights learned with rotary embedding to an algebraic encoding of sequences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
 from relpe.encodings.algebraic.structures import SequenceStructure
-from relpe.encodings.baselines import RopeConfig
+from relpe.encodings.rope import RopeConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def takes_rotary(config: DecoderConfig, rotary: DecoderConfig) -> bool:
-    """Whether a decoder of `config` can take over the weights of the decoder of `rotary`.
+    """Whether a decoder of `config` can load the weights of a decoder of `rotary`.
 
-    It differs in its encoding, algebraic on sequences instead of rotary, maybe in its attention,
-    windowed instead of softmax, and in the seed of noise, of which neither has any.
+    They may differ in the encoding, algebraic on sequences instead of rotary; in the attention,
+    windowed instead of softmax; and in the seed of noise, which neither uses.
     """
     encoding = config.encoding
     alike = replace(
@@ -40,14 +40,14 @@ def takes_rotary(config: DecoderConfig, rotary: DecoderConfig) -> bool:
 
 @torch.no_grad()
 def load_rotary(decoder: Decoder, rotary: Decoder) -> None:
-    """Make `decoder` the same function as `rotary`, of sequences within its window.
+    """Makes `decoder` the same function as `rotary`, for sequences within its window.
 
     Rotary embedding is the algebraic encoding of sequences with fixed angles (Kogkalidis et al.,
-    2024, section on rotary embedding). It turns features i and i + d/2 of a head together, here are
-    neighbours turned: the rows of the projections change places.
+    2024, section on rotary embedding). It rotates features i and i + d/2 of a head together, the
+    algebraic encoding adjacent features: the rows of the projections are permuted.
 
     Raises:
-        ValueError: they differ in more than `takes_rotary` allows.
+        ValueError: the decoders differ in more than `takes_rotary` allows.
     """
     if not takes_rotary(decoder.config, rotary.config):
         raise ValueError("found two models that differ in more than rotary and algebraic encoding")
@@ -65,7 +65,7 @@ def load_rotary(decoder: Decoder, rotary: Decoder) -> None:
 
 
 def _neighbours(weight: Tensor, heads: int, pairs: int) -> Tensor:
-    """Rows (3 * h * d, m) of queries, keys and values; the first two with pairs side by side."""
+    """Rows (3 * h * d, m) of queries, keys and values; those of the first two made adjacent."""
     parts = weight.unflatten(0, (3, heads, 2, pairs))
     turned = parts[:2].transpose(2, 3).flatten(0, 3)
     return torch.cat([turned, parts[2:].flatten(0, 3)])

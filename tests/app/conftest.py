@@ -10,14 +10,15 @@ import pytest
 import torch
 
 from app.compose.models import Models, MusicModel
-from relpe.decoding.steps import StepsMaker, choose_steps
+from relpe.decoding.base import StepsMaker
+from relpe.decoding.choose import choose_steps
 from relpe.encodings import SineSPEConfig
 from relpe.models.checkpoint import save_model
 from relpe.models.decoder import DecoderConfig
 from tests.support import fakes
 from tests.support.scores import two_hands
+from tokenization.midi import write_midi
 from tokenization.midi.chunks import MidiFile, open_midi
-from tokenization.midi.reader import write_midi
 from tokenization.remi.remi import PianoRemi
 
 if TYPE_CHECKING:

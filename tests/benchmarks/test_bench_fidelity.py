@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks import bench_fidelity
 from benchmarks.bench_fidelity import GRIDS, spread
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 from tokenization.score import Score, Tempo, Track
 
 

@@ -21,7 +21,7 @@ import soundfile
 from tests.support import fakes
 from tests.support.harness import CHROMIUM, FLAGS
 from tests.support.served import MARKS, served
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
+from tokenization.presets import PRESETS
 from tokenization.score import Score, Tempo, TimeSignature, Track
-from tokenization.tokenizer import PRESETS
 
 CORPORA = os.environ.get("RELPE_CORPORA", "")
 """Folder with groove.zip, pop909.zip and giantmidi_sample.zip, wherever in it."""

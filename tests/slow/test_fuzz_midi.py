@@ -34,12 +34,11 @@ from tests.support.midi_files import (
     tempo,
 )
 from tokenization.errors import MidiError
+from tokenization.midi import append_to_midi, cut_midi, read_midi, write_midi
 from tokenization.midi.chunks import open_midi
-from tokenization.midi.cut import cut_midi
 from tokenization.midi.events import scan_events
-from tokenization.midi.reader import append_to_midi, read_midi, write_midi
+from tokenization.presets import PRESETS
 from tokenization.score import Score, Tempo, TimeSignature, Track
-from tokenization.tokenizer import PRESETS
 
 SEED = 20_261_121
 NUM_FILES = 200_000

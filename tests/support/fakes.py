@@ -19,8 +19,7 @@ from app.compose.options import MusicOptions
 from app.compose.piece import Piece
 from app.compose.prompt import Prompt
 from app.server import scheduler
-from tokenization.midi.append import append_to_midi
-from tokenization.midi.reader import write_midi
+from tokenization.midi import append_to_midi, write_midi
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
@@ -84,20 +83,20 @@ class QuickSteps:
         self._past: list[int] = []
 
     def admit(self, state: DecoderState, position: int) -> int:
-        """As `Steps.admit`."""
+        """As `TokenSteps.admit`."""
         self._past.append(position)
         return len(self._past) - 1
 
     def fork(self, slot: int) -> int:
-        """As `Steps.fork`."""
+        """As `TokenSteps.fork`."""
         self._past.append(self._past[slot])
         return len(self._past) - 1
 
     def release(self, slot: int) -> None:
-        """As `Steps.release`."""
+        """As `TokenSteps.release`."""
 
     def step(self, slots: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
-        """As `Steps.step`."""
+        """As `TokenSteps.step`."""
         for slot, token in zip(slots, tokens, strict=True):
             self._past[slot] = hash((self._past[slot], token))
         return self._table[[self._past[slot] % 97 for slot in slots]].astype(np.float32)

@@ -1,4 +1,4 @@
-"""States of filtered noise whose noise is given, for tests."""
+"""White noise and states of filtered noise for tests."""
 
 from __future__ import annotations
 
@@ -8,10 +8,28 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from relpe.encodings.stochastic.noise.lattice import SITES, TILES
+from relpe.encodings.stochastic.white_noise import SITES, TILES, NoiseField
 
 if TYPE_CHECKING:
     from relpe.encodings.stochastic.filtered_noise import FilteredNoise, FilteredNoiseState
+
+
+REACH = [-1, 0, 1]
+"""Tiles that a tile's filters read, as offsets on one axis."""
+NEIGHBOURS = tuple((offset,) for offset in REACH)
+"""The same as a stencil says it."""
+
+
+def noise_field(drawn: list[int] | None = None) -> NoiseField:
+    """Noise on one axis; appends the index of each tile that is drawn to `drawn`."""
+
+    class Counted(NoiseField):
+        def tile(self, index: tuple[int, ...]) -> torch.Tensor:
+            if drawn is not None:
+                drawn.append(index[0])
+            return super().tile(index)
+
+    return Counted("normal", 5, (2, 3, 4), {}, torch.empty(0, dtype=torch.float64))
 
 
 def state_with(

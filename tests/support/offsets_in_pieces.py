@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -48,3 +48,14 @@ def attend(
             outs.append(out)
         done += size
     return torch.cat(outs, 1)
+
+
+def places(length: int, start: int = 0) -> torch.Tensor:
+    """Consecutive positions (1, l, 1)."""
+    return torch.arange(start, start + length)[None, :, None]
+
+
+def table_of(encoding: Encoding, length: int, layer: int = 0) -> Any:
+    """The table of a layer after so many positions."""
+    codes, _ = encoding.prepare(places(length), encoding.init_state(0, torch.device("cpu")))
+    return encoding.table(codes, layer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def scores(draw: st.DrawFn, max_beats: int = 40, programs: tuple[int, ...] = (0,
     )
 
 
-def first_ids(remi: Remi[Any]) -> tuple[int, ...]:
+def first_ids(remi: Remi) -> tuple[int, ...]:
     """Rising ids with which the families of tokens begin."""
     of = remi.families
     begin = (of.program, of.part, of.pitch, of.drum, of.velocity, of.duration)
@@ -70,7 +70,7 @@ def first_ids(remi: Remi[Any]) -> tuple[int, ...]:
 
 
 @st.composite
-def canonical_ids(draw: st.DrawFn, remi: Remi[Any] = PIANO, max_tokens: int = 60) -> np.ndarray:
+def canonical_ids(draw: st.DrawFn, remi: Remi = PIANO, max_tokens: int = 60) -> np.ndarray:
     """Whole pieces drawn from the grammar: first a kind of token, then one of that kind."""
     families = first_ids(remi)
     state = remi.grammar().advance(BOS)
@@ -91,7 +91,7 @@ def canonical_ids(draw: st.DrawFn, remi: Remi[Any] = PIANO, max_tokens: int = 60
     return np.array([*ids, EOS], dtype=np.int32)
 
 
-def any_ids(remi: Remi[Any] = PIANO, max_tokens: int = 60) -> st.SearchStrategy[list[int]]:
+def any_ids(remi: Remi = PIANO, max_tokens: int = 60) -> st.SearchStrategy[list[int]]:
     """Integers in a row, most of them ids, some of them in a sensible order."""
     of = remi.families
     token = (
@@ -111,7 +111,7 @@ class Case(NamedTuple):
     """A vocabulary, and what its laws are tested with."""
 
     name: str
-    remi: Remi[Any]
+    remi: Remi
     pitches: range
     """What a track that is not the drums can play."""
     scores: st.SearchStrategy[Score]
@@ -120,7 +120,7 @@ class Case(NamedTuple):
     any_ids: st.SearchStrategy[list[int]]
 
     @classmethod
-    def of(cls, name: str, remi: Remi[Any], pitches: range, programs: tuple[int, ...]) -> Case:
+    def of(cls, name: str, remi: Remi, pitches: range, programs: tuple[int, ...]) -> Case:
         of_remi = (scores(programs=programs), canonical_ids(remi), any_ids(remi))
         return cls(name, remi, pitches, *of_remi)
 

@@ -52,7 +52,7 @@ def test_tables_cannot_be_written_to():
         track.notes[0, 0] = 1
 
 
-def test_other_tables_are_taken_as_they_are():
+def test_other_tables_are_not_copied():
     track = Track.of([(0, 1, 60, 64)], program=5)
     notes = Track.of([(3, 1, 61, 64)]).notes
     other = track.with_tables(notes=notes)
@@ -62,7 +62,7 @@ def test_other_tables_are_taken_as_they_are():
     assert track.without_events() == Track.of([], program=5)
 
 
-def test_equal_scores_are_equal_whatever_they_were_made_of():
+def test_scores_are_equal_by_content():
     rows = [(0, 12, 60, 64), (12, 12, 62, 64)]
     one = Score(12, (Track.of(rows),), (Tempo(0, 90.0),), (TimeSignature(0, 3, 4),))
     two = Score(12, (Track.of(rows[::-1]),), (Tempo(0, 90.0),), (TimeSignature(0, 3, 4),), 24)
@@ -71,12 +71,12 @@ def test_equal_scores_are_equal_whatever_they_were_made_of():
     assert TimeSignature(0, 6, 8).bar_quarters() == 3
 
 
-def test_a_resolution_of_nothing_is_refused():
+def test_a_resolution_of_0_is_rejected():
     with pytest.raises(ValueError, match="at least 1"):
         Score(0)
 
 
-def test_of_several_tempos_and_metres_at_one_tick_the_last_counts():
+def test_of_several_tempos_and_metres_at_one_tick_the_last_applies():
     tempos = (Tempo(480, 60.0), Tempo(0, 120.0), Tempo(0, 90.0))
     metres = (TimeSignature(0, 4, 4), TimeSignature(0, 3, 4))
     score = Score(480, (Track.of([(0, 1440, 60, 64)]),), tempos, metres)
@@ -91,12 +91,12 @@ def test_of_several_tempos_and_metres_at_one_tick_the_last_counts():
 @pytest.mark.parametrize(
     "note", [(-1, 1, 60, 64), (0, -1, 60, 64), (0, 1, 128, 64), (0, 1, 60, 128)]
 )
-def test_notes_that_midi_cannot_say_are_refused(note):
+def test_notes_that_midi_cannot_represent_are_rejected(note):
     with pytest.raises(ValueError, match="expected onset and duration of at least 0"):
         Track.of([note])
 
 
-def test_what_tracks_share_is_changed_once():
+def test_shared_tables_are_changed_once():
     table = Track.of([], 0).with_tables(controls=np.array([[1, 64, 127]])).controls
     twice = once_each(lambda rows: rows * [2, 1, 1])
     assert twice(table).tolist() == [[2, 64, 127]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from training.data.prepare import prepare

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relpe.models.checkpoint import to_plain
+from relpe.models.config import to_plain
 from training.config import OptimizerConfig, TrainerConfig, build, describe, read_yaml
 from training.errors import TrainingError
 

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 import training
-from relpe.decoding.steps import PlainSteps, StepsMaker
+from relpe.decoding.base import StepsMaker
+from relpe.decoding.eager import PlainSteps
 from tests.training.conftest import piece
-from tokenization.midi.reader import write_midi
-from tokenization.tokenizer import PRESETS
+from tokenization.midi import write_midi
+from tokenization.presets import PRESETS
 from training.config import read_yaml
 from training.data.prepare import prepare
 from training.evaluation import continuations as samples

@@ -1,4 +1,4 @@
-"""Time that is not on a grid: which files have one, beats of those without, notes moved onto beats.
+"""Beats: whether a file's notes follow its grid, beat estimation, and warping of notes onto beats.
 
 if on_grid(score) < ON_GRID:
     found = estimate_beats(score)
@@ -8,30 +8,28 @@ if on_grid(score) < ON_GRID:
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from tokenization.analysis.chords import recognise_chords
 from tokenization.errors import MidiError
-from tokenization.score import Score, Tempo, TimeSignature, Track, once_each
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+from tokenization.score import Score, Tempo, TimeSignature, Track, all_notes, once_each
 
 SUSTAIN_PEDAL: Final = 64
-"""MIDI controller; values from 64 on are down."""
+"""MIDI controller; the pedal is down for values of at least 64."""
 MIN_TICKS_PER_BEAT: Final = 480
-"""Least resolution of what was warped: about a millisecond."""
+"""Minimum resolution of warped scores: a tick is about a millisecond."""
 ON_GRID: Final = 0.5
-"""With less of `on_grid` the beats and bars of a file mean nothing."""
+"""Below this value of `on_grid`, the beats and bars of a file are meaningless."""
 _COARSE_TICKS: Final = 24
 _ANY_TURNS = 2 * np.pi * np.multiply.outer((3, 4), np.arange(10_000) / 10_000)
 _CHANCE = float(np.cos(_ANY_TURNS).max(axis=0).mean())
 
 MAX_SECONDS: Final = 14_400
-"""Longest piece that beats are looked for in: four hours."""
-# Chosen on the training split of POP909 (benchmarks.bench_beats), some kept looser for rubato.
+"""Longest piece whose beats are estimated: four hours."""
+# Tuned on the training split of POP909 (benchmarks.bench_beats); some are looser, for rubato.
 _RATE = 100  # frames per second
 _SMOOTHING = np.exp(-0.5 * (np.arange(-8, 9) / 2.5) ** 2)
 _WINDOW = 8 * _RATE
@@ -47,16 +45,16 @@ class Beats(NamedTuple):
     """Beats of a performance."""
 
     seconds: NDArray[np.float64]
-    """(n,), rising, at least two: from the first onset, or the beat before it, to the last."""
+    """Rising times (n,), at least two: from the first onset or the beat before to the last one."""
     downbeats: NDArray[np.int64]
-    """Which of them begin a bar, rising indices."""
+    """Indices of the beats that begin a bar, rising."""
 
 
 def extend_by_pedal(score: Score) -> Score:
-    """The score with the lengths that are heard: a note that ends with the pedal down rings on.
+    """Extends notes by the sustain pedal to the lengths that are heard.
 
-    It rings until the pedal goes up, or its pitch is struck again in the track; where the pedal
-    never goes up, until the piece ends. No note gets shorter.
+    A note that ends with the pedal down sounds until the pedal is released or its pitch is struck
+    again in the track; if the pedal is never released, until the piece ends. No note gets shorter.
     """
     return score.with_tracks(_extend(track, score.end_ticks) for track in score.tracks)
 
@@ -67,7 +65,7 @@ def _extend(track: Track, end_ticks: int) -> Track:
         return track
     events = events[np.argsort(events[:, 0], kind="stable")]
     is_down = events[:, 2] >= 64
-    # The first release of the events from each on.
+    # The next release at or after each event.
     releases = np.where(is_down, max(end_ticks, int(events[-1, 0])), events[:, 0])
     releases = np.minimum.accumulate(releases[::-1])[::-1]
 
@@ -75,7 +73,7 @@ def _extend(track: Track, end_ticks: int) -> Track:
     ends = onsets + track.notes[:, 1]
     last = np.searchsorted(events[:, 0], ends, side="right") - 1
     rings = np.where((last >= 0) & is_down[last], releases[last], ends)
-    # Pitch and onset in one number: the next larger one is the next note of the pitch, if any.
+    # Pitch and onset as one number: the next larger one is the next note of the pitch, if any.
     limit = int(max(onsets.max(), rings.max())) + 1
     places = pitches * limit + onsets
     following = np.append(np.sort(places), 128 * limit)
@@ -86,14 +84,15 @@ def _extend(track: Track, end_ticks: int) -> Track:
 
 
 def on_grid(score: Score) -> float:
-    """How well onsets lie on sixteenths and triplet eighths of the file's own quarters, up to 1.
+    """How well onsets match sixteenths and triplet eighths of the file's quarters, at most 1.
 
-    For the different onsets q, in quarters, the mean of the larger of cos(2 pi 4 q) and
-    cos(2 pi 3 q), on a scale where times that know nothing of the grid give 0: 1 where all are on
-    it; 0.75 for a player who is off by a fortieth of a quarter; 0 give or take
-    1 / sqrt(number of onsets) for a performance that was only recorded; any value, also below 0,
-    where all are late by the same time. `ON_GRID` decides. Not said is which step begins a beat or
-    a bar. 1 where nothing can be off the grid: without notes, or with up to 24 ticks per quarter.
+    It is the mean over distinct onsets q, in quarters, of the larger of cos(2 pi 4 q) and cos(2 pi
+    3 q), scaled so that times unrelated to the grid give 0. It is 1 if all onsets are on the grid;
+    0.75 for a player who is off by a fortieth of a quarter; within about 1 / sqrt(number of onsets)
+    of 0 for a performance recorded without a click; and any value, also a negative one, if all
+    onsets are late by the same time. `ON_GRID` is the threshold. The value says nothing about which
+    step begins a beat or a bar. It is 1 if nothing can be off the grid: without notes, or with up
+    to 24 ticks per quarter.
     """
     onsets = [track.notes[:, 0] for track in score.tracks if len(track)]
     if not onsets or score.ticks_per_beat <= _COARSE_TICKS:
@@ -107,22 +106,23 @@ def on_grid(score: Score) -> float:
 def warp(
     score: Score, beats: ArrayLike, downbeats: ArrayLike | None = None, *, pedal: bool = False
 ) -> Score:
-    """The score with one quarter note per beat, sounding at the same times.
+    """Moves a score to one quarter note per beat, sounding at the same times.
 
-    Beat k becomes quarter k + `pickup_beats(score, beats)`; times between two beats keep their
-    place, times outside go on in the tempo of the first or last two. All seconds move by one
-    constant, since the score starts with a beat, and onsets by half a tick at most. Tempos are
-    whole microseconds per quarter, as in a file. Controllers of before the start stand at 0.
+    Beat k becomes quarter k + `pickup_beats(score, beats)`. Times between two beats keep their
+    relative position; times outside continue in the tempo of the first or last two. All seconds
+    shift by one constant, since the score starts with a beat, and onsets by at most half a tick.
+    Tempos are whole microseconds per quarter, as in a file. Controllers before the start move to 0.
 
     Args:
-        score: its own metre is left out; its own tempos only say when things sound.
+        score: its time signatures are dropped; its tempos only define when things sound.
         beats: (n,), seconds, rising, at least two.
-        downbeats: which of the beats begin a bar, rising indices; bars in front of the first are
-            as long as it is, but for a shorter pickup. Without it there is no metre: 4/4 from 0.
-        pedal: `extend_by_pedal` first.
+        downbeats: rising indices of the beats that begin a bar; bars before the first are as long
+        as
+            it is, except a shorter pickup. Without them there is no time signature: 4/4 from 0.
+        pedal: applies `extend_by_pedal` first.
 
-    Raises ValueError where beats or downbeats do not rise. The idea of the synchronizer of REMI
-    (Huang and Yang, 2020), with beats given.
+    Raises ValueError if beats or downbeats do not rise. After the synchronizer of REMI (Huang and
+    Yang, 2020), with given beats.
     """
     seconds = _checked(beats)
     if pedal:
@@ -158,11 +158,11 @@ def warp(
 
 
 def pickup_beats(score: Score, beats: ArrayLike) -> int:
-    """Whole beats that `warp` puts in front of the first, for the notes that stand before it."""
+    """Number of whole beats that `warp` adds before the first one, for earlier notes."""
     first = [int(track.notes[0, 0]) for track in score.tracks if len(track)]
     if not first:
         return 0
-    # Rounding of the seconds must not make a beat.
+    # Rounding of the seconds must not add a beat.
     first_quarter = _quarters(score.seconds_at([min(first)]), _checked(beats))[0] + 1e-6
     return max(0, -int(np.floor(first_quarter)))
 
@@ -175,7 +175,7 @@ def _checked(beats: ArrayLike) -> NDArray[np.float64]:
 
 
 def _quarters(seconds: NDArray[np.float64], beats: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Place of each time among the beats; the first is 0."""
+    """Position of each time in beats; the first beat is 0."""
     beat = np.clip(np.searchsorted(beats, seconds, side="right") - 1, 0, len(beats) - 2)
     return beat + (seconds - beats[beat]) / (beats[beat + 1] - beats[beat])
 
@@ -187,7 +187,7 @@ def _metre(downbeats: ArrayLike, pickup: int, resolution: int) -> tuple[TimeSign
     if (lengths < 1).any() or (lines[:1] < pickup).any():
         raise ValueError("downbeats do not rise from 0 or more, expected indices of beats")
     lines = lines[: len(lengths)]
-    # Whole bars stand in front of the first one given, and before them what is left.
+    # The first bar given is preceded by whole bars, and these by the remainder.
     lines[:1] %= lengths[:1]
     if lines[:1].any():
         lengths, lines = np.append(lines[0], lengths), np.append(0, lines)
@@ -199,18 +199,19 @@ def _metre(downbeats: ArrayLike, pickup: int, resolution: int) -> tuple[TimeSign
 
 
 def estimate_beats(score: Score) -> Beats:
-    """Beats of a performance whose file says nothing of them, and which of them are downbeats.
+    """Estimates the beats and downbeats of a performance that was recorded without a grid.
 
-    Onsets of all tracks make a curve, by velocity, number, length and depth of the notes. Its
-    autocorrelation in windows of eight seconds gives a path of tempos between 40 and 240, near 80
-    where octaves are open. Beats are the path through the curve that keeps to them, by dynamic
-    programming (Ellis, 2007, section 2), each then moved to the onsets around it. Bars are of three
-    or of four beats, now and then cut short, so that they begin with low notes, long notes and long
-    chords. The same notes give the same beats, whatever their order; later notes, later beats.
+    The onsets of all tracks form a curve, weighted by velocity, number, length and low pitch. Its
+    autocorrelation in windows of eight seconds gives a path of tempos between 40 and 240,
+    preferably near 80 if the octave is ambiguous. Beats are the path through the curve that follows
+    these tempos, by dynamic programming (Ellis, 2007, section 2), each then moved to the onsets
+    around it. Bars have three or four beats, and are sometimes shortened, so that they begin with
+    low notes, long notes and long chords. The result does not depend on the order of the notes;
+    shifting all notes in time shifts the beats.
 
-    Raises MidiError for a score without notes, or of more than four hours.
+    Raises MidiError for a score without notes, or longer than four hours.
     """
-    notes = np.concatenate([np.empty((0, 4), np.int64), *(track.notes for track in score.tracks)])
+    notes = all_notes(score.tracks)
     notes = notes[np.lexsort(notes.T[::-1])]
     onsets = score.seconds_at(notes[:, 0])
     if not len(notes):
@@ -226,15 +227,15 @@ def estimate_beats(score: Score) -> Beats:
     strength = _onset_strength(onsets - start, weights)
     periods = _periods(strength)
     frames = _beat_frames(strength, periods)
-    # One more behind the end, for a piece that is over before its second beat.
+    # One more after the end, for a piece that is over before its second beat.
     beats = start + np.append(frames, frames[-1] + periods[-1]) / _RATE
     beats = _moved_to_onsets(beats, onsets, weights)
-    # From the last beat not after the first note to the last one not after the last.
+    # From the last beat at or before the first note to the last one at or before the last note.
     first, stop = np.searchsorted(beats, onsets[[0, -1]] + _NEAR_SECONDS, side="right")
     beats = beats[max(first - 1, 0) : max(stop, first + 1, 2)]
     if beats[0] > onsets[0] + _NEAR_SECONDS:
         beats = np.append(2 * beats[0] - beats[1], beats)
-    # A first chord that is spread begins with the beat: there is no time in front of it.
+    # An arpeggiated first chord begins with the beat: there is no time before it.
     beats[0] = min(beats[0], onsets[0])
     return Beats(beats, _downbeats(score, notes, onsets, beats))
 
@@ -242,7 +243,7 @@ def estimate_beats(score: Score) -> Beats:
 def _onset_strength(
     seconds: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """(frames,), how much begins at each time, with a deviation of one."""
+    """Onset strength (frames,), with a standard deviation of 1."""
     frame = np.floor(seconds * _RATE).astype(np.int64)
     share = seconds * _RATE - frame
     length = int(frame[-1]) + _RATE
@@ -253,7 +254,7 @@ def _onset_strength(
 
 
 def _periods(strength: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(frames,), frames per beat: the best path through one autocorrelation per second."""
+    """Frames per beat (frames,): the best path through one autocorrelation per second."""
     padded = np.pad(strength, (_WINDOW // 2, _WINDOW // 2 + _RATE))
     windows = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)[::_RATE]
     taper = np.hanning(_WINDOW).astype(np.float64)
@@ -263,10 +264,10 @@ def _periods(strength: NDArray[np.float64]) -> NDArray[np.float64]:
         rows = np.fft.irfft(spectrum.real**2 + spectrum.imag**2)[..., :_WINDOW]
         return rows / np.maximum(rows[..., :1], 1e-9)
 
-    # Later lags have less of the window to agree in.
+    # Longer lags overlap with less of the window.
     gain = 1 / np.maximum(correlation(taper), 0.05)
     totals = np.empty((len(windows), len(_PERIODS)))
-    for first in range(0, len(windows), 256):  # in parts: hours must not fill the memory
+    for first in range(0, len(windows), 256):  # in parts, to bound the memory for hours of music
         rows = windows[first : first + 256]
         rows = correlation((rows - rows.mean(axis=1, keepdims=True)) * taper) * gain
         total = np.broadcast_to(-_TEMPO_COST, (len(rows), len(_PERIODS))).copy()
@@ -288,13 +289,13 @@ def _periods(strength: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _beat_frames(strength: NDArray[np.float64], periods: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Frames of the beats: the sum of strengths less a cost of each interval's deviation."""
+    """Frames of the beats that maximise the strengths, less a cost of irregular intervals."""
     shortest, longest = int(periods.min() / 2), int(np.ceil(2 * periods.max()))
     lags = np.arange(shortest, longest + 1)
     logs, wanted = np.log(lags), np.log(periods)
     totals = np.zeros(longest + len(strength))  # from the longest interval before the start
     before = np.empty(len(strength), np.int64)
-    # No beat depends on one less than the shortest interval before it: so many at a time.
+    # No beat depends on one closer than the shortest interval: that many frames at a time.
     for first in range(0, len(strength), shortest):
         frames = np.arange(first, min(first + shortest, len(strength)))
         arriving = totals[longest + frames[:, None] - lags]
@@ -312,7 +313,7 @@ def _beat_frames(strength: NDArray[np.float64], periods: NDArray[np.float64]) ->
 def _moved_to_onsets(
     beats: NDArray[np.float64], onsets: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Beats at the mean of the onsets next to them, where there are any."""
+    """Moves beats to the mean of the onsets next to them, if there are any."""
     first, stop = np.searchsorted(onsets, (beats - _NEAR_SECONDS, beats + _NEAR_SECONDS))
     weight = np.append(0, np.cumsum(weights))
     moment = np.append(0, np.cumsum(weights * (onsets - onsets[0])))
@@ -332,7 +333,7 @@ def _downbeats(
     is_on_beat = (np.abs(places - beat) < 0.2) & (beat >= 0) & (beat < len(beats))
     beat, notes = beat[is_on_beat], notes[is_on_beat]
     lengths = np.diff(_quarters(score.seconds_at(notes[:, :2].cumsum(axis=1)), beats))[:, 0]
-    # By how much each beat stands out among the others: lowest note, longest note, longest chord.
+    # Salience of each beat among the others: lowest note, longest note, longest chord.
     features = np.zeros((3, len(beats)))
     np.maximum.at(features[0], beat, 72 - notes[:, 2])
     np.maximum.at(features[1], beat, np.log1p(np.clip(lengths, 0, 4)))
@@ -342,13 +343,13 @@ def _downbeats(
     features -= features.mean(axis=1, keepdims=True)
     features /= np.maximum(features.std(axis=1, keepdims=True), 1e-9)
     salience = (np.array([0.6, 0.4, 0.65]) @ features).tolist()
-    # A sum of more bars grows by chance with the root of their number.
+    # By chance, a sum of more bars grows with the root of their number.
     fours, threes = _bars(salience, 4), _bars(salience, 3)
     return np.array((threes if 3**0.5 * threes[0] > 4**0.5 * fours[0] else fours)[1])
 
 
 def _bars(salience: list[float], length: int) -> tuple[float, list[int]]:
-    """Bar lines of the largest sum less a cost of each bar that is too short, and that sum."""
+    """Largest sum less a cost of each short bar, and its bar lines."""
     totals, before = [0.0] * len(salience), [-1] * len(salience)
     for line, own in enumerate(salience):
         if line >= length:

@@ -1,33 +1,31 @@
-"""Chords of a score, one per beat: templates on what sounds, then the best path through the beats.
+"""Recognises chords, one per beat: templates for the sounding pitches, then the best path.
 
-Twelve roots with eleven qualities, and no chord, as in the vocabulary of Liutkus et al. (2021).
+The vocabulary is that of Liutkus et al. (2021): twelve roots with eleven qualities, and no chord.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from tokenization.score import Score
+from tokenization.score import Score, all_notes
 
 ROOTS = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
 QUALITIES = ("M", "m", "o", "+", "7", "M7", "m7", "o7", "/o7", "sus2", "sus4")
 NO_CHORD = -1
-"""Root, quality and index where there is no chord."""
+"""Root, quality and index for no chord."""
 CHORD_NAMES = (*(f"{root}_{quality}" for root in ROOTS for quality in QUALITIES), "N_N")
-"""Names by index: `C_M` 0 to `B_sus4` 131; no chord is the last, 132 or -1."""
+"""Names by index: `C_M` is 0, `B_sus4` 131; no chord is the last, 132 or -1."""
 
 _INTERVALS = (
     *((0, 4, 7), (0, 3, 7), (0, 3, 6), (0, 4, 8), (0, 4, 7, 10), (0, 4, 7, 11)),
     *((0, 3, 7, 10), (0, 3, 6, 9), (0, 3, 6, 10), (0, 2, 7), (0, 5, 7)),
 )
-# Log-odds fitted to the training split of POP909 (measured by benchmarks.bench_chords), rounded
-# to halves. Sums of them are exact, so that the same music gives the same chords on every machine.
+# Log-odds fitted to the training split of POP909 (measured by benchmarks.bench_chords), rounded to
+# halves: their sums are exact, so that the same music gives the same chords on every machine.
 _INSIDE, _OUTSIDE = 6.5, -1.0
 _BASS_IS_ROOT, _BASS_IS_INSIDE = 2.5, 0.5
 _USUAL = (2.5, 2.0, -0.5, -1.0, -0.5, -0.5, -0.5, -2.0, -2.0, 0.5, 0.0)
@@ -39,18 +37,18 @@ _SHORTEST_BASS = 0.2
 
 
 class Chords(NamedTuple):
-    """Chords in the order of time, (n,) each; one holds until the next begins."""
+    """Chords sorted by time, (n,) each; each lasts until the next one begins."""
 
     beats: NDArray[np.float64]
-    """Where each begins, in quarters."""
+    """Beginnings in quarters."""
     roots: NDArray[np.int64]
-    """Pitch class 0-11, C is 0; NO_CHORD."""
+    """Pitch class 0-11, C is 0; or NO_CHORD."""
     qualities: NDArray[np.int64]
-    """Index into QUALITIES; NO_CHORD."""
+    """Index into QUALITIES, or NO_CHORD."""
 
     @property
     def indices(self) -> NDArray[np.int64]:
-        """(n,), index into CHORD_NAMES: 11 root + quality; NO_CHORD."""
+        """Index into CHORD_NAMES (n,): 11 root + quality, or NO_CHORD."""
         return np.where(self.roots < 0, NO_CHORD, len(QUALITIES) * self.roots + self.qualities)
 
     @property
@@ -65,16 +63,17 @@ class Chords(NamedTuple):
 
 
 def recognise_chords(score: Score, beats: ArrayLike | None = None) -> Chords:
-    """Chords of all tracks but drums; equal ones in a row are one.
+    """Recognises the chords of all tracks except drums, and merges equal neighbours.
 
     Args:
-        score: the music; what rings on with the pedal is heard after `extend_by_pedal` only.
-        beats: (n,), where beats begin in quarters, rising; the last lasts until the score ends.
-            One chord is chosen for each. Without it every quarter is a beat.
+        score: the music; apply `extend_by_pedal` first to include the sustain pedal.
+        beats: (n,), beginnings of the beats in quarters, rising; the last one ends with the score.
+        One
+            chord is chosen for each beat. Default: every quarter is a beat.
 
-    A beat counts the pitch classes by how long they sound in it (Fujishima, 1999, section 4.3),
-    and its lowest note. A chord's score is linear in both; the path of the highest sum, less a
-    penalty for each change, is found by dynamic programming (Viterbi; Sheh and Ellis, 2003).
+    A beat is described by the duration of each pitch class in it (Fujishima, 1999, section 4.3) and
+    by its lowest note. A chord's score is linear in both; dynamic programming finds the path with
+    the highest sum less a penalty for each change (Viterbi; Sheh and Ellis, 2003).
     """
     edges = _edges(score, beats)
     scores = _match(*_heard(score, edges))
@@ -90,9 +89,9 @@ def recognise_chords(score: Score, beats: ArrayLike | None = None) -> Chords:
 
 
 def _edges(score: Score, beats: ArrayLike | None) -> NDArray[np.int64]:
-    """(beats + 1,), beginnings of the beats and the end of the last, in ticks."""
+    """Beginnings of the beats, and end of the last one (beats + 1,), in ticks."""
     if beats is None:
-        # Nothing is heard later: a note without an end must not leave millions of beats behind.
+        # Nothing sounds later: an endless note must not add millions of beats.
         onsets = [int(track.notes[-1, 0]) for track in score.tracks if len(track)]
         heard = max(onsets, default=0) + (_LONGEST_BEATS + 2) * score.ticks_per_beat
         num_beats = -(-min(score.end_ticks, heard) // score.ticks_per_beat)
@@ -104,15 +103,13 @@ def _edges(score: Score, beats: ArrayLike | None) -> NDArray[np.int64]:
 
 
 def _heard(score: Score, edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Ticks that each pitch class sounds, (beats, 12), and the lowest pitch, (beats,), or 128."""
+    """Ticks for which each pitch class sounds (beats, 12), and lowest pitch (beats,), or 128."""
     num_beats = max(len(edges) - 1, 0)
-    notes = np.concatenate(
-        [np.empty((0, 4), np.int64), *(t.notes for t in score.tracks if not t.is_drum)]
-    )
+    notes = all_notes(track for track in score.tracks if not track.is_drum)
     onsets, pitches = notes[:, 0], notes[:, 2]
-    # A note of minutes is a mistake of the file, or has died away.
+    # A note of minutes is an error of the file, or has died away.
     ends = onsets + np.minimum(notes[:, 1], _LONGEST_BEATS * score.ticks_per_beat)
-    # One row per note and beat that it sounds in.
+    # One row for each note and beat in which it sounds.
     first = np.maximum(np.searchsorted(edges, onsets, side="right") - 1, 0)
     spans = np.maximum(np.minimum(np.searchsorted(edges, ends), num_beats) - first, 0)
     note = np.repeat(np.arange(len(notes)), spans)
@@ -120,7 +117,7 @@ def _heard(score: Score, edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
     ticks = np.minimum(ends[note], edges[beat + 1]) - np.maximum(onsets[note], edges[beat])
     pitch = pitches[note]
     chroma = np.bincount(beat * 12 + pitch % 12, ticks, 12 * num_beats).reshape(num_beats, 12)
-    # What only reaches into a beat is no bass, unless there is nothing else.
+    # A note that only reaches into a beat is not the bass, unless there is no other.
     lowest = np.full((2, num_beats), 128)
     np.minimum.at(lowest[0], beat, pitch)
     is_long = ticks >= _SHORTEST_BASS * np.diff(edges)[beat]
@@ -129,7 +126,7 @@ def _heard(score: Score, edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
 
 
 def _templates() -> NDArray[np.float32]:
-    """(24, 132), what a pitch class and a bass add to the score of a chord."""
+    """Weights (24, 132) of pitch classes and bass in the score of each chord."""
     table = np.full((12, len(QUALITIES), 24), _OUTSIDE, np.float32)
     table[:, :, 12:] = 0
     for root in range(12):
@@ -145,9 +142,9 @@ _TEMPLATES = _templates()
 
 
 def _match(chroma: NDArray[np.int64], lowest: NDArray[np.int64]) -> NDArray[np.float32]:
-    """(beats, 133), how well each chord fits, the last for none."""
+    """Score of each chord (beats, 133), the last for no chord."""
     heard = np.zeros((len(chroma), 24), np.float32)
-    # Roots make a short note count: the length of a chord tone says little.
+    # Square roots increase the weight of short notes: the length of a chord tone says little.
     shares = np.sqrt(chroma / np.maximum(chroma.sum(axis=1, keepdims=True), 1))
     heard[:, :12] = np.rint(_CHROMA_STEPS * shares) / _CHROMA_STEPS
     sounds = np.flatnonzero(lowest < 128)
@@ -160,12 +157,12 @@ def _match(chroma: NDArray[np.int64], lowest: NDArray[np.int64]) -> NDArray[np.f
 
 
 def _best_path(scores: NDArray[np.float32]) -> NDArray[np.int64]:
-    """(beats,), columns with the largest sum less a penalty per change; of equal ones the first."""
+    """Columns (beats,) of the largest sum less a penalty per change; the first of equal ones."""
     totals = scores.copy()
     penalty = np.float32(-_SWITCH)
     rows = list(totals)
     for before, row in pairwise(rows):
-        # Counted from the best so far, so that sums stay small and exact.
+        # Relative to the best so far, so that sums stay small and exact.
         row += np.maximum(before - before[before.argmax()], penalty)
     best = totals.argmax(axis=1)
     path = best.copy()

@@ -1,44 +1,54 @@
-"""The ids of MidiTok's REMI with programs, tempos and time signatures, without MidiTok.
+"""Token ids of MidiTok's REMI with programs, tempos and time signatures, without using MidiTok.
 
-For comparison with models and data that count in MidiTok's tokens (Fradet et al., 2021; REMI+ of
-von Rütte et al., 2022). Everything here does what MidiTok 3.1.0 does, where it is odd as well.
+For comparison with models and data that use MidiTok's tokens (Fradet et al., 2021; REMI+ of
+von Rütte et al., 2022). The behaviour is that of MidiTok 3.1.0, including its oddities.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, starmap
-from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-from tokenization.midi.reader import MAX_BEATS
 from tokenization.remi.decode import hold
-from tokenization.remi.quantize import starts_of_runs
-from tokenization.remi.remi import TokenSequence, save_config
-from tokenization.remi.vocabulary import Vocabulary
-from tokenization.score import Score, Tempo, TimeSignature, Track
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
+from tokenization.remi.quantize import ends_of_runs, starts_of_runs
+from tokenization.score import (
+    MAX_BEATS,
+    Score,
+    Tempo,
+    TimeSignature,
+    Track,
+    all_notes,
+    nearest_ratio,
+)
+from tokenization.tokenizer import (
+    BaseTokenizer,
+    Grammar,
+    Rules,
+    TokenSequence,
+    Vocabulary,
+    end_of_crop,
+    shift_ids,
+)
 
 _TICKS = 24
-"""Ticks of a quarter note in decoded scores: 12 positions of a quarter, or of an eighth."""
+"""Ticks per quarter note in decoded scores: 12 positions of a quarter or of an eighth note."""
 _METRES = (*((n, 4) for n in range(1, 8)), *((n, 8) for n in (3, 5, 6, 7, 9, 12)))
 _DURATIONS = (
     *((beat, part, 12) for beat in range(4) for part in range(12) if beat or part),
     *((beat, part, 4) for beat in range(4, 16) for part in range(4)),
     *((beat, 0, 1) for beat in range(16, 65)),
 )
-"""Beats, parts of a beat, and how many of these make one."""
+"""Beats, fractions of a beat, and number of fractions in a beat."""
 _MIN_BPM, _MAX_BPM = 30, 240
 _DRUMS = 128
-"""Stands for the drums where others have their program; MidiTok calls them -1."""
+"""Program number of the drums; MidiTok uses -1."""
 
 MIDITOK_VOCABULARY = Vocabulary(
     (
@@ -62,45 +72,45 @@ _BAR, _PITCH, _VELOCITY, _DURATION, _POSITION, _DRUM, _TEMPO, _PROGRAM, _TIME_SI
 
 _4_4 = _METRES.index((4, 4))
 _GRID = np.array([8 // denominator for _, denominator in _METRES])
-"""24ths of a quarter note in a position, by metre."""
+"""Length of a position in 24ths of a quarter note, by time signature."""
 _BARS = np.array([12 * numerator for numerator, _ in _METRES]) * _GRID
-"""24ths of a quarter note in a bar, by metre."""
+"""Length of a bar in 24ths of a quarter note, by time signature."""
 _LENGTHS = np.array([(beat * parts + part) * 24 // parts for beat, part, parts in _DURATIONS])
-"""24ths of a beat, by Duration."""
+"""Length in 24ths of a beat, by Duration."""
 _LONGEST = int(_LENGTHS[-1])
 _LENGTH_LIMITS = (_LENGTHS[1:] + _LENGTHS[:-1]) / 2
 _DURATION_IDS = np.searchsorted(_LENGTH_LIMITS, np.arange(_LONGEST + 1), "right") + _DURATION
-"""Of the closest length, by 24ths of a beat; halves go to the longer one."""
+"""Id of the nearest Duration, by length in 24ths of a beat; halves are rounded up."""
 _PITCH_IDS = np.zeros((2, 128), np.int64)
-"""By whether it is a drum, and MIDI pitch; 0 where there is no token."""
+"""Id by drum flag and MIDI pitch; 0 if there is no token."""
 _PITCH_IDS[0, 21:110] = np.arange(_PITCH, _VELOCITY)
 _PITCH_IDS[1, 27:89] = np.arange(_DRUM, _TEMPO)
 _QUARTERS = 60e6 / np.arange(_MAX_BPM, _MIN_BPM - 1, -1)
 _QUARTER_LIMITS = (_QUARTERS[1:] + _QUARTERS[:-1]) / 2
-"""Microseconds of a quarter note between one tempo and the next slower one, from the fastest."""
+"""Limits between neighbouring tempos in microseconds per quarter note, from the fastest."""
 
 
 def _is(ids: NDArray[np.integer], first: int, stop: int) -> NDArray[np.bool_]:
-    """Which of the ids are from `first` to before `stop`."""
+    """Mask of the ids in [first, stop)."""
     return (ids >= first) & (ids < stop)
 
 
 class MidiTokSequence(TokenSequence):
     """A piece as ids of `MidiTokRemi`.
 
-    `dropped` counts notes whose pitch has no token, `clipped` those over 64 beats. Nothing is
-    merged; the ids themselves say the time signatures, and tracks are no more than programs.
+    `dropped` counts notes whose pitch has no token, `clipped` those over 64 beats. No notes are
+    merged; the ids contain the time signatures, and tracks differ only by program.
     """
 
     @cached_property
     def beats(self) -> NDArray[np.float64]:
-        """(l,), quarter notes from the start that the tokens before each token have reached."""
+        """See `TokenSequence`."""
         return _Written.of(self.ids).times / _TICKS
 
 
 @dataclass(frozen=True, kw_only=True)
 class MidiTokRemiConfig:
-    """Everything needed to build a `MidiTokRemi` again."""
+    """Configuration of a `MidiTokRemi`."""
 
     kind: Literal["miditok_remi"] = "miditok_remi"
 
@@ -109,7 +119,7 @@ class MidiTokRemiConfig:
         return MidiTokRemi(self)
 
 
-class MidiTokRemi:
+class MidiTokRemi(BaseTokenizer[Grammar]):
     """The ids of `miditok.REMI`, version 3.1.0, with this `TokenizerConfig`.
 
     ::
@@ -128,36 +138,35 @@ class MidiTokRemi:
         use_chords=False, use_rests=False, use_key_signatures=False, use_sustain_pedals=False,
         sustain_pedal_duration=False, use_pitch_bends=False, use_control_changes=False,
         max_bar_embedding=None, use_bar_end_tokens=False, add_trailing_bars=False
-        # every ac_... option False; others say nothing with these
+        # every ac_... option False; all other options have no effect with these
 
-    A bar begins with `Bar TimeSig`. A Position stands where a tempo is set or notes begin; then
-    come the Tempo and the notes, each Program, Pitch or PitchDrum, Velocity, Duration, no BOS or
-    EOS. A beat is a quarter note, in metres of eighths an eighth, and has twelve positions. A metre
-    not in the list, such as 2/2, is passed over and the one before goes on; one that comes within
-    a bar waits for its end. Tracks of one program are one, in the place of the first.
+    A bar begins with `Bar TimeSig`. A Position marks where a tempo is set or notes begin; the Tempo
+    and the notes follow, each as Program, Pitch or PitchDrum, Velocity, Duration. There is no BOS
+    or EOS. A beat is a quarter note, or an eighth if the time signature counts eighths, and has
+    twelve positions. A time signature not in the list, such as 2/2, is ignored; one within a bar
+    waits for its end. Tracks of one program are merged, in the place of the first one.
 
-    The ids are other than MidiTok's only where `read_midi` and symusic, which reads for MidiTok,
-    hear a file differently. Notes that a track strikes at one tick have no order in a `Score`: they
-    come from the lowest up, as in most files. Of several metres at one tick the last counts, known
-    or not. A program holds for its channel in all chunks. A chunk of lyrics holds no place for a
-    later track of its program. Music from quarter note 65,536 on is a `MidiError`.
+    The ids differ from MidiTok's only where `read_midi` reads a file differently from symusic,
+    which MidiTok uses. Notes of a track at one tick have no order in a `Score`: they are sorted by
+    pitch, as in most files. Of several time signatures at one tick the last applies, even if it is
+    not in the list. A program applies to its channel in all chunks. A chunk of lyrics does not
+    affect the place of a later track of its program. Music after quarter note 65,536 is a
+    `MidiError`.
 
-    Notes at one position stand in the order of their exact times, which ids do not say. Decoded and
-    encoded again they may come in another order: no sequence is canonical, so there is no grammar.
+    Notes at one position are in the order of their exact times, which ids do not contain. After
+    decoding and encoding again they may be in another order: no sequence is canonical, so there is
+    no grammar.
     """
 
-    def __init__(self, config: MidiTokRemiConfig | None = None) -> None:
-        self.config = MidiTokRemiConfig() if config is None else config
+    vocabulary = MIDITOK_VOCABULARY
 
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The 829 tokens, by MidiTok's names."""
-        return MIDITOK_VOCABULARY
+    def __init__(self, config: MidiTokRemiConfig | None = None) -> None:
+        super().__init__(MidiTokRemiConfig() if config is None else config)
 
     def encode(self, score: Score) -> MidiTokSequence:
-        """Tokens of a score; the sustain pedal is not read.
+        """Encodes a score; the sustain pedal is ignored.
 
-        Raises MidiError where a note, a tempo or a metre stands beyond 65,536 quarters.
+        Raises MidiError if a note, a tempo or a time signature is later than 65,536 quarters.
         """
         lasts = [int(track.notes[-1, 0]) for track in score.tracks if len(track)]
         lasts += [change.tick for change in (*score.tempos[-1:], *score.time_signatures[-1:])]
@@ -171,13 +180,13 @@ class MidiTokRemi:
         tempo_times, tempos = _read_tempos(score, metres)
         onsets, notes, dropped, clipped = _read_notes(score, metres)
 
-        # Tempos, then notes by program: a stable sort leaves them so where times are equal.
+        # Tempos, then notes by program; a stable sort keeps this order at equal times.
         times = np.append(tempo_times, onsets)
         order = np.argsort(times, kind="stable")
         times, is_note = times[order], order >= len(tempos)
 
-        # Before the ids of an event stand those of the events before, two for each bar so far, and
-        # a Position where the time is new.
+        # The ids of an event are preceded by those of earlier events, by two for each bar so far,
+        # and by a Position if the time is new.
         sections = metres.at(times)
         bars, ticks = np.divmod(times - metres.starts[sections], metres.bars[sections])
         bars += metres.first_bars[sections]
@@ -200,9 +209,7 @@ class MidiTokRemi:
             ids=ids,
             dropped=dropped,
             clipped=clipped,
-            merged=0,
             tempos_clipped=sum(not _MIN_BPM <= bpm <= _MAX_BPM for _, bpm in score.tempos),
-            signatures=(),
         )
 
     def decode(
@@ -211,11 +218,12 @@ class MidiTokRemi:
         signatures: Sequence[TimeSignature] = (),
         tracks: Sequence[Track] = (),
     ) -> Score:
-        """Score of any ids, 24 ticks per quarter: never raises, in linear time; as MidiTok's.
+        """Decodes any ids to a score with 24 ticks per quarter, as MidiTok does; never raises.
 
-        A note is Pitch or PitchDrum, Velocity, Duration in a row, and belongs to the last Program
-        before it, without one to program 0. What is out of place is passed over. Tracks come in the
-        order of their first notes; of several tempos or metres at one time the last counts.
+        Takes linear time. A note is a Pitch or PitchDrum, a Velocity and a Duration in a row; its
+        program is that of the last Program before it, or 0 if there is none. Misplaced tokens are
+        ignored. Tracks are in the order of their first notes; of several tempos or time signatures
+        at one time the last applies.
         """
         array = np.asarray(ids, dtype=np.int64).reshape(-1)
         written = _Written.of(array)
@@ -248,11 +256,10 @@ class MidiTokRemi:
         )
 
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
-        """Of each track its program, which is all that tells tracks apart; 128 for drums."""
+        """Program of each track, which is all that distinguishes tracks; 128 for drums."""
         return [_DRUMS if track.is_drum else track.program for track in tracks]
 
-    def grammar(self, **_rules: object) -> NoReturn:
-        """There is none, see the class."""
+    def _grammar(self, rules: Rules) -> NoReturn:
         raise NotImplementedError(
             "MidiTok's sequences are not canonical, so no grammar can say which tokens may follow; "
             "use the tokenizer multitrack_remi, or sample without rules"
@@ -261,21 +268,16 @@ class MidiTokRemi:
     def crop(
         self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None
     ) -> NDArray[np.integer]:
-        """Ids from bar `first_bar` on, `num_bars` of them or all, in the dtype of `ids`.
+        """Ids of `num_bars` bars (default: all) from `first_bar` on, of the same dtype.
 
-        For ids as `encode` writes them. They start with `Bar TimeSig Position_0 Tempo`, what is in
-        force there; what stands before the first bar is kept with it. Raises ValueError where there
+        For ids as returned by `encode`. They start with `Bar TimeSig Position_0 Tempo`, the
+        settings in force; anything before the first bar is kept with it. Raises ValueError if there
         is no such bar.
         """
         starts = np.append(np.flatnonzero(ids == _BAR), len(ids))
-        stop_bar = len(starts) - 1 if num_bars is None else first_bar + num_bars
-        if not 0 <= first_bar < min(stop_bar, len(starts) - 1):
-            raise ValueError(
-                f"asked for {num_bars} bars from bar {first_bar} on of a piece of "
-                f"{len(starts) - 1} bars"
-            )
+        stop = starts[end_of_crop(first_bar, num_bars, len(starts) - 1)]
         start = starts[first_bar] if first_bar else 0
-        piece = ids[start : starts[min(stop_bar, len(starts) - 1)]]
+        piece = ids[start:stop]
         tempos = np.flatnonzero(_is(ids[:start], _TEMPO, _PROGRAM))
         at_once = len(piece) > 3 and piece[2] == _POSITION
         if not len(tempos) or (at_once and _TEMPO <= piece[3] < _PROGRAM):
@@ -284,47 +286,37 @@ class MidiTokRemi:
         return np.concatenate([piece[:2], in_force, piece[3 if at_once else 2 :]])
 
     def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
-        """The same ids with other pitches, drums as they are; None where one would leave 21-109."""
-        places = np.flatnonzero(_is(ids, _PITCH, _VELOCITY))
-        pitches = ids[places].astype(np.int64) + semitones
-        if len(pitches) and not _PITCH <= pitches.min() <= pitches.max() < _VELOCITY:
-            return None
-        moved = ids.copy()
-        moved[places] = pitches
-        return moved
-
-    def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` into a folder: the config and the hash of the vocabulary."""
-        save_config(self.config, self.vocabulary, folder)
+        """Transposed ids, drums unchanged; None if a pitch would leave 21-109."""
+        return shift_ids(ids, semitones, _PITCH, _VELOCITY)
 
 
 class _Metres(NamedTuple):
-    """Metres of a score from one bar line to another, columns (n,); times in ticks."""
+    """Time signatures of a score, each from a bar line on, columns (n,); times in ticks."""
 
     ticks_per_beat: int
-    """12, or 24 where the score has metres of eighths, so that an eighth has 12."""
+    """12, or 24 if the score has time signatures in eighths, so that an eighth has 12."""
     starts: NDArray[np.int64]
     first_bars: NDArray[np.int64]
     metres: NDArray[np.int64]
     bars: NDArray[np.int64]
-    """Ticks of a bar."""
+    """Ticks per bar."""
     grid: NDArray[np.int64]
-    """Ticks of a position."""
+    """Ticks per position."""
 
     def at(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Row in force at each time."""
         return np.searchsorted(self.starts, times, side="right") - 1
 
     def ticks(self, times: NDArray[np.int64], score: Score) -> NDArray[np.int64]:
-        """Times of the score in ticks; halves go to the later one."""
-        old, new = score.ticks_per_beat, self.ticks_per_beat
-        return (2 * new * times + old) // (2 * old)
+        """Converts times of the score to ticks; halves are rounded up."""
+        return nearest_ratio(self.ticks_per_beat * times, score.ticks_per_beat)
 
     def on_grid(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Times moved to the closest position, from halfway to the even one.
+        """Moves times to the nearest position; halves go to the even one.
 
-        Only where there are quarters and eighths: with quarters alone MidiTok leaves times between
-        positions as they are, even if eighths that never began have made ticks finer.
+        Only if both quarters and eighths occur: with quarters alone, MidiTok leaves times between
+        positions unchanged, even if time signatures in eighths that never took effect have made
+        ticks finer.
         """
         if len(set(self.grid.tolist())) == 1:
             return times
@@ -334,7 +326,7 @@ class _Metres(NamedTuple):
 
 
 def _read_metres(score: Score) -> _Metres:
-    """Metres that have a token: each waits for a bar line, and the last to wait there counts."""
+    """Time signatures with a token: each waits for a bar line, the last to wait applies."""
     changes: list[tuple[int, int]] = []
     for tick, *metre in score.time_signatures:
         if tuple(metre) in _METRES:
@@ -347,7 +339,7 @@ def _read_metres(score: Score) -> _Metres:
         if metre == last_metre:
             continue
         length = int(_BARS[last_metre]) // scale
-        # Times of metres are cut to whole ticks, all others rounded.
+        # Times of time signatures are truncated to whole ticks, all others are rounded.
         waits = int(tick * (ticks_per_beat / score.ticks_per_beat)) - last
         num_bars = max(0, -(-waits // length))
         if not num_bars:
@@ -362,37 +354,38 @@ def _read_metres(score: Score) -> _Metres:
 
 
 def _read_tempos(score: Score, metres: _Metres) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Times and ids; of several tempos at one time the last counts."""
+    """Times and ids of the tempos; of several at one time the last applies."""
     ticks, bpm = zip((0, 120.0), *score.tempos, strict=True)
     times = metres.on_grid(metres.ticks(np.array(ticks), score))
     quarters = np.rint(60e6 / np.clip(bpm, 1, 60e6))
     ids = _PROGRAM - 1 - np.searchsorted(_QUARTER_LIMITS, quarters, side="right")
-    last = starts_of_runs(times[::-1])[::-1]
+    last = ends_of_runs(times)
     return times[last], ids[last]
 
 
 def _read_notes(
     score: Score, metres: _Metres
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int, int]:
-    """Onsets (n,), ids (n, 4), how many notes have no pitch token, how many are cut.
+    """Onsets (n,), ids (n, 4), number of notes without a pitch token, and number of clipped notes.
 
-    Notes of one program after another's; by exact time and pitch, or where tracks are merged, as
-    only there MidiTok sorts, by time in ticks and duration.
+    Notes are grouped by program, and sorted by exact time and pitch; where tracks are merged, by
+    time in ticks and duration, since only there MidiTok sorts.
     """
-    tracks: dict[int, list[NDArray[np.int64]]] = {}
+    tracks: dict[int, list[Track]] = {}
     for track in score.tracks:
         if len(track):
             program = _DRUMS if track.is_drum else track.program
-            tracks.setdefault(program, []).append(track.notes)
-    columns = np.concatenate([np.empty((0, 4), np.int64), *chain(*tracks.values())]).T.copy()
+            tracks.setdefault(program, []).append(track)
+    columns = all_notes(chain(*tracks.values())).T.copy()
     columns[:2] = metres.ticks(columns[:2], score)
     if score.ticks_per_beat != metres.ticks_per_beat:
         columns[1] = np.maximum(columns[1], 1)
-    sizes = [sum(map(len, tables)) for tables in tracks.values()]
+    sizes = [sum(map(len, members)) for members in tracks.values()]
     ends = np.cumsum(sizes).tolist()
-    for tables, size, end in zip(tracks.values(), sizes, ends, strict=True):
-        if len(tables) > 1:
-            columns[:, end - size : end] = _merged(columns[:, end - size : end])
+    for members, size, end in zip(tracks.values(), sizes, ends, strict=True):
+        if len(members) > 1:
+            merged = columns[:, end - size : end]
+            merged[:] = merged[:, np.lexsort(merged[::-1])]
     programs = np.repeat(np.array(list(tracks), np.int64), sizes)
     pitch_ids = _PITCH_IDS[programs // _DRUMS, columns[2]]
     heard = pitch_ids > 0
@@ -409,31 +402,23 @@ def _read_notes(
     return onsets, ids, dropped, int(np.count_nonzero(lengths > _LONGEST))
 
 
-def _merged(notes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The same rows of onsets, durations, pitches, velocities, sorted by all four in turn."""
-    onsets, durations, pitches, velocities = notes
-    packed = onsets << 27 | np.minimum(durations, (1 << 27) - 1)
-    packed = packed << 14 | pitches << 7 | velocities
-    packed.sort()
-    return np.stack([packed >> 41, packed >> 14 & (1 << 27) - 1, packed >> 7 & 127, packed & 127])
-
-
 class _Written(NamedTuple):
-    """Metres and times of any ids."""
+    """Time signatures and times of any ids."""
 
     signatures: NDArray[np.intp]
-    """(n,), indices of the TimeSig tokens."""
+    """Indices (n,) of the TimeSig tokens."""
     metres: NDArray[np.int64]
-    """(n + 1,), the metre before any of them, then after each."""
+    """Time signature before any of them, and after each (n + 1,)."""
     times: NDArray[np.int64]
-    """(l,): the tick that the tokens before each one have reached."""
+    """Tick reached by the tokens before each one (l,)."""
 
     @classmethod
     def of(cls, ids: NDArray[np.integer]) -> _Written:
-        """A bar is as long as the last TimeSig before the next Bar says.
+        """The length of a bar is given by the last TimeSig before the next Bar.
 
-        The first TimeSig holds from the start unless a note comes before it. The first Bar begins
-        at the start, unless a Position comes before it: then there is a bar that no Bar opens.
+        The first TimeSig applies from the start, unless a note comes before it. The first Bar
+        begins at the start, unless a Position comes before it: then there is a bar without a Bar
+        token.
         """
         ids = ids.astype(np.int64)
         is_bar = ids == _BAR
@@ -457,11 +442,11 @@ class _Written(NamedTuple):
         return cls(signatures, metres, hold(times, marks, len(ids)))
 
     def metres_at(self, indices: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Metre that the tokens before each of the indices have set."""
+        """Time signature in force before each of the indices."""
         return self.metres[np.searchsorted(self.signatures, indices)]
 
     def time_signatures(self) -> tuple[TimeSignature, ...]:
-        """The metre at the start and every change; of several at one time the last counts."""
+        """Time signature at the start and every change; of several at one time the last applies."""
         ticks = [0, *self.times[self.signatures].tolist()]
         is_new = starts_of_runs(self.metres).tolist()
         metres = self.metres.tolist()

@@ -1,44 +1,34 @@
-"""Bass, drums and harmony as on, off and shift tokens: the groove experiment of the SPE paper.
+"""Note-on, note-off and shift tokens of bass, drums and harmony: the SPE groove experiment.
 
 Liutkus et al., 2021. Grid of twelve ticks per quarter note; a shift moves to a tick of a beat.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tokenization.compat.spe import SpeGrammar, known_ids
 from tokenization.errors import MidiError
-from tokenization.midi.reader import MAX_BEATS
-from tokenization.remi.quantize import (
-    nearest_step,
-    quantize_time_signatures,
-    refuse_late_notes,
-    starts_of_runs,
-)
-from tokenization.remi.remi import TokenSequence, save_config
-from tokenization.remi.vocabulary import MAX_DURATION, STEPS_PER_BEAT, Vocabulary
-from tokenization.score import Score, TimeSignature, Track
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from tokenization.remi.grammar import TempoRule
+from tokenization.midi.events import match_ends
+from tokenization.remi.quantize import nearest_step, quantize_time_signatures, refuse_late_notes
+from tokenization.remi.vocabulary import MAX_DURATION, STEPS_PER_BEAT
+from tokenization.score import MAX_BEATS, NO_NOTES, Score, TimeSignature, Track, all_notes
+from tokenization.tokenizer import BaseTokenizer, Rules, TokenSequence, Vocabulary, end_of_crop
 
 MAX_SOUNDING = 512
-"""Notes that sound at once: more are an error, or a model that forgets to end them."""
+"""Limit of simultaneous notes: more are an error, or come from a model that forgets to end them."""
 BASS, DRUMS, HARMONY = range(3)
-"""The tracks; each has 128 on and 128 off tokens."""
+"""Tracks, each with 128 note-on and 128 note-off tokens."""
 NUM_TRACKS = 3
 NOTE_ON, NOTE_OFF, SHIFT = 0, NUM_TRACKS * 128, 2 * NUM_TRACKS * 128
 MAX_SHIFT = 2 * STEPS_PER_BEAT
-"""Shifts are 1 to 24: 12 b + t goes to tick t of the beat b beats on; 24 goes two beats on."""
+"""Shifts are 1 to 24: 12 b + t moves to tick t of the beat b beats later, 24 moves two beats."""
 EOS, BOS, PAD = range(SHIFT + MAX_SHIFT, SHIFT + MAX_SHIFT + 3)
 TWO_BEATS = EOS - 1
 
@@ -53,73 +43,67 @@ SPE_GROOVE_VOCABULARY = Vocabulary(
 """795 tokens: the 794 of the paper, and PAD, so that EOS can be learned."""
 
 _TICKS_PER_BAR = 4 * STEPS_PER_BEAT
-_NO_NOTES = np.empty((0, 4), np.int64)
 _OPEN = 1 << 60
-"""Where a note ends that is not closed."""
+"""End of a note without a note-off."""
 _VELOCITY = 64
-_NO_TRACK = Track(_NO_NOTES)
+_NO_TRACK = Track(NO_NOTES)
 _TRACKS = (replace(_NO_TRACK, program=33), replace(_NO_TRACK, is_drum=True), _NO_TRACK)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GrooveTokens(TokenSequence):
-    """A piece as tokens; of it they say neither velocities, tempo nor metre."""
+    """A piece as tokens, which contain neither velocities nor tempos nor time signatures."""
 
     velocities: tuple[int, ...]
-    """Mean of each track, rounded down; for `decode`."""
+    """Mean of each track, rounded down; an argument of `decode`."""
 
     @cached_property
     def beats(self) -> NDArray[np.float64]:
-        """(l,): quarter notes from the start that the tokens before each one have reached."""
+        """See `TokenSequence`."""
         return _times(self.ids.astype(np.int64))[:-1] / STEPS_PER_BEAT
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeGrooveConfig:
-    """Everything needed to build a `SpeGroove` again."""
+    """Configuration of a `SpeGroove`."""
 
     kind: Literal["spe_groove"] = "spe_groove"
     mode: Literal["compact", "compatible"] = "compact"
-    """`compatible` has the tokens of the original: off the beat, notes at one time have a shift
-    between them that moves nothing. `compact` has a shift only where time moves."""
+    """`compatible` gives the tokens of the original, with shifts by zero between simultaneous notes
+    off the beat. `compact` has a shift only where time advances."""
 
     def build(self) -> SpeGroove:
         """The tokenizer."""
         return SpeGroove(self)
 
 
-class SpeGroove:
-    """Music of three tracks as tokens that begin and end notes, and shifts between them.
+class SpeGroove(BaseTokenizer["GrooveGrammar"]):
+    """Music of three tracks as note-ons, note-offs, and shifts between them.
 
-    A canonical sequence is BOS, events, EOS. At a time all ends come first, in the order in which
-    their notes began, then all beginnings by pitch; at one pitch the shorter note comes first, of
+    A canonical sequence is BOS, events, EOS. At one time, note-offs come first, in the order in
+    which their notes began, then note-ons by pitch; at one pitch shorter notes come first, and of
     equal ones that of the first track. The notes of a pitch end in the order in which they began,
-    and all end. A shift of time is as many TimeShift_2_0 as fit, then one other if needed.
+    and all end. A shift of time uses as many TimeShift_2_0 as fit, then one other shift if needed.
     """
 
+    vocabulary = SPE_GROOVE_VOCABULARY
+
     def __init__(self, config: SpeGrooveConfig | None = None) -> None:
-        self.config = SpeGrooveConfig() if config is None else config
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The 795 tokens."""
-        return SPE_GROOVE_VOCABULARY
-
-    @property
-    def _is_compact(self) -> bool:
-        return self.config.mode == "compact"
+        config = SpeGrooveConfig() if config is None else config
+        super().__init__(config)
+        self._is_compact = config.mode == "compact"
 
     def encode(self, score: Score, roles: Sequence[int] | None = None) -> GrooveTokens:
-        """Tokens of a score.
+        """Encodes a score.
 
-        `roles`: of each track BASS, DRUMS, HARMONY or -1 for one that is left out; `track_roles`
-        where it is None. One that ends beyond 65,536 quarters is cut to 64 (`clipped`).
+        `roles`: BASS, DRUMS, HARMONY or -1 (left out) for each track; default: `track_roles`. A
+        note that ends after 65,536 quarters is cut to 64 (`clipped`).
 
-        Raises MidiError where a note stands beyond 65,536 quarters, or more than 512 sound at once.
+        Raises MidiError if a note is later than 65,536 quarters, or more than 512 sound at once.
         """
         roles = track_roles(score.tracks) if roles is None else roles
         parts = [(role, t) for role, t in zip(roles, score.tracks, strict=True) if role >= 0]
-        table = np.concatenate([_NO_NOTES, *(track.notes for _, track in parts)])
+        table = all_notes(track for _, track in parts)
         tracks = np.repeat(
             np.array([role for role, _ in parts], np.int64), [len(track) for _, track in parts]
         )
@@ -134,17 +118,14 @@ class SpeGroove:
             raise MidiError(f"{most} notes sound at once, expected at most {MAX_SOUNDING}")
         ties = np.zeros_like(onsets) if self._is_compact else table[:, 3]
         velocities = [table[tracks == role, 3] for role in range(NUM_TRACKS)]
-        kept = dict(sorted(parts, key=lambda part: len(part[1])))  # the fullest of each role
+        kept = dict(sorted(parts, key=lambda part: len(part[1])))  # most notes of each role
         return GrooveTokens(
             ids=self._write(_in_turn(onsets, ends, tracks * 128 + table[:, 2], ties), [BOS], [EOS]),
             dropped=score.num_notes - len(table),
             clipped=int(np.count_nonzero(is_endless)),
-            merged=0,
-            tempos_clipped=0,
             signatures=quantize_time_signatures(score),
             tracks=tuple(
-                replace(kept.get(role, _TRACKS[role]), notes=[], controls=[], bends=[])
-                for role in range(NUM_TRACKS)
+                kept.get(role, _TRACKS[role]).without_events() for role in range(NUM_TRACKS)
             ),
             velocities=tuple(int(v.mean()) if len(v) else _VELOCITY for v in velocities),
         )
@@ -156,12 +137,12 @@ class SpeGroove:
         tracks: Sequence[Track] = (),
         velocities: Sequence[int] = (),
     ) -> Score:
-        """Score of any ids of either mode, 12 ticks per quarter, three tracks: never raises.
+        """Decodes any ids of either mode to three tracks with 12 ticks per quarter; never raises.
 
-        In linear time but for one sort. Ids up to the first EOS count. An end closes the first note
-        of its pitch that sounds; one that would be of no length gets a tick. Notes that are not
-        closed are dropped, what is out of place is passed over. `signatures`, `tracks` and
-        `velocities` are those of the `GrooveTokens`; tokens say nothing of them.
+        In linear time except for one sort. Only ids up to the first EOS count. A note-off ends the
+        first sounding note of its pitch; a note lasts at least one tick. Notes without a note-off
+        are dropped, misplaced tokens ignored. `signatures`, `tracks` and `velocities` are those of
+        the `GrooveTokens`, since tokens do not contain them.
         """
         notes = _read(ids)
         is_closed = notes.ends < _OPEN
@@ -180,36 +161,23 @@ class SpeGroove:
         """See `track_roles`."""
         return track_roles(tracks)
 
-    def grammar(
-        self,
-        *,
-        tempo: TempoRule = "free",
-        time_signature: bool = True,
-        end: bool = True,
-        tracks: Iterable[Track] | None = None,
-        silent: Collection[int] = (),
-    ) -> GrooveGrammar:
-        """Which token may come first; tempo and metre have no tokens, and all tracks may play."""
-        return GrooveGrammar(self._is_compact, end)
+    def _grammar(self, rules: Rules) -> GrooveGrammar:
+        return GrooveGrammar(rules, is_compact=self._is_compact)
 
     def crop(
         self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None
     ) -> NDArray[np.integer]:
-        """Canonical ids of `num_bars` bars of 4/4 or all, from bar `first_bar` on.
+        """Canonical ids of `num_bars` bars of 4/4 (default: all) from bar `first_bar` on.
 
-        Notes that begin before them are left out; those that end after them are not closed. BOS is
-        kept with the first bar, EOS with the last. Raises ValueError where there is no such bar.
+        Notes that begin before them are left out; those that end after them have no note-off. BOS
+        is kept with the first bar, EOS with the last. Raises ValueError if there is no such bar.
         """
         notes = _read(ids)
         has_eos = len(ids) > 0 and ids[-1] == EOS
-        bars = max(1, -(-int(_times(_known(ids))[-1]) // _TICKS_PER_BAR))
-        if not 0 <= first_bar < bars or (num_bars is not None and num_bars < 1):
-            raise ValueError(
-                f"asked for {num_bars} bars from bar {first_bar} on of a piece of {bars} bars"
-            )
-        start, stop = first_bar * _TICKS_PER_BAR, _OPEN
-        if num_bars is not None and first_bar + num_bars < bars:
-            stop = (first_bar + num_bars) * _TICKS_PER_BAR
+        bars = max(1, -(-int(_times(known_ids(ids, EOS, PAD))[-1]) // _TICKS_PER_BAR))
+        stop_bar = end_of_crop(first_bar, num_bars, bars)
+        start = first_bar * _TICKS_PER_BAR
+        stop = stop_bar * _TICKS_PER_BAR if stop_bar < bars else _OPEN
         onsets, ends, keys, ties = (
             column[(notes.onsets >= start) & (notes.onsets < stop)] for column in notes
         )
@@ -219,7 +187,7 @@ class SpeGroove:
         return self._write(_Notes(onsets - start, ends, keys, ties), bos, eos).astype(ids.dtype)
 
     def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
-        """Canonical ids with other pitches, drums as they are; None where one would leave 0-127."""
+        """Transposed canonical ids, drums unchanged; None if a pitch would leave 0-127."""
         notes = _read(ids)
         is_drum = notes.keys >> 7 == DRUMS
         pitches = (notes.keys & 127) + np.where(is_drum, 0, semitones)
@@ -230,17 +198,13 @@ class SpeGroove:
         bos, eos = [BOS] * (BOS in ids[:1]), [EOS] * (EOS in ids[-1:])
         return self._write(moved, bos, eos).astype(ids.dtype)
 
-    def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` into a folder: the config and the hash of the vocabulary."""
-        save_config(self.config, self.vocabulary, folder)
-
     def _write(self, notes: _Notes, bos: list[int], eos: list[int]) -> NDArray[np.int32]:
         """Canonical ids of notes."""
         onsets, ends, keys, ties = notes
         order = np.lexsort((keys, ties, ends, keys & 127, onsets))
         times = np.stack([onsets, ends], axis=1)[order].ravel()
         tokens = np.stack([keys, keys + NOTE_OFF], axis=1)[order].ravel()
-        # Stable: at one time an end, whose note began earlier, comes before what begins.
+        # Stable: at one time a note-off, whose note began earlier, precedes note-ons.
         order = np.argsort(times, kind="stable")[: int(np.count_nonzero(times < _OPEN))]
         times, tokens = times[order], tokens[order]
         before = np.concatenate([np.zeros(1, np.int64), times])[: len(times)]
@@ -256,9 +220,10 @@ class SpeGroove:
 
 
 def track_roles(tracks: Sequence[Track]) -> list[int]:
-    """BASS, DRUMS, HARMONY of each track, -1 for one that is left out.
+    """BASS, DRUMS or HARMONY for each track, -1 for a track that is left out.
 
-    All drums are heard; of the basses (programs 32-39) and of the others the one with most notes.
+    All drum tracks are included; of the basses (programs 32-39) and of the others, only the track
+    with most notes.
     """
     roles = [
         DRUMS if track.is_drum else BASS if 32 <= track.program < 40 else HARMONY
@@ -272,15 +237,15 @@ def track_roles(tracks: Sequence[Track]) -> list[int]:
 
 
 class _Notes(NamedTuple):
-    """Columns (n,) int64."""
+    """Notes in columns (n,) int64; times in ticks."""
 
     onsets: NDArray[np.int64]
-    """Ticks, as are ends."""
+    """Start times."""
     ends: NDArray[np.int64]
     keys: NDArray[np.int64]
-    """Track times 128, plus pitch: the ids of their ons."""
+    """Track times 128, plus pitch: the ids of the note-ons."""
     ties: NDArray[np.int64]
-    """Order of notes of one onset, pitch and length."""
+    """Order of notes with equal onset, pitch and length."""
 
 
 def _in_turn(
@@ -294,15 +259,8 @@ def _in_turn(
     return _Notes(onsets[begins], ends[np.lexsort((ends, keys))], keys[begins], ties[begins])
 
 
-def _known(ids: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:
-    """Ids up to the first EOS, PAD for what is none."""
-    array = np.asarray(ids, dtype=np.int64).reshape(-1)
-    array = np.where((array >= 0) & (array < PAD), array, PAD)
-    return array[: int(np.argmax(array == EOS))] if EOS in array else array
-
-
 def _times(ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(l + 1,): ticks that the tokens before each, and all of them, have reached."""
+    """Time in ticks reached by the tokens before each one, and by all of them (l + 1,)."""
     is_shift = (ids >= SHIFT) & (ids < EOS)
     shifts = ids[is_shift] - (SHIFT - 1)
     beats = np.cumsum(shifts // STEPS_PER_BEAT)
@@ -311,80 +269,60 @@ def _times(ids: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _read(ids: Sequence[int] | NDArray[np.integer]) -> _Notes:
-    """Notes of any ids, by key and onset; ties count tokens."""
-    array = _known(ids)
+    """Notes of any ids, sorted by key and onset; ties are indices of tokens."""
+    array = known_ids(ids, EOS, PAD)
     places = np.flatnonzero(array < SHIFT)
     tokens, times = array[places], _times(array)[places]
     order = np.argsort(tokens % NOTE_OFF, kind="stable")
     places, tokens, times = places[order], tokens[order], times[order]
     keys, is_off = tokens % NOTE_OFF, tokens >= NOTE_OFF
 
-    # Notes of the key that began less those that ended. Each key counts from so far below the one
-    # before that what is lowest so far is its own. An end that goes lower still closes nothing.
-    change = np.where(is_off, -1, 1)
-    is_first = starts_of_runs(keys)
-    key = np.cumsum(is_first) - 1
-    floor = key * -(2 * len(keys) + 2)
-    level = np.cumsum(change)
-    level += floor - (level - change)[is_first][key]
-    lowest = np.minimum(np.minimum.accumulate(level), floor)
-    lowest_before = np.where(is_first, floor, np.roll(lowest, 1))
-    closes = is_off & (level >= lowest_before)
-
+    is_closed, closes = match_ends(keys, ~is_off)
     onsets, on_keys = times[~is_off], keys[~is_off]
-    num_ons = np.bincount(on_keys, minlength=NOTE_OFF)
-    rank = np.arange(len(onsets)) - (np.cumsum(num_ons) - num_ons)[on_keys]
-    is_closed = rank < np.bincount(keys[closes], minlength=NOTE_OFF)[on_keys]
     ends = np.full_like(onsets, _OPEN)
     ends[is_closed] = np.maximum(times[closes], onsets[is_closed] + 1)
     return _Notes(onsets, ends, on_keys, places[~is_off])
 
 
-class GrooveGrammar(NamedTuple):
-    """What the tokens so far say about the next one; immutable. Times are ticks from the start.
+@dataclass(frozen=True)
+class GrooveGrammar(SpeGrammar):
+    """See `SpeGrammar`. Times are ticks from the start.
 
-    Starts before BOS, or with the first event of a crop. Every state can go on: after EOS, PAD
-    follows. With `compatible`, notes that are equal but for their track may have any order.
+    Starts before BOS, or with the first event of a crop. In mode `compatible`, notes that differ
+    only in their track may have any order.
     """
 
-    is_compact: bool
-    end: bool = True
-    """Whether the piece may end."""
-    last: int = -1
-    """Last token; -1 before any."""
+    vocabulary = SPE_GROOVE_VOCABULARY
+
+    is_compact: bool = True
     time: int = 0
     sounding: tuple[tuple[int, int], ...] = ()
-    """(onset, key) of the notes that sound, in the order of their tokens."""
+    """(onset, key) of the sounding notes, in the order of their tokens."""
     num_before: int = 0
-    """How many of them came before the last one that ended at this time."""
+    """Number of them that came before the last one that ended at this time."""
     ended: tuple[int, int] = (-1, -1)
-    """The last one that ended at this time."""
+    """Last note that ended at this time."""
     pitch: int = -1
-    """Last pitch that was struck at this time; -1 before any."""
+    """Last pitch struck at this time; -1 if there is none."""
 
     @property
     def beat(self) -> float:
-        """Quarter notes from the start that the tokens so far have reached."""
+        """Time in quarter notes reached by the tokens so far."""
         return self.time / STEPS_PER_BEAT
 
     @property
     def bar(self) -> int:
-        """Bars begun so far, all of 4/4."""
+        """Number of bars begun so far, all of 4/4."""
         return self.time // _TICKS_PER_BAR + 1
 
     @property
     def bar_start(self) -> int:
-        """Where the bar begins, in twelfths of a quarter from the start."""
+        """Start of the bar in twelfths of a quarter."""
         return self.time // _TICKS_PER_BAR * _TICKS_PER_BAR
 
     @property
-    def bar_length(self) -> int:
-        """Length of a bar in twelfths of a quarter."""
-        return _TICKS_PER_BAR
-
-    @property
     def allowed(self) -> NDArray[np.bool_]:
-        """(v,), which tokens may follow; never none."""
+        """Mask (v,) of the tokens that may follow; never empty."""
         mask = np.zeros(len(SPE_GROOVE_VOCABULARY), bool)
         last, tick = self.last, self.time % STEPS_PER_BEAT
         if last in (EOS, PAD):
@@ -392,16 +330,16 @@ class GrooveGrammar(NamedTuple):
             return mask
         is_shift = SHIFT <= last < EOS
         if not is_shift or last == TWO_BEATS:
-            # the first shift is to tick 1: nothing leads to tick 0 of the same beat
+            # The first shift moves to tick 1: nothing leads to tick 0 of the same beat.
             mask[SHIFT + (tick if self.is_compact else max(tick - 1, 0)) : EOS] = True
         if is_shift or self.is_compact or tick == 0:
             self._allow_events(mask)
-        mask[EOS] = self.end and not is_shift and not self.sounding
+        mask[EOS] = self.rules.end and not is_shift and not self.sounding
         mask[BOS] = last < 0
         return mask
 
     def _allow_events(self, mask: NDArray[np.bool_]) -> None:
-        """Pitches from the last one struck up; before any, ends."""
+        """Allows pitches from the last one struck up; before any, also note-offs."""
         if len(self.sounding) < MAX_SOUNDING:
             mask[NOTE_ON:NOTE_OFF].reshape(NUM_TRACKS, 128)[:, max(self.pitch, 0) :] = True
         if self.pitch >= 0:
@@ -410,8 +348,8 @@ class GrooveGrammar(NamedTuple):
         places: set[tuple[int, int]] = set()
         for index, (onset, key) in enumerate(self.sounding):
             place = (onset, key & 127)
-            # Of one pitch, the note that came first ends first; of two tracks that strike it at
-            # once too, since the shorter note comes first, and of equal ones that of the first.
+            # Of one pitch, the note that began first ends first, also if two tracks strike it at
+            # once: since the shorter note comes first, and of equal ones that of the first track.
             is_next = key not in keys and place not in places
             keys.add(key)
             places.add(place)
@@ -421,13 +359,12 @@ class GrooveGrammar(NamedTuple):
             if is_next and onset < self.time and index >= self.num_before:
                 mask[NOTE_OFF + key] = True
 
-    def advance(self, token: int) -> GrooveGrammar:
-        """State after one more token. Raises ValueError for a token that is not allowed."""
-        if not (0 <= token <= PAD and self.allowed[token]):
-            name = SPE_GROOVE_VOCABULARY.names[token] if 0 <= token <= PAD else f"id {token}"
-            after = SPE_GROOVE_VOCABULARY.names[self.last] if self.last >= 0 else "nothing"
-            raise ValueError(f"{name} may not stand here: tick {self.time}, after {after}")
-        state = self._replace(last=token)
+    @property
+    def _place(self) -> str:
+        return f"tick {self.time}"
+
+    def _after(self, token: int) -> GrooveGrammar:
+        state = replace(self, last=token)
         if token >= EOS:
             return state
         if token >= SHIFT:
@@ -435,27 +372,14 @@ class GrooveGrammar(NamedTuple):
             time = (self.time // STEPS_PER_BEAT + beats) * STEPS_PER_BEAT + tick
             if time == self.time:
                 return state
-            return state._replace(time=time, num_before=0, ended=(-1, -1), pitch=-1)
+            return replace(state, time=time, num_before=0, ended=(-1, -1), pitch=-1)
         if token < NOTE_OFF:
             sounding = (*self.sounding, (self.time, token))
-            return state._replace(sounding=sounding, pitch=token & 127)
+            return replace(state, sounding=sounding, pitch=token & 127)
         index = [key for _, key in self.sounding].index(token - NOTE_OFF)
-        return state._replace(
+        return replace(
+            state,
             sounding=self.sounding[:index] + self.sounding[index + 1 :],
             num_before=index,
             ended=self.sounding[index],
         )
-
-    def hold(self, notes: Iterable[tuple[int, int, int]]) -> GrooveGrammar:
-        """The same: a pitch may be struck while it sounds."""
-        return self
-
-    def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> GrooveGrammar:
-        """State after a prompt, whatever the rules: they hold for what follows.
-
-        Raises ValueError where the prompt is not canonical.
-        """
-        state = self._replace(end=True)
-        for token in np.asarray(ids).tolist():
-            state = state.advance(token)
-        return state._replace(end=self.end)

@@ -5,29 +5,23 @@ Names, their order and the quantization are those of its data set (compound-word
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.analysis.chords import CHORD_NAMES, QUALITIES, ROOTS
-from tokenization.remi.grammar import Rules
-from tokenization.remi.quantize import refuse_late_notes, starts_of_runs
-from tokenization.remi.remi import TokenSequence, save_config
-from tokenization.remi.vocabulary import STEPS_PER_BEAT, Vocabulary
-from tokenization.score import Score, Tempo, TimeSignature, Track
+from tokenization.compat.spe import SpeGrammar, known_ids
+from tokenization.remi.packing import Packing
+from tokenization.remi.quantize import ends_of_runs, refuse_late_notes, starts_of_runs
+from tokenization.remi.vocabulary import STEPS_PER_BEAT
+from tokenization.score import Score, Tempo, TimeSignature, Track, all_notes, nearest_ratio
+from tokenization.tokenizer import BaseTokenizer, Rules, TokenSequence, Vocabulary, end_of_crop
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from tokenization.remi.grammar import TempoRule
-
-    Chords = Sequence[str] | Sequence[tuple[float, str]]
+Chords = Sequence[str] | Sequence[tuple[float, str]]
 
 STEPS_PER_BAR = 16
 _TICKS_PER_STEP = STEPS_PER_BEAT // 4
@@ -36,7 +30,7 @@ MIN_PITCH, MAX_PITCH = 22, 107
 MIN_VELOCITY, MAX_VELOCITY = 40, 86
 _FAST = (155, 158, 161, 167, 170, 176, 182, 188, 194, 200, 206, 215, 221, 224)
 TEMPOS = np.array([*range(32, 150, 3), *_FAST])
-"""Quarter notes per minute: those of 32 to 224 by 3 that stand in the data set."""
+"""Quarter notes per minute: the values from 32 to 224 by 3 that occur in the data set."""
 
 _VALUES: dict[str, Sequence[int | str]] = {
     "Bar": ("None",),
@@ -62,32 +56,29 @@ for _ids in _ID.values():
     _RANK[_ids] = np.arange(len(_ids))
 BAR, EOS, PAD = 0, 150, len(_NAMES)
 BEAT, CHORD, DURATION, PITCH, VELOCITY, TEMPO = 1, 17, 151, 168, 254, 278
-"""First id of each family; a family is a range of ids, but its values do not rise in it."""
+"""First id of each family. A family is a range of ids, but its values do not rise within it."""
 
-_NO_NOTES = np.empty((0, 4), np.int64)
-# A packed event, in bits from above: step, kind, content. Of a note: pitch from above, length,
-# velocity; of others the id.
+_EVENT = Packing(31, 2, 9, 9, 9)
+"""Step and kind; then pitch from the top, length and velocity of a note, or an id, 0 and 0."""
 _IS_BAR, _IS_CHORD, _IS_TEMPO, _IS_NOTE = range(4)
-_CONTENT_BITS, _PITCH_BITS = 17, 10
-_STEP_BITS = _CONTENT_BITS + 2
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PopTokens(TokenSequence):
-    """A piece as tokens; of it they say neither metre nor bars without music at its start."""
+    """A piece as tokens, which contain neither time signatures nor empty bars at its start."""
 
     first_bar: int = 0
-    """Bars left out before the first; for `decode`."""
+    """Number of bars left out before the first one; an argument of `decode`."""
 
     @cached_property
     def beats(self) -> NDArray[np.float64]:
-        """(l,): quarter notes from the first Bar that the tokens before each one have reached."""
+        """See `TokenSequence`; counted from the first Bar."""
         return _steps(self.ids)[:-1] / 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpePopConfig:
-    """Everything needed to build a `SpePop` again."""
+    """Configuration of a `SpePop`."""
 
     kind: Literal["spe_pop"] = "spe_pop"
 
@@ -96,48 +87,48 @@ class SpePopConfig:
         return SpePop(self)
 
 
-class SpePop:
+class SpePop(BaseTokenizer["PopGrammar"]):
     """Piano music in 4/4 as Bar, Beat, Chord, Tempo and note tokens on sixteenths.
 
-    A canonical sequence is Bars, each with its Beats, then a Bar and EOS. A Beat stands only where
-    something does: a Chord, a Tempo, notes, in this order; Beats rise, pitches fall. A note is
-    Pitch, Velocity, Duration. First and last bar have a note. Note_Duration_0 is never written.
+    A canonical sequence consists of Bars, each with its Beats, then a Bar and EOS. A Beat is
+    followed by a Chord, a Tempo or notes, in this order, and never empty. Beats rise and pitches
+    fall. A note is a Pitch, Velocity and Duration. The first and the last bar have a note.
+    Note_Duration_0 is not used.
     """
 
-    def __init__(self, config: SpePopConfig | None = None) -> None:
-        self.config = SpePopConfig() if config is None else config
+    vocabulary = SPE_POP_VOCABULARY
 
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """The 333 tokens."""
-        return SPE_POP_VOCABULARY
+    def __init__(self, config: SpePopConfig | None = None) -> None:
+        super().__init__(SpePopConfig() if config is None else config)
 
     def encode(self, score: Score, chords: Chords = ()) -> PopTokens:
-        """Tokens of a score, all tracks but drums as one piano, every four quarters a bar.
+        """Encodes all tracks except drums as one piano; every four quarters are a bar.
 
-        `chords`: names such as C_m7 or N_N, one per quarter note, or (quarter note, name) pairs.
-        Notes at one pitch and step become the longest, then loudest; a bar is the longest. Bars
-        before the first note are left out, what is in force there moves on to it. Raises MidiError
-        where a note stands beyond 65,536 quarters, ValueError for a chord that has no token.
+        `chords`: names such as C_m7 or N_N, one per quarter note, or (quarter note, name) pairs. Of
+        notes at one pitch and step the longest is kept, then the loudest; a note lasts at most a
+        bar. Bars before the first note are left out, and settings in force there move to it. Raises
+        MidiError if a note is later than 65,536 quarters, ValueError for a chord without a token.
         """
-        table = np.concatenate([_NO_NOTES, *(t.notes for t in score.tracks if not t.is_drum)])
+        table = all_notes(track for track in score.tracks if not track.is_drum)
         heard = (table[:, 2] >= MIN_PITCH) & (table[:, 2] <= MAX_PITCH)
         dropped = len(table) - int(np.count_nonzero(heard))
         table = table[heard]
         refuse_late_notes(table[:, 0], score.ticks_per_beat)
-        lengths = np.clip(_nearest_step(table[:, 1], score.ticks_per_beat), 1, STEPS_PER_BAR)
-        # Every odd velocity is halfway between two of the data set: it goes to the lower one.
+        lengths = np.clip(nearest_ratio(4 * table[:, 1], score.ticks_per_beat), 1, STEPS_PER_BAR)
+        # Odd velocities are halfway between two of the data set, and are rounded down.
         velocities = (np.clip(table[:, 3], MIN_VELOCITY, MAX_VELOCITY) - MIN_VELOCITY) // 2
-        falling = ((MAX_PITCH - table[:, 2]) << _PITCH_BITS) + (lengths << 5) + velocities
-        notes = _pack(_nearest_step(table[:, 0], score.ticks_per_beat), _IS_NOTE, falling)
+        steps = nearest_ratio(4 * table[:, 0], score.ticks_per_beat)
+        kinds = np.full_like(steps, _IS_NOTE)
+        notes = _EVENT.pack(steps, kinds, MAX_PITCH - table[:, 2], lengths, velocities)
         notes.sort()
-        notes = notes[_ends_of_runs(notes >> _PITCH_BITS)]
+        notes = notes[ends_of_runs(_EVENT.above(notes, 3))]
 
-        first, last = notes[[0, -1]] >> _STEP_BITS >> 4 if len(notes) else (0, -1)
+        first, last = _EVENT.above(notes[[0, -1]], 1) // STEPS_PER_BAR if len(notes) else (0, -1)
         lines = STEPS_PER_BAR * np.arange(int(first), int(last) + 2)
         bpm = np.array([tempo.bpm for tempo in score.tempos], np.float64)
         ticks = np.array([tempo.tick for tempo in score.tempos], np.int64)
-        # Halves go to the slower tempo.
+        tempo_steps = nearest_ratio(4 * ticks, score.ticks_per_beat)
+        # Halves are rounded to the slower tempo.
         tempos = _ID["Tempo"][np.searchsorted((TEMPOS[1:] + TEMPOS[:-1]) / 2, bpm)]
         pairs = [pair if isinstance(pair, tuple) else (i, pair) for i, pair in enumerate(chords)]
         pairs.sort(key=lambda pair: pair[0])
@@ -145,9 +136,9 @@ class SpePop:
         return PopTokens(
             ids=_write_ids(
                 [
-                    _pack(lines, _IS_BAR, np.full(len(lines), BAR)),
+                    _events(lines, _IS_BAR, np.full(len(lines), BAR)),
                     _changes(chord_steps, _IS_CHORD, _chord_ids([n for _, n in pairs]), lines),
-                    _changes(_nearest_step(ticks, score.ticks_per_beat), _IS_TEMPO, tempos, lines),
+                    _changes(tempo_steps, _IS_TEMPO, tempos, lines),
                     notes,
                 ]
             ),
@@ -155,7 +146,6 @@ class SpePop:
             clipped=int(np.count_nonzero(table[:, 1] > 4 * score.ticks_per_beat)),
             merged=len(table) - len(notes),
             tempos_clipped=int(np.count_nonzero((bpm < TEMPOS[0]) | (bpm > TEMPOS[-1]))),
-            signatures=(),
             first_bar=int(lines[0]) // STEPS_PER_BAR,
         )
 
@@ -166,13 +156,13 @@ class SpePop:
         tracks: Sequence[Track] = (),
         first_bar: int = 0,
     ) -> Score:
-        """Score of any ids, 12 ticks per quarter: never raises, in linear time.
+        """Decodes any ids to a score with 12 ticks per quarter: never raises, in linear time.
 
-        Ids up to the first EOS count. A note is Pitch, Velocity, Duration in a row; one without a
-        length gets a sixteenth. What is out of place is passed over. The score ends before the last
-        Bar if nothing follows it. `first_bar`: bars to begin with that have no token.
+        Only ids up to the first EOS count. A note is a Pitch, Velocity and Duration in a row; one
+        of length 0 gets a sixteenth. Misplaced tokens are ignored. The score ends before the last
+        Bar if that is empty. `first_bar`: number of bars without tokens at the start.
         """
-        array = _known(ids)
+        array = known_ids(ids, EOS, PAD)
         ticks = (_steps(array) + STEPS_PER_BAR * first_bar) * _TICKS_PER_STEP
         is_pitch = (array >= PITCH) & (array < VELOCITY)
         is_velocity = (array >= VELOCITY) & (array < TEMPO)
@@ -198,52 +188,40 @@ class SpePop:
     def chords(
         self, ids: Sequence[int] | NDArray[np.integer], first_bar: int = 0
     ) -> list[tuple[float, str]]:
-        """(quarter note, name) of the Chords of any ids, as `encode` takes them."""
-        array = _known(ids)
+        """(quarter note, name) of each Chord of any ids, as accepted by `encode`."""
+        array = known_ids(ids, EOS, PAD)
         places = np.flatnonzero((array >= CHORD) & (array < EOS))
         beats = (_steps(array)[places] + STEPS_PER_BAR * first_bar) / 4
         ranks: list[int] = _RANK[array[places]].tolist()
         return list(zip(beats.tolist(), [CHORD_NAMES[rank] for rank in ranks], strict=True))
 
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
-        """1 for each track that the piano plays, -1 for drums, which are not heard."""
+        """1 for each melodic track, -1 for drums, which are not encoded."""
         return [-1 if track.is_drum else 1 for track in tracks]
 
-    def grammar(
-        self,
-        *,
-        tempo: TempoRule = "free",
-        time_signature: bool = True,
-        end: bool = True,
-        tracks: Iterable[Track] | None = None,
-        silent: Collection[int] = (),
-    ) -> PopGrammar:
-        """Which token may come first; the bar length never changes, and there is one track."""
-        return PopGrammar(Rules(tempo, time_signature, end))
+    def _grammar(self, rules: Rules) -> PopGrammar:
+        return PopGrammar(rules)
 
     def crop(
         self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None
     ) -> NDArray[np.integer]:
-        """Canonical ids of `num_bars` bars or all, from the first with a note, from `first_bar` on.
+        """Canonical ids of `num_bars` bars (default: all) from bar `first_bar` on.
 
-        They start with the Chord and Tempo that are in force there, if any. The Bar before EOS is
-        none of its own, and both are kept with the last one. Raises ValueError where there is no
-        such bar.
+        Empty bars there are skipped. The ids start with the Chord and Tempo in force there, if any.
+        The Bar before EOS does not count as a bar; both are kept with the last one. Raises
+        ValueError if there is no such bar.
         """
         bars: list[int] = np.flatnonzero(ids == BAR).tolist()
         if len(bars) > 1 and ids[-1] == EOS:
             bars.pop()
-        if not 0 <= first_bar < len(bars) or (num_bars is not None and num_bars < 1):
-            raise ValueError(
-                f"asked for {num_bars} bars from bar {first_bar} on of a piece of {len(bars)} bars"
-            )
+        stop_bar = end_of_crop(first_bar, num_bars, len(bars))
         notes: list[int] = np.flatnonzero((ids >= PITCH) & (ids < VELOCITY)).tolist()
         note = int(np.searchsorted(notes, bars[first_bar]))
         if note < len(notes):
-            first_bar = int(np.searchsorted(bars, notes[note])) - 1
-        start, stop = bars[first_bar], len(ids)
-        if num_bars is not None and first_bar + num_bars < len(bars):
-            stop = bars[first_bar + num_bars]
+            silent_bars = int(np.searchsorted(bars, notes[note])) - 1 - first_bar
+            first_bar += silent_bars
+            stop_bar = min(stop_bar + silent_bars, len(bars))
+        start, stop = bars[first_bar], [*bars, len(ids)][stop_bar]
         rest = start + 1
         has_beat = rest < stop and ids[rest] == BEAT
         rest += has_beat
@@ -259,7 +237,7 @@ class SpePop:
         return np.concatenate([np.array(head, dtype=ids.dtype), ids[rest:stop]])
 
     def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
-        """The same ids with other pitches and chord roots; None where a pitch has no token."""
+        """Transposed ids, including chord roots; None if a pitch has no token."""
         moved = ids.copy()
         places = np.flatnonzero((ids >= PITCH) & (ids < VELOCITY))
         ranks = _RANK[ids[places]] + semitones
@@ -271,24 +249,10 @@ class SpePop:
         moved[places] = _ID["Chord"][ranks % (len(ROOTS) * len(QUALITIES))]
         return moved
 
-    def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` into a folder: the config and the hash of the vocabulary."""
-        save_config(self.config, self.vocabulary, folder)
 
-
-def _nearest_step(ticks: NDArray[np.int64], ticks_per_beat: int) -> NDArray[np.int64]:
-    """Sixteenth closest to each time in ticks; halves go to the later one."""
-    return (8 * ticks + ticks_per_beat) // (2 * ticks_per_beat)
-
-
-def _ends_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(n,), which of the values differ from the one after; the last does."""
-    return starts_of_runs(values[::-1])[::-1]
-
-
-def _pack(steps: NDArray[np.int64], kind: int, content: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Events as one integer each, which sort as they stand."""
-    return (((steps << 2) + kind) << _CONTENT_BITS) + content
+def _events(steps: NDArray[np.int64], kind: int, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Packed events other than notes."""
+    return _EVENT.place(steps, 0) + _EVENT.place(ids, 2) + _EVENT.row(0, kind, 0, 0, 0)
 
 
 def _changes(
@@ -296,8 +260,8 @@ def _changes(
 ) -> NDArray[np.int64]:
     """Packed chords or tempos within the bars; of several at one step the last, as before them."""
     steps = np.maximum(steps, lines[0])
-    kept = _ends_of_runs(steps) & (steps < lines[-1])
-    return _pack(steps[kept], kind, ids[kept])
+    kept = ends_of_runs(steps) & (steps < lines[-1])
+    return _events(steps[kept], kind, ids[kept])
 
 
 def _chord_ids(names: Iterable[str]) -> NDArray[np.int64]:
@@ -311,33 +275,23 @@ def _chord_ids(names: Iterable[str]) -> NDArray[np.int64]:
 
 
 def _write_ids(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int32]:
-    """Canonical ids of packed events: up to four a row, then those that are there."""
+    """Canonical ids of packed events: rows of up to four ids, without the empty places."""
     events = np.sort(np.concatenate(parts))
-    steps = events >> _STEP_BITS
-    kinds = (events >> _CONTENT_BITS) & 3
-    contents = events & ((1 << _CONTENT_BITS) - 1)
+    steps, kinds, firsts, lengths, velocities = _EVENT.unpack(events)
     is_bar, is_note = kinds == _IS_BAR, kinds == _IS_NOTE
     new_step = starts_of_runs(steps)
     new_step[1:] |= is_bar[:-1]
     rows = np.full((len(events), 4), -1, np.int32)
     rows[:, 0] = np.where(new_step & ~is_bar, _ID["Beat"][steps % STEPS_PER_BAR], -1)
-    rows[:, 1] = contents
-    content = contents[is_note]
-    rows[is_note, 1] = _ID["Note_Pitch"][MAX_PITCH - MIN_PITCH - (content >> _PITCH_BITS)]
-    rows[is_note, 2] = _ID["Note_Velocity"][content & 31]
-    rows[is_note, 3] = _ID["Note_Duration"][(content >> 5) & 31]
+    rows[:, 1] = firsts
+    rows[is_note, 1] = _ID["Note_Pitch"][MAX_PITCH - MIN_PITCH - firsts[is_note]]
+    rows[is_note, 2] = _ID["Note_Velocity"][velocities[is_note]]
+    rows[is_note, 3] = _ID["Note_Duration"][lengths[is_note]]
     return np.append(rows[rows >= 0], np.int32(EOS))
 
 
-def _known(ids: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:
-    """Ids up to the first EOS, PAD for what is none."""
-    array = np.asarray(ids, dtype=np.int64).reshape(-1)
-    array = np.where((array >= 0) & (array < PAD), array, PAD)
-    return array[: int(np.argmax(array == EOS))] if EOS in array else array
-
-
 def _steps(ids: NDArray[np.integer]) -> NDArray[np.int64]:
-    """(l + 1,): sixteenths that the tokens before each, and all of them, have reached."""
+    """Time in sixteenths reached by the tokens before each one, and by all of them (l + 1,)."""
     is_bar = ids == BAR
     is_mark = is_bar | ((ids >= BEAT) & (ids < CHORD))
     bars = np.maximum(np.cumsum(is_bar[is_mark]) - 1, 0)
@@ -345,42 +299,34 @@ def _steps(ids: NDArray[np.integer]) -> NDArray[np.int64]:
     return np.append(0, steps)[np.append(0, np.cumsum(is_mark))]
 
 
-class PopGrammar(NamedTuple):
-    """What the tokens so far say about the next one; immutable. Steps are sixteenths.
+@dataclass(frozen=True)
+class PopGrammar(SpeGrammar):
+    """See `SpeGrammar`. Steps are sixteenths."""
 
-    Every state can go on: after EOS, PAD follows.
-    """
+    vocabulary = SPE_POP_VOCABULARY
 
-    rules: Rules = Rules()
-    last: int = -1
-    """Last token; -1 before any."""
     bar: int = 0
-    """Bar tokens so far."""
+    """Number of Bar tokens so far."""
     step: int = -1
-    """Last Beat in the bar; -1 before any."""
+    """Last Beat in the bar; -1 if there is none."""
     pitch: int = len(_ID["Note_Pitch"])
-    """Rank of the last Note_Pitch at the step; above all before any."""
+    """Rank of the last Note_Pitch at the step; above all others if there is none."""
     has_note: bool = False
-    """Whether the bar has a note; right after Bar, whether the one before has."""
+    """Whether the bar has a note; right after Bar, whether the previous bar has one."""
 
     @property
     def beat(self) -> float:
-        """Quarter notes from the first Bar that the tokens so far have reached."""
+        """Time in quarter notes after the first Bar, reached by the tokens so far."""
         return (self.bar_start + max(self.step, 0) * _TICKS_PER_STEP) / STEPS_PER_BEAT
 
     @property
     def bar_start(self) -> int:
-        """Where the bar begins, in twelfths of a quarter from the first Bar."""
+        """Start of the bar in twelfths of a quarter, counted from the first Bar."""
         return max(self.bar - 1, 0) * _TICKS_PER_BAR
 
     @property
-    def bar_length(self) -> int:
-        """Length of a bar in twelfths of a quarter."""
-        return _TICKS_PER_BAR
-
-    @property
     def allowed(self) -> NDArray[np.bool_]:
-        """(v,), which tokens may follow; never none."""
+        """Mask (v,) of the tokens that may follow; never empty."""
         mask = np.zeros(len(SPE_POP_VOCABULARY), bool)
         last = self.last
         if last < 0:
@@ -408,34 +354,18 @@ class PopGrammar(NamedTuple):
         mask.setflags(write=False)
         return mask
 
-    def advance(self, token: int) -> PopGrammar:
-        """State after one more token. Raises ValueError for a token that is not allowed."""
-        if not (0 <= token <= PAD and self.allowed[token]):
-            name = SPE_POP_VOCABULARY.names[token] if 0 <= token <= PAD else f"id {token}"
-            after = SPE_POP_VOCABULARY.names[self.last] if self.last >= 0 else "nothing"
-            raise ValueError(
-                f"{name} may not stand here: bar {self.bar}, step {self.step}, after {after}"
-            )
-        state = self._replace(
+    @property
+    def _place(self) -> str:
+        return f"bar {self.bar}, step {self.step}"
+
+    def _after(self, token: int) -> PopGrammar:
+        state = replace(
+            self,
             last=token,
             has_note=DURATION <= token < PITCH or (self.has_note and self.last != BAR),
         )
         if token == BAR:
-            return state._replace(bar=self.bar + 1, step=-1)
+            return replace(state, bar=self.bar + 1, step=-1)
         if BEAT <= token < CHORD:
-            return state._replace(step=int(_RANK[token]), pitch=len(_ID["Note_Pitch"]))
-        return state._replace(pitch=int(_RANK[token])) if PITCH <= token < VELOCITY else state
-
-    def hold(self, notes: Iterable[tuple[int, int, int]]) -> PopGrammar:
-        """The same: a pitch may be struck while it sounds, as it may in the data set."""
-        return self
-
-    def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> PopGrammar:
-        """State after a prompt, whatever the rules: they hold for what follows.
-
-        Raises ValueError where the prompt is not canonical.
-        """
-        state = self._replace(rules=Rules())
-        for token in np.asarray(ids).tolist():
-            state = state.advance(token)
-        return state._replace(rules=self.rules)
+            return replace(state, step=int(_RANK[token]), pitch=len(_ID["Note_Pitch"]))
+        return replace(state, pitch=int(_RANK[token])) if PITCH <= token < VELOCITY else state

@@ -1,17 +1,21 @@
-"""New music appended to a MIDI file that otherwise stays what it was."""
+"""Appends new music to a MIDI file and leaves the existing events unchanged."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-from tokenization.midi.chunks import MidiFile, open_midi
+from tokenization.midi.chunks import MidiFile, chunk_bytes, open_midi
 from tokenization.midi.cut import note_ends
 from tokenization.midi.events import (
+    DRUM_CHANNEL,
     END_OF_TRACK,
     MAX_TICK,
     Events,
@@ -22,11 +26,9 @@ from tokenization.midi.events import (
 )
 from tokenization.midi.writer import (
     CLOSING,
-    DRUM_CHANNEL,
     NewEvents,
     Scale,
     bend_events,
-    chunk_bytes,
     control_events,
     free_channel,
     header_bytes,
@@ -41,68 +43,65 @@ from tokenization.midi.writer import (
     track_bytes,
     variable_length,
 )
+from tokenization.score import Score
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from tokenization.score import Score
-
-# What a player holds until it is told otherwise: modulation and the three pedals.
+# Controllers that stay in force until changed: modulation and the three pedals.
 _HELD_CONTROLS: Final = (1, 64, 66, 67)
-# Volume and expression, and what they are before they are set.
+# Volume and expression, with their defaults.
 _LOUDNESS: Final = ((7, 100), (11, 127))
 _FADED: Final = 16
-"""A channel whose volume or expression is below this where new music begins has been faded out."""
+"""At a volume or expression below this at the splice, a channel counts as faded out."""
 _AUDIBLE: Final = 64
-"""What a fade is taken back to at least, where it was ever as loud."""
+"""Level to which a faded channel is raised at least, if it was ever that loud."""
 _ROWS_AT_ONCE: Final = 1 << 16
-"""Events that are taken apart at a time: Python's lists of them must not fill the memory."""
+"""Number of events processed at a time, to bound the memory of Python lists."""
 
 
-def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
-    """A MIDI file with new music appended, in which every event of the prompt stays as it was.
+def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
+    """MIDI file with new music appended, in which every event of the prompt is unchanged.
 
     - The bytes of the prompt's tracks up to their end are kept, and so are chunks of other kinds;
-      only a RIFF wrapper, and junk behind the end of a track that goes on, go. An event of the
-      prompt that is later than a new one keeps its time; it gets its status byte written out where
-      it had none.
-    - New tracks with a `chunk` continue that track chunk on their `channel`. Those without get a
-      chunk of their own, on their channel if no other instrument has it; format 0 then becomes 1.
-      Where all channels have one, new instruments share, with programs chosen note by note.
-    - At the joint a held pedal, modulation, a pitch bend and keys that never end get one closing
-      event. Tempos and metres of `new` later than the joint go to the first track.
-    - Where the prompt has faded out a channel that new notes use (volume or expression below 16),
-      one event at the joint sets it to what it was when notes last sounded, or to 64 if that is
-      more and the channel was ever so loud. Without a fade nothing is set.
-    - The resolution stays. Where it is too coarse for the times of `new`, it and all times of the
+      only a RIFF wrapper, and junk behind the end of a continued track, are removed. An event of
+      the prompt that is later than a new one keeps its time; its status byte is written out if it
+      used running status.
+    - New tracks with a `chunk` continue that track chunk on their `channel`. Others get a chunk of
+      their own, on their channel if no other instrument uses it; format 0 then becomes 1. If all
+      channels are in use, new instruments share them, with program changes note by note.
+    - At the splice, a held pedal, modulation, a pitch bend and notes that never end each get one
+      closing event. Tempos and time signatures of `new` after the splice go to the first track.
+    - If the prompt has faded out a channel that new notes use (volume or expression below 16), one
+      event at the splice restores its level when notes last sounded, or raises it to 64 if that is
+      higher and the channel was ever that loud. Without a fade, nothing is set.
+    - The resolution is kept. If it is too coarse for the times of `new`, it and all times of the
       prompt are multiplied by one integer.
 
     Args:
         prompt: a MIDI file.
-        new: new music, in ticks of its own from the start of the file.
-        joint_ticks: where the new music begins, in the ticks of `new`.
+        new: new music, in its own ticks from the start of the file.
+        splice_ticks: where the new music begins, in the ticks of `new`.
 
     Raises:
-        MidiError: the prompt is no MIDI file or damaged, or the result would not be one.
+        MidiError: the prompt is not a MIDI file or is damaged, or the result would not be valid.
         ValueError: `new` continues a chunk that the prompt does not have.
     """
     file = open_midi(prompt, "the prompt")
     events = scan_events(file)
     num_tracks = len(events.track_ends)
-    factor = _resolution_factor(file.division, new, joint_ticks)
+    factor = _resolution_factor(file.division, new, splice_ticks)
     scale = Scale(file.division * factor, new.ticks_per_beat)
-    joint = scale.tick(joint_ticks)
-    last = max([int(events.end_ticks.max()) * factor, joint, scale.tick(new.end_ticks)])
+    splice = scale.ticks(splice_ticks)
+    last = max([int(events.end_ticks.max()) * factor, splice, scale.ticks(new.end_ticks)])
     if last > MAX_TICK:
         raise MidiError(
             f"{file.name}: with the new music it ends at tick {last}, expected at most {MAX_TICK}; "
             "use a part of it"
         )
+    if factor > 1:
+        ticks, end_ticks = events.tick * factor, events.end_ticks * factor
+        events = replace(events, tick=ticks, end_ticks=end_ticks)
     begins, ends, endless = pair_notes(events)
-    additions = _closing_events(events, endless, joint, factor)
-    additions[0] += tempo_events(new, scale, after=joint_ticks)
+    additions = _closing_events(events, endless, splice)
+    additions[0] += tempo_events(new, scale, after=splice_ticks)
     taken = _instruments(events)
     chosen: dict[tuple[int, int], int] = {}
     new_parts: list[list[NewEvents]] = []
@@ -114,13 +113,13 @@ def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
             raise ValueError(f"new music for track chunk {chunk}, expected 0 to {num_tracks - 1}")
         if chunk is None or chosen.get((chunk, channel), track.program) != track.program:
             channel = free_channel(track, taken)
-            new_parts.append(instrument_events(track, channel, joint))
+            new_parts.append(instrument_events(track, channel, splice))
             targets.append(new_parts[-1])
         else:
             if (chunk, channel) not in chosen:
-                program = _program(events, chunk, channel, joint // factor)
+                program = _program(events, chunk, channel, splice)
                 if program != track.program:
-                    additions[chunk].append(program_event(track, channel, joint))
+                    additions[chunk].append(program_event(track, channel, splice))
             chosen[chunk, channel] = track.program
             targets.append(additions[chunk])
         taken[channel] = (track.program, track.is_drum)
@@ -138,31 +137,28 @@ def append_to_midi(prompt: bytes, new: Score, joint_ticks: int) -> bytes:
     sounding = (begins, ends, endless)
     playing = {at for at, track in zip(channels, new.tracks, strict=True) if len(track)}
     for channel in sorted(playing):
-        for chunk, event in _volume_events(events, sounding, channel, joint, factor):
+        for chunk, event in _volume_events(events, sounding, channel, splice):
             additions[chunk].append(event)
     del begins, ends, endless, sounding
 
+    is_scaled = factor > 1
     contents = [
-        _continued(file, events, chunk, additions[chunk], factor) for chunk in range(num_tracks)
+        _continued(file, events, chunk, parts, is_scaled=is_scaled)
+        for chunk, parts in enumerate(additions)
     ]
     num_tracks += len(new_parts)
     if num_tracks > 0xFFFF:
         raise MidiError(f"{file.name} and the new music have {num_tracks} tracks, a file has 65535")
     midi_format = 1 if file.format == 0 and num_tracks > 1 else file.format
     rest = file.data[14 : file.header.end]
-    parts = [header_bytes(midi_format, num_tracks, file.division * factor, rest)]
-    remaining = iter(contents)
-    for chunk in file.chunks:
-        is_track = chunk.kind == b"MTrk"
-        content = next(remaining) if is_track else file.data[chunk.start : chunk.end]
-        parts.append(chunk_bytes(chunk.kind, content))
-    parts += [chunk_bytes(b"MTrk", track_bytes(events, 0)) for events in new_parts]
-    return b"".join(parts)
+    header = header_bytes(midi_format, num_tracks, file.division * factor, rest)
+    added = (chunk_bytes(b"MTrk", track_bytes(events, 0)) for events in new_parts)
+    return b"".join([header, file.with_tracks(contents), *added])
 
 
-def _resolution_factor(division: int, new: Score, joint_ticks: int) -> int:
-    """What to multiply the division by, so that different times of `new` stay different."""
-    times = [np.array([joint_ticks, *(t.tick for t in (*new.tempos, *new.time_signatures))])]
+def _resolution_factor(division: int, new: Score, splice_ticks: int) -> int:
+    """Factor for the division that keeps different times of `new` different."""
+    times = [np.array([splice_ticks, *(t.tick for t in (*new.tempos, *new.time_signatures))])]
     times += [track.notes[:, :2].ravel() for track in new.tracks]
     times += [table[:, 0] for track in new.tracks for table in (track.controls, track.bends)]
     unit = math.gcd(new.ticks_per_beat, int(np.gcd.reduce(np.concatenate(times))))
@@ -172,28 +168,27 @@ def _resolution_factor(division: int, new: Score, joint_ticks: int) -> int:
 
 
 def _closing_events(
-    events: Events, endless: NDArray[np.int32], joint: int, factor: int
+    events: Events, endless: NDArray[np.int32], splice: int
 ) -> list[list[NewEvents]]:
-    """For each track chunk, what ends there what still sounds or is held at the joint."""
+    """Events that close whatever sounds or is held at the splice, by track chunk."""
     closing: list[list[NewEvents]] = [[] for _ in events.track_ends]
-    is_before = events.tick * factor <= joint
 
     def close(row: int, *content: int) -> None:
         chunk = int(events.chunk[row])
-        closing[chunk].append(NewEvents.one(joint, CLOSING, bytes(content)))
+        closing[chunk].append(NewEvents.one(splice, CLOSING, bytes(content)))
 
     for channel in _channels(events):
-        rows = rows_in_time(events, 0xB0 | channel)
-        rows = rows[is_before[rows]]
+        rows = rows_in_time(events, 0xB0 | channel, splice)
         for control in _HELD_CONTROLS:
             of_control = rows[events.first[rows] == control]
             if of_control.size and events.second[of_control[-1]] > 0:
                 close(of_control[-1], 0xB0 | channel, control, 0)
-        rows = rows_in_time(events, 0xE0 | channel)
-        rows = rows[is_before[rows]]
+        rows = rows_in_time(events, 0xE0 | channel, splice)
         if rows.size and (events.first[rows[-1]], events.second[rows[-1]]) != (0, 64):
             close(rows[-1], 0xE0 | channel, 0, 64)
-    for chunk, ends in note_ends(events, endless[is_before[endless]], joint, once=True):
+    for chunk, ends in note_ends(
+        events, endless[events.tick[endless] <= splice], splice, once=True
+    ):
         closing[chunk].append(ends)
     return closing
 
@@ -202,35 +197,33 @@ def _volume_events(
     events: Events,
     notes: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]],
     channel: int,
-    joint: int,
-    factor: int,
+    splice: int,
 ) -> Iterator[tuple[int, NewEvents]]:
-    """What takes a fade of the channel back at the joint, each with its track chunk.
+    """Events that undo a fade of the channel at the splice, each with its track chunk.
 
-    `notes` are the rows of `pair_notes`.
+    `notes` are the rows returned by `pair_notes`.
     """
     begins, ends, endless = (
-        events.tick[rows[events.status[rows] & 15 == channel]] * factor for rows in notes
+        events.tick[rows[events.status[rows] & 15 == channel]] for rows in notes
     )
-    last = int(ends[begins < joint].max(initial=0))
-    last = joint if (endless < joint).any() else min(last, joint)
-    rows = rows_in_time(events, 0xB0 | channel)
-    rows = rows[events.tick[rows] * factor <= joint]
+    last = int(ends[begins < splice].max(initial=0))
+    last = splice if (endless < splice).any() else min(last, splice)
+    rows = rows_in_time(events, 0xB0 | channel, splice)
     for control, default in _LOUDNESS:
         changes = rows[events.first[rows] == control]
         if not changes.size or events.second[changes[-1]] >= _FADED:
             continue
         values: list[int] = events.second[changes].tolist()
-        while_sounding = int(np.count_nonzero(events.tick[changes] * factor < last))
+        while_sounding = int(np.count_nonzero(events.tick[changes] < last))
         value = values[while_sounding - 1] if while_sounding else default
         value = max(value, min(_AUDIBLE, max(values if while_sounding else [default])))
         if value > values[-1]:
             content = bytes((0xB0 | channel, control, value))
-            yield int(events.chunk[changes[-1]]), NewEvents.one(joint, CLOSING, content)
+            yield int(events.chunk[changes[-1]]), NewEvents.one(splice, CLOSING, content)
 
 
 def _channels(events: Events) -> list[int]:
-    """Channels in use."""
+    """Channels with at least one message."""
     is_channel = (events.status >= 0x80) & (events.status < 0xF0)
     return np.unique(events.status[is_channel] & 15).tolist()
 
@@ -243,7 +236,7 @@ def _program(events: Events, chunk: int, channel: int, tick: int) -> int:
 
 
 def _instruments(events: Events) -> dict[int, tuple[int, bool]]:
-    """Program at the end, and whether it is drums, of each channel in use."""
+    """Last program of each channel in use, and whether it is the drum channel."""
     taken: dict[int, tuple[int, bool]] = {}
     for channel in _channels(events):
         rows = rows_in_time(events, 0xC0 | channel)
@@ -253,55 +246,53 @@ def _instruments(events: Events) -> dict[int, tuple[int, bool]]:
 
 
 def _continued(
-    file: MidiFile, events: Events, chunk: int, parts: list[NewEvents], factor: int
+    file: MidiFile, events: Events, chunk: int, parts: list[NewEvents], *, is_scaled: bool
 ) -> bytes:
-    """The content of a track chunk with events added in the order of time, and then its end."""
+    """Content of a track chunk with new events merged in, followed by its end-of-track."""
     whole = file.tracks[chunk]
     new_ticks, new_contents = in_order(parts)
-    if factor == 1 and not new_ticks and not whole.missing:
+    if not (is_scaled or new_ticks or whole.missing):
         return file.data[whole.start : whole.end]
     first, last = events.track_rows[chunk : chunk + 2].tolist()
     written = bytearray()
     now = next_new = 0
     has_running_status = True
-    copied = whole.start  # the file is copied up to here
-    changed = _changed_rows(events, first, last, new_ticks, factor)
+    copied = whole.start  # the file has been copied up to here
+    if is_scaled:
+        changed = np.arange(first, last, dtype=np.int64)
+    else:
+        changed = _changed_rows(events, first, last, new_ticks)
     for at in range(0, len(changed), _ROWS_AT_ONCE):
         rows = changed[at : at + _ROWS_AT_ONCE]
         columns = (events.start, events.body, events.status, events.tick)
         columns = [column[rows].tolist() for column in columns]
-        before = (events.tick[np.maximum(rows - 1, first)] * factor).tolist()
+        before = events.tick[np.maximum(rows - 1, first)].tolist()
         for start, body, status, tick, tick_before in zip(*columns, before, strict=True):
             if start > copied:
                 written += file.data[copied:start]
                 now = tick_before
-            # At one tick the old events come first.
-            until = bisect_left(new_ticks, tick * factor, next_new)
+            # At equal ticks, existing events come first.
+            until = bisect_left(new_ticks, tick, next_new)
             if until > next_new:
                 written += timed(new_ticks[next_new:until], new_contents[next_new:until], now)
                 now, next_new, has_running_status = new_ticks[until - 1], until, False
-            written += variable_length(tick * factor - now)
+            written += variable_length(tick - now)
             if file.data[body] < 0x80 and not has_running_status:
                 written.append(status)
             has_running_status = has_running_status or status < 0xF0
-            now, copied = tick * factor, body
+            now, copied = tick, body
     written += file.data[copied : int(events.track_ends[chunk])]
-    now = int(events.tick[last - 1]) * factor if last > first else 0
-    end = max([int(events.end_ticks[chunk]) * factor, *new_ticks[-1:]])
+    now = int(events.tick[last - 1]) if last > first else 0
+    end = max([int(events.end_ticks[chunk]), *new_ticks[-1:]])
     contents = [*new_contents[next_new:], meta(END_OF_TRACK, b"")]
     return bytes(written + timed([*new_ticks[next_new:], end], contents, now))
 
 
-def _changed_rows(
-    events: Events, first: int, last: int, new_ticks: list[int], factor: int
-) -> NDArray[np.int64]:
-    """Rows of a track, `first` to before `last`, whose bytes change by what is written before them.
+def _changed_rows(events: Events, first: int, last: int, new_ticks: list[int]) -> NDArray[np.int64]:
+    """Rows in [first, last) of a track whose bytes change when events are inserted before them.
 
-    Times change behind a new event, or all of them; and behind a new event the next channel message
-    needs a status byte.
+    After a new event, the next delta time changes and the next channel message needs a status byte.
     """
-    if factor > 1:
-        return np.arange(first, last)
     behind = first + np.searchsorted(events.tick[first:last], new_ticks, side="right")
     behind = behind[behind < last]
     if not behind.size:

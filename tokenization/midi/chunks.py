@@ -1,35 +1,36 @@
 """The chunks of a Standard MIDI File.
 
-What is no legal file is refused here, in one sentence, before anything is computed from it. Only a
-file whose end is missing is taken as far as it goes.
+Invalid files are rejected here, with one sentence, before anything is computed from them. Only a
+file that is cut off at its end is read as far as possible.
 Source: The Complete MIDI 1.0 Detailed Specification (MMA, 1996), Standard MIDI Files 1.0, and
 RP-029 for the RIFF wrapper.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tokenization.errors import MidiError
 
 MAX_FILE_BYTES: Final = 16 * 2**20
-"""Larger files are refused: an hour of dense piano music is under 1 MiB."""
+"""Limit of the file size: an hour of dense piano music is under 1 MiB."""
 
 
 class Chunk(NamedTuple):
-    """A chunk's four letters, and where its content begins and ends in the file."""
+    """Type of a chunk (four letters), and where its content begins and ends in the file."""
 
     kind: bytes
     start: int
     end: int
     missing: int = 0
-    """Bytes that it should have beyond the end of the file, where the file is cut off in it."""
+    """Bytes missing from the content because the file is cut off."""
 
 
 @dataclass(frozen=True)
 class MidiFile:
-    """A file cut into chunks, with a legal header; nothing inside the tracks has been looked at."""
+    """A file split into chunks, with a valid header; the tracks are not parsed yet."""
 
     name: str
     data: bytes
@@ -39,19 +40,35 @@ class MidiFile:
     """Ticks per quarter note."""
     header: Chunk
     chunks: tuple[Chunk, ...]
-    """All chunks behind the header, those of unknown kinds as well."""
+    """All chunks after the header, including those of unknown kinds."""
     tracks: tuple[Chunk, ...]
     """The track chunks among them; only the last can be cut off."""
     missing_tracks: int
-    """Tracks that the header announces and the file does not have."""
+    """Number of tracks that the header declares but the file does not contain."""
+
+    def with_tracks(self, contents: Iterable[bytes]) -> bytes:
+        """Bytes of all chunks after the header, with new contents for the track chunks."""
+        remaining = iter(contents)
+        return b"".join(
+            chunk_bytes(
+                chunk.kind,
+                next(remaining) if chunk.kind == b"MTrk" else self.data[chunk.start : chunk.end],
+            )
+            for chunk in self.chunks
+        )
+
+
+def chunk_bytes(kind: bytes, content: bytes) -> bytes:
+    """Bytes of a chunk: type, length, content."""
+    return kind + len(content).to_bytes(4, "big") + content
 
 
 def open_midi(data: bytes, name: str) -> MidiFile:
-    """Chunks of a file, out of its RIFF wrapper where it has one.
+    """Splits a file into chunks, and unwraps RIFF files.
 
     Raises:
-        MidiError: it is no MIDI file, it is cut off before its first track, or its time is not
-            counted in parts of a quarter note.
+        MidiError: it is not a MIDI file, it is cut off before its first track, or its times are not
+            fractions of a quarter note.
     """
     if len(data) > MAX_FILE_BYTES:
         raise MidiError(
@@ -113,14 +130,14 @@ def _chunks(data: bytes, at: int, name: str) -> tuple[Chunk, ...]:
         kind, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "big")
         missing = max(at + 8 + size - len(data), 0)
         is_track = kind == b"MTrk"
-        # A track there behind the place where one should be: a length is wrong, nothing is missing.
+        # If a track follows later, a length is wrong; the file is not cut off.
         if missing and data.find(b"MTrk", at + 8 if is_track else at - 3) >= 0:
             raise MidiError(
                 f"{name}: the file is damaged: a track is not where the one before it says that it "
                 "ends; export or download it again"
             )
         if missing and not is_track:
-            break  # a cut, or junk behind the last track
+            break  # cut off, or junk after the last track
         if missing and size > MAX_FILE_BYTES:
             raise MidiError(
                 f"{name}: the file is damaged: track {num_tracks + 1} claims {size} bytes, "

@@ -1,19 +1,20 @@
-"""Scores to and from the objects of other libraries, by way of MIDI bytes.
+"""Converts scores to and from the objects of other libraries, through MIDI bytes.
 
-Every one of these libraries reads and writes MIDI, so that is the one translation that each keeps
-up to date. What MIDI cannot say is lost on the way: notes of one pitch that overlap on one channel
-swap their ends, and pretty_midi, which counts in seconds, may move a time by a tick. The libraries
-are imported where they are used: none is needed for anything else here.
+Each of these libraries reads and writes MIDI, so this is the conversion that they keep up to date.
+What MIDI cannot represent is lost: overlapping notes of one pitch on one channel swap their ends,
+and pretty_midi, which counts in seconds, may move a time by a tick. The libraries are imported
+inside the functions, so that none is required.
 """
 
 # pyright: basic
-# these libraries have no complete type hints
+# These libraries lack complete type hints.
 from __future__ import annotations
 
 import io
 from typing import TYPE_CHECKING, Any
 
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi.reader import read_midi
+from tokenization.midi.writer import write_midi
 
 if TYPE_CHECKING:
     import miditoolkit
@@ -24,47 +25,47 @@ if TYPE_CHECKING:
 
 
 def to_symusic(score: Score) -> Any:  # noqa: ANN401 - its package has no public name for the type
-    """As symusic's score of ticks (`symusic.core.ScoreTick`)."""
+    """Converts a score to symusic's score of ticks (`symusic.core.ScoreTick`)."""
     import symusic
 
     return symusic.Score.from_midi(write_midi(score))
 
 
 def from_symusic(score: Any) -> Score:  # noqa: ANN401
-    """From symusic's score in ticks."""
+    """Converts symusic's score of ticks."""
     return read_midi(score.dumps_midi(), name="the symusic score")
 
 
 def to_miditoolkit(score: Score) -> miditoolkit.MidiFile:
-    """As miditoolkit's file object."""
+    """Converts a score to miditoolkit's file object."""
     import miditoolkit
 
     return miditoolkit.MidiFile(file=io.BytesIO(write_midi(score)))
 
 
 def from_miditoolkit(midi: miditoolkit.MidiFile) -> Score:
-    """From miditoolkit's file object."""
+    """Converts miditoolkit's file object."""
     buffer = io.BytesIO()
     midi.dump(file=buffer)
     return read_midi(buffer.getvalue(), name="the miditoolkit file")
 
 
 def to_pretty_midi(score: Score) -> pretty_midi.PrettyMIDI:
-    """As pretty_midi's object, times in seconds."""
+    """Converts a score to pretty_midi's object, with times in seconds."""
     import pretty_midi
 
     return pretty_midi.PrettyMIDI(io.BytesIO(write_midi(score)))
 
 
 def from_pretty_midi(midi: pretty_midi.PrettyMIDI) -> Score:
-    """From pretty_midi's object."""
+    """Converts pretty_midi's object."""
     buffer = io.BytesIO()
     midi.write(buffer)
     return read_midi(buffer.getvalue(), name="the pretty_midi object")
 
 
 def to_muspy(score: Score) -> muspy.Music:
-    """As muspy's music object."""
+    """Converts a score to muspy's music object."""
     import mido
     import muspy
 
@@ -72,7 +73,7 @@ def to_muspy(score: Score) -> muspy.Music:
 
 
 def from_muspy(music: muspy.Music) -> Score:
-    """From muspy's music object."""
+    """Converts muspy's music object."""
     import muspy
 
     buffer = io.BytesIO()

@@ -1,48 +1,44 @@
-"""The beginning of a MIDI file, for music that goes on from a place inside it."""
+"""Cuts the beginning out of a MIDI file, to continue the music from a point inside it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.midi.chunks import open_midi
 from tokenization.midi.events import (
     END_OF_TRACK,
     TEMPO,
     TIME_SIGNATURE,
+    Events,
     meta_events,
     metre_rows,
     pair_notes,
     scan_events,
     tempo_rows,
 )
-from tokenization.midi.writer import CLOSING, NewEvents, Scale, chunk_bytes, in_order, meta, timed
+from tokenization.midi.writer import CLOSING, NewEvents, Scale, in_order, meta, timed
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from tokenization.midi.events import Events
-
-# One object for each: a hostile file needs millions.
+# Shared objects, since a hostile file needs millions of them.
 _NOTE_ENDS: Final = [
     bytes((0x80 | channel, pitch, 64)) for channel in range(16) for pitch in range(128)
 ]
 
 
 def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
-    """The file up to `end_ticks` (of `ticks_per_beat`); what stands before keeps its bytes.
+    """MIDI file up to `end_ticks` (with `ticks_per_beat`); earlier events keep their bytes.
 
-    Events at or after the end go, but tempos and metres at the end stay: they hold for what is to
-    follow. Notes that sound there are ended.
+    Events at or after the end are removed, except tempos and time signatures at the end, which
+    apply to the music that follows. Notes that sound at the end are ended there.
 
-    Raises MidiError where the file is damaged.
+    Raises MidiError if the file is damaged.
     """
     file = open_midi(data, "the prompt")
     events = scan_events(file)
-    end = Scale(file.division, ticks_per_beat).tick(end_ticks)
+    end = Scale(file.division, ticks_per_beat).ticks(end_ticks)
     begins, ends, endless = pair_notes(events)
     sounding = begins[(events.tick[begins] < end) & (events.tick[ends] >= end)]
     closing: list[list[NewEvents]] = [[] for _ in file.tracks]
@@ -56,7 +52,7 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
         (TIME_SIGNATURE, metre_rows(file, events)[0]),
     ):
         metas, starts, stops = meta_events(events, kind)
-        last: list[int] = rows[events.tick[rows] == end][-1:].tolist()  # the one that counts
+        last: list[int] = rows[events.tick[rows] == end][-1:].tolist()  # the last one applies
         for row in last:
             at = int(np.searchsorted(metas, row))
             content = meta(kind, file.data[starts[at] : stops[at]])
@@ -70,20 +66,15 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
         ticks, parts = in_order(closing[chunk])
         tail = timed([*ticks, max(end, before)], [*parts, meta(END_OF_TRACK, b"")], before)
         contents.append(file.data[whole.start : place] + tail)
-    remaining = iter(contents)
-    pieces = [file.data[: file.header.end]]
-    for chunk in file.chunks:
-        content = next(remaining) if chunk.kind == b"MTrk" else file.data[chunk.start : chunk.end]
-        pieces.append(chunk_bytes(chunk.kind, content))
-    return b"".join(pieces)
+    return file.data[: file.header.end] + file.with_tracks(contents)
 
 
 def note_ends(
     events: Events, rows: NDArray[np.int32], tick: int, *, once: bool = False
 ) -> Iterator[tuple[int, NewEvents]]:
-    """Ends at a tick of the notes that begin in `rows`, for each track chunk that has some.
+    """Note-offs at a tick for the notes that begin in `rows`, by track chunk.
 
-    `once`: one for all notes of a chunk, channel and pitch.
+    `once`: a single one for all notes of one chunk, channel and pitch.
     """
     keys = events.chunk[rows] << 11 | (events.status[rows] & 15) << 7 | events.first[rows]
     keys = np.unique(keys) if once else np.sort(keys)

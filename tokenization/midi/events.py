@@ -1,7 +1,7 @@
-"""The events of a MIDI file as columns: scanned from its bytes, and what they mean.
+"""Scans the events of a MIDI file into columns, and interprets them.
 
-The scanner is linear in the bytes: regular expressions find the stretches of channel messages, and
-NumPy takes them apart for all tracks at once. Source: The Complete MIDI 1.0 Detailed Specification
+The scanner is linear in the number of bytes: regular expressions find runs of channel messages,
+and NumPy parses them for all tracks at once. Source: The Complete MIDI 1.0 Detailed Specification
 (MMA, 1996), Standard MIDI Files 1.0.
 """
 
@@ -10,22 +10,22 @@ from __future__ import annotations
 import re
 from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tokenization.midi.chunks import Chunk, MidiFile
+from tokenization.midi.chunks import Chunk, MidiFile
 
 MAX_OTHERS: Final = 250_000
-"""Events that are no channel messages; more are refused at once, since each takes its own time:
-tempos, metres, texts and system exclusives of music are thousands at most."""
+"""Limit of events that are not channel messages, since each is parsed separately: music has some
+thousands of tempos, time signatures, texts and system exclusives at most.
+"""
 MAX_TICK: Final = 2**31 - 1
-"""Times past it are refused: they overflow in other programs."""
+"""Limit of times: larger ones overflow in other programs."""
+
+DRUM_CHANNEL: Final = 9
 
 META: Final = 0xFF
 # Types of meta events
@@ -34,15 +34,15 @@ END_OF_TRACK: Final = 0x2F
 TEMPO: Final = 0x51
 TIME_SIGNATURE: Final = 0x58
 
-# Delta time, then messages of one size, each with its own status byte or with the running one.
-# There is one way to read a stream. Stretches are bounded, since each repetition of a group takes
-# memory; a possessive one would not, but reads a byte too many in Python 3.11.2, of Debian 12.
+# Delta times, each with a message of one size, with its own status byte or the running status.
+# Matches are unambiguous. Runs are bounded, since each repetition of a group takes memory; a
+# possessive group would not, but reads a byte too many in Python 3.11.2 of Debian 12.
 _QUANTITY = re.compile(rb"[\x80-\xff]{0,3}[\x00-\x7f]")
 _TWO_DATA_BYTES = re.compile(
     rb"(?:[\x80-\xff]{0,3}[\x00-\x7f][\x80-\xbf\xe0-\xef]?[\x00-\x7f]{2}){1,4096}"
 )
 _ONE_DATA_BYTE = re.compile(rb"(?:[\x80-\xff]{0,3}[\x00-\x7f][\xc0-\xdf]?[\x00-\x7f]){1,4096}")
-# System common and real time messages do not belong in files, but some recorders leave them there.
+# System common and real-time messages do not belong in files, but some recorders write them.
 _SYSTEM_DATA_BYTES: Final = {0xF1: 1, 0xF2: 2, 0xF3: 1} | dict.fromkeys(
     (0xF4, 0xF5, 0xF6, *range(0xF8, META)), 0
 )
@@ -50,12 +50,12 @@ _SYSTEM_DATA_BYTES: Final = {0xF1: 1, 0xF2: 2, 0xF3: 1} | dict.fromkeys(
 
 @dataclass(frozen=True)
 class Events:
-    """The events of all tracks in file order, one row each; ends of tracks are not events.
+    """The events of all tracks in file order, one row each, without the ends of tracks.
 
-    Columns are (n,): `start` and `body` are the places in the file of an event's delta time and of
-    what follows it, `tick` its time from the start of its track, `chunk` the index of its track
-    chunk, `status` its status byte (the running one where none is written), `first` and `second`
-    its data bytes; of a meta event they are its type and the place in the file of its content.
+    Columns are (n,). `start` and `body` are the places in the file of an event's delta time and of
+    what follows it; `tick` is its time from the start of its track, `chunk` the index of its track
+    chunk, `status` its status byte (the running status if it has none). `first` and `second` are
+    its data bytes; for a meta event, its type and the place of its content in the file.
     """
 
     start: NDArray[np.int32]
@@ -68,24 +68,24 @@ class Events:
     track_rows: NDArray[np.int64]
     """(tracks + 1,): the first row of each track."""
     track_ends: NDArray[np.int64]
-    """(tracks,): where in the file the events of a track end, before its end-of-track."""
+    """(tracks,): place in the file where the events of a track end, before its end-of-track."""
     end_ticks: NDArray[np.int64]
     """(tracks,): the time of each end-of-track."""
     is_cut: bool
-    """The file ends within its last track."""
+    """Whether the file is cut off within its last track."""
 
 
 class _CutOffError(MidiError):
-    """The events of a track end in the middle of one."""
+    """A track is cut off in the middle of an event."""
 
 
 class _Scan:
-    """Where the events of a file are: stretches of channel messages, and single other events."""
+    """Places of the events of a file: runs of channel messages, and single other events."""
 
     def __init__(self, file: MidiFile) -> None:
         self.file = file
-        # Arrays, not lists: a hostile file has millions of them.
-        self.two = array("q")  # starts and ends in turn
+        # Arrays rather than lists, since hostile files have millions of entries.
+        self.two = array("q")  # starts and ends, alternating
         self.one = array("q")
         self.others = array("q")  # start, body, status, type and place of the content, in turn
         self.track_ends: list[int] = []
@@ -98,7 +98,7 @@ class _Scan:
             except _CutOffError:
                 if not chunk.missing:
                     raise
-                # The end of the file is missing: what comes before the last event counts.
+                # The file is cut off here: the events before are kept.
                 self.end_deltas.append(0)
                 self.is_cut = True
 
@@ -125,13 +125,9 @@ class _Scan:
             if status < 0x80 and run is None:
                 raise self._damaged(index, body, f"found {status:#04x}, expected a status byte")
             if status < 0xF0:
-                expected = (
-                    run
-                    if status < 0x80
-                    else _ONE_DATA_BYTE
-                    if 0xC0 <= status < 0xE0
-                    else _TWO_DATA_BYTES
-                )
+                expected = run
+                if status >= 0x80:
+                    expected = _ONE_DATA_BYTE if 0xC0 <= status < 0xE0 else _TWO_DATA_BYTES
                 if expected is run or expected is None or expected.match(data, at, end) is None:
                     first = body if status < 0x80 else body + 1
                     missing = end - first < (1 if expected is _ONE_DATA_BYTE else 2)
@@ -147,7 +143,7 @@ class _Scan:
             kind = data[body + 1] if status == META else 0
             if status == META and kind == END_OF_TRACK:
                 self.end_deltas.append(variable_length_value(data[at:body]))
-                return  # what follows is no part of the track
+                return  # what follows is not part of the track
             self.others.extend((at, body, status, kind, content))
             if len(self.others) > 5 * MAX_OTHERS:
                 raise MidiError(
@@ -161,7 +157,7 @@ class _Scan:
         self.is_cut = chunk.missing > 0
 
     def _other(self, index: int, body: int, status: int, end: int) -> tuple[int, int]:
-        """Where the content of an event that is no channel message begins, and where it ends."""
+        """Start and end of the content of an event that is not a channel message."""
         if status in _SYSTEM_DATA_BYTES:
             content = body + 1
             next_at = content + _SYSTEM_DATA_BYTES[status]
@@ -174,7 +170,7 @@ class _Scan:
         return content, next_at
 
     def _after_quantity(self, index: int, at: int, end: int) -> int:
-        """The place behind a number of variable length."""
+        """Place after a variable-length quantity."""
         if at < end and self.file.data[at] < 0x80:
             return at + 1
         quantity = _QUANTITY.match(self.file.data, at, end)
@@ -186,7 +182,7 @@ class _Scan:
 
 
 def variable_length_value(quantity: bytes) -> int:
-    """Number that a variable-length quantity stands for."""
+    """Value of a variable-length quantity."""
     value = 0
     for byte in quantity:
         value = value << 7 | byte & 0x7F
@@ -194,10 +190,10 @@ def variable_length_value(quantity: bytes) -> int:
 
 
 def scan_events(file: MidiFile) -> Events:
-    """The events of all tracks of a file.
+    """Scans the events of all tracks of a file.
 
     Raises:
-        MidiError: the bytes of a track are not events, or a time is past `MAX_TICK`.
+        MidiError: the bytes of a track are not events, or a time is later than `MAX_TICK`.
     """
     scan = _Scan(file)
     data = np.frombuffer(file.data, dtype=np.uint8)
@@ -230,29 +226,18 @@ def scan_events(file: MidiFile) -> Events:
             "remove the gap in the music and export the file again"
         )
 
-    # The first message of a track has a status byte, so filling forward never leaves the track.
-    # Only channel messages set the running status: it survives the others, as in every player.
+    # The first message of a track has a status byte, so filling forward never crosses tracks. Only
+    # channel messages set the running status; as in all players, other events do not reset it.
     written = np.where((status > 0) & (status < 0xF0), np.arange(len(status)), 0)
     status = np.where(status == 0, status[np.maximum.accumulate(written)], status)
-    return Events(
-        start,
-        body,
-        tick,
-        chunk,
-        status,
-        first,
-        second,
-        track_rows,
-        track_ends,
-        end_ticks,
-        scan.is_cut,
-    )
+    columns = (start, body, tick, chunk, status, first, second)
+    return Events(*columns, track_rows, track_ends, end_ticks, scan.is_cut)
 
 
 def _times(
     data: NDArray[np.uint8], start: NDArray[np.int32], body: NDArray[np.int32]
 ) -> NDArray[np.int32]:
-    """Delta times that stand in the file from `start` to before `body`."""
+    """Delta times stored in the file from `start` to `body`."""
     delta = data[body - 1].astype(np.int32)
     for more in (1, 2, 3):
         rows = np.flatnonzero(body - start > more)
@@ -267,8 +252,8 @@ def _channel_messages(
 ) -> NDArray[np.int32]:
     """Table (6, n) of messages: start, body, delta time, status (0: running), two data bytes.
 
-    In a stretch of messages of one size, each has the same number of bytes below 128: the last byte
-    of its time, and its data. Counting them finds all messages at once.
+    In a run of messages of one size, each has the same number of bytes below 128: the last byte of
+    its delta time, and its data. Counting these finds all messages at once.
     """
     starts, lengths = spans[0::2], spans[1::2] - spans[0::2]
     shift = np.repeat(starts - np.cumsum(lengths, dtype=np.int32) + lengths, lengths)
@@ -291,7 +276,7 @@ def _channel_messages(
 def meta_events(
     events: Events, kind: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    """Rows of the meta events of a type, and where in the file their contents begin and end."""
+    """Rows of the meta events of one type, and where their contents begin and end in the file."""
     rows = np.flatnonzero((events.status == META) & (events.first == kind))
     chunk = events.chunk[rows]
     is_last = rows + 1 == events.track_rows[chunk + 1]
@@ -300,7 +285,7 @@ def meta_events(
 
 
 def tempo_rows(file: MidiFile, events: Events) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of the tempos, and microseconds of a quarter note; tempos of 0 are none."""
+    """Rows of the tempos, and their microseconds per quarter note; tempos of 0 are ignored."""
     rows, content, end = meta_events(events, TEMPO)
     rows, content = rows[end - content == 3], content[end - content == 3]
     data = np.frombuffer(file.data, dtype=np.uint8)
@@ -312,7 +297,7 @@ def tempo_rows(file: MidiFile, events: Events) -> tuple[NDArray[np.int64], NDArr
 def metre_rows(
     file: MidiFile, events: Events
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of the time signatures that are possible, numerators and denominators (n,)."""
+    """Rows of the valid time signatures, with numerators and denominators (n,)."""
     rows, content, end = meta_events(events, TIME_SIGNATURE)
     rows, content = rows[end - content >= 2], content[end - content >= 2]
     data = np.frombuffer(file.data, dtype=np.uint8)
@@ -324,12 +309,12 @@ def metre_rows(
 def pair_notes(
     events: Events,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-    """Rows where notes begin, the rows where the same notes end, and rows of notes that never end.
+    """Rows where notes begin, rows where the same notes end, and rows of notes that never end.
 
-    An end belongs to the earliest note of its chunk, channel and pitch that still sounds.
-    An end without a note is nothing.
+    A note-off ends the earliest sounding note of its chunk, channel and pitch; without one it is
+    ignored.
     """
-    # Chunk, channel and pitch have 27 bits. Four bytes a number keep hostile files in bounds.
+    # Chunk, channel and pitch fit into 27 bits; int32 limits the memory that hostile files need.
     kind = events.status & 0xF0
     rows = np.flatnonzero((kind == 0x80) | (kind == 0x90)).astype(np.int32)
     key = events.chunk[rows].astype(np.int32) << 11
@@ -338,15 +323,28 @@ def pair_notes(
     rows, key = rows[order], key[order]
     del kind, order
     is_on = (events.status[rows] >= 0x90) & (events.second[rows] > 0)
+    has_end, is_end = match_ends(key, is_on)
+    begins = rows[is_on]
+    return begins[has_end], rows[is_end], np.sort(begins[~has_end])
+
+
+def match_ends(
+    key: NDArray[np.integer], is_on: NDArray[np.bool_]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which note-ons have a note-off, (note-ons,), and which rows are these note-offs, (n,).
+
+    Rows are note-ons (`is_on`) and note-offs, sorted by `key` (of what sounds), then time. A
+    note-off ends the earliest sounding note of its key.
+    """
     is_new = np.diff(key, prepend=np.int32(-1)) != 0
     group = np.cumsum(is_new, dtype=np.int32) - np.int32(1)
-    # The number of notes that sound is a walk, up and down by one in each group of equal keys.
-    # An end has no note where the walk reaches a new low below 0.
+    # Within a key, the number of sounding notes goes up by one at a note-on and down by one at a
+    # note-off. A note-off has no note if it reaches a new minimum below 0.
     walk = np.cumsum(np.where(is_on, np.int8(1), np.int8(-1)), dtype=np.int32)
     first = np.flatnonzero(is_new)
     walk -= np.concatenate([[0], walk])[first].astype(np.int32)[group]
-    # Every group is put far below the one before: one running minimum serves all of them.
-    depth = (2 * len(rows) + 2) * group.astype(np.int64)
+    # Offsets put each key far below the one before, so that one running minimum serves all keys.
+    depth = (2 * len(key) + 2) * group.astype(np.int64)
     low = walk - depth
     np.minimum.accumulate(low, out=low)
     low += depth
@@ -355,13 +353,11 @@ def pair_notes(
     low_before[first] = 0
     is_end = ~is_on & (low == low_before)
     del walk, depth, low, low_before
-    # What is left are, for each group, as many ends as notes or fewer, both in order.
+    # Each key has at most as many note-offs left as notes, both in order of time.
     num_ends = np.bincount(group[is_end], minlength=len(first))
     on_group = group[is_on]
     rank = np.arange(len(on_group)) - np.searchsorted(on_group, on_group)
-    has_end = rank < num_ends[on_group]
-    begins = rows[is_on]
-    return begins[has_end], rows[is_end], np.sort(begins[~has_end])
+    return rank < num_ends[on_group], is_end
 
 
 def programs_at(
@@ -373,8 +369,8 @@ def programs_at(
 ) -> NDArray[np.int64]:
     """Program of a channel in a chunk before `row` of the chunk's events; all arrays (n,).
 
-    It is the one the chunk chose last. In a chunk that never chooses one on the channel it is the
-    one that any other chose last up to `tick`, and 0 before all choices.
+    It is the program last chosen in the chunk. If the chunk never chooses one on the channel, it is
+    the one last chosen in any other chunk up to `tick`, or 0 if there is none.
     """
     changes = np.flatnonzero((events.status & 0xF0) == 0xC0)
     programs = np.zeros(len(row), dtype=np.int64)
@@ -402,7 +398,7 @@ def programs_at(
     return programs
 
 
-def rows_in_time(events: Events, status: int) -> NDArray[np.int64]:
-    """Rows with a status byte, over all chunks, in the order of time."""
-    rows = np.flatnonzero(events.status == status)
+def rows_in_time(events: Events, status: int, until: int = MAX_TICK) -> NDArray[np.int64]:
+    """Rows with a status byte up to the tick `until`, over all chunks, sorted by time."""
+    rows = np.flatnonzero((events.status == status) & (events.tick <= until))
     return rows[np.argsort(events.tick[rows], kind="stable")]

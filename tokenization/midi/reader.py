@@ -1,15 +1,17 @@
-"""MIDI files to scores and back, and new music appended to a file that stays what it was."""
+"""Reads MIDI files into scores."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-from tokenization.midi.append import append_to_midi
 from tokenization.midi.chunks import MAX_FILE_BYTES, MidiFile, open_midi
 from tokenization.midi.events import (
+    DRUM_CHANNEL,
     NAME,
     Events,
     meta_events,
@@ -20,32 +22,9 @@ from tokenization.midi.events import (
     scan_events,
     tempo_rows,
 )
-from tokenization.midi.writer import (
-    DRUM_CHANNEL,
-    Scale,
-    bend_events,
-    chunk_bytes,
-    control_events,
-    free_channel,
-    header_bytes,
-    instrument_events,
-    note_events,
-    program_choices,
-    tempo_events,
-    track_bytes,
-)
-from tokenization.score import Score, Tempo, TimeSignature, Track
+from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, Track
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-__all__ = ["append_to_midi", "read_midi", "write_midi"]
-
-MAX_BEATS: Final = 65_536
-"""Files with a later note are refused: nine hours at 120 beats per minute, or a damaged time."""
-# Bounds of memory: hundreds of times what music needs.
+# Limits of memory, hundreds of times what music needs.
 MAX_NOTES: Final = 500_000
 MAX_TRACKS: Final = 1024
 MAX_TEMPOS: Final = 100_000
@@ -54,21 +33,21 @@ MAX_CONTROLS: Final = 1_000_000
 
 
 def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
-    """Notes, controllers, tempos and metre of a MIDI file.
+    """Reads notes, controllers, tempos and time signatures of a MIDI file.
 
     There is one track for each track chunk, channel and program that has notes. Its controls and
-    bends are those of its channel, in whatever chunk they stand. An end belongs to the earliest
-    note of its pitch that still sounds; a note that never ends is left out, and so are tempos of 0
-    and impossible metres. Of several tempos or metres at one tick the last counts. Of a file whose
-    end is missing, what is intact is read, and the score's `damage` says so.
+    bends are those of its channel, from all chunks. A note-off ends the earliest sounding note of
+    its pitch; notes that never end are ignored, and so are tempos of 0 and invalid time signatures.
+    Of several tempos or time signatures at one tick, the last applies. A file that is cut off at
+    its end is read as far as it is intact, and the score's `damage` says so.
 
     Args:
         source: the file or its content.
-        name: what errors call the file.
+        name: name of the file in errors.
 
     Raises:
-        MidiError: the file cannot be read, is no MIDI file, is damaged, has no notes, a note beyond
-            `MAX_BEATS`, or more of anything than the other bounds of this module.
+        MidiError: the file cannot be read, is not a MIDI file, is damaged, has no notes, has a note
+            after `MAX_BEATS`, or exceeds another limit of this module.
     """
     if not isinstance(source, bytes):
         name = name or str(source)
@@ -108,7 +87,7 @@ def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
 
 
 def _damage(file: MidiFile, events: Events) -> str:
-    """Where a file is cut off, and what can be read of it; empty for a whole file."""
+    """Says where a file is cut off and what can be read of it; empty for a complete file."""
     last = file.tracks[-1]
     if events.is_cut:
         size = last.end - last.start + last.missing
@@ -141,7 +120,7 @@ def _time_signatures(file: MidiFile, events: Events) -> tuple[TimeSignature, ...
 def _last_at_each_tick(
     file: MidiFile, ticks: NDArray[np.int64], most: int, what: str
 ) -> NDArray[np.int64]:
-    """Indices into `ticks`, in the order of time, of the last one at each tick up to the limit."""
+    """Indices into `ticks`, sorted by time, of the last one at each tick up to `MAX_BEATS`."""
     order = np.argsort(ticks, kind="stable")
     is_last = np.append(np.diff(ticks[order]) > 0, True)[: len(order)]
     kept = order[is_last & (ticks[order] <= MAX_BEATS * file.division)]
@@ -154,7 +133,7 @@ def _last_at_each_tick(
 
 
 def _names(file: MidiFile, events: Events) -> dict[int, str]:
-    """The name of each track chunk that has one."""
+    """Names of the track chunks that have one."""
     rows, content, end = meta_events(events, NAME)
     chunks, firsts = np.unique(events.chunk[rows], return_index=True)
     return {
@@ -164,22 +143,11 @@ def _names(file: MidiFile, events: Events) -> dict[int, str]:
 
 
 def _text(content: bytes) -> str:
-    """A track's name: UTF-8 where it can be, else Latin 1, which everything can be."""
+    """Decodes a name as UTF-8 if possible, otherwise as Latin 1, which accepts all bytes."""
     try:
         return content.decode()
     except UnicodeDecodeError:
         return content.decode("latin-1")
-
-
-def _notes_and_instruments(
-    events: Events, begins: NDArray[np.int32], ends: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Table of notes, and of each a number for its chunk, channel and program."""
-    tick, chunk, channel = events.tick[begins], events.chunk[begins], events.status[begins] & 15
-    duration = events.tick[ends] - tick
-    pitch, velocity = events.first[begins], events.second[begins]
-    notes = np.stack([tick, duration, pitch, velocity], axis=1, dtype=np.int64)
-    return notes, chunk << 11 | channel << 7 | programs_at(events, chunk, channel, begins, tick)
 
 
 def _tracks(
@@ -188,7 +156,10 @@ def _tracks(
     begins: NDArray[np.int32],
     ends: NDArray[np.int32],
 ) -> tuple[Track, ...]:
-    notes, key = _notes_and_instruments(events, begins, ends)
+    tick, chunk, channel = events.tick[begins], events.chunk[begins], events.status[begins] & 15
+    columns = (tick, events.tick[ends] - tick, events.first[begins], events.second[begins])
+    notes = np.stack(columns, axis=1, dtype=np.int64)
+    key = chunk << 11 | channel << 7 | programs_at(events, chunk, channel, begins, tick)
     order = np.argsort(key, kind="stable")
     keys, firsts = np.unique(key[order], return_index=True)
     instruments = [(key >> 11, key >> 7 & 15, key & 127) for key in keys.tolist()]
@@ -202,16 +173,13 @@ def _tracks(
     controls: dict[int, NDArray[np.int64]] = {}
     bends: dict[int, NDArray[np.int64]] = {}
     for channel in {channel for _, channel, _ in instruments}:
-        rows = rows_in_time(events, 0xB0 | channel)
-        rows = rows[events.tick[rows] <= limit]
-        controls[channel] = np.stack(
-            [events.tick[rows], events.first[rows], events.second[rows]], axis=1, dtype=np.int64
-        )
-        rows = rows_in_time(events, 0xE0 | channel)
-        rows = rows[events.tick[rows] <= limit]
+        rows = rows_in_time(events, 0xB0 | channel, limit)
+        columns = (events.tick[rows], events.first[rows], events.second[rows])
+        controls[channel] = np.stack(columns, axis=1, dtype=np.int64)
+        rows = rows_in_time(events, 0xE0 | channel, limit)
         bend = (events.second[rows] << 7 | events.first[rows]) - 8192
         bends[channel] = np.stack([events.tick[rows], bend], axis=1)
-        # Read-only, the tracks of a channel share them: a thousand copies would fill the memory.
+        # Read-only tables are shared by the tracks of a channel: copies would fill the memory.
         controls[channel].setflags(write=False)
         bends[channel].setflags(write=False)
     total = sum(map(len, (*controls.values(), *bends.values())))
@@ -235,44 +203,3 @@ def _tracks(
             instruments, np.split(order, firsts[1:]), strict=True
         )
     )
-
-
-def write_midi(score: Score) -> bytes:
-    """A MIDI file of format 1: a chunk of tempos and metres, then one chunk for each track.
-
-    The same score gives the same bytes. A track keeps its channel unless another instrument has it
-    already; from the sixteenth instrument on, channels are shared and programs chosen note by note.
-    Silence behind the last note is written, but `read_midi` does not read it. Where two notes of
-    one pitch overlap in a track, MIDI cannot say which end is whose: they are read back as ending
-    in the order in which they began.
-
-    Raises:
-        MidiError: the resolution, a gap, a tempo or a metre is not one that a MIDI file can say.
-    """
-    if score.ticks_per_beat > 0x7FFF:
-        raise MidiError(
-            f"{score.ticks_per_beat} ticks per quarter note, expected at most {0x7FFF}; "
-            "use a coarser resolution"
-        )
-    scale = Scale()
-    contents = [track_bytes(tempo_events(score, scale), score.end_ticks)]
-    taken: dict[int, tuple[int, bool]] = {}
-    written: dict[int, list[Track]] = {}
-    channels: list[int] = []
-    for track in score.tracks:
-        channels.append(free_channel(track, taken))
-        taken.setdefault(channels[-1], (track.program, track.is_drum))
-    choices = program_choices(score.tracks, channels, scale)
-    for track, channel, chosen in zip(score.tracks, channels, choices, strict=True):
-        events = instrument_events(track, channel, 0)
-        # Tracks of one channel share its controllers: they are written once.
-        others = written.setdefault(channel, [])
-        if not any(np.array_equal(other.controls, track.controls) for other in others):
-            events.append(control_events(track, channel, scale))
-        if not any(np.array_equal(other.bends, track.bends) for other in others):
-            events.append(bend_events(track, channel, scale))
-        others.append(track)
-        events += [*chosen, note_events(track, channel, scale)]
-        contents.append(track_bytes(events, 0))
-    header = header_bytes(1, len(contents), score.ticks_per_beat)
-    return b"".join([header, *(chunk_bytes(b"MTrk", content) for content in contents)])

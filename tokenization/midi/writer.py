@@ -1,40 +1,34 @@
-"""Events that are to be written into a MIDI file, and the bytes of its tracks."""
+"""Writes scores as MIDI files, and encodes events and chunks as bytes."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-from tokenization.midi.events import END_OF_TRACK, META, NAME, TEMPO, TIME_SIGNATURE
-from tokenization.score import nearest_ratio
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.score import Score, Track
-
-DRUM_CHANNEL: Final = 9
+from tokenization.midi.chunks import chunk_bytes
+from tokenization.midi.events import DRUM_CHANNEL, END_OF_TRACK, META, NAME, TEMPO, TIME_SIGNATURE
+from tokenization.score import Score, Ticks, Track, nearest_ratio
 
 _DENOMINATORS: Final = tuple(1 << power for power in range(8))
 
-# Order of events at one tick. A note without length ends behind its beginning, not before it.
+# Order of events at one tick. The note-off of a note without length follows its note-on.
 CLOSING, NOTE_OFF, SETTING, NOTE_ON, NOTE_OFF_AT_ONCE = range(5)
 
 
 class NewEvents(NamedTuple):
-    """Events to be written; those of one tick are written by rank, then in the order given."""
+    """Events to be written, ordered by tick, then rank, then position."""
 
     ticks: NDArray[np.int64]
     ranks: NDArray[np.int64]
     contents: list[bytes]
-    """Status byte and what follows, of each."""
+    """Status byte and data of each event."""
 
     @classmethod
     def one(cls, tick: int, rank: int, content: bytes) -> NewEvents:
@@ -43,37 +37,69 @@ class NewEvents(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """From the ticks of one resolution to those of another; halves go to the later tick."""
+    """Converts ticks between two resolutions; halves are rounded up."""
 
     numerator: int = 1
     denominator: int = 1
 
-    def tick(self, tick: int) -> int:
-        """One time."""
-        return nearest_ratio(tick * self.numerator, self.denominator)
-
-    def ticks(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Many times."""
+    def ticks(self, ticks: Ticks) -> Ticks:
+        """Converts one time or an array of times."""
         return nearest_ratio(ticks * self.numerator, self.denominator)
 
 
-def chunk_bytes(kind: bytes, content: bytes) -> bytes:
-    """A chunk: four letters, length, content."""
-    return kind + len(content).to_bytes(4, "big") + content
+def write_midi(score: Score) -> bytes:
+    """MIDI file of format 1: a chunk of tempos and time signatures, then one chunk for each track.
+
+    The same score gives the same bytes. A track keeps its channel unless another instrument uses
+    it; from the sixteenth instrument on, channels are shared, with program changes note by note.
+    Silence after the last note is written, but `read_midi` does not read it. If notes of one pitch
+    overlap in a track, MIDI cannot say which note-off belongs to which: they are read back as
+    ending in the order in which they began.
+
+    Raises:
+        MidiError: MIDI cannot represent the resolution, a gap, a tempo or a time signature.
+    """
+    if score.ticks_per_beat > 0x7FFF:
+        raise MidiError(
+            f"{score.ticks_per_beat} ticks per quarter note, expected at most {0x7FFF}; "
+            "use a coarser resolution"
+        )
+    scale = Scale()
+    contents = [track_bytes(tempo_events(score, scale), score.end_ticks)]
+    taken: dict[int, tuple[int, bool]] = {}
+    written: dict[int, list[Track]] = {}
+    channels: list[int] = []
+    for track in score.tracks:
+        channels.append(free_channel(track, taken))
+        taken.setdefault(channels[-1], (track.program, track.is_drum))
+    choices = program_choices(score.tracks, channels, scale)
+    for track, channel, chosen in zip(score.tracks, channels, choices, strict=True):
+        events = instrument_events(track, channel, 0)
+        # Tracks of one channel share its controllers, which are written once.
+        others = written.setdefault(channel, [])
+        if not any(np.array_equal(other.controls, track.controls) for other in others):
+            events.append(control_events(track, channel, scale))
+        if not any(np.array_equal(other.bends, track.bends) for other in others):
+            events.append(bend_events(track, channel, scale))
+        others.append(track)
+        events += [*chosen, note_events(track, channel, scale)]
+        contents.append(track_bytes(events, 0))
+    header = header_bytes(1, len(contents), score.ticks_per_beat)
+    return b"".join([header, *(chunk_bytes(b"MTrk", content) for content in contents)])
 
 
 def header_bytes(midi_format: int, num_tracks: int, division: int, rest: bytes = b"") -> bytes:
-    """The header of a file; `rest` is what a longer header has behind the usual three numbers."""
+    """Header of a file; `rest` is the remainder of a header longer than the usual three numbers."""
     numbers = (midi_format, num_tracks, division)
     return chunk_bytes(b"MThd", b"".join(number.to_bytes(2, "big") for number in numbers) + rest)
 
 
 @lru_cache(maxsize=4096)
 def variable_length(value: int) -> bytes:
-    """The variable-length quantity of a number.
+    """Encodes a number as a variable-length quantity.
 
     Raises:
-        MidiError: it has more than 28 bits.
+        MidiError: the number has more than 28 bits.
     """
     if value < 0x80:
         return bytes((value,))
@@ -89,12 +115,12 @@ def variable_length(value: int) -> bytes:
 
 
 def meta(kind: int, content: bytes) -> bytes:
-    """A meta event."""
+    """Bytes of a meta event."""
     return bytes((META, kind)) + variable_length(len(content)) + content
 
 
 def in_order(parts: list[NewEvents]) -> tuple[list[int], list[bytes]]:
-    """Ticks and contents of all events as they are written."""
+    """Ticks and contents of all events, in the order in which they are written."""
     if not parts:
         return [], []
     ticks = np.concatenate([part.ticks for part in parts])
@@ -104,13 +130,13 @@ def in_order(parts: list[NewEvents]) -> tuple[list[int], list[bytes]]:
 
 
 def timed(ticks: list[int], contents: list[bytes], now: int) -> bytes:
-    """Events behind the tick `now`, each with its delta time."""
+    """Bytes of events after the tick `now`, each with its delta time."""
     deltas = map(operator.sub, ticks, [now, *ticks[:-1]])
     return b"".join(chain.from_iterable(zip(map(variable_length, deltas), contents, strict=True)))
 
 
 def track_bytes(parts: list[NewEvents], end_tick: int) -> bytes:
-    """The content of a track chunk that ends with its last event, not before `end_tick`."""
+    """Content of a track chunk that ends with its last event, not before `end_tick`."""
     ticks, contents = in_order(parts)
     last = ticks[-1] if ticks else 0
     end = timed([max(end_tick, last)], [meta(END_OF_TRACK, b"")], last)
@@ -118,10 +144,10 @@ def track_bytes(parts: list[NewEvents], end_tick: int) -> bytes:
 
 
 def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]:
-    """Tempos and metres of a score that are later than the tick `after`.
+    """Events for the tempos and time signatures of a score after the tick `after`.
 
     Raises:
-        MidiError: a tempo or a metre that a MIDI file cannot say.
+        MidiError: MIDI cannot represent a tempo or a time signature.
     """
     events: list[NewEvents] = []
     for tempo in score.tempos:
@@ -132,7 +158,7 @@ def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]
                     f"a tempo of {tempo.bpm:g} quarter notes per minute, expected 3.6 to 60,000,000"
                 )
             content = meta(TEMPO, microseconds.to_bytes(3, "big"))
-            events.append(NewEvents.one(scale.tick(tempo.tick), CLOSING, content))
+            events.append(NewEvents.one(scale.ticks(tempo.tick), CLOSING, content))
     for signature in score.time_signatures:
         if signature.tick > after:
             power = signature.denominator.bit_length() - 1
@@ -142,23 +168,23 @@ def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]
                     "parts of a whole note, each a half to the power of 0 to 7"
                 )
             content = meta(TIME_SIGNATURE, bytes((signature.numerator, power, 24, 8)))
-            events.append(NewEvents.one(scale.tick(signature.tick), CLOSING, content))
+            events.append(NewEvents.one(scale.ticks(signature.tick), CLOSING, content))
     return events
 
 
 def instrument_events(track: Track, channel: int, tick: int) -> list[NewEvents]:
-    """The name of a track, where it has one, at its start, and its program at a tick."""
+    """Events for the name of a track, if any, at its start, and for its program at a tick."""
     name = [NewEvents.one(0, CLOSING, meta(NAME, track.name.encode()))] if track.name else []
     return [*name, program_event(track, channel, tick)]
 
 
 def program_event(track: Track, channel: int, tick: int) -> NewEvents:
-    """The choice of a track's program."""
+    """Event that selects a track's program."""
     return NewEvents.one(tick, SETTING, bytes((0xC0 | channel, track.program)))
 
 
 def note_events(track: Track, channel: int, scale: Scale) -> NewEvents:
-    """Beginnings and ends of the notes of a track."""
+    """Note-ons and note-offs of a track."""
     onset, duration, pitch, velocity = track.notes.T
     begins, ends = scale.ticks(onset), scale.ticks(onset + duration)
     rank = np.where(ends > begins, NOTE_OFF, NOTE_OFF_AT_ONCE)
@@ -193,14 +219,13 @@ def _messages(status: int, first: NDArray[np.int64], second: NDArray[np.int64]) 
 
 
 def free_channel(track: Track, taken: dict[int, tuple[int, bool]]) -> int:
-    """The track's own channel, or the first that no other instrument has.
+    """The track's own channel, or the first one that no other instrument uses.
 
-    Where all have one, instruments share: see `program_choices`. None is played on the channel of
-    the drums but drums.
+    If all are in use, instruments share: see `program_choices`. Only drums use the drum channel.
 
     Args:
-        track: what is to be played.
-        taken: program and whether it is drums, of the channels in use.
+        track: the track to be written.
+        taken: program and drum flag of the channels in use.
     """
     if track.is_drum:
         return DRUM_CHANNEL
@@ -215,10 +240,10 @@ def free_channel(track: Track, taken: dict[int, tuple[int, bool]]) -> int:
 def program_choices(
     tracks: Sequence[Track], channels: Sequence[int], scale: Scale
 ) -> list[list[NewEvents]]:
-    """For each track the choices of its program that it needs where its channel is shared.
+    """Program changes that each track needs because it shares its channel.
 
-    A channel has one program at a time: where another track of the channel played before with
-    another program, the track chooses its own again.
+    A channel has one program at a time: after another track of the channel has played with another
+    program, the track selects its own again.
     """
     choices: list[list[NewEvents]] = [[] for _ in tracks]
     for channel in set(channels):
@@ -233,5 +258,5 @@ def program_choices(
         rows = order[np.flatnonzero(np.diff(programs, prepend=-1))]
         places: list[int] = owners[rows].tolist()
         for onset, at in zip(onsets[rows].tolist(), places, strict=True):
-            choices[at].append(program_event(tracks[at], channel, scale.tick(onset)))
+            choices[at].append(program_event(tracks[at], channel, scale.ticks(onset)))
     return choices

@@ -1,1 +1,13 @@
-"""The REMI tokenizers and their grammar."""
+"""The REMI tokenizers."""
+
+from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.remi import PianoRemi, PianoRemiConfig, Remi, RemiTokens
+
+__all__ = [
+    "MultitrackRemi",
+    "MultitrackRemiConfig",
+    "PianoRemi",
+    "PianoRemiConfig",
+    "Remi",
+    "RemiTokens",
+]

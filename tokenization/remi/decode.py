@@ -1,17 +1,18 @@
-"""From a row of ids, whatever they are, to notes, bars and tempos on the grid."""
+"""Converts any token ids to quantized notes, bars and tempos."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.packing import Packing
 from tokenization.remi.quantize import separate_notes
 from tokenization.remi.vocabulary import (
     EOS,
     NUM_PARTS,
-    PIANO_FAMILIES,
     PROGRAM_ORDER,
     STEPS_PER_BEAT,
     VELOCITY_STEP,
@@ -19,11 +20,6 @@ from tokenization.remi.vocabulary import (
     Kind,
 )
 from tokenization.score import Tempo
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 _DEFAULT_BAR = 4 * STEPS_PER_BEAT
 _DEFAULT_RANK = PROGRAM_ORDER.index(0) * NUM_PARTS
@@ -36,9 +32,9 @@ _LONGEST = np.array(1023)
 
 
 class Tokens(NamedTuple):
-    """What the tokens of a row say, and an EOS behind them; (l + 1,).
+    """Meaning of the tokens of a row and of a final EOS, (l + 1,).
 
-    So each has one behind it, and the one before the first, index -1, is that EOS.
+    Every token thus has a successor, and the predecessor of the first one, index -1, is that EOS.
     """
 
     kinds: NDArray[np.uint8]
@@ -46,29 +42,29 @@ class Tokens(NamedTuple):
 
     @classmethod
     def of(cls, ids: Sequence[int] | NDArray[np.integer], families: Families) -> Tokens:
-        """Any integers: those that are no ids are OTHER."""
+        """Tokens of any integers: those that are not ids become OTHER."""
         array = np.concatenate((np.asarray(ids, dtype=np.int64).reshape(-1), [EOS]))
-        # Where they are too small the first id is taken, PAD; else what stands behind the last.
+        # "clip" maps negative numbers to the first id, PAD, and large ones past the last id.
         kinds, values = families.kinds, families.values
         return cls(kinds.take(array, mode="clip"), values.take(array, mode="clip"))
 
     def to_end(self) -> Tokens:
-        """Those up to the first EOS."""
+        """Tokens up to the first EOS."""
         stop = int((self.kinds == Kind.EOS).argmax()) + 1
         return Tokens(self.kinds[:stop], self.values[:stop])
 
 
 class Bars(NamedTuple):
-    """Where the tokens of a row stand in time, in steps."""
+    """Times of the tokens of a row, in steps."""
 
     lines: NDArray[np.int64]
-    """(bars + 1,): start of each bar, end of the last."""
+    """Start of each bar, and end of the last (bars + 1,)."""
     times: NDArray[np.int64]
-    """(l + 1,): what the tokens before each one have reached."""
+    """Time reached by the tokens before each one (l + 1,)."""
 
 
 def read_bars(tokens: Tokens) -> Bars:
-    """Bars of any tokens: A TimeSignature counts right after Bar, positions may pass its end."""
+    """Bars of any tokens. A TimeSignature counts right after Bar; positions may exceed the bar."""
     kinds, values = tokens
     is_bar = kinds == Kind.BAR
     after = is_bar.nonzero()[0] + 1
@@ -85,7 +81,7 @@ def read_bars(tokens: Tokens) -> Bars:
 
 
 def hold(values: NDArray[np.int64], marks: NDArray[np.intp], length: int) -> NDArray[np.int64]:
-    """(length,): of k + 1 values the first one up to the first of k marks, then each behind one."""
+    """Repeats k + 1 values to (length,): the first from the start, each other after its mark."""
     edges = np.empty(len(values) + 1, np.int64)
     edges[0], edges[-1] = -1, length - 1
     edges[1:-1] = marks
@@ -93,20 +89,20 @@ def hold(values: NDArray[np.int64], marks: NDArray[np.intp], length: int) -> NDA
 
 
 def read_tempos(tokens: Tokens, bars: Bars) -> tuple[Tempo, ...]:
-    """Tempos of any tokens, wherever they stand."""
+    """Tempos of any tokens, in any place."""
     places = (tokens.kinds == Kind.TEMPO).nonzero()[0]
     bpm = tokens.values[places].astype(float)
     return tuple(map(Tempo, bars.times[places].tolist(), bpm.tolist()))
 
 
 class Notes(NamedTuple):
-    """Notes of a row of tokens, in their order; columns (n,) int64."""
+    """Notes in the order of their tokens; columns (n,) int64."""
 
     keys: NDArray[np.int64]
     """Rank of the track times 128, plus MIDI pitch."""
     onsets: NDArray[np.int64]
     durations: NDArray[np.int64]
-    """In steps, whether or not the key is struck again before."""
+    """In steps, even if the key is struck again before the end."""
     velocities: NDArray[np.int64]
     """Bins."""
 
@@ -114,9 +110,9 @@ class Notes(NamedTuple):
 def read_notes(tokens: Tokens, bars: Bars, families: Families) -> Notes:
     """Notes of any tokens.
 
-    A note is Pitch, Velocity, Duration in a row, and of the track of the last Program before it,
-    without one of program 0; or Drum and Velocity, and of one step. What is out of place is passed
-    over, and so are Pitches of the drums.
+    A melodic note is a Pitch, Velocity and Duration in a row; its track is that of the last Program
+    before it, or of program 0 if there is none. A drum note is a Drum and a Velocity, and lasts one
+    step. Misplaced tokens are ignored, and so are Pitches in the drum track.
     """
     kinds, values = tokens
     places = (kinds == Kind.VELOCITY).nonzero()[0]
@@ -138,7 +134,7 @@ def read_notes(tokens: Tokens, bars: Bars, families: Families) -> Notes:
 
 
 def _ranks_at(tokens: Tokens, places: NDArray[np.intp], families: Families) -> NDArray[np.int64]:
-    """Track of the tokens at sorted places: that of the last Program before, and its Part."""
+    """Ranks at sorted places: that of the last Program before, and of its Part."""
     if families.only_track >= 0:
         return np.full(len(places), families.only_track)
     kinds, values = tokens
@@ -153,10 +149,10 @@ def _ranks_at(tokens: Tokens, places: NDArray[np.intp], families: Families) -> N
 
 
 def by_track(notes: Notes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of onset, duration, MIDI pitch, velocity (n, 4), and rank of the track of each.
+    """Table (n, 4) of onset, duration, MIDI pitch and velocity, and the rank of each note's track.
 
-    They are sorted by rank, onset and pitch, and the table is read-only, as a track wants it. A
-    note is cut where its key is struck again.
+    Rows are sorted by rank, onset and pitch, and the table is read-only, as a track requires. A
+    note ends where its key is struck again.
     """
     keys, onsets, durations, velocities = _cut(notes)
     packed = _BY_TRACK.pack(keys >> 7, onsets, keys & 127, durations, velocities)
@@ -172,7 +168,7 @@ def by_track(notes: Notes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _cut(notes: Notes) -> Notes:
-    """Notes none of which sounds when its key is struck again: what is canonical is so already."""
+    """Ends notes where their key is struck again; canonical sequences need no change."""
     packed = _SOUNDING.pack(notes.keys, notes.onsets, notes.durations)
     packed.sort()
     places = _SOUNDING.above(packed, 2)
@@ -180,11 +176,3 @@ def _cut(notes: Notes) -> Notes:
         return notes
     keys, onsets, durations, _, velocities = separate_notes(*notes)
     return Notes(keys, onsets, durations, velocities)
-
-
-def token_beats(ids: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float64]:
-    """Quarter notes from the start that the tokens before each token have reached, (l,).
-
-    Known before the token itself is: Bar still stands at the last position of the bar before it.
-    """
-    return read_bars(Tokens.of(ids, PIANO_FAMILIES)).times[:-1] / STEPS_PER_BEAT

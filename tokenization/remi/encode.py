@@ -1,14 +1,14 @@
-"""From notes, bars and tempos on the grid to a row of ids."""
+"""Converts quantized notes, bars and tempos to token ids."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.packing import Packing
-from tokenization.remi.quantize import starts_of_runs
+from tokenization.remi.quantize import SeparateNotes, Timeline, starts_of_runs
 from tokenization.remi.vocabulary import (
     BAR,
     BAR_UNIT,
@@ -22,14 +22,9 @@ from tokenization.remi.vocabulary import (
     Families,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tokenization.remi.quantize import SeparateNotes, TempoMap, Timeline
-
 _EVENT = Packing(21, 10, 10, 10, 10)
-"""Step, what it is, and up to three ids, 0 where there is none."""
-# In the order of tokens at one step: a bar line, a tempo, and by rank the track of a note.
+"""Step, type of the event, and up to three ids, 0 if unused."""
+# Types, in the order of tokens at one step: bar line, tempo, and by rank the track of a note.
 _IS_BAR, _IS_TEMPO, _IS_NOTE = range(3)
 _BAR, _END = _EVENT.row(0, _IS_BAR, BAR, 0, 0), _EVENT.row(0, _IS_BAR, EOS, 0, 0)
 _FIRST_TEMPO = _EVENT.row(0, _IS_TEMPO, TEMPO - MIN_BPM, 0, 0)
@@ -38,13 +33,19 @@ _FIRST_TEMPO = _EVENT.row(0, _IS_TEMPO, TEMPO - MIN_BPM, 0, 0)
 def write_ids(
     notes: SeparateNotes, durations: NDArray[np.int64], timeline: Timeline, families: Families
 ) -> NDArray[np.int32]:
-    """Canonical ids of notes, and of their indices into DURATIONS, up to the end of a timeline."""
-    others = (_bar_events(timeline.lines), _tempo_events(timeline.tempos))
-    events = np.concatenate([*others, _note_events(notes, durations, families)])
+    """Canonical ids of notes, with their indices into DURATIONS, up to the end of a timeline."""
+    tempos = timeline.tempos
+    events = np.concatenate(
+        [
+            _bar_events(timeline.lines),
+            _EVENT.place(tempos.steps, 0) + (_EVENT.place(tempos.bpm, 2) + _FIRST_TEMPO),
+            _note_events(notes, durations, families),
+        ]
+    )
     events.sort()
 
-    # A row for each event: the Position where it is new, Program and Part where the track is, then
-    # the ids of the event. BOS and EOS are written as a Position and a Bar are.
+    # One row for each event: the Position if it is new, Program and Part if the track is, then the
+    # ids of the event. BOS and EOS take the places of a Position and a Bar.
     has_programs = families.only_track < 0
     rows = np.zeros((len(events), 6 if has_programs else 4), np.int32)
     steps, whats, *ids = _EVENT.unpack(events)
@@ -70,7 +71,7 @@ def write_ids(
 
 @cache
 def _run_heads(families: Families) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Program and Part with which the notes of a track begin, by what an event is; 0 for none."""
+    """Program and Part with which the notes of a track begin, by type of event; 0 for none."""
     ranks = np.arange((families.part - families.program) * NUM_PARTS, dtype=np.int32)
     programs = families.program + ranks // NUM_PARTS
     parts = ranks % NUM_PARTS
@@ -80,17 +81,13 @@ def _run_heads(families: Families) -> tuple[NDArray[np.int32], NDArray[np.int32]
 
 
 def _bar_events(lines: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Bars with their TimeSignatures where the length is new, and the end."""
+    """Events of the bars, with TimeSignatures where the length changes, and of the end."""
     lengths = lines[1:] - lines[:-1]
     signatures = (lengths // BAR_UNIT + (TIME_SIGNATURE - 1)) * starts_of_runs(lengths)
     events = _EVENT.place(lines, 0)
     events[:-1] += _EVENT.place(signatures, 3) + _BAR
     events[-1] += _END
     return events
-
-
-def _tempo_events(tempos: TempoMap) -> NDArray[np.int64]:
-    return _EVENT.place(tempos.steps, 0) + (_EVENT.place(tempos.bpm, 2) + _FIRST_TEMPO)
 
 
 def _note_events(
@@ -106,7 +103,7 @@ def _note_events(
 
 @cache
 def _first_ids(families: Families) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What makes numbers of notes ids, and what makes Drums of Pitches that have no Duration."""
+    """Offsets that turn numbers of notes into ids, and those that turn Pitches into Drums."""
     first_pitch = families.pitch - families.lowest_pitch
     notes = _EVENT.row(0, _IS_NOTE, first_pitch, families.velocity, families.duration)
     return notes, _EVENT.row(0, 0, families.num_pitches, 0, -families.duration)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum, auto
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,14 +26,12 @@ from tokenization.remi.vocabulary import (
     Families,
     Kind,
 )
+from tokenization.tokenizer import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
-
-TempoRule = Literal["free", "bar_line", "never"]
-"""Where the tempo may change. A piece without a tempo is still given one at its start."""
 
 
 class After(IntEnum):
@@ -125,18 +123,6 @@ def players(families: Families, ranks: frozenset[int] | None) -> Players:
     # drums do not ring: one can always be played
     full = 1 << 60 if tracks[0] else families.num_pitches * len(playing)
     return Players(tracks, playing, full)
-
-
-class Rules(NamedTuple):
-    """Limits beyond those of the canonical sequences."""
-
-    tempo: TempoRule = "free"
-    time_signature: bool = True
-    """Whether the bar length may change. A piece without one is still given one at its start."""
-    end: bool = True
-    """Whether the piece may end."""
-    tracks: frozenset[int] | None = None
-    """Ranks of the tracks that may play, all where None."""
 
 
 _AT_POSITION = frozenset({After.POSITION, After.TEMPO, After.NOTE})

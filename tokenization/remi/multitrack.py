@@ -1,35 +1,38 @@
-"""REMI tokens of several instruments: at each position, runs of one track's notes."""
+"""REMI tokenizer of several instruments: at each position, the notes of one track after another."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.quantize import starts_of_runs
 from tokenization.remi.remi import Remi
-from tokenization.remi.vocabulary import DRUMS, MULTITRACK_FAMILIES, NUM_PARTS, PROGRAM_ORDER
+from tokenization.remi.vocabulary import (
+    DRUMS,
+    MULTITRACK_FAMILIES,
+    MULTITRACK_VOCABULARY,
+    NUM_PARTS,
+    PROGRAM_ORDER,
+)
 from tokenization.score import NO_NOTES, Track
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
 _RANKS = [PROGRAM_ORDER.index(program) * NUM_PARTS for program in range(len(PROGRAM_ORDER))]
-"""Of each program, 128 the drums: the place of its first track at a position."""
+"""Rank of the first track of each program; 128 are the drums."""
 
 _EMPTY = [
     Track(NO_NOTES, 0 if program == DRUMS else program, is_drum=program == DRUMS)
     for program in PROGRAM_ORDER
 ]
-"""A track of each program, in the order of their tokens."""
+"""An empty track of each program, in the order of their tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultitrackRemiConfig:
-    """Everything needed to build a `MultitrackRemi` again."""
+    """Configuration of a `MultitrackRemi`."""
 
     kind: Literal["multitrack_remi"] = "multitrack_remi"
 
@@ -38,24 +41,25 @@ class MultitrackRemiConfig:
         return MultitrackRemi(self)
 
 
-class MultitrackRemi(Remi[MultitrackRemiConfig]):
+class MultitrackRemi(Remi):
     """Music of several tracks, in 812 tokens; see `Remi`.
 
-    At a position stand runs of notes: a Program, a Part if it is not the first track of that
-    program, then the track's notes. Runs come in the order drums, basses, chords, others. A note of
-    the drums is Drum and Velocity. All drums are one track; of more than four tracks of one program
-    the last ones are one. Parts are counted in the order of the score's tracks, those without notes
-    included. In decoded scores tracks come in the order of runs; those before the last part of a
-    program are there even without notes.
+    A position has one run of notes for each track: a Program, a Part unless it is the first track
+    of that program, then the notes. Runs are in the order drums, basses, chords, others. A note of
+    the drums is a Drum and a Velocity. All drum tracks are merged, and so are the fourth and later
+    tracks of one program. Parts are numbered in the order of the score's tracks, including empty
+    ones. In decoded scores, tracks are in the order of runs, and each part before the last one of a
+    program is present even without notes.
     """
 
+    vocabulary = MULTITRACK_VOCABULARY
     families = MULTITRACK_FAMILIES
 
     def __init__(self, config: MultitrackRemiConfig | None = None) -> None:
         super().__init__(MultitrackRemiConfig() if config is None else config)
 
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
-        """Place of each track among the runs of a position: its program's, and which part it is."""
+        """Rank of each track among the runs of a position, from its program and part."""
         parts: dict[int, int] = {}
         ranks: list[int] = []
         for track in tracks:
@@ -68,12 +72,13 @@ class MultitrackRemi(Remi[MultitrackRemiConfig]):
     def replace_program(
         self, ids: NDArray[np.integer], program: int, by: int | None
     ) -> NDArray[np.integer]:
-        """Ids in which the tracks of a program (128: drums) play another one, or nothing (None).
+        """Replaces a program (128: drums) by another one, or removes its tracks (None).
 
-        For conditions: without drums, with strings for the piano. Canonical ids of a whole piece in
-        and out. Drums become no other program, and none becomes drums.
+        For conditions: without drums, with strings for the piano. `ids` and the result are
+        canonical ids of a whole piece. Drums cannot become another program, nor another program
+        drums.
 
-        Raises ValueError where `by` is no program from 0 to 127.
+        Raises ValueError if `by` is not a program from 0 to 127.
         """
         if by is not None and not 0 <= by < DRUMS:
             raise ValueError(f"program {by}, expected 0 to 127, or None to leave the tracks out")
@@ -87,7 +92,7 @@ class MultitrackRemi(Remi[MultitrackRemiConfig]):
         return self.encode(replace(score, tracks=tuple(tracks))).ids
 
     def _named(self, tracks: Sequence[Track], ranks: Sequence[int]) -> tuple[Track, ...]:
-        """Of several tracks at one place the fullest."""
+        """Of several tracks of one rank, the one with most notes."""
         fullest: dict[int, Track] = {}
         for rank, track in zip(ranks, tracks, strict=True):
             if rank not in fullest or len(track) > len(fullest[rank]):

@@ -1,26 +1,23 @@
-"""Columns of small numbers as one integer a row, which sort as the rows do."""
+"""Packs columns of small numbers into one integer per row, which sort like the rows."""
 
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 
 class Packing:
-    """Fields of so many bits each, the first one above: 63 bits at most, three fields at least.
+    """Fields of the given numbers of bits, the first one highest: at least three, at most 63 bits.
 
-    Numbers are at least 0, and fit into their field.
+    Numbers must not be negative, and must fit into their field.
     """
 
     def __init__(self, *bits: int) -> None:
         if sum(bits) > 63:
             raise ValueError(f"fields of {bits} bits, expected 63 at most")
-        # Arrays of shape (): numpy needs half the time for them that it needs for Python's numbers.
+        # NumPy is twice as fast with arrays of shape () as with Python's numbers.
         self._bits = [np.array(width) for width in bits[2:]]
         below = [sum(bits) - above for above in accumulate(bits)]
         self._below = [np.array(shift) for shift in below]
@@ -30,7 +27,7 @@ class Packing:
     def pack(
         self, first: NDArray[np.int64], second: NDArray[np.int64], *others: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """(n,), rows of the columns."""
+        """Packed rows (n,) of the columns."""
         packed = first << self._first_bits
         packed |= second
         for bits, column in zip(self._bits, others, strict=True):
@@ -39,21 +36,21 @@ class Packing:
         return packed
 
     def unpack(self, packed: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """The columns again."""
+        """Columns of packed rows."""
         columns = [packed >> below for below in self._below[:-1]]
         for column, mask in zip(columns[1:], self._masks, strict=True):
             column &= mask
         return [*columns, packed & self._last_mask]
 
     def above(self, packed: NDArray[np.int64], field: int) -> NDArray[np.int64]:
-        """(n,), the fields before one, still packed."""
+        """Fields before the given one (n,), still packed."""
         return packed >> self._below[field - 1]
 
     def place(self, column: NDArray[np.int64], field: int) -> NDArray[np.int64]:
-        """(n,), packed rows in which the other fields are 0."""
+        """Packed rows (n,) in which all other fields are 0."""
         return column << self._below[field]
 
     def row(self, *numbers: int) -> NDArray[np.int64]:
-        """(), one row: for numbers that are added to all rows, which may be below 0."""
+        """A packed row () to be added to others, so that its numbers may be negative."""
         shifted = (n << int(below) for n, below in zip(numbers, self._below, strict=True))
         return np.array(sum(shifted))

@@ -1,13 +1,14 @@
-"""Ticks to grid: notes, bar lines and tempos on twelfths of a quarter note."""
+"""Quantizes notes, bar lines and tempos to twelfths of a quarter note."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-from tokenization.midi.reader import MAX_BEATS
 from tokenization.remi.packing import Packing
 from tokenization.remi.vocabulary import (
     BAR_UNIT,
@@ -18,16 +19,7 @@ from tokenization.remi.vocabulary import (
     STEPS_PER_BEAT,
     VELOCITY_STEP,
 )
-from tokenization.score import Tempo, TimeSignature, nearest_ratio
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.score import Score
-
-Ticks = TypeVar("Ticks", int, "NDArray[np.int64]")
+from tokenization.score import MAX_BEATS, Score, Tempo, Ticks, TimeSignature, nearest_ratio
 
 DEFAULT_BPM = 120.0
 _STEPS_PER_WHOLE = 4 * STEPS_PER_BEAT
@@ -43,17 +35,14 @@ _NEAREST = np.searchsorted(
 
 
 def nearest_step(ticks: Ticks, ticks_per_beat: int) -> Ticks:
-    """Grid step closest to each time in ticks; halves go to the later step."""
+    """Grid step nearest to each time in ticks; halves are rounded up."""
     if ticks_per_beat == STEPS_PER_BEAT:
         return ticks
-    steps = 2 * STEPS_PER_BEAT * ticks
-    steps += ticks_per_beat
-    steps //= 2 * ticks_per_beat
-    return steps
+    return nearest_ratio(STEPS_PER_BEAT * ticks, ticks_per_beat)
 
 
 def refuse_late_notes(onset_ticks: NDArray[np.int64], ticks_per_beat: int) -> None:
-    """Raises MidiError where one of the onsets (n,) lies after 65,536 quarters."""
+    """Raises MidiError if one of the onsets (n,) is later than 65,536 quarters."""
     last_beat = int(onset_ticks.max(initial=0)) // ticks_per_beat
     if last_beat >= MAX_BEATS:
         raise MidiError(
@@ -63,30 +52,35 @@ def refuse_late_notes(onset_ticks: NDArray[np.int64], ticks_per_beat: int) -> No
 
 
 def starts_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(n,), which of the values differ from the one before; the first does."""
+    """Mask (n,) of the values that differ from the one before; the first is included."""
     starts = np.empty(len(values), bool)
     starts[:1] = True
     np.not_equal(values[1:], values[:-1], out=starts[1:])
     return starts
 
 
+def ends_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Mask (n,) of the values that differ from the one after; the last is included."""
+    return starts_of_runs(values[::-1])[::-1]
+
+
 class SeparateNotes(NamedTuple):
-    """Notes of which no two of one key overlap, sorted by key and onset; columns (n,) int64."""
+    """Notes that do not overlap within a key, sorted by key and onset; columns (n,) int64."""
 
     keys: NDArray[np.int64]
-    """What one note sounds on at a time: rank of the track times 128, plus MIDI pitch."""
+    """Rank of the track times 128, plus MIDI pitch: each key sounds one note at a time."""
     onsets: NDArray[np.int64]
     durations: NDArray[np.int64]
-    """In steps, cut where the key is struck again; at most 1,023."""
+    """In steps, at most 1,023; a note ends where its key is struck again."""
     gaps: NDArray[np.int64]
-    """Steps to the next note of the key; huge where there is none."""
+    """Steps to the next note of the key; a huge number if there is none."""
     velocities: NDArray[np.int64]
-    """Bins, as given."""
+    """In bins, unchanged."""
 
     def duration_tokens(self) -> NDArray[np.int64]:
-        """Index into DURATIONS closest to each length, of those that do not reach the next note."""
+        """Index into DURATIONS nearest to each length, without reaching the next note."""
         nearest = _NEAREST[self.durations]
-        # The nearest is at most one too long, since the length itself leaves room.
+        # The nearest is at most one too long, since the length itself fits.
         nearest -= DURATIONS[nearest] > self.gaps
         return nearest
 
@@ -97,9 +91,9 @@ def separate_notes(
     durations: NDArray[np.int64],
     velocities: NDArray[np.int64],
 ) -> SeparateNotes:
-    """Notes as they can be played: one per key and onset, the longest and then the loudest.
+    """Removes overlaps: of notes at one key and onset, keeps the longest and then the loudest.
 
-    Times in steps, durations of 1,023 at most, velocities in bins; order does not matter.
+    Times in steps, durations of at most 1,023, velocities in bins; the order does not matter.
     """
     packed = _BY_KEY.pack(keys, onsets, durations, velocities)
     packed.sort()
@@ -117,9 +111,9 @@ def separate_notes(
 def quantize_notes(
     table: NDArray[np.int64], keys: NDArray[np.int64], ticks_per_beat: int
 ) -> SeparateNotes:
-    """Notes (n, 4) on the grid, each at least a step long; `keys` as those of the result.
+    """Quantizes notes (n, 4), each to at least one step; `keys` are those of the result.
 
-    Raises MidiError where one stands beyond 65,536 quarters.
+    Raises MidiError if one is later than 65,536 quarters.
     """
     begins = table[:, 0]
     refuse_late_notes(begins, ticks_per_beat)
@@ -131,16 +125,16 @@ def quantize_notes(
 
 
 class TempoMap(NamedTuple):
-    """Tempos in force: steps, strictly rising from 0, and whole quarter notes per minute, (n,)."""
+    """Tempo changes (n,): steps, strictly rising from 0, and whole quarter notes per minute."""
 
     steps: NDArray[np.int64]
     bpm: NDArray[np.int64]
     clipped: int
-    """Tempos of the score outside 30 to 240."""
+    """Number of tempos of the score outside 30 to 240."""
 
 
 def quantize_tempos(score: Score) -> TempoMap:
-    """Tempos on the grid; of several at one step the last counts, repetitions are left out."""
+    """Quantizes tempos; of several at one step the last applies, repetitions are removed."""
     tempos = score.tempos
     if not tempos or tempos[0].tick > 0:
         tempos = (Tempo(0, DEFAULT_BPM), *tempos)
@@ -150,7 +144,7 @@ def quantize_tempos(score: Score) -> TempoMap:
     bpm = np.minimum(np.maximum(rounded, MIN_BPM), MAX_BPM)
     clipped = int(np.count_nonzero(bpm != rounded))
     if len(bpm) > 1:
-        last = starts_of_runs(steps[::-1])[::-1]
+        last = ends_of_runs(steps)
         steps, bpm = steps[last], bpm[last]
         changed = starts_of_runs(bpm)
         steps, bpm = steps[changed], bpm[changed]
@@ -158,9 +152,9 @@ def quantize_tempos(score: Score) -> TempoMap:
 
 
 def quantize_time_signatures(score: Score) -> tuple[TimeSignature, ...]:
-    """Metre changes at steps that can be bar lines: multiples of an eighth note from 0 on.
+    """Quantizes time signatures to multiples of an eighth note from 0 on.
 
-    Of several at one step the last counts. Repetitions are left out, and what is no metre.
+    Of several at one step the last applies. Repetitions and invalid ones are removed.
     """
     changes = {0: TimeSignature(0, 4, 4)}
     for tick, numerator, denominator in score.time_signatures:
@@ -177,10 +171,10 @@ def quantize_time_signatures(score: Score) -> tuple[TimeSignature, ...]:
 def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64]:
     """Bar lines in steps (bars + 1,): from 0 to the first one at or after `end`, at least one bar.
 
-    Bars have lengths that the vocabulary can say. A line that is not at a multiple of an eighth
-    note goes to the nearest one, each from its exact place, so that lines do not drift; a bar of
-    more than eight quarters is split at quarters; a change of metre cuts the bar it falls into.
-    `signatures` are those of `quantize_time_signatures`.
+    Bar lengths are those of the vocabulary. A bar line that is not at a multiple of an eighth note
+    moves to the nearest one, each from its exact place, so that bar lines do not drift; a bar of
+    more than eight quarters is split at quarters; a change of time signature cuts the bar it falls
+    into. `signatures` are those of `quantize_time_signatures`.
     """
     end = max(BAR_UNIT, end + -end % BAR_UNIT)
     sections: list[NDArray[np.int64]] = []
@@ -195,7 +189,7 @@ def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64
         has_long_bars = has_long_bars or bar[0] > MAX_BAR_STEPS * bar[1]
         num_bars = -(-(stop - start) * bar[1] // bar[0])
         if num_bars == 1 and stop < end:
-            single.append(start)  # thousands of them in hostile files: no array for each
+            single.append(start)  # hostile files have thousands: no array for each
             continue
         if single:
             sections.append(np.array(single))
@@ -218,7 +212,7 @@ def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64
 def name_bars(
     lines: NDArray[np.int64], written: Sequence[TimeSignature]
 ) -> tuple[TimeSignature, ...]:
-    """Time signatures of bars; the `written` ones as long as they lead to the same bar lines."""
+    """Time signatures of bars; the `written` ones as long as they give the same bar lines."""
     lengths = lines[1:] - lines[:-1]
     start = 0
     written = [change for change in written if change.tick < lines[-1]]
@@ -238,20 +232,20 @@ def name_bars(
 
 
 class Timeline(NamedTuple):
-    """Bars and tempos of a piece on the grid, to its end."""
+    """Bars and tempos of a quantized piece, to its end."""
 
     lines: NDArray[np.int64]
     """(bars + 1,), see `bar_lines`."""
     signatures: tuple[TimeSignature, ...]
-    """As written."""
+    """As notated."""
     tempos: TempoMap
 
 
 def quantize_timeline(score: Score, end: int) -> Timeline:
-    """Bars and tempos up to the end of the score, and to the step `end` where its last note ends.
+    """Quantizes bars and tempos up to the end of the score and the step `end` of its last note.
 
-    A score of more than 65,536 quarters ends with that note: one without an end is clipped, and
-    must not leave bars of nothing behind.
+    A score of more than 65,536 quarters ends with that note: an endless note is clipped, and must
+    not leave empty bars behind.
     """
     score_end = nearest_step(score.end_ticks, score.ticks_per_beat)
     if score_end <= MAX_BEATS * STEPS_PER_BEAT:
@@ -269,12 +263,12 @@ def quantize_timeline(score: Score, end: int) -> Timeline:
 
 
 def split_long_bars(lines: NDArray[np.int64], end: int) -> NDArray[np.int64]:
-    """Bar lines with more between those too far apart, up to `end`."""
+    """Splits bars that are too long, up to `end`."""
     split: list[int] = []
     for start, stop in zip(lines[:-1].tolist(), lines[1:].tolist(), strict=True):
         num_parts = -(-(stop - start) // MAX_BAR_STEPS)
         for part in range(num_parts):
-            # Rounded up to a quarter: no part is then longer than the longest bar.
+            # Rounded up to a quarter, so that no part exceeds the longest bar.
             inner = -(-(stop - start) * part // (num_parts * STEPS_PER_BEAT)) * STEPS_PER_BEAT
             split.append(start + inner)
             if start + inner >= end:

@@ -1,43 +1,10 @@
-"""Names and ids of tokens. Released weights depend on every id here: nothing may move."""
+"""Names and ids of REMI tokens. Released weights depend on every id here: none may change."""
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """Names of tokens, by id."""
-
-    names: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        if len(set(self.names)) < len(self.names):
-            raise ValueError("two tokens of the vocabulary have the same name")
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    @cached_property
-    def ids(self) -> Mapping[str, int]:
-        """Id of each name."""
-        return {name: index for index, name in enumerate(self.names)}
-
-    @cached_property
-    def hash(self) -> str:
-        """SHA-256 of the names in order, one per line: equal where the ids mean the same."""
-        return hashlib.sha256("\n".join(self.names).encode()).hexdigest()
-
+from tokenization.tokenizer import Vocabulary
 
 STEPS_PER_BEAT = 12
 """Grid steps of one quarter note."""
@@ -50,11 +17,11 @@ MAX_BAR_STEPS = 96
 MIN_BPM, MAX_BPM = 30, 240
 MIN_PITCH, MAX_PITCH = 21, 108
 VELOCITY_STEP = 4
-"""MIDI velocities of one bin; a bin is decoded as its middle."""
+"""Number of MIDI velocities in a bin, which is decoded to its middle."""
 DURATIONS = np.array(
     [*range(1, 49), *(int(48 * 2 ** (k / 4) + 0.5) for k in range(1, 17))], dtype=np.int64
 )
-"""Steps of each Duration token: every length to four quarters, then four to each doubling."""
+"""Steps of each Duration token: all lengths to four quarters, then four per octave."""
 DURATIONS.setflags(write=False)
 MAX_DURATION = int(DURATIONS[-1])
 
@@ -64,8 +31,13 @@ POSITION = TIME_SIGNATURE + NUM_TIME_SIGNATURES
 NUM_POSITIONS = MAX_BAR_STEPS
 TEMPO = POSITION + NUM_POSITIONS
 NUM_TEMPOS = MAX_BPM - MIN_BPM + 1
-"""Ids up to the tempos mean the same in all vocabularies; for the others see `Families`."""
+"""Ids up to the tempos are the same in all vocabularies; for the others see `Families`."""
 NUM_VELOCITIES = 128 // VELOCITY_STEP
+
+_NOTE_VALUES = (
+    *(f"Velocity_{velocity}" for velocity in range(NUM_VELOCITIES)),
+    *(f"Duration_{steps}" for steps in DURATIONS.tolist()),
+)
 
 PIANO_VOCABULARY = Vocabulary(
     (
@@ -74,18 +46,17 @@ PIANO_VOCABULARY = Vocabulary(
         *(f"Position_{steps}" for steps in range(NUM_POSITIONS)),
         *(f"Tempo_{bpm}" for bpm in range(MIN_BPM, MAX_BPM + 1)),
         *(f"Pitch_{pitch}" for pitch in range(MIN_PITCH, MAX_PITCH + 1)),
-        *(f"Velocity_{velocity}" for velocity in range(NUM_VELOCITIES)),
-        *(f"Duration_{steps}" for steps in DURATIONS.tolist()),
+        *_NOTE_VALUES,
     )
 )
 """The 512 tokens of `PianoRemi`."""
 
 DRUMS = 128
-"""Stands for the drums where others have their program, 0 to 127."""
+"""Program number of the drums; other programs are 0 to 127."""
 PROGRAM_ORDER = (DRUMS, *range(32, 40), *range(32), *range(48, 56), *range(40, 48), *range(56, 128))
-"""Programs in the order of their tokens, and so at one position: drums, basses, chords, others."""
+"""Programs in the order of their tokens at one position: drums, basses, chords, others."""
 NUM_PARTS = 4
-"""Tracks of one program that are told apart; the first of them has no Part token."""
+"""Number of distinguished tracks of one program; the first one has no Part token."""
 
 MULTITRACK_VOCABULARY = Vocabulary(
     (
@@ -94,8 +65,7 @@ MULTITRACK_VOCABULARY = Vocabulary(
         *(f"Part_{part}" for part in range(1, NUM_PARTS)),
         *(f"Pitch_{pitch}" for pitch in range(128)),
         *(f"Drum_{pitch}" for pitch in range(128)),
-        *(f"Velocity_{velocity}" for velocity in range(NUM_VELOCITIES)),
-        *(f"Duration_{steps}" for steps in DURATIONS.tolist()),
+        *_NOTE_VALUES,
     )
 )
 """The 812 tokens of `MultitrackRemi`."""
@@ -108,9 +78,9 @@ _KINDS = (
 
 
 class Kind:
-    """What a token of a row is, by the beginning of its name; from Bar on in the order of ids.
+    """Kind of a token, from the beginning of its name; from Bar on in the order of ids.
 
-    Arrays of shape (): numpy needs half the time for them that it needs for Python's numbers.
+    NumPy is twice as fast with arrays of shape () as with Python's numbers.
     """
 
     OTHER, EOS, BAR, TIME_SIGNATURE, POSITION, TEMPO, *_later = (
@@ -119,64 +89,39 @@ class Kind:
     PROGRAM, PART, PITCH, DRUM, VELOCITY, DURATION = _later
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Families:
-    """Where the families of tokens begin in one vocabulary, and what its tokens say.
+    """Ids of the families of tokens in one vocabulary, and the meaning of each token.
 
-    Each ends where the next one begins; one that there is not is empty. A track has a rank, its
-    place among the runs of one position: 0 are the drums.
+    Each of `program`, `part`, `pitch`, `drum`, `velocity` and `duration` is the first id of a
+    family, which ends where the next one begins; a family may be empty. The rank of a track is its
+    place among the tracks at one position; drums have rank 0.
     """
 
-    vocabulary: Vocabulary
-    program: int
-    part: int
-    pitch: int
-    drum: int
-    velocity: int
-    duration: int
-    size: int
-    """Number of all tokens."""
-    num_pitches: int
-    """Pitches of a track that is not the drums."""
-    lowest_pitch: int
-    """MIDI pitch of the first Pitch."""
-    only_track: int
-    """Rank of the one track that there is; -1 where Programs tell tracks apart."""
-    kinds: NDArray[np.uint8]
-    """(size + 1,): the `Kind` of each id; OTHER behind the last."""
-    values: NDArray[np.int64]
-    """(size + 1,): the number in the name of each id, or 0; of Programs the first track's rank."""
-
-    @classmethod
-    def of(cls, vocabulary: Vocabulary, *, only_track: int = -1) -> Families:
-        """The table of a vocabulary, by its names."""
+    def __init__(self, vocabulary: Vocabulary, *, only_track: int = -1) -> None:
         names = [name.split("_") for name in (*vocabulary.names, "Other")]
         kinds = np.array([_KINDS.index(n[0]) if n[0] in _KINDS else 0 for n in names], np.uint8)
         values = np.array([int(n[-1]) if n[-1].isdigit() else 0 for n in names], np.int64)
         is_program = kinds == Kind.PROGRAM
         values[is_program] = np.arange(np.count_nonzero(is_program)) * NUM_PARTS
-        kinds.setflags(write=False)
-        values.setflags(write=False)
         later = np.arange(Kind.PROGRAM, len(_KINDS), dtype=np.uint8)
         first: list[int] = (np.searchsorted(kinds[BAR:-1], later) + BAR).tolist()
-        program, part, pitch, drum, velocity, duration = first
-        return cls(
-            vocabulary=vocabulary,
-            program=program,
-            part=part,
-            pitch=pitch,
-            drum=drum,
-            velocity=velocity,
-            duration=duration,
-            size=len(vocabulary),
-            num_pitches=drum - pitch,
-            lowest_pitch=int(values[pitch]),
-            only_track=only_track,
-            kinds=kinds,
-            values=values,
-        )
+        self.program, self.part, self.pitch, self.drum, self.velocity, self.duration = first
+        self.vocabulary = vocabulary
+        self.size = len(vocabulary)
+        self.num_pitches = self.drum - self.pitch
+        """Number of pitches of a melodic track."""
+        self.lowest_pitch = int(values[self.pitch])
+        """MIDI pitch of the first Pitch token."""
+        self.only_track = only_track
+        """Rank of the only track; -1 if Program tokens distinguish tracks."""
+        self.kinds = kinds
+        """`Kind` of each id (size + 1,); OTHER at the end."""
+        self.values = values
+        """Number in the name of each id (size + 1,), or 0; of a Program, its first rank."""
+        kinds.setflags(write=False)
+        values.setflags(write=False)
 
 
-PIANO_FAMILIES = Families.of(PIANO_VOCABULARY, only_track=1)
-"""All notes are of one track, which comes after drums that are not there."""
-MULTITRACK_FAMILIES = Families.of(MULTITRACK_VOCABULARY)
+PIANO_FAMILIES = Families(PIANO_VOCABULARY, only_track=1)
+"""All notes belong to one track, ranked after drums, which do not occur."""
+MULTITRACK_FAMILIES = Families(MULTITRACK_VOCABULARY)

@@ -15,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 from training.data.corpus import FORMAT_VERSION, note_ids
 from training.data.corpus_writer import COUNTS, card, join
 from training.data.sources import MemberError, Source, deal

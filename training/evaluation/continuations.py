@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
+from relpe.decoding.choose import choose_steps
 from relpe.decoding.generate import Generation, Request
 from relpe.decoding.sampling import SamplingOptions
-from relpe.decoding.steps import choose_steps
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 from tokenization.remi.bars import written_lines
 from tokenization.remi.vocabulary import BAR, EOS
 from training.files import replacing
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from relpe.decoding.steps import Precision
+    from relpe.decoding.base import Precision
     from relpe.models.decoder import Decoder
     from tokenization.score import Score, Track
     from tokenization.tokenizer import Tokenizer

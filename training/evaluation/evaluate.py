@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from relpe.decoding.steps import why_not_compiled
+from relpe.decoding.choose import why_not_compiled
 from relpe.models.checkpoint import find_checkpoint
+from tokenization.presets import load_tokenizer
 from tokenization.remi.vocabulary import BAR
-from tokenization.tokenizer import load_tokenizer
 from training.config import MOST_THREADS
 from training.data.corpus import Corpus, note_ids, read_facts
 from training.errors import TrainingError, check_range

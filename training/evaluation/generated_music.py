@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from relpe.decoding.choose import choose_steps
 from relpe.decoding.sampling import SamplingOptions
-from relpe.decoding.steps import choose_steps
 from training.errors import TrainingError, check_range
 from training.evaluation.continuations import continuations, in_bars, write_sample
 from training.evaluation.metrics.bars import BarNotes, new_music

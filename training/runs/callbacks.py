@@ -15,7 +15,7 @@ import torch
 from pytorch_lightning.utilities.seed import isolate_rng
 from tqdm import tqdm
 
-from tokenization.tokenizer import load_tokenizer
+from tokenization.presets import load_tokenizer
 from training.data.corpus import Corpus
 from training.evaluation.continuations import MAX_BAR_TOKENS, continuations, write_sample
 from training.learning.distributed import any_of, whole

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 
-from tokenization.tokenizer import load_tokenizer
+from tokenization.presets import load_tokenizer
 from training.errors import TrainingError
 from training.learning.distributed import NOT_OURS, choose_plugins, choose_strategy, find_processes
 from training.runs.callbacks import Checkpoints, InterruptedRunError, Report, Samples

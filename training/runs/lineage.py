@@ -8,8 +8,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from relpe.models.checkpoint import CheckpointError, find_checkpoint, to_plain
-from tokenization.tokenizer import load_tokenizer
+from relpe.models.checkpoint import CheckpointError
+from relpe.models.checkpoint import find_checkpoint
+from relpe.models.config import to_plain
+from tokenization.presets import load_tokenizer
 from training.config import build
 from training.errors import TrainingError
 from training.experiment import is_run

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.loggers.logger import Logger
 
-from relpe.models.checkpoint import to_plain
+from relpe.models.config import to_plain
 from training.errors import TrainingError
 from training.files import replacing
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import yaml
 
-from relpe.models.checkpoint import to_plain
+from relpe.models.config import to_plain
 from training.data.corpus_writer import LISTS
 from training.errors import TrainingError
 from training.experiment import read_experiment

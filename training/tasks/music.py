@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from relpe.models.decoder import DecoderConfig
-from tokenization.tokenizer import load_tokenizer
+from tokenization.presets import load_tokenizer
 from training.data.augmentation import NOTHING, Augmentation
 from training.data.corpus import Corpus, Crops, read_facts, windows
 from training.errors import TrainingError, check_range

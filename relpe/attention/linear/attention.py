@@ -1,7 +1,4 @@
-"""Linear attention: causal with a state of constant size, or of all queries to all keys.
-
-One function serves whole sequences, pieces and single tokens.
-"""
+"""Linear attention: causal, with a state of constant size, or bidirectional with a key mask."""
 
 from __future__ import annotations
 
@@ -11,15 +8,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from relpe.attention.linear.chunked import causal_sums
-from relpe.attention.linear.tiling import Tiling, tiling
+from relpe.attention.linear.chunked import Tiling, causal_sums, tiling
 
 LEAST_WEIGHT = 1e-30
-"""A query whose keys weigh less together gets zero: the gradient of a ratio has the square."""
+"""Least sum of weights; below it a query gets zero, since gradients divide by its square."""
 
 
 class LinearState(NamedTuple):
-    """Sums over past keys: all that linear attention remembers. float32 or wider."""
+    """Sums over past keys, in float32 or wider."""
 
     kv: Float[Tensor, "b h f e"]
     k_sum: Float[Tensor, "b h f"]
@@ -49,13 +45,13 @@ def causal_linear_attention(
 ) -> tuple[Float[Tensor, "b l h e"], LinearState]:
     """Weighted means of the values up to each position (Katharopoulos et al., 2020, section 3.3).
 
-    q and k are features (b, l, h, f), v values (b, l, h, e); `log_scale` (b, l, h), where given, is
-    the logarithm of a factor that belongs to each key's features; (1, l, h) if all rows share it,
-    which is faster; in float64 where it is large, and then the state's `log_scale` is. Returns
-    (b, l, h, e) and the state after the last position. Cost is linear in l. Sums are kept in the
-    state's dtype whatever the inputs, since they grow with l; products are in half precision where
-    v is and the device is fast in it. A query whose features meet no key, or only with products
-    below 1e-30, gives zero, not a division by zero. `how` overrides the way the work is cut.
+    q and k are features (b, l, h, f), v values (b, l, h, e). `log_scale` (b, l, h), if given, is
+    the logarithm of a factor of each key's features; (1, l, h) if all rows share it, which is
+    faster; float64 where it is large, and so is the state's `log_scale` then. Returns (b, l, h, e)
+    and the state after the last position. Cost is linear in l. Sums keep the dtype of the state,
+    since they grow with l; products are in half precision if v is and the device is fast in it.
+    The result is zero where the weights of all keys sum to less than 1e-30. `how` overrides the
+    tiling.
     """
     dtype = state.kv.dtype
     if not q.shape[1]:
@@ -92,9 +88,9 @@ def linear_attention(
     """Weighted means of all values, for each query (Katharopoulos et al., 2020, section 3.2).
 
     As `causal_linear_attention`, but every query sees every key for which `key_mask` (b, s) is
-    True: keys and values that are padding do not count, whatever they hold. Rows do not know of one
-    another: the factor taken out is that of a row's and head's own keys. Memory beyond inputs and
-    outputs is that of copies of keys and values, and of the sums (b, h, f, e).
+    True; padding has no effect, whatever its values. Rows are independent: the factor taken out is
+    that of the keys of one row and head. Memory beyond inputs and outputs is that of copies of keys
+    and values, and of the sums (b, h, f, e).
     """
     if key_mask is not None and key_mask.dtype != torch.bool:
         raise TypeError(f"key_mask is {key_mask.dtype}, expected bool: True for keys that count")
@@ -105,7 +101,7 @@ def linear_attention(
         seen = log_scale if key_mask is None else log_scale.where(key_mask[..., None], -torch.inf)
         top = seen.amax(1, keepdim=True)
         k = k * torch.exp(seen - top.where(top.isfinite(), 0.0)).to(dtype)[..., None]
-    if key_mask is not None:  # not by a product: padding may hold anything, infinities too
+    if key_mask is not None:  # not by a product: padding may contain infinities
         k, wide_v = (x.where(key_mask[..., None, None], 0.0) for x in (k, wide_v))
     kv = torch.einsum("bshf,bshe->bhfe", k, wide_v)
     weight = torch.einsum("blhf,bhf->blh", q, k.sum(1))
@@ -113,14 +109,14 @@ def linear_attention(
 
 
 def divisor(denominator: Tensor) -> Tensor:
-    """Denominators, and 1 for those so small that their inverse, or its square, would overflow."""
+    """Denominators, with 1 for those whose inverse, or its square, would overflow."""
     return torch.where(denominator < LEAST_WEIGHT, 1.0, denominator)
 
 
 def step(
     q: Tensor, k: Tensor, v: Tensor, state: LinearState, log_scale: Tensor | None
 ) -> tuple[Tensor, LinearState]:
-    """The same for one position, features (b, h, f) and values (b, h, e): the recurrence itself."""
+    """The recurrence: one position, features (b, h, f) and values (b, h, e)."""
     kv, k_sum, past = state
     if log_scale is None:
         running = torch.zeros_like(past)

@@ -1,18 +1,52 @@
-"""The operation of causal linear attention: chunks of positions, sums between them, own gradient.
+"""Chunked causal linear attention as one operation of autograd, with its gradient.
 
-Within a chunk scores are formed as in ordinary attention; all that came before is in sums of
-constant size. Several chunks may go through one product each; only the sums wait for one another.
+Within a chunk scores are formed as in ordinary attention; everything earlier is in sums of constant
+size. Several chunks can share a matrix product; only the sums are sequential.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from relpe.attention.linear.tiling import Tiling
+
+class Tiling(NamedTuple):
+    """How the work is divided. Results differ by rounding alone, except in `dtype`."""
+
+    chunk: int
+    """Positions whose scores are formed at once."""
+    chunks: int
+    """Chunks of one batched product."""
+    rows: int
+    """Batch rows times heads of one product; their data should fit the cache."""
+    dtype: torch.dtype
+    """Of the factors of products; sums are in that of the state."""
+
+
+def tiling(device: torch.device, wanted: torch.dtype, sums: torch.dtype) -> Tiling:
+    """The fastest tiling for a device, with factors in `wanted` if that is fast, else in `sums`.
+
+    On CPUs a loop over chunks of 64, eight heads at a time, stays in the cache. bfloat16 is used
+    where products are fast in it; never float16, which sums of a thousand keys overflow.
+    """
+    if wanted == torch.bfloat16 and _has_fast_bfloat16(device.type):
+        return Tiling(128, 16, 8 if device.type == "cpu" else 2**30, wanted)
+    if device.type == "cpu":
+        return Tiling(64, 1, 8, sums)
+    return Tiling(64, 64, 2**30, sums)
+
+
+@lru_cache(maxsize=8)
+def _has_fast_bfloat16(device: str) -> bool:
+    """Whether the hardware has matrix products in bfloat16."""
+    if device != "cpu":
+        return True
+    has_amx = bool(torch.cpu._is_amx_tile_supported())
+    return has_amx and "AVX512" in torch.backends.cpu.get_cpu_capability()
 
 
 class _Part(NamedTuple):
@@ -30,7 +64,7 @@ class _Part(NamedTuple):
     decay: Tensor | None  # (n, g): the old sums in the next sums
 
     def of(self, rows: slice) -> _Part:
-        """The same of some rows: all that scales tell apart, or any where these are not shared."""
+        """The part of some rows: all rows that differ in scale, or any if scales are not shared."""
         within, before, after, decay = self.within, self.before, self.after, self.decay
         if before is None or after is None or decay is None:
             return self
@@ -59,7 +93,7 @@ class _Part(NamedTuple):
 
 
 def _row_groups(rows: int, scale: Tensor | None, most: int) -> list[slice]:
-    """Slices of at most so many rows; whole multiples of those that differ, where rows share."""
+    """Slices of at most `most` rows; multiples of the number of scales, where rows share them."""
     alike = 1 if scale is None or len(scale) == rows else len(scale)
     size = alike * max(1, min(most, rows) // alike)
     return [slice(first, min(first + size, rows)) for first in range(0, rows, size)]
@@ -68,10 +102,10 @@ def _row_groups(rows: int, scale: Tensor | None, most: int) -> list[slice]:
 def _parts(
     length: int, how: Tiling, scale: Tensor | None, start: Tensor
 ) -> tuple[list[_Part], Tensor]:
-    """All chunks in order, as many at a time as `how` says, and the running maximum after them.
+    """All chunks in order, grouped as `how` says, and the running maximum after them.
 
-    `scale` is (n, l), or (s, l) where rows share it, `start` (n,). The maximum never looks at later
-    keys. Rows that share scales share the maximum, which may be any common factor.
+    `scale` is (n, l), or (s, l) where rows share it, `start` (n,). The maximum never depends on
+    later keys. Rows that share scales share the maximum, which may be any common factor.
     """
     mask = torch.ones(how.chunk, how.chunk, dtype=how.dtype, device=start.device).tril()
     whole = length // how.chunk
@@ -114,8 +148,8 @@ def _sums_met(
 ) -> tuple[Tensor, Tensor]:
     """The sums (n * g, ., .) that each chunk meets, as `like`, and (n, ., .) after the last.
 
-    `added` (n * g, ., .) is what each chunk adds, `sums` (n, ., .) what came before; in the
-    gradient chunks come in reverse.
+    `added` (n * g, ., .) is added by each chunk to `sums` (n, ., .); `backwards` is the order of
+    the gradient.
     """
     if part.chunks == 1:
         if part.decay is not None:
@@ -193,12 +227,12 @@ def _backward(
         all_q, all_k, all_v, all_num, all_den = (x[group] for x in (q, k, v, grad_num, grad_den))
         sums, k_sums = kv[group], k_sum[group][:, None]
         parts = [part.of(group) for part in all_parts]
-        for part in parts:  # sums grow again from the first position on
+        for part in parts:  # sums are recomputed from the first position
             queries, keys, values = part.tile(all_q), part.tile(all_k), part.tile(all_v)
             num, den = part.tile(all_num), part.tile(all_den)
             grad_scores = part.weigh((num @ values.mT).add_(den))
             scores = part.weigh(queries @ keys.mT)
-            # of keys and values, what their own chunk gives; later chunks follow below
+            # gradients of keys and values from their own chunk; later chunks follow below
             part.put(grad_scores.mT @ queries, grad_k[group])
             part.put(scores.mT @ num, grad_v[group])
             seen = part.scaled(keys, part.after)
@@ -208,7 +242,7 @@ def _backward(
             past = part.scaled(torch.baddbmm(den * met_sum, num, met.mT), part.before)
             part.put(torch.baddbmm(past, grad_scores, keys), grad_q[group])
         sums, k_sums = grad_kv[group], grad_k_sum[group][:, None]
-        for part in reversed(parts):  # and their gradients from the last position back
+        for part in reversed(parts):  # gradients of the sums, from the last position back
             keys, values = part.tile(all_k), part.tile(all_v)
             num, den = part.tile(all_num), part.tile(all_den)
             past = part.scaled(part.tile(all_q), part.before)
@@ -239,7 +273,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN4
     ctx.save_for_backward(*tensors)
 
 
-@once_differentiable  # the gradient has none of its own: an error is better than a wrong number
+@once_differentiable  # no second derivative: an error is better than a wrong number
 def _gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     how = ctx.chunk, ctx.chunks, ctx.rows
     made = torch.ops.relpe.causal_sums_backward(*ctx.saved_tensors, *how, *grads[:4])

@@ -1,8 +1,8 @@
-"""Causal linear attention by the kernels of flash-linear-attention, where they are and work.
+"""Causal linear attention by the kernels of flash-linear-attention, if installed and correct.
 
-The package is an optional one for NVIDIA GPUs, that does not import with every version of Triton:
-it is used where it is installed, in bfloat16 alone, and after it has given the right numbers
-once in this process. Without it the same attention is made of ordinary products.
+The package is optional, for NVIDIA GPUs, and does not import with every version of Triton. It is
+used in bfloat16 only, after a check of its results once per process. Otherwise the same attention
+is computed by ordinary matrix products.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from relpe.attention.linear import attention as linear_attention
 from relpe.attention.linear.attention import LinearState, divisor
-from relpe.attention.linear.tiling import Tiling
+from relpe.attention.linear.chunked import Tiling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PAD = 16
-"""Columns beside the values: the first sums keys, the others keep rows aligned."""
+"""Columns added to the values: the first sums keys, the others keep rows aligned."""
 TOLERANCE = 0.03
-"""Of the check, as a share of the norm: bfloat16 keeps 8 bits."""
+"""Of the check, relative to the norm: bfloat16 has 8 significant bits."""
 
 
 def serves(v: Tensor) -> bool:
-    """Whether values like `v` go through the package's kernels."""
+    """Whether the package's kernels compute attention to values like `v`."""
     if v.device.type != "cuda" or v.dtype != torch.bfloat16:
         return False
     return kernel(v.device) is not None
@@ -40,7 +40,7 @@ def serves(v: Tensor) -> bool:
 
 @lru_cache(maxsize=8)
 def kernel(device: torch.device) -> Callable[..., Any] | None:
-    """The package's chunked operation, if it imports and agrees with ours on this device."""
+    """The chunked operation of the package, if it imports and agrees with ours on this device."""
     try:
         operation = import_module("fla.ops.simple_gla").chunk_simple_gla
     except ImportError:
@@ -73,9 +73,9 @@ def causal_linear_attention(
 ) -> tuple[Tensor, LinearState]:
     """As `linear_attention.causal_linear_attention`, by `operation`: that of the package if None.
 
-    Keys that have factors are keys that fade: with m the running maximum of their logarithms, the
-    sums fade by exp(m[i - 1] - m[i]) at position i. A column of ones among the values makes the
-    denominators, in the same pass.
+    Factors of keys become decay: with m the running maximum of their logarithms, the sums fade by
+    exp(m[i - 1] - m[i]) at position i. A column of ones among the values gives the denominators
+    in the same pass.
     """
     operation = kernel(v.device) if operation is None else operation
     assert operation is not None
@@ -83,7 +83,7 @@ def causal_linear_attention(
     if log_scale is not None:
         running = torch.maximum(log_scale.cummax(1).values, past[:, None])
         before = torch.cat([past[:, None].expand_as(running[:, :1]), running[:, :-1]], 1)
-        # before the first key there is nothing that could fade
+        # nothing fades before the first key
         fading = (before - running).where(before.isfinite(), 0.0).float()
         k = k * torch.exp(log_scale - running).to(k)[..., None]
         past = running[:, -1]
@@ -108,13 +108,10 @@ def causal_linear_attention(
     return (numerator / divisor(weight)[..., None]).to(v.dtype), new_state
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def _difference(operation: Callable[..., Any], device: torch.device) -> float:
     """Relative difference from ours, in norm, of outputs and gradients of a small problem."""
-    with torch.inference_mode(False), torch.enable_grad():
-        return _checked(operation, device)
-
-
-def _checked(operation: Callable[..., Any], device: torch.device) -> float:
     ours = linear_attention.causal_linear_attention
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.rand(2, 2, 150, 2, 64, generator=generator) / 8).to(device).unbind(0)

@@ -1,9 +1,9 @@
-"""Causal linear attention whose numerator alone is turned: for features that rotations make signed.
+"""Causal linear attention with rotated features in the numerator only.
 
-Rotations do not commute with relu or elu + 1, so that maps before these are not relative. After
-them, scores are relative but of both signs, and a sum of them is no denominator. So the numerator
-takes turned features, the denominator those that are not (Su et al., 2021, section 3.3). The result
-is no mean of values: its weights are signed and do not sum to one.
+Rotations do not commute with relu or elu + 1: applied before the feature map, they are not
+relative. Applied after it, scores are relative but signed, and their sum cannot be a denominator.
+Hence the numerator takes rotated features and the denominator plain ones (Su et al., 2021, section
+3.3). The result is not a mean of values: its weights are signed and do not sum to one.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from relpe.attention.linear.attention import LinearState, divisor, step
-from relpe.attention.linear.chunked import causal_sums
-from relpe.attention.linear.tiling import tiling
+from relpe.attention.linear.chunked import causal_sums, tiling
 
 
 def numerator_only_attention(
@@ -26,9 +25,9 @@ def numerator_only_attention(
     state: LinearState,
     log_scale: Float[Tensor, "b_or_1 l h"] | None = None,
 ) -> tuple[Float[Tensor, "b l h e"], LinearState]:
-    """Sums of values up to each position, weighed by turned features, over sums of plain ones.
+    """Sums of values up to each position, weighted by rotated features, over sums of plain ones.
 
-    As `causal_linear_attention`; in the state `kv` is made of turned keys, `k_sum` of plain ones.
+    As `causal_linear_attention`; in the state, `kv` is made of rotated keys, `k_sum` of plain ones.
     """
     dtype = state.kv.dtype
     if q.shape[1] == 1 and not torch.is_grad_enabled():

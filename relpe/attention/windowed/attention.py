@@ -1,4 +1,4 @@
-"""Attention to the keys within a span, of linear cost: causal with state, or both ways on grids."""
+"""Softmax attention within a span, of linear cost: causal with state, or on grids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relpe.attention.windowed.offset_scores import Box, box_attention
 from relpe.encodings.base import OffsetTable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from relpe.encodings.base import AttentionName
 
@@ -44,18 +44,22 @@ class WindowedAttentionConfig:
 
 
 class WindowedAttentionState(NamedTuple):
-    """What one layer remembers: the last keys of its span, the youngest last."""
+    """State of one layer: the keys within the span, the newest last."""
 
     keys: Tensor  # (b, s, h, d), encoded, float32 or wider
     values: Tensor  # (b, s, h, e)
-    seen: Tensor  # (b,) int64, how many of them there are in each row
+    seen: Tensor  # (b,) int64, how many of the keys exist in each row
+
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> WindowedAttentionState:
+        """The state with `change` applied to each of its tensors."""
+        return WindowedAttentionState(*map(change, self))
 
 
 class WindowedOperation:
     """Causal softmax attention within a span.
 
-    Keys are kept in order of age and shifted, not written into a ring: a state is never changed, so
-    that two continuations may go on from one, and a copy costs what reading the keys costs.
+    Keys are kept in order of age and shifted, not written into a ring buffer: states are immutable,
+    so that two continuations can share one, and a copy costs as much as reading the keys.
     """
 
     def __init__(self, span: int) -> None:
@@ -87,7 +91,7 @@ class WindowedOperation:
         state: WindowedAttentionState,
         table: OffsetTable | None = None,
     ) -> tuple[Tensor, WindowedAttentionState]:
-        """Values (b, l, h, e) for encoded q and k (b, l, h, d), and the keys for a next piece."""
+        """Values (b, l, h, e) for encoded q and k (b, l, h, d), and the state after them."""
         if table is None and not state.keys.shape[1] and q.shape[1] <= self.span:
             return self._all_seen(q, k, v, state)
         if table is None and q.shape[1] == 1 and not torch.is_grad_enabled():
@@ -112,7 +116,7 @@ class WindowedOperation:
     def _all_seen(
         self, q: Tensor, k: Tensor, v: Tensor, state: WindowedAttentionState
     ) -> tuple[Tensor, WindowedAttentionState]:
-        """A first piece within the span: ordinary attention, by the fastest kernel there is."""
+        """A first piece within the span: ordinary attention, by the fastest kernel."""
         heads_first = [x.transpose(1, 2) for x in (q, k, v.to(q.dtype))]
         out = functional.scaled_dot_product_attention(
             heads_first[0], heads_first[1], heads_first[2], is_causal=True
@@ -125,7 +129,7 @@ class WindowedOperation:
     def _one_query(
         self, q: Tensor, k: Tensor, v: Tensor, state: WindowedAttentionState
     ) -> tuple[Tensor, WindowedAttentionState]:
-        """A single position: what is kept is all that it sees."""
+        """A single position, which sees all keys of the state."""
         dtype, history = state.keys.dtype, min(state.keys.shape[1], self.span - 1)
         keys, values = (
             torch.cat([past[:, past.shape[1] - history :], new.to(dtype)], 1)
@@ -140,7 +144,7 @@ class WindowedOperation:
                 attn_mask=(ages <= state.seen[:, None])[:, None, None],
             )
         seen = (state.seen.clamp(max=history) + 1).clamp(max=self.span - 1)
-        if keys.shape[1] == self.span:  # made here: what is left needs no copy
+        if keys.shape[1] == self.span:  # a new tensor: a view of it needs no copy
             kept = WindowedAttentionState(keys[:, 1:], values[:, 1:], seen)
         else:
             kept = _shifted(WindowedAttentionState(keys, values, seen), self.span - 1)
@@ -150,8 +154,8 @@ class WindowedOperation:
 def _banded(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, span: int) -> Tensor:
     """Attention of q (b, l, h, d) to the last `span` of k, v (b, s + l, h, ·).
 
-    By blocks of queries: each goes through the fastest kernel there is, with the keys of its first
-    query's span up to its last query, and a mask. Of the first s keys `seen` (b,) exist; None: all.
+    By blocks of queries: each goes through the fastest kernel with a mask and the keys from the
+    span of its first query to its last query. `seen` (b,) of the first s keys exist; None: all.
     """
     history = k.shape[1] - q.shape[1]
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
@@ -163,7 +167,7 @@ def _banded(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, span: int) -> 
         first = max(0, place - span + 1)
         size = (block.shape[2], last - first, place - first)
         if size not in bands:
-            bands[size] = _band(*size, span, q)
+            bands[size] = _span_mask(*size, span, q)
         mask = bands[size]
         if seen is not None and first < history:
             keys = torch.arange(first, last, device=q.device)
@@ -174,16 +178,18 @@ def _banded(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, span: int) -> 
     return torch.cat(outs, 2).transpose(1, 2)
 
 
-def _band(queries: int, keys: int, place: int, span: int, like: Tensor) -> Tensor:
-    """What is added to scores (1, 1, l, s), where the first query is at the `place` of its key."""
+def _span_mask(queries: int, keys: int, place: int, span: int, like: Tensor) -> Tensor:
+    """Additive mask (1, 1, l, s) of a block whose first query is at the `place` of its key."""
     query = torch.arange(place, place + queries, device=like.device)
     age = query[:, None] - torch.arange(keys, device=like.device)
     hidden = (age < 0) | (age >= span)
     return torch.zeros_like(hidden, dtype=like.dtype).masked_fill(hidden, -math.inf)[None, None]
 
 
+_BY_HEAD = ("features", "bias", "factor", "log_weight")
+"""Tensors of a table with a row for each offset and an axis of heads."""
 _BLOCK = 256
-"""Queries of a block: more form more scores that the mask takes away, fewer are more calls."""
+"""Queries of a block: larger ones waste scores on the mask, smaller ones need more calls."""
 
 
 def windowed_attention(
@@ -196,10 +202,10 @@ def windowed_attention(
     order: Literal["raster", "product"] | None = None,
     key_mask: Tensor | None = None,
 ) -> Tensor:
-    """Attention (b, *grid, h, e) of q, k (b, *grid, h, d), v within a box on grids; no state.
+    """Attention (b, *grid, h, e) of q, k (b, *grid, h, d) and v within a box on grids; no state.
 
-    The table's rows are the box of `box_of(half_widths, order)`. `key_mask` (1 or b, *grid) is True
-    for keys that may be seen; what a query without any gets is without meaning.
+    The rows of the table are the box of `box_of(half_widths, order)`. `key_mask` (1 or b, *grid) is
+    True for visible keys; the result of a query without any is undefined.
     """
     box = box_of(half_widths, order)
     axes = len(half_widths)
@@ -217,7 +223,7 @@ def windowed_attention(
 
 
 def box_of(half_widths: Sequence[int], order: Literal["raster", "product"] | None = None) -> Box:
-    """The smallest box of what a query sees: rows above in raster order, a quadrant in product."""
+    """The smallest box of visible keys: rows above in raster order, a quadrant in product order."""
     before = tuple(half_widths)
     if order is None:
         return Box(before, before)
@@ -237,7 +243,7 @@ def box_offsets(box: Box, device: torch.device | None = None) -> Tensor:
 def later_offsets(
     box: Box, order: Literal["raster", "product"] | None, device: torch.device | None = None
 ) -> Tensor | None:
-    """Offsets of the box (o,) whose keys come after the query; None if there are none."""
+    """Mask (o,) of the offsets of the box whose keys come after the query; None if none do."""
     if order != "raster" or len(box.before) == 1:
         return None
     offsets = box_offsets(box, device)
@@ -256,7 +262,7 @@ def _in_head_groups(
     table: OffsetTable,
     span: int,
 ) -> Tensor:
-    """One call for each span that heads have."""
+    """One call for each distinct span of the heads."""
     spans = table.head_spans
     if spans is None or len(set(spans)) == 1:
         return _causal(q, k, v, seen, table, span if spans is None else min(span, spans[0]))
@@ -264,14 +270,15 @@ def _in_head_groups(
     for size in sorted(set(spans)):
         heads = [head for head, own in enumerate(spans) if own == size]
         own_q, own_k, own_v = (_heads_of(x, heads, 2) for x in (q, k, v))
-        own_table = _table_of_heads(table, heads)
+        own_table = table.map(lambda x, own=heads: _heads_of(x, own, 1), *_BY_HEAD)
+        own_table = own_table.map(lambda x, own=heads: _heads_of(x, own, 0), "content_bias")
         out = _causal(own_q, own_k, own_v, seen, own_table, min(span, size))
         outs.update(zip(heads, out.unbind(2), strict=True))
     return torch.stack([outs[head] for head in range(len(spans))], 2)
 
 
 def _heads_of(x: Tensor, heads: list[int], dim: int) -> Tensor:
-    """Some heads, without an index that would have to be copied to the device."""
+    """Some heads, without an index tensor that would have to be copied to the device."""
     every = x.unbind(dim)
     return torch.stack([every[head] for head in heads], dim)
 
@@ -279,11 +286,11 @@ def _heads_of(x: Tensor, heads: list[int], dim: int) -> Tensor:
 def _causal(
     q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, table: OffsetTable, span: int
 ) -> Tensor:
-    """Attention of q (b, l, h, d) to k, v (b, s + l, h, ·), of whose first s `seen` (b,) exist."""
+    """Attention of q (b, l, h, d) to k, v (b, s + l, h, ·); `seen` (b,) of the first s exist."""
     length = q.shape[1]
     history = k.shape[1] - length
     reach = min(span, k.shape[1], _places(table, span))
-    # the first query has reach - 1 keys before it: what is not in the history is not there
+    # the first query has reach - 1 keys before it: those beyond the history are padding
     before = reach - 1
     if before <= history:
         k, v = (x[:, history - before :] for x in (k, v))
@@ -295,48 +302,27 @@ def _causal(
         first = before if seen is None else before - seen[:, None]
         valid = (steps >= first).view(-1, k.shape[1])
 
-    def by_offset(rows: Tensor | None, dim: int = 0) -> Tensor | None:
-        return None if rows is None else rows.narrow(dim, 0, reach).flip(dim)
-
-    by_age = table.rows is None
-    table = table._replace(
-        features=by_offset(table.features) if by_age else table.features,
-        bias=by_offset(table.bias) if by_age else table.bias,
-        factor=by_offset(table.factor),
-        log_weight=by_offset(table.log_weight),
-        rows=by_offset(table.rows, 2),
-    )
+    by_age = ("factor", "log_weight") if table.rows is not None else _BY_HEAD
+    table = table.map(lambda x: x.narrow(0, 0, reach).flip(0), *by_age)
+    table = table.map(lambda x: x.narrow(2, 0, reach).flip(2), "rows")
     return box_attention(q, k, v, table.to(q.dtype), Box((before,), (0,)), valid)
 
 
 def _places(table: OffsetTable, default: int) -> int:
-    """Places before a query, its own included, that the table scores."""
+    """Positions up to a query, its own included, that the table scores."""
     if table.rows is not None:
         return table.rows.shape[2]
-    by_place = (table.features, table.bias, table.factor, table.log_weight)
+    by_place = (getattr(table, name) for name in _BY_HEAD)
     return min([default] + [x.shape[0] for x in by_place if x is not None])
 
 
-def _table_of_heads(table: OffsetTable, heads: list[int]) -> OffsetTable:
-    def part(x: Tensor | None, dim: int = 1) -> Tensor | None:
-        return None if x is None else _heads_of(x, heads, dim)
-
-    return table._replace(
-        features=part(table.features),
-        bias=part(table.bias),
-        content_bias=part(table.content_bias, 0),
-        factor=part(table.factor),
-        log_weight=part(table.log_weight),
-    )
-
-
 def _shifted(state: WindowedAttentionState, slots: int) -> WindowedAttentionState:
-    """The last `slots` keys. Without gradients the size is always that, with a share of nothing."""
+    """The last `slots` keys, padded to that size where there are no gradients."""
     kept = min(state.keys.shape[1], slots)
     parts = [x[:, x.shape[1] - kept :] for x in (state.keys, state.values)]
     if not torch.is_grad_enabled():
         parts = [functional.pad(x, [0, 0, 0, 0, slots - kept, 0]).contiguous() for x in parts]
         if kept == slots:
-            # memory of their own, not a part of what a prompt needed
+            # memory of their own, not a view of a whole prompt
             parts = [x.clone() for x in parts]
     return WindowedAttentionState(parts[0], parts[1], state.seen.clamp(max=slots))

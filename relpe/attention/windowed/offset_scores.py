@@ -1,9 +1,9 @@
-"""Softmax attention whose logits know the offset between query and key: dense, and in boxes.
+"""Softmax attention whose logits depend on the offset between query and key: dense, and in boxes.
 
 `softmax_with_table` forms all scores. `box_attention` forms those of a box of offsets around each
-query, tile by tile of the queries, on grids of any number of axes: a causal sequence is the box
-that only reaches back. Memory beyond inputs and outputs is that of a few tiles, also in training:
-the backward pass forms the scores again.
+query, by tiles of queries, on grids of any number of axes; for a causal sequence the box only
+reaches back. Memory beyond inputs and outputs is that of a few tiles, in training too: the backward
+pass recomputes the scores.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from relpe.encodings.base import OffsetTable
-from relpe.graphs import outside_graphs
+from relpe.torch_compile import outside_graphs
 
 TILE = 64
-"""Queries of one tile."""
+"""Queries of a tile."""
 SCORES_AT_ONCE = 2**22
-"""Scores formed at once, for as many tiles as these are."""
+"""Scores formed at once: determines the number of tiles of a group."""
 NEVER = -1e30
-"""Logit of keys that are not there: a row of them alone, in padding, stays a number."""
+"""Logit of keys that do not exist: finite, so that rows of padding stay finite."""
 
 
 def softmax_with_table(q: Tensor, k: Tensor, v: Tensor, table: OffsetTable) -> Tensor:
     """Causal attention (b, l, h, e) of q (b, l, h, d) to k, v (b, s, h, ·), scored by `table`.
 
-    The last of the keys are the queries' own. All (b, h, l, s) scores exist, in float32 or wider.
+    The last keys are those of the queries. Forms all scores (b, h, l, s), in float32 or wider.
     """
     dtype = torch.promote_types(torch.float32, q.dtype)
     with torch.autocast(q.device.type, enabled=False):
@@ -54,12 +54,7 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, table: OffsetTable) -> Tensor:
     position = _row_logits(q.transpose(1, 2), table.features, table.bias, table.rows)
     if position is not None:
         position = position.gather(-1, places.expand(*position.shape[:-1], -1))
-        if factor is not None and table.factor_on_position:
-            position = position * factor
-        logits = logits * position if table.multiplies else logits + position
-    if factor is not None and not table.factor_on_position:
-        logits = logits * factor
-    logits = logits / math.sqrt(q.shape[-1])
+    logits = _combined(logits, position, factor, table) / math.sqrt(q.shape[-1])
     if table.log_weight is not None:
         logits = logits + by_pair(table.log_weight)
     weights = logits.masked_fill(~allowed, -math.inf).softmax(-1)
@@ -67,31 +62,30 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, table: OffsetTable) -> Tensor:
 
 
 class Box(NamedTuple):
-    """Offsets that a query sees: on each axis so many places before it and after it."""
+    """Offsets that a query sees: places before and after it on each axis."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Offsets on each axis."""
+        """Number of offsets on each axis."""
         return tuple(b + a + 1 for b, a in zip(self.before, self.after, strict=True))
 
 
-@outside_graphs  # its backward pass differentiates on its own, which compilers cannot trace
+@outside_graphs  # its backward pass calls autograd, which compilers cannot trace
 def box_attention(
     q: Tensor, k: Tensor, v: Tensor, table: OffsetTable, box: Box, valid: Tensor | None = None
 ) -> Tensor:
     """Attention (b, *grid, h, e) of q (b, *grid, h, d) to the keys in the box around each query.
 
     k and v (b, *padded, h, ·) are padded on each axis by `box.before` and `box.after`; `valid`
-    (1 or b, *padded) says which are there, all where None. The table's rows are the box's offsets
-    from the first place before to the last one after, the last axis running fastest; its `rows`,
-    for one axis only, are (1 or b, l, o, n).
+    (1 or b, *padded) says which exist, None: all. The rows of the table are the offsets of the box
+    in order, the last axis running fastest; its `rows`, for one axis only, are (1 or b, l, o, n).
     """
     axes = len(box.before)
     grid, heads = q.shape[1 : 1 + axes], q.shape[-2]
-    # as many queries on each axis, as far as there are so many
+    # equal edges, where the grid is large enough
     edge = max(1, round(TILE ** (1 / axes)))
     tile = tuple(min(places, edge) for places in grid)
     beyond = tuple(-places % size for places, size in zip(grid, tile, strict=True))
@@ -113,8 +107,8 @@ def box_attention(
         table.content_bias,
         table.features,
         table.bias,
-        None if table.factor is None else _band(table.factor, tile, box.sizes, 0.0),
-        _band(weight, tile, box.sizes, -math.inf),
+        None if table.factor is None else _by_key(table.factor, tile, box.sizes, 0.0),
+        _by_key(weight, tile, box.sizes, -math.inf),
         valid,
         rows,
     )
@@ -134,7 +128,7 @@ class _Options(NamedTuple):
 
 
 class _BoxAttention(torch.autograd.Function):
-    """Groups of tiles one after the other, formed again in backward."""
+    """Attention by groups of tiles, recomputed in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, options: _Options, *tensors: Any) -> Tensor:  # noqa: ANN401
@@ -174,7 +168,7 @@ class _BoxAttention(torch.autograd.Function):
 
 
 def _groups(q: Tensor, options: _Options) -> list[tuple[slice, slice]]:
-    """Places of the first axis: queries of each group of tiles, and the keys that they see."""
+    """Slices of the first axis: queries of each group of tiles, and the keys that they see."""
     axes = len(options.tile)
     others = math.prod(q.shape[2 : 1 + axes]) // math.prod(options.tile[1:])
     scores = q.shape[0] * q.shape[-2] * others * math.prod(options.tile) * math.prod(options.reach)
@@ -187,7 +181,7 @@ def _groups(q: Tensor, options: _Options) -> list[tuple[slice, slice]]:
 
 
 def _parts(tensors: tuple[Any, ...], queries: slice, keys: slice) -> list[Tensor | None]:
-    """The tensors of one group: queries, keys, values and masks of its places, the rest whole."""
+    """The tensors of one group: slices of queries, keys, values and masks, the others whole."""
     q, k, v, *shared, valid, rows = tensors
     return [
         q[:, queries],
@@ -200,7 +194,7 @@ def _parts(tensors: tuple[Any, ...], queries: slice, keys: slice) -> list[Tensor
 
 
 def _attend(options: _Options, *parts: Tensor | None) -> Tensor:
-    """Attention of one group of tiles: all its scores exist, as (b, t, h, c, w)."""
+    """Attention of one group of tiles, whose scores are (b, t, h, c, w)."""
     q, k, v, content_bias, features, bias, factor, log_weight, valid, rows = parts
     assert q is not None
     assert k is not None
@@ -215,12 +209,7 @@ def _attend(options: _Options, *parts: Tensor | None) -> Tensor:
     if position is not None:
         position = position.unflatten(-1, options.offsets).unflatten(-1 - axes, options.tile)
         position = _skew(position, axes)
-        if factor is not None and options.factor_on_position:
-            position = position * factor
-        scores = scores * position if options.multiplies else scores + position
-    if factor is not None and not options.factor_on_position:
-        scores = scores * factor
-    scores = scores * q.shape[-1] ** -0.5
+    scores = _combined(scores, position, factor, options) * q.shape[-1] ** -0.5
     if valid is not None:
         there = _tiles(valid[..., None, None], options.reach, options.tile)  # (b, t, 1, 1, w)
         scores = scores.masked_fill(~there, NEVER)
@@ -233,13 +222,24 @@ def _attend(options: _Options, *parts: Tensor | None) -> Tensor:
     return out.reshape(q.shape[0], *grid, q.shape[-2], v.shape[-1])
 
 
+def _combined(
+    content: Tensor, position: Tensor | None, factor: Tensor | None, how: OffsetTable | _Options
+) -> Tensor:
+    """Content and positional logits with a window's factor, before they are scaled."""
+    if position is not None:
+        if factor is not None and how.factor_on_position:
+            position = position * factor
+        content = content * position if how.multiplies else content + position
+    return content if factor is None or how.factor_on_position else content * factor
+
+
 def _row_logits(
     q: Tensor, features: Tensor | None, bias: Tensor | None, rows: Tensor | None
 ) -> Tensor | None:
-    """Positional logits (b, *, h, l, a) of q (b, *, h, l, d) by place; None without any.
+    """Positional logits (b, *, h, l, a) of q (b, *, h, l, d) by offset; None without any.
 
-    `rows` (1 or b, *, l, a, n) say which rows of features and bias a place has; all in order where
-    None.
+    `rows` (1 or b, *, l, a, n) are the rows of features and bias of each offset; None: all in
+    order.
     """
     logits = None
     if features is not None:
@@ -262,12 +262,12 @@ def _tiles(x: Tensor, sizes: tuple[int, ...], steps: tuple[int, ...]) -> Tensor:
 
 
 def _skew(x: Tensor, axes: int) -> Tensor:
-    """Values by offset (..., *c, *o) to values by key of the tile (..., c, w); zero elsewhere."""
+    """Values by offset (..., *c, *o) as values by key of the tile (..., c, w); zero elsewhere."""
     return _skewed(x, axes, 0.0).flatten(-2 * axes, -axes - 1).flatten(-axes)
 
 
 def _skewed(x: Tensor, axes: int, fill: float) -> Tensor:
-    """On each axis offset o of query c goes to key c + o, by reading rows one place longer."""
+    """Moves offset o of query c to key c + o on each axis, by reading rows one place longer."""
     for axis in range(axes):
         pair = (axis - 2 * axes, axis - axes)
         x = x.movedim(pair, (-2, -1))
@@ -278,8 +278,8 @@ def _skewed(x: Tensor, axes: int, fill: float) -> Tensor:
     return x
 
 
-def _band(values: Tensor, tile: tuple[int, ...], offsets: tuple[int, ...], fill: float) -> Tensor:
-    """Values (o, h) of a table as (h, c, w) of a tile; `fill` where a key is out of the box."""
+def _by_key(values: Tensor, tile: tuple[int, ...], offsets: tuple[int, ...], fill: float) -> Tensor:
+    """Values (o, h) of a table as (h, c, w) of a tile; `fill` where a key is outside the box."""
     axes = len(tile)
     by_offset = values.T.unflatten(-1, offsets)
     spread = by_offset[(slice(None), *(None,) * axes)].expand(-1, *tile, *offsets)
@@ -287,7 +287,7 @@ def _band(values: Tensor, tile: tuple[int, ...], offsets: tuple[int, ...], fill:
 
 
 def _pad_grid(x: Tensor, beyond: tuple[int, ...], inner: int) -> Tensor:
-    """Of x (b, *grid, ...) with `beyond` zeros after the end of each axis of the grid."""
+    """Pads x (b, *grid, ...) with `beyond` zeros at the end of each axis of the grid."""
     if not any(beyond):
         return x
     pads = [0] * (2 * inner)

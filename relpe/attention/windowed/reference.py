@@ -1,4 +1,4 @@
-"""Slow, obvious version of attention that scores offsets: every pair of query and key written out.
+"""Naive attention with scores of offsets, over every pair of query and key.
 
 Offsets are key minus query; grids have any number of axes and are flattened with the last axis
 running fastest.

@@ -1,18 +1,24 @@
 """Algebraic positional encodings (Kogkalidis, Bernardy & Garg, 2024).
 
 A position is an element of a group, its map a rotation of queries and keys, and composition of
-positions is multiplication of maps: scores depend on relative positions alone, and norms on none.
+positions is multiplication of maps: scores depend on relative positions only, norms on none.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from relpe.encodings.algebraic.rotations import Initialization, RotationCodes, Rotations
+from relpe.encodings.algebraic.rotations import (
+    InitialGenerators,
+    Initialization,
+    RotationCodes,
+    Rotations,
+)
 from relpe.encodings.algebraic.structures import (
     Leaf,
     SequenceStructure,
@@ -32,15 +38,15 @@ if TYPE_CHECKING:
 
 
 class AlgebraicState(NamedTuple):
-    """Where a decay of logits stands."""
+    """Positions so far, as a decay of logits needs them."""
 
     length: int
-    """Positions so far."""
+    """Number of positions."""
     first: Tensor | None = None
     """The first position, (1 or b, 1)."""
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> AlgebraicState:
-        """The state of other rows of the batch; what all rows share stays as it is."""
+        """As `DecoderState.map_rows`; positions that all rows share do not change."""
         if self.first is None or self.first.shape[0] == 1:
             return self
         return self._replace(first=change(self.first))
@@ -87,7 +93,7 @@ class AlgebraicConfig:
         """Module for heads of this size.
 
         Raises:
-            ValueError: the structure does not fit the head, or a decay that is no decay.
+            ValueError: the structure does not fit the head, or the decay is out of range.
         """
         if not 0 < self.decay <= 1:
             raise ValueError(f"decay {self.decay}; expected a number above 0, at most 1")
@@ -100,9 +106,9 @@ class AlgebraicConfig:
 
 
 class Algebraic(Encoding):
-    """`AlgebraicConfig` as a module: `parts` turn consecutive features of the head.
+    """`AlgebraicConfig` as a module: `parts` rotate consecutive features of the head.
 
-    Neighbouring lines and cycles are one part, of rotations; each tree is one.
+    Adjacent lines and cycles are one part, of rotations; each tree is a part.
     """
 
     def __init__(
@@ -111,34 +117,20 @@ class Algebraic(Encoding):
         super().__init__()
         self.config, self.placement = config, config.placement
         self.fits = ("relu", "elu") if config.placement == "numerator" else ("softmax", "windowed")
-        if config.placement == "before" and config.decay == 1:
+        self.rows_by_position = config.decay == 1
+        self.codes_by_position = config.decay == 1 and config.placement == "before"
+        if self.codes_by_position:
             self.fits = ("softmax", "windowed", "favor")
         self.num_axes = num_axes(config.structure)
         self.out_features, self.num_heads = head_dim, num_heads
         self.parts = nn.ModuleList()
-        run: list[Leaf] = []
         heads = 1 if config.shared_by_heads else num_heads
-        law, base = config.initialization, config.base
-        for leaf in [*leaves(config.structure, head_dim), None]:
-            if leaf is not None and not isinstance(leaf.structure, TreeStructure):
-                run.append(leaf)
-                continue
-            if run:
-                self.parts.append(
-                    Rotations(
-                        run,
-                        layers=layers,
-                        heads=heads,
-                        initialization=law,
-                        base=base,
-                        basis=config.basis,
-                    )
-                )
-                run = []
-            if leaf is not None:
-                self.parts.append(
-                    TreeMaps(leaf, layers=layers, heads=heads, initialization=law, base=base)
-                )
+        start = InitialGenerators(layers, heads, config.initialization, config.base)
+        for is_tree, run in groupby(leaves(config.structure, head_dim), key=_is_tree):
+            if is_tree:
+                self.parts.extend(TreeMaps(leaf, start) for leaf in run)
+            else:
+                self.parts.append(Rotations(list(run), start, basis=config.basis))
         self.requires_grad_(config.trainable)
 
     def init_state(self, seed: int, device: torch.device) -> AlgebraicState:
@@ -148,10 +140,10 @@ class Algebraic(Encoding):
     def prepare(
         self, positions: Shaped[Tensor, "b l p"], state: AlgebraicState
     ) -> tuple[AlgebraicCodes, AlgebraicState]:
-        """Maps at `positions`, in any order and as often as wanted; axes beyond its own are left.
+        """Maps at `positions`, in any order and with repetitions; further axes are ignored.
 
         Raises:
-            ValueError: too few axes; or positions that no table of decaying logits can serve.
+            ValueError: too few axes, or positions that a decay of logits does not allow.
         """
         if positions.shape[-1] < self.num_axes:
             raise ValueError(
@@ -174,7 +166,7 @@ class Algebraic(Encoding):
     def encode(
         self, q: Tensor, k: Tensor, codes: AlgebraicCodes, layer: int
     ) -> tuple[Tensor, Tensor]:
-        """Turned queries and keys (b, l, h, d); as they are where the numerator alone is turned."""
+        """Rotated queries and keys (b, l, h, d); unchanged if only the numerator is rotated."""
         if self.placement == "numerator":
             return q, k
         return (
@@ -185,9 +177,9 @@ class Algebraic(Encoding):
     def rotate_features(
         self, x: Float[Tensor, "b l h f"], codes: AlgebraicCodes, layer: int, *, keys: bool = False
     ) -> Float[Tensor, "b l h f"]:
-        """Features, each vector turned by the map of its position.
+        """Features, each vector rotated by the map of its position.
 
-        `keys` says whose they are: one-sided encodings leave them as they are.
+        `keys` says whose they are: one-sided encodings do not rotate keys.
         """
         if keys and self.config.one_sided:
             return x
@@ -207,7 +199,7 @@ class Algebraic(Encoding):
     ) -> Float[Tensor, "*b l s"]:
         """Factors of the logits of softmax attention: decay to the power of the distance.
 
-        See `structures.distances`. Linear attention has no such thing: weights decay there.
+        See `structures.distances`. In linear attention, weights decay instead.
         """
         found = distances(self.config.structure, queries, keys)
         return torch.pow(self.config.decay, found.double()).to(next(self.parameters()).dtype)
@@ -216,7 +208,7 @@ class Algebraic(Encoding):
         """`logit_factors` of offsets, key minus query, for the `factor` of an `OffsetTable`.
 
         Raises:
-            ValueError: the structure has a tree, where a difference of positions is no path.
+            ValueError: the structure has a tree, where a difference of positions is not a path.
         """
         if any(isinstance(part, TreeMaps) for part in self.parts):
             raise ValueError(
@@ -227,7 +219,7 @@ class Algebraic(Encoding):
         return factors[:, None].expand(-1, self.num_heads)
 
     def _follow(self, positions: Tensor, state: AlgebraicState) -> AlgebraicState:
-        """The state after `positions`, which a table by places must fit."""
+        """The state after `positions`, which must be consecutive for a table by places."""
         place = positions[..., 0]
         first = place[:, :1] if state.first is None else state.first
         length = state.length + place.shape[1]
@@ -243,3 +235,7 @@ class Algebraic(Encoding):
 
     def _parts(self) -> Sequence[Rotations | TreeMaps]:
         return list(self.parts)  # pyright: ignore[reportReturnType]
+
+
+def _is_tree(leaf: Leaf) -> bool:
+    return isinstance(leaf.structure, TreeStructure)

@@ -1,8 +1,8 @@
-"""Lines, grids and cycles: maps that turn planes of features by multiples of the position.
+"""Lines, grids and cycles: maps that rotate planes of features by multiples of the position.
 
 Every one-parameter group of rotations is p -> P R(p a) P^T, so that learned generators of abelian
-structures are rotary embedding with learned angles `a` (Kogkalidis, Bernardy & Garg, 2024): a
-position costs as much as it has features, and may be real, negative or a million.
+structures are rotary embedding with learned angles `a` (Kogkalidis, Bernardy & Garg, 2024). The
+cost is linear in the features, and positions may be real, negative or large.
 """
 
 from __future__ import annotations
@@ -36,31 +36,39 @@ NEAR_IDENTITY = 0.02
 
 
 class RotationCodes(NamedTuple):
-    """What turns pairs of features, and bases of the blocks that have one."""
+    """Rotations of pairs of features, and bases of the blocks that have one."""
 
     turns: Tensor  # (layers or 1, b or 1, l, h or 1, i, 2): cosine and sine
     bases: tuple[Tensor, ...]  # (layers or 1, h or 1, d, d)
 
 
-def initial_angles(law: Initialization, features: int, base: float) -> Float[Tensor, " i"]:
-    """Angles (d/2,), float64, in radians per position.
+class InitialGenerators(NamedTuple):
+    """Number of sets of generators, and their initialization."""
 
-    rope: base^(-2i/d), as rotary embedding (Su et al., 2021); original: every second of these,
-    each twice, as the original implementation of algebraic encodings. near_identity: small ones.
-    """
-    pairs = torch.arange(features // 2, dtype=torch.float64)
-    if law == "near_identity":
-        return NEAR_IDENTITY * torch.randn(features // 2, dtype=torch.float64)
-    if law == "original":
-        pairs = 2 * (pairs // 2)
-    return base ** (-2 * pairs / features)
+    layers: int
+    heads: int
+    initialization: Initialization
+    base: float
+
+    def angles(self, features: int) -> Float[Tensor, " i"]:
+        """Angles (d/2,), float64, in radians per position.
+
+        rope: base^(-2i/d), as rotary embedding (Su et al., 2021); original: every second of these,
+        each twice, as the original implementation of algebraic encodings. near_identity: small.
+        """
+        pairs = torch.arange(features // 2, dtype=torch.float64)
+        if self.initialization == "near_identity":
+            return NEAR_IDENTITY * torch.randn(features // 2, dtype=torch.float64)
+        if self.initialization == "original":
+            pairs = 2 * (pairs // 2)
+        return self.base ** (-2 * pairs / features)
 
 
 class Rotations(nn.Module):
-    """Blocks of features, each turned by the positions of its axis.
+    """Blocks of features, each rotated by the positions of its axis.
 
-    Parameters: `angles` (layers or 1, h or 1, pairs of lines), in radians per step; cycles have
-    fixed ones. `triangles`: of the skew logarithm of each block's basis.
+    Parameters: `angles` (layers or 1, h or 1, pairs of lines), in radians per step; those of cycles
+    are fixed. `triangles`: the skew logarithm of the basis of each block.
     """
 
     line_axes: Tensor
@@ -69,69 +77,53 @@ class Rotations(nn.Module):
     harmonics: Tensor
     order: Tensor
 
-    def __init__(
-        self,
-        blocks: Sequence[Leaf],
-        *,
-        layers: int,
-        heads: int,
-        initialization: Initialization,
-        base: float,
-        basis: bool,
-    ) -> None:
+    def __init__(self, blocks: Sequence[Leaf], start: InitialGenerators, *, basis: bool) -> None:
         super().__init__()
+        layers, heads = start.layers, start.heads
         self.blocks = tuple(blocks)
         self.out_features = sum(block.features for block in blocks)
         angles: list[Tensor] = [torch.zeros(layers, heads, 0, dtype=torch.float64)]
-        axes: dict[bool, list[int]] = {False: [], True: []}
-        places: dict[bool, list[int]] = {False: [], True: []}
-        periods, harmonics = [], []
+        buffers: dict[str, list[int]] = {
+            name: [] for name in ("line_axes", "cycle_axes", "periods", "harmonics", "cyclic")
+        }
         for block in blocks:
-            pairs, cyclic = block.features // 2, isinstance(block.structure, CycleStructure)
-            first = len(places[False]) + len(places[True])
-            axes[cyclic] += [block.first_axis] * pairs
-            places[cyclic] += range(first, first + pairs)
-            if isinstance(block.structure, CycleStructure):
-                periods += [block.structure.period] * pairs
-                harmonics += _harmonics(block.structure, pairs)
+            structure, pairs = block.structure, block.features // 2
+            cyclic = isinstance(structure, CycleStructure)
+            buffers["cyclic"] += [int(cyclic)] * pairs
+            buffers["cycle_axes" if cyclic else "line_axes"] += [block.first_axis] * pairs
+            if cyclic:
+                buffers["periods"] += [structure.period] * pairs
+                buffers["harmonics"] += _harmonics(structure, pairs)
             else:
-                own = initialization == "near_identity"
-                drawn = [
-                    initial_angles(initialization, block.features, base)
-                    for _ in range(layers * heads if own else 1)
-                ]
-                drawn = torch.stack(drawn).unflatten(0, (layers, heads) if own else (1, 1))
+                sets = (layers, heads) if start.initialization == "near_identity" else (1, 1)
+                drawn = [start.angles(block.features) for _ in range(math.prod(sets))]
+                drawn = torch.stack(drawn).unflatten(0, sets)
                 angles.append(drawn.expand(layers, heads, pairs))
         self.angles = nn.Parameter(torch.cat(angles, -1).to(torch.get_default_dtype()))
-        for name, numbers in (
-            ("line_axes", axes[False]),
-            ("cycle_axes", axes[True]),
-            ("periods", periods),
-            ("harmonics", harmonics),
-        ):
-            self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
         # from lines, then cycles, to the order of features
-        order = torch.tensor(places[False] + places[True]).argsort()
-        self.register_buffer("order", order, persistent=False)
+        lines_first = torch.tensor(buffers.pop("cyclic")).argsort(stable=True)
+        for name, numbers in buffers.items():
+            self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
+        self.register_buffer("order", lines_first.argsort(), persistent=False)
         self.triangles = nn.ParameterList(
             nn.Parameter(torch.zeros(layers, heads, block.features * (block.features - 1) // 2))
             for block in (blocks if basis else ())
         )
 
     def prepare(self, positions: Shaped[Tensor, "b l p"]) -> RotationCodes:
-        """What turns features at `positions`; whole turns are dropped in float64.
+        """Rotations at `positions`, reduced to one turn in float64.
 
-        So an angle is as exact at position 10^6 as at 0, and a cycle's maps repeat bit for bit.
+        An angle is as exact at position 10^6 as at 0, and the maps of a cycle repeat bit for bit.
         """
         places = positions.double()
         steps = self.angles.double()[:, :, None, None] / (2 * math.pi)  # (layers, h, 1, 1, i)
         turns = places[..., self.line_axes] * steps
         if len(self.periods):
-            # products of whole numbers below the period are exact, and so are their remainders
+            # products of integers below the period are exact, and so are their remainders
             rest = torch.remainder(places[..., self.cycle_axes], self.periods) * self.harmonics
             cycles = torch.remainder(rest, self.periods) / self.periods
             turns = torch.cat([turns, cycles.expand(*turns.shape[:-1], -1)], -1)[..., self.order]
-        # at least float32, whatever the weights are in: an angle of 8 bits is no angle
+        # at least float32 whatever the dtype of the weights: 8 bits are too few for an angle
         turns = turns - turns.detach().round()
         turns = turns.to(torch.promote_types(self.angles.dtype, torch.float32))
         phases = (2 * math.pi * turns).permute(0, 2, 3, 1, 4)
@@ -144,7 +136,7 @@ class Rotations(nn.Module):
     def forward(
         self, x: Float[Tensor, "b l h d"], codes: RotationCodes, layer: int
     ) -> Float[Tensor, "b l h d"]:
-        """Features x, each pair turned by its position."""
+        """Features x, each pair rotated by its position."""
         turns = codes.turns[layer % codes.turns.shape[0]]
         bases = [basis[layer % basis.shape[0]] for basis in codes.bases]
         x = x.to(turns.dtype)
@@ -156,7 +148,7 @@ class Rotations(nn.Module):
     def spectra(self) -> list[Spectrum]:
         """Planes and angles of each block, float64: bases (layers or 1, h or 1, d, d).
 
-        With the basis absorbed in the projections of queries and keys, what is left is RoPE.
+        With the basis absorbed in the projections of queries and keys, the rest is RoPE.
         """
         turning = 2 * math.pi * self.harmonics.double() / self.periods
         turning = turning.expand(*self.angles.shape[:2], -1)
@@ -174,10 +166,10 @@ class Rotations(nn.Module):
 
     @torch.no_grad()
     def load(self, spectra: Sequence[Spectrum]) -> None:
-        """Take over planes and angles of every block; the angles of cycles stay as they are.
+        """Loads planes and angles of every block; the angles of cycles do not change.
 
         Raises:
-            ValueError: planes other than pairs of neighbours, where this has no basis.
+            ValueError: planes other than pairs of adjacent features, without a basis.
         """
         first = 0
         for index, (block, spectrum) in enumerate(zip(self.blocks, spectra, strict=True)):
@@ -196,8 +188,8 @@ class Rotations(nn.Module):
 
 
 def _turned(pairs: Tensor, turns: Tensor) -> Tensor:
-    """Pairs (..., 2) turned by cosine and sine (..., 2)."""
-    if torch.compiler.is_compiling():  # gradients of complex numbers come out wrong (torch 2.13)
+    """Pairs (..., 2) rotated by cosine and sine (..., 2)."""
+    if torch.compiler.is_compiling():  # gradients of complex numbers are wrong (torch 2.13)
         (a, b), (cos, sin) = pairs.unbind(-1), turns.unbind(-1)
         return torch.stack([a * cos - b * sin, a * sin + b * cos], -1)
     product = torch.view_as_complex(pairs.contiguous()) * torch.view_as_complex(turns)
@@ -205,7 +197,7 @@ def _turned(pairs: Tensor, turns: Tensor) -> Tensor:
 
 
 def _harmonics(cycle: CycleStructure, pairs: int) -> list[int]:
-    """Whole turns of each pair in a period."""
+    """Turns of each pair in a period."""
     if cycle.harmonics is not None:
         if not cycle.harmonics:
             raise ValueError("a cycle with no harmonics; expected at least one, or None")
@@ -215,7 +207,7 @@ def _harmonics(cycle: CycleStructure, pairs: int) -> list[int]:
 
 
 def _change_basis(x: Tensor, bases: list[Tensor]) -> Tensor:
-    """Blocks of x (b, l, h, d), one after the other, each times its matrix (h or 1, d, d)."""
+    """Consecutive blocks of x (b, l, h, d), each times its matrix (h or 1, d, d)."""
     blocks = x.split([basis.shape[-1] for basis in bases], -1)
     return torch.cat(
         [

@@ -1,8 +1,8 @@
-"""Rotations taken apart: planes and angles of skew and of orthogonal matrices, and back.
+"""Spectra of rotations: planes and angles of skew and orthogonal matrices, and back.
 
-Every rotation is P R(angles) P^T, with P orthogonal and R turning the planes of features 2i and
-2i + 1: R(a) takes (x, y) to (x cos a - y sin a, y cos a + x sin a), as RoPE does. Conversions are
-made in float64 and give no gradients.
+Every rotation is P R(angles) P^T with P orthogonal, where R rotates the planes of features 2i and
+2i + 1: R(a) maps (x, y) to (x cos a - y sin a, y cos a + x sin a), as RoPE does. Conversions are in
+float64 and without gradients.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 NEARLY_ZERO = 1e-10
-"""Angles below this share of the largest: their planes cannot be told apart, and are not turned."""
+"""Least angle, relative to the largest: below it planes are indistinct, and not rotated."""
 
 
 class Spectrum(NamedTuple):
@@ -44,7 +44,7 @@ def triangle_from_skew(skew: Float[Tensor, "*n d d"]) -> Float[Tensor, "*n t"]:
 
 
 def skew_of_spectrum(spectrum: Spectrum) -> Float[Tensor, "*n d d"]:
-    """The skew matrix S = P A P^T whose exponential exp(p S) turns by p steps."""
+    """The skew matrix S = P A P^T, whose exponential exp(p S) is the rotation of p steps."""
     basis, angles = spectrum
     inner = torch.zeros_like(basis)
     even = torch.arange(0, basis.shape[-1], 2, device=basis.device)
@@ -65,12 +65,12 @@ def matrices(spectrum: Spectrum, positions: Float[Tensor, " l"]) -> Float[Tensor
 
 
 def spectrum_of_skew(skew: Float[Tensor, "*n d d"]) -> Spectrum:
-    """Planes and angles of skew matrices, in float64, largest angles first; none is negative.
+    """Planes and angles of skew matrices, in float64; angles are not negative, the largest first.
 
-    Equal and zero angles are no exception: planes are then some of those that fit.
+    For equal or zero angles, planes are any that fit.
 
     Raises:
-        ValueError: matrices that are not skew, or of an odd number of features.
+        ValueError: matrices that are not skew, or have an odd number of features.
     """
     skew = skew.detach().double()
     _check_even(skew)
@@ -83,14 +83,14 @@ def spectrum_of_skew(skew: Float[Tensor, "*n d d"]) -> Spectrum:
 
 
 def spectrum_of_orthogonal(rotation: Float[Tensor, "*n d d"]) -> Spectrum:
-    """Planes and angles of rotation matrices, in float64, largest angles first, from 0 to pi.
+    """Planes and angles of rotation matrices, in float64; angles are in [0, pi], the largest first.
 
-    Eigenvalues of -1 come in pairs, angle pi. What is nearly orthogonal, as after float32, is taken
-    for the nearest orthogonal matrix.
+    Eigenvalues of -1 come in pairs with the angle pi. Nearly orthogonal matrices, as after float32,
+    are replaced by the nearest orthogonal one.
 
     Raises:
         ValueError: matrices that are not orthogonal, reflections (which have no logarithm: their
-            powers exist at whole positions only), or an odd number of features.
+            powers exist at integer positions only), or an odd number of features.
     """
     rotation = rotation.detach().double()
     _check_even(rotation)
@@ -103,7 +103,7 @@ def spectrum_of_orthogonal(rotation: Float[Tensor, "*n d d"]) -> Spectrum:
 
 
 def proper(spectrum: Spectrum) -> Spectrum:
-    """The same rotations, with bases of determinant 1: one plane of the others is turned over."""
+    """The same rotations with bases of determinant 1: otherwise one plane is reversed."""
     basis, angles = spectrum
     flipped = torch.linalg.det(basis) < 0
     order = torch.arange(basis.shape[-1], device=basis.device)
@@ -116,9 +116,9 @@ def proper(spectrum: Spectrum) -> Spectrum:
 
 
 def absorb(weight: Float[Tensor, "n m"], basis: Float[Tensor, "h d d"]) -> Float[Tensor, "n m"]:
-    """Projection (h * d, m) of queries or keys that gives them in the planes of their head's basis.
+    """Projection (h * d, m) of queries or keys into the basis of each head.
 
-    With both projections changed so, plain rotary embedding by the angles gives the same scores.
+    If both projections are changed, plain rotary embedding by the angles gives the same scores.
     """
     per_head = weight.unflatten(0, basis.shape[:2])
     return torch.einsum("hde,hdm->hem", basis.to(weight), per_head).flatten(0, 1)
@@ -141,15 +141,15 @@ def _check_even(matrix: Tensor) -> None:
 
 
 def _each(function: Callable[[Tensor], Spectrum], batch: Tensor) -> Spectrum:
-    found = [function(matrix) for matrix in batch.flatten(0, -3)] if batch.ndim > 2 else None
-    if found is None:
+    if batch.ndim == 2:
         return function(batch)
+    found = [function(matrix) for matrix in batch.flatten(0, -3)]
     parts = (torch.stack(part).unflatten(0, batch.shape[:-2]) for part in zip(*found, strict=True))
     return Spectrum(*parts)
 
 
 def _planes_of_skew(skew: Tensor) -> Spectrum:
-    """Eigenvectors of -iS come in conjugate pairs; real and imaginary part of one span a plane."""
+    """From eigenvectors of -iS: the real and imaginary parts of a conjugate pair span a plane."""
     angles, vectors = torch.linalg.eigh(-1j * skew)
     order = angles.argsort(descending=True)
     order = order[angles[order] > NEARLY_ZERO * angles.abs().amax()]
@@ -161,10 +161,10 @@ def _planes_of_skew(skew: Tensor) -> Spectrum:
 
 
 def _planes_of_rotation(rotation: Tensor) -> Spectrum:
-    """As for skew matrices, after a Hermitian matrix that shares the planes.
+    """As for skew matrices, by a Hermitian matrix with the same planes.
 
-    (e^-ia W + its adjoint) / 2 has the eigenvalue cos(t - a) where W has e^it. Differences of the
-    former are those of the latter times sin((t + u) / 2 - a): `a` is chosen to keep these large.
+    (e^-ia W + its adjoint) / 2 has the eigenvalue cos(t - a) where W has e^it. Its gaps are those
+    of W times sin((t + u) / 2 - a): `a` is chosen to keep these large.
     """
     found = torch.linalg.eigvals(rotation).angle()
     means = (found[:, None] + found).flatten() / 2
@@ -190,7 +190,7 @@ def _planes_of_rotation(rotation: Tensor) -> Spectrum:
     angles = torch.atan2(inner[1::2, ::2].diagonal(), inner[::2, ::2].diagonal())
     half = angles.new_full((reversed_ // 2,), math.pi)
     still = angles.new_zeros((len(rotation) - reversed_) // 2 - len(order))
-    # half turns are the largest, and come first
+    # half turns are the largest angles
     return Spectrum(
         torch.cat([rest @ directions[:, :reversed_], turned, rest @ directions[:, reversed_:]], 1),
         torch.cat([half, angles, still]),
@@ -198,7 +198,7 @@ def _planes_of_rotation(rotation: Tensor) -> Spectrum:
 
 
 def _completed(vectors: Tensor) -> Tensor:
-    """Orthogonal basis: the planes of complex vectors (d, i), then whatever completes them."""
+    """Orthogonal basis of the planes of complex vectors (d, i) and their complement."""
     planes = torch.stack([vectors.imag, vectors.real], -1).flatten(1) * math.sqrt(2)
     basis, triangle = torch.linalg.qr(planes, mode="complete")
     signs = triangle.diagonal().sign()

@@ -1,8 +1,8 @@
 """Structures that positions live in: lines, grids, cycles, trees, and sums of these.
 
-A position is a path from the origin of its structure; paths compose and can be undone, so that
-they form a group (Kogkalidis, Bernardy & Garg, 2024). Here is what a structure needs of head
-features and of positional axes, and how far apart two positions are.
+A position is a path from the origin of its structure; paths compose and have inverses, so that
+they form a group (Kogkalidis, Bernardy & Garg, 2024). A structure determines its head features, its
+positional axes, and the distance between two positions.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Int, Shaped
 from torch import Tensor
 from torch.nn import functional
-
-from relpe.encodings.algebraic.words import steps, words_of_heap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +83,7 @@ Structure = SequenceStructure | GridStructure | CycleStructure | TreeStructure |
 
 
 class Leaf(NamedTuple):
-    """A part that is no sum of others: features and positional axes are consecutive."""
+    """A part that is not a sum: its features and positional axes are consecutive."""
 
     structure: SequenceStructure | CycleStructure | TreeStructure
     first_axis: int
@@ -107,7 +105,7 @@ def leaves(structure: Structure, features: int, first_axis: int = 0) -> list[Lea
     """The structure as a direct sum of lines, cycles and trees, `features` shared among them.
 
     Raises:
-        ValueError: features that cannot be shared as wanted, or a structure of no size.
+        ValueError: features that cannot be shared as configured, or an empty structure.
     """
     if isinstance(structure, GridStructure | DirectSum):
         if isinstance(structure, GridStructure):
@@ -157,10 +155,10 @@ def _check_tree(structure: TreeStructure, features: int) -> None:
 
 
 def tree_words(structure: TreeStructure, positions: Tensor) -> Tensor:
-    """Words (..., t) int64 of `positions` (..., p), the axes of this tree; -1 behind the end.
+    """Words (..., t) int64 of `positions` (..., p) on the axes of this tree, padded with -1.
 
     Raises:
-        ValueError: positions that are no whole numbers, or no words.
+        ValueError: positions that are not integers, or not words.
     """
     whole = positions.long()
     if positions.is_floating_point() and not bool((whole == positions).all()):
@@ -183,10 +181,10 @@ def tree_words(structure: TreeStructure, positions: Tensor) -> Tensor:
 def distances(
     structure: Structure, queries: Shaped[Tensor, "*b l p"], keys: Shaped[Tensor, "*b s p"]
 ) -> Shaped[Tensor, "*b l s"]:
-    """Distance of each query from each key: exact, int64 where the positions are.
+    """Distance of each query from each key: exact, int64 if the positions are.
 
     On a line the difference, on a grid the Euclidean distance rounded down, on a cycle the shorter
-    way round, in a tree the edges between the nodes, in a sum the sum of its parts.
+    arc, in a tree the edges between the nodes, in a direct sum the sum over its parts.
     """
     if isinstance(structure, DirectSum):
         total, axis = torch.zeros((), dtype=torch.int64, device=queries.device), 0
@@ -208,3 +206,40 @@ def distances(
         lags = lags % structure.period
         return torch.minimum(lags, structure.period - lags)
     return lags
+
+
+def words_of_heap(ids: Int[Tensor, "*n"], branching: int) -> Int[Tensor, "*n t"]:
+    """Words of heap ids: the branches from the root to a node, padded with -1.
+
+    The root is 1; counted from 0, the children of node n are n * k + 1 to n * k + k. Ids up to 0
+    have no branches. The words are as long as that of the deepest node.
+    """
+    nodes = (ids - 1).clamp(min=0)
+    branches = []  # from the leaf up
+    while bool((nodes > 0).any()):
+        inside = nodes > 0
+        branches.append(torch.where(inside, (nodes - 1) % branching, -1))
+        nodes = torch.where(inside, (nodes - 1) // branching, 0)
+    if not branches:
+        return ids.new_empty((*ids.shape, 0))
+    backwards = torch.stack(branches, -1)
+    depths = (backwards >= 0).sum(-1, keepdim=True)
+    places = depths - 1 - torch.arange(len(branches), device=ids.device)
+    words = backwards.gather(-1, places.clamp(min=0))
+    return torch.where(places >= 0, words, -1)
+
+
+def steps(queries: Int[Tensor, "*b l t"], keys: Int[Tensor, "*b s u"]) -> Int[Tensor, "*b l s"]:
+    """Edges between nodes: both depths, minus twice the length of their common prefix."""
+    letters = max(queries.shape[-1], keys.shape[-1])
+    queries, keys = (
+        functional.pad(words, (0, letters - words.shape[-1]), value=-1) for words in (queries, keys)
+    )
+    depths = [(words >= 0).sum(-1) for words in (queries, keys)]
+    total = depths[0][..., :, None] + depths[1][..., None, :]
+    same = torch.ones_like(total, dtype=torch.bool)
+    for letter in range(letters):  # without a tensor of queries, keys and letters
+        a, b = queries[..., :, None, letter], keys[..., None, :, letter]
+        same = same & (a == b) & (a >= 0)
+        total = total - 2 * same
+    return total

@@ -1,7 +1,7 @@
-"""Trees: the map of a node is the product of its branches' rotations, in the order of its word.
+"""Trees: the map of a node is the product of the rotations of its branches, from the root.
 
-A child's map is that of its parent times one more rotation on the right, so that what two nodes
-have in common cancels: A(cu)^T A(cv) = A(u)^T A(v) (Kogkalidis, Bernardy & Garg, 2024).
+The map of a child is that of its parent times a rotation on the right, so that the common prefix
+of two nodes cancels: A(cu)^T A(cv) = A(u)^T A(v) (Kogkalidis, Bernardy & Garg, 2024).
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from relpe.encodings.algebraic.rotations import NEAR_IDENTITY, Initialization, initial_angles
+from relpe.encodings.algebraic.rotations import NEAR_IDENTITY, InitialGenerators
 from relpe.encodings.algebraic.spectra import skew_from_triangle, triangle_from_skew
 from relpe.encodings.algebraic.structures import TreeStructure, tree_words
-from relpe.encodings.algebraic.words import prefix_tree
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Shaped
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
     from relpe.encodings.algebraic.structures import Leaf
 
 POLISHED_LEVELS = 16
-"""Levels after which products in float32 are made orthogonal again."""
+"""Levels after which products in float32 are orthogonalized."""
 GATHERED_BYTES = 16 * 2**20
-"""Copies of maps that exist at once, one for each token that is being turned."""
+"""Size of the copies of maps, one for each token, that exist at once."""
 
 
 class TreeCodes(NamedTuple):
-    """Maps of the different nodes of a call and of all beginnings of their words."""
+    """Maps of the distinct nodes of a call and of all prefixes of their words."""
 
     maps: Tensor  # (u, layers or 1, h or 1, d, d)
     nodes: Tensor  # (b or 1, l): which of them
@@ -37,7 +36,7 @@ class TreeCodes(NamedTuple):
 def word_maps(
     generators: Float[Tensor, "h k d d"], words: Int[Tensor, "n t"]
 ) -> tuple[Float[Tensor, "u h d d"], Int[Tensor, " n"]]:
-    """Maps of all different beginnings of words, the empty one first, and those of the words.
+    """Maps of all distinct prefixes of words, the empty one first, and the index of each word.
 
     Equal nodes are computed once; a level of the tree costs one gather and one batched product.
     """
@@ -54,45 +53,69 @@ def word_maps(
     return torch.cat(maps), index
 
 
+def prefix_tree(
+    words: Int[Tensor, "n t"], letters: int
+) -> tuple[list[tuple[Tensor, Tensor]], Int[Tensor, " n"]]:
+    """Distinct prefixes of all words, level by level, and the index of each whole word.
+
+    A level has, for each node, the index of its parent in the level above and its last branch. The
+    index of a word counts the nodes of all levels, from the root.
+    """
+    index = words.new_zeros(len(words))
+    place, total = index, 1
+    levels: list[tuple[Tensor, Tensor]] = []
+    for branches in words.unbind(1):
+        inside = branches >= 0
+        keys, inverse = torch.unique(
+            place[inside] * letters + branches[inside], return_inverse=True
+        )
+        if not len(keys):
+            break
+        levels.append((keys // letters, keys % letters))
+        place = place.masked_scatter(inside, inverse)
+        index = index.masked_scatter(inside, inverse + total)
+        total += len(keys)
+    return levels, index
+
+
 def polished(maps: Float[Tensor, "*n d d"]) -> Float[Tensor, "*n d d"]:
-    """One Newton-Schulz step towards the nearest orthogonal matrix: errors are squared."""
+    """One Newton-Schulz step towards the nearest orthogonal matrix, which squares the error."""
     return 1.5 * maps - 0.5 * maps @ (maps.mT @ maps)
 
 
 class TreeMaps(nn.Module):
     """Rotations of the branches of a tree: exponentials of skew matrices, (h, k, d, d) per layer.
 
-    Parameter: `triangle` (layers or 1, h or 1, k, d(d-1)/2). At the start branches turn different
-    planes: equal ones would commute, and left could not be told from right.
+    Parameter: `triangle` (layers or 1, h or 1, k, d(d-1)/2). Branches initially rotate different
+    planes: in equal planes they would commute, and their order would be lost.
     """
 
-    def __init__(
-        self, leaf: Leaf, *, layers: int, heads: int, initialization: Initialization, base: float
-    ) -> None:
+    def __init__(self, leaf: Leaf, start: InitialGenerators) -> None:
         super().__init__()
         assert isinstance(leaf.structure, TreeStructure)
         self.structure, self.first_axis = leaf.structure, leaf.first_axis
         self.out_features = leaf.features
-        shape = (layers, heads, self.structure.letters, leaf.features * (leaf.features - 1) // 2)
-        if initialization == "near_identity":
+        entries = leaf.features * (leaf.features - 1) // 2
+        shape = (start.layers, start.heads, self.structure.letters, entries)
+        if start.initialization == "near_identity":
             triangle = NEAR_IDENTITY * torch.randn(shape)
         else:
-            skew = _band(self.structure.letters, leaf.features, initialization, base)
+            skew = _initial_skew(self.structure.letters, leaf.features, start)
             triangle = triangle_from_skew(skew).to(torch.get_default_dtype()).expand(shape).clone()
         self.triangle = nn.Parameter(triangle)
 
     def generators(self) -> Float[Tensor, "layers h k d d"]:
-        """Rotations of the branches, made in float64."""
+        """Rotations of the branches, computed in float64."""
         skew = skew_from_triangle(self.triangle.double(), self.out_features)
         return torch.matrix_exp(skew).to(self.triangle.dtype)
 
     @torch.no_grad()
     def load(self, skew: Float[Tensor, "*n k d d"]) -> None:
-        """Take over logarithms of the branches' rotations, (h, k, d, d)."""
+        """Loads logarithms of the rotations of the branches, (h, k, d, d)."""
         self.triangle.copy_(triangle_from_skew((skew - skew.mT) / 2))
 
     def prepare(self, positions: Shaped[Tensor, "b l p"]) -> TreeCodes:
-        """Maps at `positions`, one of each node."""
+        """Maps of the nodes at `positions`."""
         axes = self.structure.word_axes or 1
         own = positions[..., self.first_axis : self.first_axis + axes]
         words = tree_words(self.structure, own)
@@ -110,7 +133,7 @@ class TreeMaps(nn.Module):
         # rows that share positions are columns of one product
         columns = x.permute(1, 2, 3, 0) if shared else x.flatten(0, 1)[..., None]
         shape = columns.shape  # (n, h, d, c)
-        if maps.shape[1] == 1:  # and so are heads that share maps
+        if maps.shape[1] == 1:  # and so are those of heads that share maps
             columns = columns.transpose(1, 2).flatten(2)[:, None]
         out = _Gathered.apply(maps, codes.nodes.flatten(), columns)
         if maps.shape[1] == 1:
@@ -121,7 +144,7 @@ class TreeMaps(nn.Module):
 class _Gathered(torch.autograd.Function):
     """Each of x (n, h, d, c) times the map of its node, maps (u, h, d, d): (n, h, d, c).
 
-    A copy of a map for every token would be d times as large as the tokens; here a few exist.
+    Copies of the maps for all tokens would be d times as large as the tokens; few exist at once.
     """
 
     @staticmethod
@@ -151,15 +174,15 @@ def _parts(maps: Tensor, index: Tensor) -> list[slice]:
     return [slice(start, start + size) for start in range(0, len(index), size)]
 
 
-def _band(letters: int, features: int, law: Initialization, base: float) -> Tensor:
-    """Skew matrices (k, d, d) with the angles of a band, each in planes of its own.
+def _initial_skew(letters: int, features: int, start: InitialGenerators) -> Tensor:
+    """Skew matrices (k, d, d) with the initial angles, each in planes of its own.
 
-    The pairings of features are those of the rounds of a tournament, in which each meets each other
-    once; after the last round the angles are dealt out anew, and smaller.
+    Features are paired as in a round-robin tournament, one round for each letter; after the last
+    round the angles are permuted and made smaller.
     """
     players = features + features % 2
     skew = torch.zeros(letters, features, features, dtype=torch.float64)
-    angles = initial_angles(law, features, base)
+    angles = start.angles(features)
     for letter in range(letters):
         deal, turn = divmod(letter, players - 1)
         ring = [(turn + place) % (players - 1) for place in range(players - 1)]

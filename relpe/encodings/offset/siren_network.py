@@ -1,10 +1,10 @@
-"""A function of coordinates as a small network of sines (Sitzmann et al., 2020), and coordinates.
+"""Small networks of sines (SIREN) as functions of coordinates (Sitzmann et al., 2020).
 
-As features of positions it was proposed with coordinates in [-1, 1] over the whole extent, and
-without phases (Alfons, 2022). Then it is an odd function at first, zero at the origin; it changes
-little from one step to the next where the extent is long; and it changes when the extent does.
-Hence the defaults here: coordinates in multiples of a fixed length, random phases, and first
-frequencies spread over periods from a few steps to twice that length.
+For positional features they were proposed with coordinates in [-1, 1] over the whole extent and
+without phases (Alfons, 2022). Such a network is initially an odd function, zero at the origin;
+it changes little from one step to the next if the extent is long; and it depends on the extent.
+Hence the defaults: coordinates in multiples of a fixed length, random phases, and first
+frequencies with periods from a few steps to twice that length.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 SHORTEST_PERIOD = 4.0
-"""In steps, of the first layer's sines at first; below the limit of two."""
+"""Shortest initial period of the first layer, in steps; the sampling limit is two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +51,11 @@ class SirenNetworkConfig:
     ) -> SirenNetwork:
         """A network of coordinates (..., in_features) to features (..., out_features).
 
-        `reference_length` says how many steps are one unit of each coordinate, or of all: the same
-        at every length of sequence.
+        `reference_length` is the number of steps per unit of each coordinate, or of all: the same
+        for sequences of all lengths.
 
         Raises:
-            ValueError: fewer than two layers, or factors or lengths that do not fit.
+            ValueError: fewer than two layers, or factors or lengths that are not positive.
         """
         return SirenNetwork(
             self,
@@ -68,8 +68,8 @@ class SirenNetworkConfig:
 class SirenNetwork(nn.Module):
     """See `SirenNetworkConfig`: h_1 = sin(w0_init (W_1 x + b_1)), h_i = sin(w0 (W_i h + b_i)).
 
-    The last layer is linear. The first angles are reduced to one turn in float64, so that far steps
-    are as exact as near ones.
+    The last layer is linear. The first angles are reduced to one turn in float64, so that large
+    coordinates are as exact as small ones.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class SirenNetwork(nn.Module):
         if not phases:
             nn.init.uniform_(first.weight, -1 / first.in_features, 1 / first.in_features)
             return
-        # radians per step; in several axes that is the length of a random direction
+        # radians per step; with several axes, the length of a vector of random direction
         lengths = torch.tensor(self.reference_length).to(first.weight)
         lowest = math.pi / max(self.reference_length)
         highest = max(lowest, 2 * math.pi / SHORTEST_PERIOD)
@@ -155,41 +155,10 @@ class SirenNetwork(nn.Module):
             return last(x)
 
     def linears(self) -> list[nn.Linear]:
-        """Its layers, the first one first."""
+        """The linear layers in order."""
         return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
 
 
-def relative_steps(sizes: Sequence[int]) -> Int[Tensor, "... p"]:
-    """All offsets between two points of a grid of `sizes`: (2 sizes_1 - 1, ..., p), int64."""
-    return _grid([torch.arange(1 - size, size) for size in sizes])
-
-
 def absolute_steps(sizes: Sequence[int]) -> Int[Tensor, "... p"]:
-    """All points of a grid of `sizes`, counted from its first: (sizes_1, ..., p), int64."""
-    return _grid([torch.arange(size) for size in sizes])
-
-
-def centred_crop(grid: Tensor, sizes: Sequence[int]) -> Tensor:
-    """The middle of a grid (..., p) with odd `sizes`, as wide as asked for along each axis."""
-    for axis, (full, size) in enumerate(zip(grid.shape, sizes, strict=False)):
-        grid = grid.narrow(axis, (full - size) // 2, size)
-    return grid
-
-
-def normalized(steps: Tensor, sizes: Sequence[int]) -> Float[Tensor, "... p"]:
-    """Offsets in units of a grid's extent, in [-1, 1], float64 (Alfons, 2022).
-
-    They change when the extent does. An axis of one point has the coordinate 0.
-    """
-    extents = [max(1, size - 1) for size in sizes]
-    return steps.double() / torch.tensor(extents, device=steps.device)
-
-
-def normalized_points(sizes: Sequence[int]) -> Float[Tensor, "... p"]:
-    """All points of a grid, from -1 to 1 along each axis, float64; 0 along an axis of one point."""
-    last = torch.tensor([size - 1 for size in sizes])
-    return normalized(2 * absolute_steps(sizes) - last, sizes)
-
-
-def _grid(axes: list[Tensor]) -> Tensor:
-    return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
+    """All points of a grid of `sizes`, from the origin: (sizes_1, ..., p), int64."""
+    return torch.stack(torch.meshgrid(*map(torch.arange, sizes), indexing="ij"), -1)

@@ -1,8 +1,8 @@
 """Windows over the offset between query and key, whose learned width bounds the span of attention.
 
-A width is learned in steps, so that it means the same at every length. How many keys a query sees
-is an integer made from it now and then, outside the graph: shapes stay the same between refreshes,
-and nothing in `forward` waits for a device.
+A width is learned in steps, so that it does not depend on the length of a sequence. The number of
+visible keys is an integer that is derived from it at intervals, outside of graphs: shapes are
+constant between refreshes, and `forward` does not wait for a device.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from relpe.graphs import outside_graphs
+from relpe.torch_compile import outside_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 HEAD_GROUPS = 3
-"""Spans that the heads of one layer may have; each costs a call of the operation."""
+"""Most different spans of the heads of a layer; each needs a call of the operation."""
 
 WindowMode = Literal["logit_multiply", "log_bias", "soft_threshold", "adaptive_ramp"]
 
@@ -76,17 +76,28 @@ class WindowConfig:
 
 
 class WindowValues(NamedTuple):
-    """What a window does to the logits of some offsets."""
+    """Effect of a window on the logits of some offsets."""
 
     factor: Tensor | None  # (o, h)
     log_weight: Tensor | None  # (o, h)
 
 
 class Spans(NamedTuple):
-    """Half widths by layer, head (one where heads share it) and axis, in steps."""
+    """Half widths by layer, head (one if heads share it) and axis, in steps."""
 
     exact: list[list[list[int]]]
     rounded: list[list[list[int]]]
+
+
+class TrainingSpans(NamedTuple):
+    """Spans of a training run, and the counters of their refreshes."""
+
+    spans: Spans | None = None
+    """Spans of the last refresh."""
+    calls: int = 0
+    """Training steps so far."""
+    outgrown: int = 0
+    """Refreshes at which a width had outgrown its span."""
 
 
 class Window(nn.Module):
@@ -106,10 +117,8 @@ class Window(nn.Module):
             self.log_width = nn.Parameter(values)
         else:
             self.register_buffer("log_width", values, persistent=False)
-        self._training_spans: Spans | None = None
+        self._in_training = TrainingSpans()
         self._held = False
-        self._calls = 0
-        self._outgrown = 0
         self._evaluation: tuple[Any, Spans] | None = None
 
     def forward(self, offsets: Tensor, layer: int) -> WindowValues:
@@ -138,8 +147,11 @@ class Window(nn.Module):
         return values.expand(-1, self.num_heads)
 
     def half_widths(self) -> Tensor:
-        """Where weights end (layers, h or 1, n), in steps, not rounded: differentiable."""
-        config, width = self.config, self.log_width.exp()
+        """Half widths (layers, h or 1, n) where weights end, in steps: differentiable."""
+        return self._half_widths(self.log_width.exp())
+
+    def _half_widths(self, width: Tensor) -> Tensor:
+        config = self.config
         if config.mode == "adaptive_ramp":
             return width + config.ramp
         if config.threshold <= 0:
@@ -147,20 +159,21 @@ class Window(nn.Module):
         return width * math.sqrt(-2 * math.log(config.threshold))
 
     def penalty(self) -> Tensor:
-        """What the loss gains for the spans of all layers and heads."""
+        """Penalty of the loss on the spans of all layers and heads."""
         return self.config.penalty * self.half_widths().mean() / self.config.max_span
 
     def advance(self) -> None:
-        """Counts a training step; every `span_refresh` of them the widths are read again."""
+        """Counts a training step; spans are refreshed every `span_refresh` steps."""
         if self._held:
             return
-        if self._training_spans is None or self._calls % self.config.span_refresh == 0:
-            self._training_spans = self._read(self._training_spans)
-        self._calls += 1
+        now = self._in_training
+        if now.spans is None or now.calls % self.config.span_refresh == 0:
+            now = self._refreshed(now)
+        self._in_training = now._replace(calls=now.calls + 1)
 
     @contextmanager
     def one_step(self) -> Iterator[None]:
-        """A training step of as many calls as it takes, which count as one."""
+        """A training step of any number of calls, which count as one."""
         self.advance()
         self._held = True
         try:
@@ -169,41 +182,42 @@ class Window(nn.Module):
             self._held = False
 
     def current(self) -> Spans:
-        """Spans in force: those of the last refresh in training, those of the widths otherwise."""
+        """Spans in force: in training those of the last refresh, else those of the widths."""
         if self.training:
-            if self._training_spans is None:
-                self._training_spans = self._read(None)
-            return self._training_spans
+            if self._in_training.spans is None:
+                self._in_training = self._refreshed(self._in_training)
+            assert self._in_training.spans is not None
+            return self._in_training.spans
         if torch.compiler.is_compiling() and self._evaluation is not None:
-            # a trace has no versions to look at: it takes the spans read before it
+            # tensors have no versions while tracing: use the spans read before
             return self._evaluation[1]
         key = (id(self.log_width), self.log_width._version)
         if self._evaluation is None or self._evaluation[0] != key:
-            self._evaluation = (key, self._read(None))
+            self._evaluation = (key, self._read())
         return self._evaluation[1]
 
     def keys_per_head(self, layer: int) -> tuple[int, ...]:
-        """Keys that each head sees before a query and at it, in at most `HEAD_GROUPS` sizes."""
+        """Keys that a query of each head sees, itself included, in at most `HEAD_GROUPS` sizes."""
         sizes = [1 + max(axes) for axes in self.current().rounded[layer]]
         groups = group_sizes(sizes, HEAD_GROUPS)
         return groups * (self.num_heads if len(groups) == 1 else 1)
 
     def span_state(self) -> dict[str, Any]:
-        """What a resumed training needs to go on with the same spans: plain values.
+        """The spans of a training run, to resume it.
 
-        Lists and numbers alone, so that a checkpoint that holds them loads without unpickling.
+        Lists and numbers only, so that a checkpoint can be loaded without unpickling.
         """
-        spans = None if self._training_spans is None else list(self._training_spans)
-        return {"spans": spans, "calls": self._calls, "outgrown": self._outgrown}
+        spans, calls, outgrown = self._in_training
+        plain = None if spans is None else list(spans)
+        return {"spans": plain, "calls": calls, "outgrown": outgrown}
 
     def load_span_state(self, state: dict[str, Any]) -> None:
-        """Takes over what `span_state` gave."""
-        spans = state["spans"]
-        self._training_spans = None if spans is None else Spans(*spans)
-        self._calls, self._outgrown = state["calls"], state["outgrown"]
+        """Restores the result of `span_state`."""
+        spans = None if state["spans"] is None else Spans(*state["spans"])
+        self._in_training = TrainingSpans(spans, state["calls"], state["outgrown"])
 
     def metrics(self) -> dict[str, float]:
-        """For the log: mean keys of a query, receptive field, and refreshes that came too late."""
+        """For the log: mean number of visible keys, receptive field, and late refreshes."""
         spans = [
             [min(1 + max(axes), self.config.max_span) for axes in heads]
             for heads in self.current().rounded
@@ -211,64 +225,42 @@ class Window(nn.Module):
         return {
             "mean_span": sum(sum(heads) / len(heads) for heads in spans) / len(spans),
             "receptive_field": 1.0 + sum(max(heads) - 1 for heads in spans),
-            "outgrown_spans": float(self._outgrown),
+            "outgrown_spans": float(self._in_training.outgrown),
         }
 
-    @outside_graphs  # it waits for the device, and gives integers that shapes depend on
-    def _read(self, before: Spans | None) -> Spans:
-        """Spans of the widths as they are: the one place that waits for the device."""
-        config = self.config
-        limit = config.max_span - 1
-        # in float64, whatever the module is in: a span is an integer
+    @outside_graphs
+    def _refreshed(self, before: TrainingSpans) -> TrainingSpans:
+        """Spans of the present widths after those of `before`.
+
+        A span grows at once but shrinks only by more than one block, so that shapes do not flicker.
+        """
+        now = self._read()
+        if before.spans is None:
+            return before._replace(spans=now)
+        old, exact, new = map(torch.tensor, (before.spans.rounded, *now))
+        steady = torch.where((new > old) | (old - new > self.config.block), new, old)
+        outgrown = before.outgrown + int((exact > old).any())
+        return before._replace(spans=now._replace(rounded=steady.tolist()), outgrown=outgrown)
+
+    @outside_graphs  # it waits for the device, and shapes depend on its result
+    def _read(self) -> Spans:
+        """Spans of the present widths: the only place that waits for the device."""
+        limit, block = self.config.max_span - 1, self.config.block
+        # in float64 whatever the dtype of the module: a span is an integer
         width = self.log_width.detach().double().cpu().exp()
-        needed: list[list[list[int]]] = [
-            [[min(limit, _half_width(config, value)) for value in axes] for axes in heads]
-            for heads in width.tolist()
-        ]
-        rounded = _mapped(needed, lambda h: min(limit, config.block * math.ceil(h / config.block)))
-        if before is not None:
-            flat = zip(_flat(needed), _flat(before.rounded), strict=True)
-            self._outgrown += any(new > old for new, old in flat)
-            olds = iter(_flat(before.rounded))
-            rounded = _mapped(rounded, lambda h: _steadied(h, next(olds), config.block))
-        return Spans(needed, rounded)
-
-
-def gaussian(offsets: Tensor, width: Tensor) -> Tensor:
-    """Window (o, ...) of offsets (o, n) for widths (..., n) in the same unit; 1 at offset 0."""
-    offsets = offsets.view(offsets.shape[0], *(1 for _ in width.shape[:-1]), -1)
-    return torch.exp(-(offsets / width).square().sum(-1) / 2)
+        exact = self._half_widths(width).ceil().clamp(max=limit).long()
+        rounded = ((exact + block - 1) // block * block).clamp(max=limit)
+        return Spans(exact.tolist(), rounded.tolist())
 
 
 def in_box(offsets: Tensor, half_widths: Sequence[int]) -> Tensor:
-    """Whether offsets (..., n) lie within the half width of every axis: (...)."""
+    """Whether offsets (..., n) are within the half width of every axis: (...)."""
     sides = [axis.abs() <= size for axis, size in zip(offsets.unbind(-1), half_widths, strict=True)]
     return torch.stack(sides).all(0)
 
 
-def half_width(width: float, threshold: float) -> int:
-    """Largest offset of the span, in steps: where a Gaussian of this width falls to `threshold`."""
-    if not 0 < threshold < 1:
-        raise ValueError(f"threshold {threshold}: expected a number between 0 and 1")
-    return math.ceil(math.sqrt(-2 * math.log(threshold)) * abs(width))
-
-
-def span_size(grid: Sequence[int], widths: Sequence[float], threshold: float) -> tuple[int, ...]:
-    """Offsets per axis, odd, that a window of `widths` in units of the grid's extent leaves.
-
-    An axis of s places has 2s - 1 offsets and extent s - 1; a threshold of 0 or less keeps them all
-    (Alfons, 2022, algorithm 6).
-    """
-    if threshold <= 0:
-        return tuple(2 * places - 1 for places in grid)
-    return tuple(
-        min(2 * half_width(width * (places - 1), threshold), 2 * places - 2) + 1
-        for places, width in zip(grid, widths, strict=True)
-    )
-
-
 def group_sizes(sizes: Sequence[int], groups: int) -> tuple[int, ...]:
-    """Each size raised to one of at most `groups` values, adding as little as possible."""
+    """Each size rounded up to one of at most `groups` values, adding as little as possible."""
     values = sorted(set(sizes))
     if len(values) <= groups:
         return tuple(sizes)
@@ -281,26 +273,7 @@ def group_sizes(sizes: Sequence[int], groups: int) -> tuple[int, ...]:
     return min((raised((*tops, values[-1])) for tops in chosen), key=sum)
 
 
-def _half_width(config: WindowConfig, width: float) -> int:
-    if config.mode == "adaptive_ramp":
-        return math.ceil(width + config.ramp)
-    return half_width(width, config.threshold) if config.threshold > 0 else config.max_span - 1
-
-
-def _steadied(new: int, old: int, block: int) -> int:
-    """Spans grow at once and shrink by more than one block only, lest shapes flicker."""
-    return new if new > old or old - new > block else old
-
-
 def _safe_log(x: Tensor) -> Tensor:
-    """Logarithm, -inf at zero, whose gradient is zero there instead of not a number."""
+    """Logarithm that is -inf at zero, with a gradient of zero there instead of NaN."""
     positive = x > 0
     return torch.where(positive, x, 1.0).log().masked_fill(~positive, -math.inf)
-
-
-def _flat(nested: list[list[list[int]]]) -> list[int]:
-    return [value for heads in nested for axes in heads for value in axes]
-
-
-def _mapped(nested: list[list[list[int]]], change: Any) -> list[list[list[int]]]:  # noqa: ANN401
-    return [[[change(value) for value in axes] for axes in heads] for heads in nested]

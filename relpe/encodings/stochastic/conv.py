@@ -1,7 +1,7 @@
 """Convolutional stochastic positional encoding (Liutkus et al., 2021, section 3.2).
 
-Two learned filters per head and feature; lags as long as a filter or longer score nothing, unless a
-gate lets them.
+Two learned filters per head and feature; lags of the length of a filter or more have a covariance
+of zero, except for the gate.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise, Filters
-from relpe.encodings.stochastic.noise.lattice import NoiseKind
+from relpe.encodings.stochastic.white_noise import NoiseKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,5 +81,5 @@ class ConvSPE(FilteredNoise):
         self.key_filter = nn.Parameter(torch.rand(shape) / scale)
 
     def filters(self) -> Filters:
-        """The filters as they are; they read from the position on."""
+        """The filters, which read from the position onwards."""
         return Filters(torch.stack([self.query_filter, self.key_filter]), (0,) * self.axes)

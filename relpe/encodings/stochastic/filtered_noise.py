@@ -1,8 +1,8 @@
-"""Stochastic codes by filtering white noise: what ConvSPE and SIREN-SPE share.
+"""Stochastic codes by filtering white noise: the base class of ConvSPE and SIREN-SPE.
 
 For every head and feature one field of white noise is filtered twice, for queries and for keys; the
-covariance of the two codes is the correlation of the filters, which depends on the lag alone
-(Liutkus et al., 2021, section 3.2). Which filters is for the subclass to say.
+covariance of the two codes is the correlation of the filters, which depends on the lag only
+(Liutkus et al., 2021, section 3.2). Subclasses define the filters.
 """
 
 from __future__ import annotations
@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from relpe.encodings.base import Encoding
-from relpe.encodings.stochastic.gate import checked_draws, mixture, raw_gates
-from relpe.encodings.stochastic.noise.lattice import (
-    SITES,
-    TILES,
-    NoiseField,
-    NoiseKind,
-    Placement,
-    stencil,
-    white_noise,
-)
-from relpe.encodings.stochastic.noise.products import (
+from relpe.encodings.stochastic.base import StochasticEncoding, checked_draws, raw_gates
+from relpe.encodings.stochastic.noise_products import (
     Plan,
     filter_matrices,
     project,
@@ -31,8 +21,17 @@ from relpe.encodings.stochastic.noise.products import (
     tile_codes,
     worth_sharing,
 )
-from relpe.encodings.stochastic.noise.runs import noise_around
-from relpe.graphs import outside_graphs
+from relpe.encodings.stochastic.white_noise import (
+    SITES,
+    TILES,
+    NoiseField,
+    NoiseKind,
+    Placement,
+    noise_around,
+    stencil,
+    white_noise,
+)
+from relpe.torch_compile import outside_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,35 +43,35 @@ class Filters(NamedTuple):
     """The code at position x is the sum over taps i of values[i] * noise(x + first + i)."""
 
     values: Tensor  # (2, h, d, *taps), or (2, layers, h, d, *taps): of queries, of keys
-    first: tuple[int, ...]  # (p,): where the first taps read, from the position
+    first: tuple[int, ...]  # (p,): where the first taps read, relative to the position
 
 
 class FilteredNoiseState(NamedTuple):
-    """Noise of one sequence: its seed, and what the next positions are likely to need.
+    """Noise of one sequence: its seed, and cached tiles for the next positions.
 
-    It belongs to the weights that it was used with, since it keeps codes. Its size stays the same
-    from the first position on.
+    It contains codes, and is valid for the weights that made them. Its size is constant from the
+    first position onwards.
     """
 
     seed: Tensor  # () int64
     gates: Tensor  # (layers, h, d, r), variance 1
-    tiles: Tensor  # (j, p) int64: the tiles of noise kept, those around the last position's
+    tiles: Tensor  # (j, p) int64: the cached tiles of noise, around that of the last position
     noise: Tensor  # (h, d, j, c, r)
-    coded: Tensor  # (1, p) int64, or (0, p): the tile whose codes are kept, where none are trained
+    coded: Tensor  # (1, p) int64, or (0, p): the tile of the cached codes, if not training
     codes: Tensor  # (n, 2, c, h, d, r), or (n, 2, 0, h, d, r), for n sets of filters
 
 
 class FilteredNoiseCodes(NamedTuple):
-    """Codes of a call's positions, of all layers or of one, or what they are made from."""
+    """Codes of the positions of a call, for all layers or one, or their factors."""
 
-    shared: Tensor | None  # (2, l, h, d, r): of queries and of keys, where small
-    matrices: Tensor | None  # (h, d, 2c, n): the filters, as they meet the noise around a tile
+    shared: Tensor | None  # (2, l, h, d, r): of queries and of keys, if small
+    matrices: Tensor | None  # (h, d, 2c, n): the filters as products with the noise around a tile
     plan: Plan | None
     gates: Tensor  # (layers, h, d, r)
     by_layer: tuple[FilteredNoiseCodes, ...] = ()  # of each layer, where they differ: see SineCodes
 
 
-class FilteredNoise(Encoding):
+class FilteredNoise(StochasticEncoding):
     """Base of encodings whose codes are filtered noise; raw parameter: gates (layers, h, d)."""
 
     def __init__(
@@ -104,13 +103,7 @@ class FilteredNoise(Encoding):
     def init_state(
         self, seed: int, device: torch.device, num_realizations: int | None = None
     ) -> FilteredNoiseState:
-        """Noise of `seed`; no tile is drawn before its position comes.
-
-        `num_realizations` takes the place of the config's: so many features come out of `encode`.
-
-        Raises:
-            ValueError: fewer than one realization.
-        """
+        """As `StochasticEncoding.init_state`; tiles are drawn when their positions are prepared."""
         heads, features, draws = self.shape
         draws = checked_draws(draws, num_realizations)
         sets = 1 if self.shared_by_layers else self.num_layers
@@ -126,21 +119,17 @@ class FilteredNoise(Encoding):
         )
 
     def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
-        """Exact expected product of query and key codes at each lag m - n, before gate and scale.
-
-        `lags` (o, p) in positions, or (o,) on one axis. In float64. The axis of layers is there
-        where the filters have it.
-        """
+        """As `StochasticEncoding.covariance`."""
         filters = self.filters().values.double()
         return filter_covariance(filters[0], filters[1], lags)
 
-    @outside_graphs  # noise is drawn and tiles are counted outside of graphs
+    @outside_graphs  # noise is drawn and tiles are located outside of graphs
     def prepare(
         self, positions: Tensor, state: FilteredNoiseState
     ) -> tuple[FilteredNoiseCodes, FilteredNoiseState]:
-        """Codes of whole `positions` (1, l, p), in any order; all rows of a batch share them.
+        """Codes of integer `positions` (1, l, p), in any order; all rows of a batch share them.
 
-        Of more axes than the filters have, the first count.
+        Axes beyond those of the filters are ignored.
         """
         places = self._whole(positions)
         placement = Placement.of(places, TILES[self.axes])
@@ -158,9 +147,14 @@ class FilteredNoise(Encoding):
             sets = (scaled,) if self.shared_by_layers else scaled.unbind(1)
             matrices = [filter_matrices(values, pattern) for values in sets]
             layers = self.num_layers if self.shared_by_layers else 1
-            sharing = worth_sharing(len(sets) * self._code_bytes(places, scaled, state), layers)
+            code_bytes = 2 * len(places) * state.gates[0].numel() * scaled.element_size()
+            sharing = worth_sharing(len(sets) * code_bytes, layers)
             passes = None if trained else len(sets) if sharing else self.num_layers
-            field = self._field(state, like=scaled)
+            kept = {
+                tuple(index): state.noise[:, :, i] for i, index in enumerate(state.tiles.tolist())
+            }
+            shape = (*self.shape[:2], state.gates.shape[-1])
+            field = NoiseField(self.noise, int(state.seed), shape, kept, scaled.detach())
             halos = noise_around(field, placement.tiles, pattern.neighbours, passes=passes)
             plan = Plan(placement, halos)
 
@@ -168,7 +162,7 @@ class FilteredNoise(Encoding):
             at_last = halos.noise(placement.last)
             noise = at_last.unflatten(2, (-1, SITES))
             if len(placement.tiles) > 1:
-                noise = noise.clone()  # of all the call's noise, the state keeps this part alone
+                noise = noise.clone()  # the state keeps only this part of the noise of the call
             state = state._replace(tiles=torch.tensor(around), noise=noise)
             state = state._replace(coded=state.coded[:0], codes=state.codes[:, :, :0])
             shared = None
@@ -181,23 +175,9 @@ class FilteredNoise(Encoding):
                 shared = [shared_codes(x, plan) if sharing else None for x in matrices]
         return self._codes(shared, matrices, plan, state), state
 
-    def encode(
-        self, q: Tensor, k: Tensor, codes: FilteredNoiseCodes, layer: int
-    ) -> tuple[Tensor, Tensor]:
-        """Queries and keys (b, l, h, d) to (b, l, h, r).
-
-        Scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
-        """
-        if codes.by_layer:
-            codes = codes.by_layer[layer]
-        if self.gates is None:
-            return project(q, k, codes.shared, codes.matrices, codes.plan)
-        through, constant = mixture(self.gates[layer], codes.gates[layer])
-        queries, keys = project(q * through, k * through, codes.shared, codes.matrices, codes.plan)
-        return (
-            queries + torch.einsum("blhd,hdr->blhr", q.to(constant), constant),
-            keys + torch.einsum("blhd,hdr->blhr", k.to(constant), constant),
-        )
+    def project(self, q: Tensor, k: Tensor, codes: FilteredNoiseCodes) -> tuple[Tensor, Tensor]:
+        """As `StochasticEncoding.project`."""
+        return project(q, k, codes.shared, codes.matrices, codes.plan)
 
     def _codes(
         self,
@@ -206,24 +186,12 @@ class FilteredNoise(Encoding):
         plan: Plan | None,
         state: FilteredNoiseState,
     ) -> FilteredNoiseCodes:
-        """Codes of all sets of filters: of one that layers share, or of one for each."""
+        """Codes of all sets of filters: one that layers share, or one for each."""
         layers = tuple(
             FilteredNoiseCodes(made, matrix, plan, state.gates)
             for made, matrix in zip(shared, matrices, strict=True)
         )
         return layers[0]._replace(by_layer=() if self.shared_by_layers else layers)
-
-    def _code_bytes(self, places: Tensor, like: Tensor, state: FilteredNoiseState) -> int:
-        """Bytes of the codes of queries and keys that one set of filters makes."""
-        return 2 * len(places) * state.gates[0].numel() * like.element_size()
-
-    def _field(self, state: FilteredNoiseState, *, like: Tensor) -> NoiseField:
-        """The noise of a state."""
-        kept = {
-            tuple(index): state.noise[:, :, row] for row, index in enumerate(state.tiles.tolist())
-        }
-        shape = (*self.shape[:2], state.gates.shape[-1])
-        return NoiseField(self.noise, int(state.seed), shape, kept, like.detach())
 
     def _whole(self, positions: Tensor) -> Tensor:
         """(l, p) int64 of positions (1, l, p or more)."""

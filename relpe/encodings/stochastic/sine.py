@@ -1,8 +1,8 @@
 """Sinusoidal stochastic positional encoding, fused with its gate (Liutkus et al., 2021, section 3).
 
 For every head and feature, queries and keys are multiplied by two random processes whose covariance
-is a learned sum of cosines of the lag, and summed over features: relative attention from absolute
-codes, so that it fits attention of linear cost.
+is a learned sum of cosines of the lag, and summed over features. This is relative attention by
+absolute codes, and hence fits linear attention.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relpe.encodings.base import Encoding
-from relpe.encodings.stochastic.gate import checked_draws, mixture, raw_gates
+from relpe.encodings.stochastic.base import StochasticEncoding, checked_draws, raw_gates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,11 +23,10 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 BLOCK = 256
-"""Positions of one block: sines are evaluated for one block, and the noise is turned by a block's
-first phase."""
+"""Positions of a block: sines are evaluated for one block, and the noise is rotated by the first
+phase of each."""
 SHARED_CODE_BYTES = 256 * 2**20
-"""Codes up to this size are built once and shared by all layers; larger ones never exist as a
-whole."""
+"""Codes up to this size are made once and shared by all layers; larger ones are never formed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,32 +52,34 @@ class SineSPEConfig:
 
 
 class SineNoise(NamedTuple):
-    """The noise of one sequence: standard normal."""
+    """Standard normal noise of one sequence."""
 
     sines: Tensor  # (h, d, k, 2, r): of cosine and sine
     gates: Tensor  # (layers, h, d, r)
 
 
 class SineCodes(NamedTuple):
-    """Codes of a call's positions, of all layers or of one: factors, and products where small."""
+    """Codes of the positions of a call, for all layers or one: factors, and products if small."""
 
     waves: Tensor  # (n or 1, c, h, d, 2k): cosines, then sines, of the positions of a block
     query_noise: Tensor  # (n, h, d, 2k, r): gains and the phase of each block's start folded in
     key_noise: Tensor  # (n, h, d, 2k, r)
-    gate_noise: Tensor  # (layers, h, d, r)
+    gates: Tensor  # (layers, h, d, r)
     queries: Tensor | None  # (l, h, d, r)
     keys: Tensor | None  # (l, h, d, r)
-    by_layer: tuple[SineCodes, ...] = ()  # of each layer, where they differ: the rest is the first
-    by_row: bool = False  # positions are those of rows, one each
+    by_layer: tuple[SineCodes, ...] = ()  # of each layer, where they differ
+    by_row: bool = False  # each row has one position of its own
 
 
-class SineSPE(Encoding):
+class SineSPE(StochasticEncoding):
     """`SineSPEConfig` as a module; raw: frequencies, offsets, gains (h, d, k) and gates.
 
     Where layers have their own, the first three are (layers, h, d, k). A frequency is sigmoid/2, in
     cycles per position; a gain is softplus; offsets, in radians, belong to the queries; a gate is
     sigmoid, 1 meaning that position is ignored. Initialization as in the original, spe.py (2021).
     """
+
+    rows_by_position = True
 
     def __init__(
         self, config: SineSPEConfig, *, num_layers: int, num_heads: int, head_dim: int
@@ -99,13 +99,7 @@ class SineSPE(Encoding):
     def init_state(
         self, seed: int, device: torch.device, num_realizations: int | None = None
     ) -> SineNoise:
-        """Noise drawn from `seed`, on the CPU, so that all devices see the same.
-
-        `num_realizations` takes the place of the config's: so many features come out of `encode`.
-
-        Raises:
-            ValueError: fewer than one realization.
-        """
+        """As `StochasticEncoding.init_state`; drawn on the CPU, the same for all devices."""
         heads, features, sines = self.frequencies.shape[-3:]
         generator = torch.Generator().manual_seed(seed)
         draws = checked_draws(self.config.num_realizations, num_realizations)
@@ -114,10 +108,9 @@ class SineSPE(Encoding):
         return SineNoise(noise.to(device), gates.to(device))
 
     def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
-        """Exact expected product of query and key codes at each lag m - n, before gate and scale.
+        """As `StochasticEncoding.covariance` (Liutkus et al., 2021, equation 10).
 
-        `lags` (o,) in positions. In float64 (Liutkus et al., 2021, equation 10, with the factor
-        1/2K of the code). The axis of layers is there where the parameters have it.
+        With the factor 1/2K of the code; `lags` are (o,).
         """
         frequencies, gains = self._frequencies(), functional.softplus(self.gains.double())
         angles = (
@@ -128,17 +121,17 @@ class SineSPE(Encoding):
     def prepare(self, positions: Tensor, state: SineNoise) -> tuple[SineCodes, SineNoise]:
         """Codes of `positions` (1, l, 1), which all rows of a batch share.
 
-        Or (b, 1, 1), of rows that are each at one position of their own. Phases are reduced to one
-        turn in float64, so that position 10^6 is as exact as position 0.
+        Or (b, 1, 1), one position for each row. Phases are reduced to one turn in float64, so that
+        position 10^6 is as exact as position 0.
         """
         by_row = positions.shape[0] > 1 and positions.shape[1] == 1
-        if by_row:  # as one row that is at all of them; what each gets hangs on no other's place
+        if by_row:  # as one row at all positions; a code does not depend on the other positions
             positions = positions.transpose(0, 1)
         length = positions.shape[1]
         waves, query_noise, key_noise = self.factors(positions, state, from_zero=by_row)
         code_bytes = 2 * length * query_noise[0, :, :, 0].numel() * query_noise.element_size()
         small = code_bytes <= SHARED_CODE_BYTES
-        # until here, the heads of all layers stand one after the other
+        # up to here, the heads of all layers are concatenated
         heads = state.sines.shape[0]
         sets = waves.shape[2] // heads
 
@@ -162,12 +155,11 @@ class SineSPE(Encoding):
     def factors(
         self, positions: Tensor, state: SineNoise, *, from_zero: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """What products give the codes of `positions` (1, l, 1) in blocks of c, see `SineCodes`.
+        """Factors of the codes of `positions` (1, l, 1), in blocks of c: see `SineCodes`.
 
-        Phases are counted from the start of each block, or, in one block, from position 0.
-
-        Waves (n or 1, c, h, d, 2k), and of the n blocks the noise of queries and of keys
-        (n, h, d, 2k, r), where h counts the heads of all sets of parameters.
+        Phases are counted from the start of each block, or, with `from_zero`, in one block from
+        position 0. Returns waves (n or 1, c, h, d, 2k), and for each block the noise of queries and
+        of keys (n, h, d, 2k, r), where h counts the heads of all sets of parameters.
         """
         if positions.shape[0] != 1:
             raise ValueError(
@@ -189,35 +181,25 @@ class SineSPE(Encoding):
         return waves, query_noise, self._turned_noise(self._turn(starts), state.sines)
 
     def encode(self, q: Tensor, k: Tensor, codes: SineCodes, layer: int) -> tuple[Tensor, Tensor]:
-        """Queries and keys (b, l, h, d) to (b, l, h, r).
+        """As `StochasticEncoding.encode`; positions by row are encoded as those of one row."""
+        if not codes.by_row:
+            return super().encode(q, k, codes, layer)
+        q, k = super().encode(q.transpose(0, 1), k.transpose(0, 1), codes, layer)
+        return q.transpose(0, 1), k.transpose(0, 1)
 
-        Scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
-        """
-        if codes.by_layer:
-            codes = codes.by_layer[layer]
-        if codes.by_row:
-            turned = q.transpose(0, 1), k.transpose(0, 1)
-            q, k = self.encode(*turned, codes._replace(by_layer=(), by_row=False), layer)
-            return q.transpose(0, 1), k.transpose(0, 1)
-        if self.gates is None:
-            return (
-                _project(q, codes.waves, codes.query_noise, codes.queries),
-                _project(k, codes.waves, codes.key_noise, codes.keys),
-            )
-        through, constant = mixture(self.gates[layer], codes.gate_noise[layer])
-
-        def gated(x: Tensor, noise: Tensor, products: Tensor | None) -> Tensor:
-            positional = _project(x * through, codes.waves, noise, products)
-            return positional + torch.einsum("blhd,hdr->blhr", x.to(constant), constant)
-
-        return gated(q, codes.query_noise, codes.queries), gated(k, codes.key_noise, codes.keys)
+    def project(self, q: Tensor, k: Tensor, codes: SineCodes) -> tuple[Tensor, Tensor]:
+        """As `StochasticEncoding.project`."""
+        return (
+            _project(q, codes.waves, codes.query_noise, codes.queries),
+            _project(k, codes.waves, codes.key_noise, codes.keys),
+        )
 
     def _code_dtype(self) -> torch.dtype:
-        """At least float32, whatever the parameters are in."""
+        """At least float32, whatever the dtype of the parameters."""
         return torch.promote_types(self.frequencies.dtype, torch.float32)
 
     def _frequencies(self) -> Tensor:
-        """Of the parameters' shape, float64, cycles per position."""
+        """Cycles per position, float64, in the shape of the parameters."""
         return torch.sigmoid(self.frequencies.double()) / 2
 
     def _turn(self, place: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -232,9 +214,9 @@ class SineSPE(Encoding):
         return angles.cos(), angles.sin()
 
     def _turned_noise(self, turn: tuple[Tensor, Tensor], noise: Tensor) -> Tensor:
-        """(n, h, d, 2k, r): noise that, times the waves of a block, gives its positions' codes.
+        """Noise (n, h, d, 2k, r) whose products with the waves of a block are its codes.
 
-        h counts the heads of all sets of parameters, which `noise` (h, d, k, 2, r) is common to.
+        h counts the heads of all sets of parameters, which share `noise` (h, d, k, 2, r).
         """
         dtype = self._code_dtype()
         features, sines, draws = noise.shape[1], noise.shape[2], noise.shape[-1]
@@ -262,10 +244,10 @@ def _project(x: Tensor, waves: Tensor, noise: Tensor, codes: Tensor | None) -> T
 
 
 class _FusedProjection(torch.autograd.Function):
-    """Projection that contracts features and sines against the noise: no code is ever formed.
+    """Contracts features and sines with the noise, without forming codes.
 
-    Works block by block and forms again in backward what forward did not keep, so that memory
-    beyond inputs and outputs is that of one block.
+    Works by blocks and recomputes intermediate results in the backward pass: memory beyond inputs
+    and outputs is that of one block.
     """
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""Stochastic positional encoding whose filters are drawn by a network of sines.
+"""Stochastic positional encoding with filters from a network of sines.
 
 The filters of ConvSPE as a smooth function of the tap, under a Gaussian window of learned width:
-their number of parameters does not depend on their length, and their length follows the width.
+the number of parameters does not depend on their length, and their length follows the width.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from torch.nn import functional
 
 from relpe.encodings.offset.siren_network import SirenNetwork, SirenNetworkConfig, absolute_steps
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise, Filters
-from relpe.encodings.stochastic.noise.lattice import NoiseKind
+from relpe.encodings.stochastic.white_noise import NoiseKind
 
 WINDOW_END = 0.01
-"""Where a window falls below this, its filter ends."""
+"""Value of the window at which its filter ends."""
 BUCKET = 16
-"""The number of taps is a multiple of this, so that few different ones occur while widths are
-learned."""
+"""The number of taps is a multiple of this, so that it changes rarely while widths are learned."""
 NARROWEST = 0.5
-"""Steps that are added to a width."""
+"""Added to a width, in steps."""
 FIRST_WIDTH = 4.0
-"""Width of the first head at first, in steps; that of the last is a quarter of the reference
+"""Initial width of the first head, in steps; that of the last is a quarter of the reference
 length."""
 
 
@@ -74,7 +73,7 @@ class SirenSPE(FilteredNoise):
     sum_s phi_q(s) phi_k(s - (m - n)). phi is the network's output, ordered by filter (query, key),
     head and feature, times exp(-(s / width)^2 / 2), brought to unit norm and multiplied by a gain:
     variances are those of the gains, whatever the width. A width is exp(log_width) + 0.5 steps, so
-    that a learning rate moves wide windows as far as narrow ones, by share; a gain is softplus.
+    that a learning rate changes all widths by the same ratio; a gain is softplus.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class SirenSPE(FilteredNoise):
         widths = FIRST_WIDTH * (last_width / FIRST_WIDTH) ** ratios
         self.log_widths = nn.Parameter((widths - NARROWEST).log())
         ones = torch.ones(*layers, 2, num_heads, head_dim)
-        self.gains = nn.Parameter(ones + (-(-ones).expm1()).log())  # what softplus makes 1 of
+        self.gains = nn.Parameter(ones + (-(-ones).expm1()).log())  # softplus of it is 1
 
     def window_widths(self) -> Tensor:
         """(h, p), or (layers, h, p), in steps."""
@@ -130,7 +129,7 @@ class SirenSPE(FilteredNoise):
         return (gains * shaped / norm).view_as(drawn)
 
     def _drawn(self, steps: Tensor) -> Tensor:
-        """What the networks draw at `steps` (*steps, p), in the order of `steps_back`."""
+        """Outputs of the networks at `steps` (*steps, p), in the order of `steps_back`."""
         sets = []
         for network in self.networks:
             assert isinstance(network, SirenNetwork)
@@ -138,19 +137,18 @@ class SirenSPE(FilteredNoise):
         return sets[0] if self.shared_by_layers else torch.stack(sets, 1)
 
     def filters(self) -> Filters:
-        """The filters turned round: noise s steps back from a position is read from its far end.
+        """The filters in reverse, as correlations with the noise.
 
-        As correlations, which is what the products with noise are, these begin to read at
-        1 - taps and end at the position itself.
+        They read from 1 - taps up to the position itself.
         """
         back = self.steps_back()
         turned = back.flip([-1 - axis for axis in range(self.axes)])
         return Filters(turned, tuple(1 - taps for taps in turned.shape[-self.axes :]))
 
     def _num_taps(self, widths: Tensor) -> list[int]:
-        """Taps along each axis: as far as the widest window of all heads, in whole buckets.
+        """Taps along each axis: up to the end of the widest window, in whole buckets.
 
-        Layers that have their own filters have as many: they meet the noise in the same way.
+        All layers have the same number, so that they read the noise in the same way.
         """
         widest = widths.detach().double().flatten(0, -2).amax(0)
         reach = widest * math.sqrt(-2 * math.log(WINDOW_END))

@@ -20,7 +20,7 @@ from app.audio.synth import mixer as mixing
 from app.audio.synth.soundfont import default_soundfont
 from app.audio.synth.tones import ToneCache
 from tests.support.paths import ROOT
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 from tokenization.score import Score, Tempo, Track
 
 RATE = 44100

@@ -13,7 +13,7 @@ from app.batch import clips as batch_clips
 from app.errors import CommandError
 from tests.support.batches import MUSIC, contents, listed, options, run
 from tests.support.scores import two_hands
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 
 if TYPE_CHECKING:
     from pathlib import Path

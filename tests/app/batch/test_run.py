@@ -15,15 +15,15 @@ from app.compose.models import Models
 from app.compose.piece import Draft, Opening, Piece
 from app.compose.prompt import read_prompt
 from app.errors import CommandError
-from relpe.decoding.steps import choose_steps
+from relpe.decoding.choose import choose_steps
 from tests.support.batches import MUSIC, after, contents, listed, options, run
 from tests.support.scores import two_hands
 from tokenization.errors import MidiError
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 
 if TYPE_CHECKING:
     from app.compose.models import MusicModel
-    from relpe.decoding.steps import Backend
+    from relpe.decoding.base import Backend
 
 
 @pytest.mark.parametrize("backend", [pytest.param("torch", marks=pytest.mark.slow), "compiled"])

@@ -19,7 +19,7 @@ from app.cli.main import _parser, main
 from app.compose.options import MusicOptions
 from tests.support.commands import relpe
 from tests.support.scores import two_hands
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track
 
 if TYPE_CHECKING:

@@ -66,7 +66,7 @@ def test_json_contains_everything_that_decides_the_bytes(
 def test_an_unusable_backend_is_one_sentence(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("relpe.decoding.steps.why_not_compiled", lambda _: "no compiler here")
+    monkeypatch.setattr("relpe.decoding.choose.why_not_compiled", lambda _: "no compiler here")
     assert relpe(folder, "generate", "--backend", "auto", "--bars", "1", "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["backend"], said["fell_back"]) == ("torch float32", "no compiler here")
@@ -153,7 +153,7 @@ def test_options_given_by_hand_come_before_those_of_the_settings(
 def test_a_replay_that_cannot_be_computed_is_one_sentence(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("relpe.decoding.steps.why_not_compiled", lambda _: "no compiler here")
+    monkeypatch.setattr("relpe.decoding.choose.why_not_compiled", lambda _: "no compiler here")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     model = ["--model", str(folder / "small")]
     for told, extra, words in (

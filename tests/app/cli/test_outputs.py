@@ -11,7 +11,7 @@ import pytest
 from app.audio import render as sound
 from app.cli.main import main
 from tests.support.commands import relpe
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 from tokenization.score import Score
 
 

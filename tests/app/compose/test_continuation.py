@@ -10,7 +10,7 @@ from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
 from tests.support.scores import two_hands
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.remi.quantize import bar_lines
 from tokenization.score import Score, Tempo, Track
 

@@ -15,10 +15,10 @@ from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
-from relpe.decoding.steps import choose_steps
+from relpe.decoding.choose import choose_steps
 from relpe.models.decoder import DecoderConfig
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.vocabulary import BAR, MULTITRACK_FAMILIES, PROGRAM_ORDER
 from tokenization.score import Score, Tempo, TimeSignature, Track

@@ -18,7 +18,7 @@ from tests.support.scores import two_hands
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, PIANO_VOCABULARY, POSITION

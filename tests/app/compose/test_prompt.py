@@ -16,13 +16,13 @@ from app.compose.prompt import HEARD_TOKENS, Prompt, read_prompt
 from tests.support.heard import heard_score
 from tests.support.scores import two_hands
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR
 from tokenization.score import Score, TimeSignature, Track
 
 if TYPE_CHECKING:
-    from tokenization.remi.remi import TokenSequence
+    from tokenization.tokenizer import TokenSequence
 
 
 def file_of(*notes: tuple[int, int, int, int], metre: tuple[int, int] = (4, 4)) -> bytes:
@@ -73,7 +73,7 @@ def test_reading_a_prompt_shows_progress_and_can_be_stopped(
     small_model: MusicModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.compose.continuation.SECONDS_BETWEEN_REPORTS", 0.0)
-    monkeypatch.setattr("relpe.decoding.steps.PREFILL_CHUNK", 16)
+    monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 16)
     prompt = read_prompt(write_midi(two_hands()))
     steps = list(continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1)))
     reading = [step for step in steps if isinstance(step, Progress) and step.tokens == 0]

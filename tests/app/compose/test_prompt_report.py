@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.compose.prompt import read_prompt
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, Track

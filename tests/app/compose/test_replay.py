@@ -14,7 +14,7 @@ from app.compose.options import LARGEST_SEED, MusicOptions
 from app.compose.prompt import read_prompt
 from app.compose.replay import ReplayError
 from tests.support.scores import two_hands
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 
 TOLD = {"model": "piano", "seed": 1, "options": {"bars": 4}}
 

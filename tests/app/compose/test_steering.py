@@ -19,7 +19,7 @@ from tokenization.constraints.density import Density
 from tokenization.constraints.key import Key
 from tokenization.constraints.repetition import Repetition
 from tokenization.errors import TokenizerError
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 from tokenization.remi.remi import PianoRemi
 
 if TYPE_CHECKING:

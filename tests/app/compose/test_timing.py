@@ -20,7 +20,7 @@ from tests.support.commands import relpe
 from tests.support.heard import heard_score
 from tests.support.scores import BPM, performance, two_hands
 from tokenization.analysis.beats import Beats
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Tempo, Track
 
 if TYPE_CHECKING:

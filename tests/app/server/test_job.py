@@ -25,7 +25,7 @@ from app.server.uploads import read_upload
 from tests.support import fakes
 from tests.support.scores import two_hands
 from tokenization.analysis.keys import pitch_classes
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track
 
 

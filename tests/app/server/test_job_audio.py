@@ -25,7 +25,7 @@ from app.server.studio import Studio
 from app.server.uploads import read_upload
 from tests.support.fakes import silent_stems
 from tests.support.scores import two_hands
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from app.errors import BusyError
 from app.server import sandbox
 from app.server.sandbox import LimitError, Sandbox
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,8 +23,8 @@ from app.errors import BusyError
 from app.server.admission import Ticket
 from app.server.scheduler import Scheduler
 from app.server.worker import _Job
+from relpe.decoding.base import StepsMaker
 from relpe.decoding.generate import Generation
-from relpe.decoding.steps import StepsMaker
 from tests.support import fakes
 
 
@@ -252,7 +252,7 @@ def test_a_prompt_is_read_while_others_generate(quick_model, prompt_bytes, monke
     """Pieces of a long prompt take turns with the tokens of other jobs."""
     model = quick_model
     prompt = read_prompt(prompt_bytes, "song.mid", tokenizer=model.tokenizer)
-    monkeypatch.setattr("relpe.decoding.steps.PREFILL_CHUNK", 8)
+    monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 8)
     order = []
 
     def noted(kind, method):

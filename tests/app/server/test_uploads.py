@@ -18,11 +18,12 @@ from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
 from app.server.sandbox import Sandbox
 from app.server.uploads import READER, Upload, read_upload
-from relpe.decoding.steps import StepsMaker, choose_steps
+from relpe.decoding.base import StepsMaker
+from relpe.decoding.choose import choose_steps
 from relpe.models.decoder import DecoderConfig
 from tests.support import fakes
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi

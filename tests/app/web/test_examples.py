@@ -9,7 +9,7 @@ import pytest
 from app.player.frames import pack_tracks
 from app.web.examples import EXAMPLES, PIECE, example_file, finished_example, finished_file
 from app.web.session import EXAMPLE_OF_TAB
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 
 
 def test_examples_exist_and_every_tab_shows_a_finished_one_at_first():

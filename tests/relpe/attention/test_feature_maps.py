@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relpe.attention.feature_maps import LONGEST_HELD, EluConfig, FavorConfig
-from relpe.attention.layer import AttentionConfig, LinearAttentionConfig
+from relpe.attention.layer import AttentionConfig
+from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import (
@@ -22,7 +23,8 @@ from relpe.encodings import (
     SineSPEConfig,
     SirenSPEConfig,
 )
-from relpe.models.checkpoint import CheckpointError, from_plain
+from relpe.models.checkpoint import CheckpointError
+from relpe.models.config import from_plain
 from relpe.models.decoder import Decoder, DecoderConfig
 
 STEPS = st.integers(0, 10**7)

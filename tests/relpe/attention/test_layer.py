@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from relpe.attention.feature_maps import FavorConfig, FeatureMapConfig, Features, ReluConfig
-from relpe.attention.layer import LinearAttentionConfig, causal_convolution
+from relpe.attention.layer import causal_convolution
 from relpe.attention.linear import reference
 from relpe.attention.linear.attention import LinearState, causal_linear_attention
+from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from tests.support.paths import GOLDEN_FOLDER
 

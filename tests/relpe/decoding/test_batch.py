@@ -7,26 +7,12 @@ import pytest
 import torch
 
 from relpe.decoding.batch import ContinuousBatch, Row
+from relpe.decoding.eager import PlainSteps, prefill
 from relpe.decoding.sampling import SamplingOptions
-from relpe.decoding.steps import PlainSteps, prefill
-from relpe.encodings import SineSPEConfig
-from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
+from relpe.models.decoder import DecoderState
+from tests.support.decoders import small_decoder
 
 VOCABULARY = 12
-
-
-def small_decoder() -> Decoder:
-    torch.manual_seed(0)
-    encoding = SineSPEConfig(num_sines=2, num_realizations=8)
-    config = DecoderConfig(
-        vocabulary_size=VOCABULARY,
-        width=16,
-        num_layers=2,
-        num_heads=2,
-        hidden=24,
-        encoding=encoding,
-    )
-    return config.build().eval()
 
 
 class Rule(NamedTuple):
@@ -70,7 +56,7 @@ class Writer:
     """A batch that keeps what its rows write."""
 
     def __init__(self) -> None:
-        self.decoder = small_decoder()
+        self.decoder = small_decoder(VOCABULARY)
         self.steps = PlainSteps(self.decoder)
         self.batch: ContinuousBatch[Rule] = ContinuousBatch(self.steps)
         self.rows: dict[Row[Rule], list[int]] = {}

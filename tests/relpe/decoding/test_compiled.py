@@ -10,17 +10,17 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from llvmlite.binding import get_host_cpu_name
 
 from relpe.attention.feature_maps import FavorConfig
-from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.decoding import position_codes
 from relpe.decoding.batch import ContinuousBatch
+from relpe.decoding.choose import choose_steps
 from relpe.decoding.compiled import CompiledDecoder
+from relpe.decoding.eager import PlainSteps, prefill
 from relpe.decoding.kernels import LARGEST_WEIGHT, exp, narrowed
 from relpe.decoding.sampling import SamplingOptions
-from relpe.decoding.steps import PlainSteps, choose_steps, prefill
 from relpe.encodings import (
     AlgebraicConfig,
     ConvSPEConfig,
@@ -28,8 +28,8 @@ from relpe.encodings import (
     RopeConfig,
     SineSPEConfig,
 )
-from relpe.models.decoder import Decoder, DecoderConfig
-from tests.relpe.models.test_decoder import CONFIGS, decoder
+from relpe.models.decoder import Decoder
+from tests.support.decoders import CONFIGS, big_decoder, decoder, logits_of
 from tests.support.paths import ROOT
 
 REFUSED = {
@@ -79,13 +79,6 @@ def test_all_that_can_be_released_is_compiled():
         assert pair in kinds
 
 
-def logits_of(model: Decoder, tokens: torch.Tensor, start: int) -> np.ndarray:
-    """(l, v) by the decoder, all at once."""
-    places = torch.arange(start, start + len(tokens))[None, :, None]
-    with torch.no_grad():
-        return model(tokens[None], places, model.init_state(1))[0][0].numpy()
-
-
 def stepped(steps, model: Decoder, tokens: torch.Tensor, prompt: int, start: int = 0) -> np.ndarray:
     """(l - prompt, v) by steps, after a prompt that the decoder read."""
     state = prefill(model, model.init_state(1), tokens[None, :prompt], start)
@@ -121,16 +114,6 @@ def test_int8_steps_are_those_of_the_rounded_weights(name):
     np.testing.assert_allclose(made, logits_of(model, tokens, 0), atol=2e-3, rtol=2e-2)
 
 
-def big(**changes) -> Decoder:
-    """Rows of several vectors, so that loops have bodies and ends; scores that differ."""
-    torch.manual_seed(1)
-    sizes = {"vocabulary_size": 97, "width": 68, "num_layers": 2, "num_heads": 2, "hidden": 101}
-    model = DecoderConfig(**sizes, **changes).build().eval()
-    for weight in model.parameters():
-        weight.data *= 3
-    return model
-
-
 @pytest.mark.parametrize("precision", ["int8", "float32"])
 @pytest.mark.parametrize(
     "changes",
@@ -141,7 +124,7 @@ def big(**changes) -> Decoder:
 )
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_row_does_not_know_of_the_others(precision, changes, threads):
-    model = big(**changes)
+    model = big_decoder(**changes)
     compiled = CompiledDecoder(model, precision)
     sequences = torch.randint(97, (32, 40)).tolist()
     starts = [int(x) for x in torch.randint(400, (32,))]
@@ -167,7 +150,7 @@ def test_a_row_does_not_know_of_the_others(precision, changes, threads):
 @pytest.mark.parametrize("precision", ["int8", "float32"])
 def test_rings_that_are_taken_over_are_those_that_steps_write(precision):
     """In whole groups that no size of the model fills."""
-    model = big(encoding=AlgebraicConfig(), attention=WindowedAttentionConfig(span=13))
+    model = big_decoder(encoding=AlgebraicConfig(), attention=WindowedAttentionConfig(span=13))
     steps, tokens = CompiledDecoder(model, precision).steps(), torch.randint(97, (11,))
     stepped_to = steps.admit(model.init_state(1), 0)
     for token in tokens.tolist():
@@ -187,7 +170,7 @@ def test_rings_that_are_taken_over_are_those_that_steps_write(precision):
 
 
 def test_slots_are_forked_and_used_again():
-    model = big(encoding=AlgebraicConfig(), attention=WindowedAttentionConfig(span=13))
+    model = big_decoder(encoding=AlgebraicConfig(), attention=WindowedAttentionConfig(span=13))
     steps = CompiledDecoder(model).steps()
     fresh = stepped(steps, model, torch.arange(30), 10)
     slot = steps.admit(prefill(model, model.init_state(1), torch.arange(10)[None]), 10)
@@ -206,7 +189,7 @@ def test_slots_are_forked_and_used_again():
 
 
 def test_more_positions_than_codes_are_kept_of(monkeypatch):
-    model = big(encoding=ConvSPEConfig(taps=(9,), num_realizations=8))
+    model = big_decoder(encoding=ConvSPEConfig(taps=(9,), num_realizations=8))
     compiled = CompiledDecoder(model)
 
     def written() -> np.ndarray:
@@ -232,52 +215,12 @@ def test_what_cannot_be_compiled_is_refused(name):
     assert isinstance(chosen.make(), PlainSteps)
 
 
-def test_the_backend_is_named():
-    model = decoder("sine relu")
-    host = get_host_cpu_name()
-    assert choose_steps(model).name == f"compiled int8 for {host}"
-    assert choose_steps(model, precision="float32").name == f"compiled float32 for {host}"
-    plain = choose_steps(model, "torch")
-    assert plain.name == "torch float32"
-    assert plain.fell_back is None
-
-
 @pytest.mark.parametrize("token", [-1, 11])
 def test_ids_beyond_the_vocabulary_are_refused(token):
     model = decoder("sine relu")
     steps = CompiledDecoder(model).steps()
     with pytest.raises(ValueError, match="expected 0 to 10"):
         steps.step([steps.admit(model.init_state(1), 0)], [token])
-
-
-@pytest.mark.parametrize("name", ["sine relu", "algebraic windowed", "rope softmax"])
-def test_plain_steps_are_the_decoder_s(name):
-    model, tokens = decoder(name), torch.randint(11, (20,))
-    steps = PlainSteps(model)
-    first = steps.admit(prefill(model, model.init_state(1), tokens[None, :5]), 5)
-    others = [steps.fork(first) for _ in range(3)]
-    wanted = logits_of(model, tokens, 0)
-    for place in range(5, 12):
-        made = steps.step([first, *others], tokens[place].expand(4).tolist())
-        np.testing.assert_allclose(made, wanted[place][None].repeat(4, 0), atol=1e-5, rtol=1e-4)
-    steps.release(others[1])
-    made = steps.step([others[2], first], [int(tokens[12])] * 2)  # the other waits
-    np.testing.assert_allclose(made[1], wanted[12], atol=1e-5, rtol=1e-4)
-    made = steps.step([others[0]], [int(tokens[12])])
-    np.testing.assert_allclose(made[0], wanted[12], atol=1e-5, rtol=1e-4)
-    made = steps.step([first, others[0], others[2]], [int(tokens[13])] * 3)
-    np.testing.assert_allclose(made, wanted[13][None].repeat(3, 0), atol=1e-5, rtol=1e-4)
-
-
-def test_plain_steps_run_rows_alone():
-    model = big(encoding=SineSPEConfig(num_realizations=24))
-    steps = PlainSteps(model)
-    slot = steps.admit(model.init_state(1), 0)
-    slots = [slot, *(steps.fork(slot) for _ in range(6))]
-    alone = PlainSteps(model)
-    single = alone.admit(model.init_state(1), 0)
-    for token in range(20):
-        assert (steps.step(slots, [token] * 7) == alone.step([single], [token])).all()
 
 
 def test_exponentials():
@@ -319,7 +262,7 @@ def test_slots_that_are_not_in_use_are_refused():
 
 
 def test_rows_of_a_continuous_batch_are_what_they_are_alone():
-    model = big(encoding=SineSPEConfig(num_realizations=24))
+    model = big_decoder(encoding=SineSPEConfig(num_realizations=24))
     compiled = CompiledDecoder(model)
 
     class Some(NamedTuple):
@@ -354,20 +297,6 @@ def test_rows_of_a_continuous_batch_are_what_they_are_alone():
         return list(texts.values())
 
     assert written(prompts) == [text for prompt in prompts for text in written([prompt])]
-
-
-@pytest.mark.parametrize("case", ["NUMBA_DISABLE_JIT", "nowhere to keep"])
-def test_without_a_compiler_torch_takes_over(case, monkeypatch):
-    model = decoder("sine relu")
-    if case == "NUMBA_DISABLE_JIT":
-        monkeypatch.setattr("relpe.decoding.compiled.numba_config.DISABLE_JIT", 1)
-    else:
-        monkeypatch.setitem(sys.modules, "relpe.decoding.compiled", None)  # as if not installed
-    chosen = choose_steps(model)
-    assert chosen.name == "torch float32"
-    assert chosen.fell_back
-    with pytest.raises(ValueError, match="use the backend torch"):
-        choose_steps(model, "compiled")
 
 
 @pytest.mark.slow

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from relpe.decoding.choose import choose_steps
 from relpe.decoding.cuda_graph import TileSteps, why_not_tiled
-from relpe.decoding.steps import PlainSteps, choose_steps, prefill
+from relpe.decoding.eager import PlainSteps, prefill
 from relpe.encodings import ConvSPEConfig
 from relpe.models.decoder import DecoderConfig
-from tests.relpe.models.test_decoder import decoder, tokens_of
+from tests.support.decoders import decoder, tokens_of
 
 NAMES = [
     "sine relu",

@@ -6,10 +6,10 @@ import torch
 from relpe.encodings import AlgebraicConfig, SirenConfig, TreeSQConfig
 from relpe.encodings.algebraic.structures import TreeStructure
 from relpe.encodings.algebraic.trees import TreeMaps
-from relpe.encodings.baselines import Rope
-from relpe.encodings.offset.offsets import OffsetEncoding
-from relpe.encodings.offset.siren import RelativeEncoding
+from relpe.encodings.offset.base import OffsetEncoding
+from relpe.encodings.offset.relative import RelativeEncoding
 from relpe.encodings.offset.windows import WindowConfig
+from relpe.encodings.rope import Rope
 from relpe.encodings.stochastic.conv import ConvSPE
 from relpe.encodings.stochastic.sine import SineSPE
 from relpe.encodings.stochastic.siren import SirenSPE
@@ -23,7 +23,7 @@ from relpe.inspect.learned import (
     spectrum,
     window,
 )
-from tests.relpe.inspect.test_plots import SMALL, decoder
+from tests.support.pictured import SMALL, decoder
 
 
 @pytest.mark.parametrize("name", ["sine", "conv", "siren spe"])

@@ -8,18 +8,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from relpe.attention.feature_maps import FavorConfig
-from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.encodings import RopeConfig, SineSPEConfig
 from relpe.models import checkpoint
-from relpe.models.checkpoint import (
-    CheckpointError,
-    find_checkpoint,
-    from_plain,
-    load_model,
-    save_model,
-    to_plain,
-)
+from relpe.models.checkpoint import CheckpointError, find_checkpoint, load_model, save_model
+from relpe.models.config import from_plain, to_plain
 from relpe.models.decoder import Decoder, DecoderConfig
 
 SMALL = DecoderConfig(vocabulary_size=12, width=16, num_layers=2, num_heads=2, hidden=24)

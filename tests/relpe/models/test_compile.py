@@ -8,7 +8,7 @@ import jaxtyping
 import pytest
 import torch
 
-from tests.relpe.models.test_decoder import CONFIGS, decoder, tokens_of
+from tests.support.decoders import CONFIGS, decoder, tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

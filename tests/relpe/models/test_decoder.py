@@ -6,130 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from relpe.attention.feature_maps import EluConfig, FavorConfig
-from relpe.attention.layer import LinearAttentionConfig, causal_convolution
-from relpe.attention.softmax import SoftmaxAttentionConfig
-from relpe.attention.windowed.attention import WindowedAttentionConfig
-from relpe.encodings import (
-    AlgebraicConfig,
-    AlibiConfig,
-    ConvSPEConfig,
-    LearnedPositionConfig,
-    NoEncodingConfig,
-    RopeConfig,
-    ShawConfig,
-    SineSPEConfig,
-    SinusoidConfig,
-    SirenConfig,
-    SirenSPEConfig,
-    TransformerXLConfig,
-)
-from relpe.encodings.offset.siren_network import SirenNetworkConfig
-from relpe.models.checkpoint import from_plain
+from relpe.attention.layer import causal_convolution
+from relpe.models.config import from_plain
 from relpe.models.decoder import Decoder, DecoderConfig
-
-SMALL_SIREN = SirenNetworkConfig(width=8)
-SINE = SineSPEConfig(num_sines=3, num_realizations=8)
-CONFIGS = {
-    "sine relu": {"encoding": SINE},
-    "sine favor": {
-        "encoding": SINE,
-        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
-    },
-    "sine relu, fading": {"encoding": SINE, "attention": LinearAttentionConfig(half_lives=(1, 40))},
-    "sine favor, fading": {
-        "encoding": SINE,
-        "attention": LinearAttentionConfig(
-            feature_map=FavorConfig(num_features=8), half_lives=(2, 9)
-        ),
-    },
-    "sine softmax": {
-        "encoding": SineSPEConfig(num_sines=2, num_realizations=6),
-        "attention": SoftmaxAttentionConfig(),
-    },
-    "ungated, not normalized": {
-        "encoding": SineSPEConfig(num_sines=2, num_realizations=8, gated=False),
-        "normalize_queries_keys": False,
-        "convolution_taps": 0,
-    },
-    "sine relu, layers of their own": {
-        "encoding": SineSPEConfig(num_sines=2, num_realizations=6, shared_by_layers=False)
-    },
-    "sine windowed": {
-        "encoding": SineSPEConfig(num_realizations=6),
-        "attention": WindowedAttentionConfig(span=11),
-    },
-    "algebraic windowed": {
-        "encoding": AlgebraicConfig(),
-        "attention": WindowedAttentionConfig(span=60),
-    },
-    "rope softmax": {"encoding": RopeConfig(), "attention": SoftmaxAttentionConfig()},
-    "conv relu": {"encoding": ConvSPEConfig(taps=(5,), num_realizations=6)},
-    "conv favor, ungated, signs": {
-        "encoding": ConvSPEConfig(taps=(3,), num_realizations=6, gated=False, noise="signs"),
-        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
-    },
-    "siren spe relu": {
-        "encoding": SirenSPEConfig(num_realizations=6, max_taps=(9,), reference_length=16.0),
-    },
-    "conv favor, layers of their own": {
-        "encoding": ConvSPEConfig(taps=(5,), num_realizations=6, shared_by_layers=False),
-        "attention": LinearAttentionConfig(
-            feature_map=FavorConfig(num_features=8, redraw_interval=40)
-        ),
-    },
-    "siren spe relu, layers of their own": {
-        "encoding": SirenSPEConfig(
-            num_realizations=6, max_taps=(9,), reference_length=16.0, shared_by_layers=False
-        ),
-    },
-    "algebraic softmax": {
-        "encoding": AlgebraicConfig(basis=True),
-        "attention": SoftmaxAttentionConfig(),
-    },
-    "algebraic softmax, decay": {
-        "encoding": AlgebraicConfig(decay=0.98),
-        "attention": SoftmaxAttentionConfig(),
-    },
-    "algebraic favor": {
-        "encoding": AlgebraicConfig(shared_by_layers=False),
-        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
-    },
-    "algebraic relu, numerator": {"encoding": AlgebraicConfig(placement="numerator")},
-    "algebraic elu, numerator, fading": {
-        "encoding": AlgebraicConfig(placement="numerator"),
-        "attention": LinearAttentionConfig(feature_map=EluConfig(), half_lives=(1, 40)),
-    },
-    "siren windowed": {
-        "encoding": SirenConfig(network=SMALL_SIREN),
-        "attention": WindowedAttentionConfig(),
-    },
-    "siren softmax, no window": {
-        "encoding": SirenConfig(network=SMALL_SIREN, window=None),
-        "attention": SoftmaxAttentionConfig(),
-    },
-    "transformer-xl windowed": {
-        "encoding": TransformerXLConfig(num_sinusoids=4, span=20),
-        "attention": WindowedAttentionConfig(),
-    },
-    "shaw softmax": {"encoding": ShawConfig(window=4), "attention": SoftmaxAttentionConfig()},
-    "alibi windowed": {"encoding": AlibiConfig(), "attention": WindowedAttentionConfig(span=11)},
-    "sinusoid relu": {"encoding": SinusoidConfig()},
-    "learned softmax": {
-        "encoding": LearnedPositionConfig(num_positions=1000),
-        "attention": SoftmaxAttentionConfig(),
-    },
-    "none elu": {
-        "encoding": NoEncodingConfig(),
-        "attention": LinearAttentionConfig(feature_map=EluConfig()),
-    },
-}
-
-
-def decoder(name: str) -> Decoder:
-    torch.manual_seed(0)
-    sizes = {"vocabulary_size": 11, "width": 16, "num_layers": 2, "num_heads": 2, "hidden": 24}
-    return DecoderConfig(**sizes, **CONFIGS[name]).build().eval()
+from tests.support.decoders import CONFIGS, decoder, tokens_of
 
 
 def run(model: Decoder, tokens: torch.Tensor, pieces: list[int], start: int = 0) -> torch.Tensor:
@@ -142,10 +22,6 @@ def run(model: Decoder, tokens: torch.Tensor, pieces: list[int], start: int = 0)
             outs.append(out)
             done += size
     return torch.cat(outs, 1)
-
-
-def tokens_of(length: int, rows: int = 2) -> torch.Tensor:
-    return torch.randint(0, 11, (rows, length), generator=torch.Generator().manual_seed(length))
 
 
 @given(

@@ -8,10 +8,11 @@ import torch
 
 from relpe.attention.linear import fla as fla_backend
 from relpe.attention.linear.attention import LinearState, causal_linear_attention
-from relpe.attention.linear.tiling import tiling
+from relpe.attention.linear.chunked import tiling
+from relpe.decoding.choose import choose_steps
 from relpe.decoding.cuda_graph import TileSteps
-from relpe.decoding.steps import PlainSteps, choose_steps
-from tests.relpe.models.test_decoder import CONFIGS, decoder, tokens_of
+from relpe.decoding.eager import PlainSteps
+from tests.support.decoders import CONFIGS, decoder, tokens_of
 
 pytestmark = [
     pytest.mark.gpu,

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
-from relpe.encodings.baselines import RopeConfig
+from relpe.encodings.rope import RopeConfig
 from relpe.models.decoder import DecoderConfig
 from relpe.models.rotary_weights import load_rotary, takes_rotary
 

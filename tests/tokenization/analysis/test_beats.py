@@ -134,7 +134,7 @@ def test_warping_keeps_seconds(score, beats):
         assert sorted(after.notes[:, 2]) == sorted(before.notes[:, 2])
 
 
-def test_an_upbeat_stands_in_front_of_the_first_beat():
+def test_an_upbeat_precedes_the_first_beat():
     rows = [(250, 250, 60, 64), (1000, 500, 62, 64), (1500, 1750, 64, 64), (3250, 10, 65, 64)]
     score = Score(1000, (Track.of(rows),), (Tempo(0, 60.0),))
     beats = [0.5, 1, 1.5, 2, 2.5, 3, 3.5]
@@ -172,7 +172,7 @@ def test_pedal_is_applied_before_warping():
 
 
 @pytest.mark.parametrize("beats", [[], [1.0], [0.0, 1.0, 1.0], [[0.0, 1.0]], [0.0, np.nan, 1.0]])
-def test_beats_have_to_rise(beats):
+def test_beats_must_rise(beats):
     with pytest.raises(ValueError, match="two or more rising seconds"):
         warp(Score(480), beats)
     with pytest.raises(ValueError, match="downbeats do not rise"):
@@ -186,13 +186,13 @@ def test_beats_have_to_rise(beats):
     places=st.lists(st.tuples(st.integers(0, 50), st.sampled_from((0, 3, 4, 6, 8, 9))), min_size=1),
     resolution=st.sampled_from((12, 24, 96, 480, 960)),
 )
-def test_what_is_quantized_is_on_the_grid(places, resolution):
+def test_quantized_music_is_on_the_grid(places, resolution):
     rows = [((12 * beat + part) * resolution // 12, 1, 60, 64) for beat, part in places]
     assert on_grid(Score(resolution, (Track.of(rows),))) == pytest.approx(1)
 
 
 @given(seed=st.integers(0, 999), late=st.integers(30, 90))
-def test_what_knows_nothing_of_the_grid_is_not_on_it(seed, late):
+def test_onsets_unrelated_to_the_grid_are_not_on_it(seed, late):
     onsets = np.random.default_rng(seed).integers(0, 480_000, 200)
     rows = [(int(onset), 1, 60, 64) for onset in onsets]
     assert abs(on_grid(Score(480, (Track.of(rows),)))) < 0.3
@@ -305,7 +305,7 @@ def test_a_piece_of_one_chord_has_two_beats(length):
     assert found.seconds[0] == score.seconds_at(500)
 
 
-def test_what_has_no_beats_is_refused():
+def test_a_score_without_beats_is_rejected():
     with pytest.raises(MidiError, match="found no notes"):
         estimate_beats(Score(480, (Track.of([]),)))
     far = Track.of([(0, 1, 60, 64), (30_000 * 480, 1, 60, 64)])

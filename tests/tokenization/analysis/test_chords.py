@@ -135,7 +135,7 @@ def test_inversions_and_passing_notes_do_not_hide_a_chord():
     assert recognise_chords(Score(24, (Track.of(rows),))).names == ["C_M"]
 
 
-def test_what_only_reaches_into_a_beat_is_no_bass():
+def test_a_note_that_only_reaches_into_a_beat_is_not_its_bass():
     first = [(0, 26, 40, 64), (0, 24, 64, 64), (0, 24, 67, 64), (0, 24, 71, 64)]
     second = [(24, 24, pitch, 64) for pitch in (48, 64, 67, 72)]
     score = Score(24, (Track.of([*first, *second]),))
@@ -152,13 +152,13 @@ def test_silence_has_no_chord():
     assert recognise_chords(Score(24), []).at([1.0]).tolist() == [NO_CHORD]
 
 
-def test_a_note_without_an_end_is_heard_for_sixteen_quarters():
+def test_an_endless_note_sounds_for_sixteen_quarters():
     chords = recognise_chords(Score(1, (Track.of([(8, 10**12, 60, 64)]),)))
     assert chords.names == ["N_N", "C_M", "N_N"]
     assert chords.beats.tolist() == [0, 8, 24]
 
 
-def test_beats_may_be_anywhere_and_have_to_rise():
+def test_beats_may_be_anywhere_and_must_rise():
     score = played([(0, "M", 3), (5, "M", 3)])
     chords = recognise_chords(score, [0, 1.5, 3, 4.5])
     assert chords.names == ["C_M", "F_M"]

@@ -20,7 +20,7 @@ from tests.support import strategies
 from tests.support.midi_files import END, meta, midi_file, quantity
 from tokenization.compat.miditok_remi import MIDITOK_VOCABULARY, MidiTokRemi
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 REMI = MidiTokRemi()
@@ -167,7 +167,7 @@ def theirs_decoded(ids: list[int]) -> tuple[object, ...]:
 # ---- identity
 
 
-def test_the_vocabulary_is_miditoks():
+def test_the_vocabulary_matches_miditok():
     assert THEIRS.vocab == dict(NAMES)
     assert REMI.vocabulary.hash == (
         "c917f4edd52602108990a0521b4b6e7d06dd1cdb1dee70b110bd2b3b60c8a9ae"
@@ -175,7 +175,7 @@ def test_the_vocabulary_is_miditoks():
 
 
 @given(score=scores())
-def test_ids_are_miditoks(score):
+def test_ids_match_miditok(score):
     tempos = tuple(tempo for tempo in score.tempos if 3.6 <= tempo.bpm <= 60e6)
     metres = tuple(metre for metre in score.time_signatures if metre.numerator > 0)
     data = write_midi(replace(score, tempos=tempos, time_signatures=metres))
@@ -183,12 +183,12 @@ def test_ids_are_miditoks(score):
 
 
 @given(ids=any_ids())
-def test_decoding_is_miditoks_whatever_the_ids(ids):
+def test_decoding_any_ids_matches_miditok(ids):
     assert ours_decoded(REMI.decode(ids)) == theirs_decoded(ids)
 
 
 @given(score=scores())
-def test_decoding_what_was_encoded_is_miditoks(score):
+def test_decoding_encoded_ids_matches_miditok(score):
     ids = REMI.encode(score).ids
     assert ours_decoded(REMI.decode(ids)) == theirs_decoded(ids.tolist())
 
@@ -301,7 +301,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_ids_of_files_are_miditoks(name):
+def test_ids_of_files_match_miditok(name):
     data = write_midi(FILES[name])
     assert our_ids(data) == their_ids(data)
 
@@ -314,7 +314,7 @@ def test_a_score_without_notes():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("corpus", "num_files"), [("pop909", 1728), ("groove", 5671)])
-def test_ids_of_a_corpus_are_miditoks(corpus, num_files):
+def test_ids_of_a_corpus_match_miditok(corpus, num_files):
     paths = sorted(Path(CORPORA).rglob(f"{corpus}.zip")) if CORPORA else []
     if not paths:
         pytest.skip(f"the variable RELPE_CORPORA names no folder with {corpus}.zip in it")
@@ -340,19 +340,19 @@ def metre(numerator: int, power: int) -> bytes:
     return meta(0x58, bytes([numerator, power, 24, 8]))
 
 
-def test_notes_of_one_tick_come_from_the_lowest_up_whatever_the_file():
+def test_notes_at_one_tick_are_sorted_by_pitch_in_any_file():
     low, high = midi_file(chord(60, 64) + END), midi_file(chord(64, 60) + END)
     assert our_ids(high) == our_ids(low) == their_ids(low)
     assert sorted(their_ids(high)) == sorted(their_ids(low)) != their_ids(high)
 
 
-def test_of_metres_at_one_tick_the_last_counts_even_if_it_is_not_known():
+def test_of_several_metres_at_one_tick_the_last_applies_even_if_unknown():
     data = midi_file(metre(3, 2) + metre(5, 4) + chord(60) + END)
     assert "TimeSig_4/4" in named(our_ids(data))
     assert "TimeSig_3/4" in named(their_ids(data))
 
 
-def test_a_track_of_lyrics_holds_no_place():
+def test_a_track_of_lyrics_does_not_affect_later_tracks():
     lyrics = b"\x00\xc0\x05" + meta(5, b"la") + END
     tracks = [b"\x00\xc1\x09\x00\x91\x3c\x40\x60\x81\x3c\x00" + END]
     tracks += [b"\x00\xc0\x05" + chord(60) + END]
@@ -361,7 +361,7 @@ def test_a_track_of_lyrics_holds_no_place():
     assert sorted(their_ids(with_lyrics)) == sorted(their_ids(without)) != their_ids(with_lyrics)
 
 
-def test_a_program_holds_for_its_channel_in_every_track():
+def test_a_program_applies_to_its_channel_in_every_track():
     data = midi_file(b"\x00\xc0\x05" + END, chord(60) + END)
     assert "Program_5 " in named(our_ids(data))
     assert "Program_0 " in named(their_ids(data))
@@ -375,7 +375,7 @@ def test_a_program_holds_for_its_channel_in_every_track():
         Score(480, time_signatures=(TimeSignature(480 * 65_536, 3, 4),)),
     ],
 )
-def test_what_stands_too_late_is_refused(score):
+def test_events_after_the_limit_are_rejected(score):
     with pytest.raises(MidiError, match=r"at quarter note 65,536, expected none from 65,536 on"):
         REMI.encode(score)
 
@@ -403,7 +403,7 @@ def test_one_bar():
     assert sequence.beats.tolist() == [0.0] * 13 + [1.5] * 4
 
 
-def test_what_is_left_out_is_counted():
+def test_lost_notes_are_counted():
     notes = beats((0, 1, 20), (0, 1, 110), (0, 64, 60), (0, 65, 61))
     score = Score(480, (Track.of(notes),), (Tempo(0, 29.0), Tempo(9, 241.0), Tempo(99, 240.0)))
     sequence = REMI.encode(score)
@@ -412,7 +412,7 @@ def test_what_is_left_out_is_counted():
 
 
 @given(ids=strategies.any_ids())
-def test_integers_that_are_no_ids_are_passed_over(ids):
+def test_integers_that_are_not_ids_are_ignored(ids):
     REMI.decode(ids)
     REMI.decode(np.array([*ids, -(2**40), 2**40]))
 
@@ -438,7 +438,7 @@ def test_a_crop_is_the_same_bars_of_the_score(score, first, count):
     np.testing.assert_array_equal(REMI.crop(ids, 0), ids)
 
 
-def test_a_crop_keeps_what_stands_at_the_ends():
+def test_a_crop_keeps_tokens_at_both_ends():
     ids = np.array(
         ids_of("BOS_None Bar_None TimeSig_3/4 Position_0 Tempo_90.0 Bar_None TimeSig_3/4 EOS_None")
     )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -165,7 +167,7 @@ def notes_of(score: Score) -> list[Note]:
 
 
 @given(score=scores(), chords=chords())
-def test_encoding_is_the_slow_one(score, chords):
+def test_encoding_matches_a_slow_reference(score, chords):
     sequence = POP.encode(score, chords)
     names, first_bar = slow_encode(score, chords)
     assert [NAMES[token] for token in sequence.ids] == names
@@ -214,11 +216,11 @@ def test_any_ids_are_decoded(ids):
 
 
 @given(ids=canonical_ids(), end=st.booleans(), tempo=st.sampled_from(["bar_line", "never"]))
-def test_rules_only_forbid_and_never_leave_nothing(ids, end, tempo):
+def test_rules_only_forbid_and_always_leave_a_token(ids, end, tempo):
     free = POP.grammar()
     for token in ids:
         bound = POP.grammar(tempo=tempo, end=end)
-        state = free._replace(rules=bound.rules)
+        state = replace(free, rules=bound.rules)
         assert state.allowed.any()
         assert not (state.allowed & ~free.allowed).any()
         assert end or not state.allowed[EOS]
@@ -228,7 +230,7 @@ def test_rules_only_forbid_and_never_leave_nothing(ids, end, tempo):
 
 
 @given(ids=canonical_ids())
-def test_the_beat_of_a_token_is_what_the_grammar_says_before_it(ids):
+def test_the_beat_of_a_token_is_that_of_the_grammar_before_it(ids):
     state = POP.grammar()
     beats = []
     for token in ids:
@@ -241,7 +243,7 @@ def test_the_beat_of_a_token_is_what_the_grammar_says_before_it(ids):
 
 
 @given(ids=canonical_ids(), data=st.data())
-def test_a_crop_is_what_the_cut_score_encodes_to(ids, data):
+def test_a_crop_equals_the_encoded_cut_score(ids, data):
     score, named = POP.decode(ids), POP.chords(ids)
     bars = max(1, int(np.count_nonzero(ids == BAR)) - 1)
     first = data.draw(st.integers(0, bars - 1))
@@ -348,7 +350,7 @@ def test_a_bar_by_hand():
     assert decoded.end_ticks == 96
 
 
-def test_counts_of_what_is_lost():
+def test_lost_notes_and_tempos_are_counted():
     notes = [(0, 481, 60, 64), (0, 480, 60, 90), (0, 9, 110, 64)]
     score = Score(120, (Track.of(notes),), tempos=(Tempo(0, 30), Tempo(60, 300)))
     sequence = POP.encode(score)
@@ -356,7 +358,7 @@ def test_counts_of_what_is_lost():
     assert counts == (1, 1, 1, 2)
 
 
-def test_a_note_too_far_is_refused():
+def test_a_note_after_the_limit_is_rejected():
     with pytest.raises(MidiError, match="remove the silence"):
         POP.encode(Score(1, (Track.of([(65_536, 1, 60, 64)]),)))
     endless = Score(1, (Track.of([(0, 1 << 40, 60, 64)]),))
@@ -368,7 +370,7 @@ def test_a_chord_without_a_token_is_named():
         POP.encode(Score(1), ["H_M"])
 
 
-def test_a_refused_token_is_named():
+def test_a_rejected_token_is_named():
     with pytest.raises(ValueError, match="Beat_3 may not stand here: bar 1, step 3, after Beat_3"):
         POP.grammar().resume(ids_of("Bar Beat_3 Beat_3"))
     with pytest.raises(ValueError, match="id 333 may not stand here: bar 0, step -1, after noth"):

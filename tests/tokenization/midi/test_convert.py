@@ -33,7 +33,7 @@ def heard(score: Score) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("library", LIBRARIES)
 @given(score=scores(shortest=1))
 @settings(max_examples=10)
-def test_there_and_back(library: str, score: Score) -> None:
+def test_scores_survive_conversion_and_back(library: str, score: Score) -> None:
     there: Callable[[Score], Any]
     back: Callable[[Any], Score]
     there, back = LIBRARIES[library]

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.midi_files import END, meta, midi_file, note, slow_tracks, tempo
-from tokenization.midi.cut import cut_midi
-from tokenization.midi.reader import read_midi, write_midi
+from tokenization.midi import cut_midi, read_midi, write_midi
 from tokenization.score import Score, Track
 
 notes = st.tuples(
@@ -18,7 +17,7 @@ notes = st.tuples(
     rows=st.lists(notes, min_size=1, max_size=20, unique_by=lambda n: (n[0] // 450, n[2])),
     end=st.integers(1, 80),
 )
-def test_what_stands_before_the_end_is_kept(rows: list[tuple[int, ...]], end: int) -> None:
+def test_events_before_the_end_are_kept(rows: list[tuple[int, ...]], end: int) -> None:
     rows = [(onset, min(length, 449 - onset % 450), pitch, v) for onset, length, pitch, v in rows]
     data = write_midi(
         Score(120, (Track.of([(0, 1, 30, 9), *((o, max(d, 1), p, v) for o, d, p, v in rows)]),))
@@ -30,7 +29,7 @@ def test_what_stands_before_the_end_is_kept(rows: list[tuple[int, ...]], end: in
     assert np.array_equal(score.tracks[0].notes, Track(wanted).notes)
 
 
-def test_tempo_and_metre_at_the_end_stay_and_nothing_else_does() -> None:
+def test_only_tempo_and_metre_at_the_end_are_kept() -> None:
     at_end = [
         meta(0x51, b"\x09\x27\xc0"),
         meta(0x51, b"\x0f\x42\x40"),
@@ -55,7 +54,7 @@ def test_tempo_and_metre_at_the_end_stay_and_nothing_else_does() -> None:
     assert cut_midi(cut, 12, 12) == cut
 
 
-def test_tempos_and_metres_that_are_none_do_not_take_the_place_of_those_that_are() -> None:
+def test_invalid_tempos_and_metres_do_not_replace_valid_ones() -> None:
     at_end = [
         meta(0x51, b"\x06\x1a\x80", delta=96),
         tempo(0),
@@ -68,7 +67,7 @@ def test_tempos_and_metres_that_are_none_do_not_take_the_place_of_those_that_are
     assert len(after.tempos) == len(after.time_signatures) == 1
 
 
-def test_notes_that_sound_are_ended_once_each_and_endless_ones_once_for_a_key() -> None:
+def test_sounding_notes_are_ended_once_each_and_endless_ones_once_for_a_key() -> None:
     on = b"\x00\x90\x3c\x40"
     overlapping = on * 2 + b"\x83\x60\x80\x3c\x40" * 2
     data = midi_file(overlapping + END, on * 5 + b"\x00\x90\x3d\x40" + END)
@@ -78,7 +77,7 @@ def test_notes_that_sound_are_ended_once_each_and_endless_ones_once_for_a_key() 
     assert {event.tick for event in (*first, *second)} == {120}
 
 
-def test_bytes_before_the_end_stay_as_they_were() -> None:
+def test_bytes_before_the_end_are_unchanged() -> None:
     data = write_midi(Score(480, (Track.of([(i * 480, 400, 60 + i, 80) for i in range(8)]),)))
     cut = cut_midi(data, 4, 1)
     track, original = cut[cut.rindex(b"MTrk") + 8 :], data[data.rindex(b"MTrk") + 8 :]

@@ -63,7 +63,7 @@ def test_written_lines_are_exact_and_a_change_cuts_the_bar(
     assert all(min(abs(line - found) for line in exact) <= Fraction(1, 2) for found in lines)
 
 
-def test_lines_go_on_behind_the_end_in_the_metre_that_is_written_there() -> None:
+def test_lines_continue_after_the_end_in_the_metre_in_force() -> None:
     score = Score(480, time_signatures=(TimeSignature(0, 7, 16), TimeSignature(2520, 9, 4)))
     assert written_lines(score, 1, 2).tolist() == [0, 840, 1680, 2520]
     assert written_lines(score, 2520, 2).tolist() == [0, 840, 1680, 2520, 6840, 11160]
@@ -102,7 +102,7 @@ def test_bars_of_whole_eighths_leave_the_ids_as_they_are(
 
 
 @given(signatures=changes(METRES), ticks=st.lists(st.integers(0, 9000), min_size=1))
-def test_every_line_is_a_bar_and_times_come_back(
+def test_every_line_is_a_bar_and_times_are_restored(
     signatures: list[TimeSignature], ticks: list[int]
 ) -> None:
     lines = written_lines(Score(480, time_signatures=tuple(signatures)), 9001)
@@ -121,7 +121,7 @@ def test_every_line_is_a_bar_and_times_come_back(
     assert (steps <= np.append(bars.starts, bars.starts[-1] + 10**6)[bar + 1]).all()
 
 
-def test_a_bar_between_eighths_is_counted_up_to_the_next() -> None:
+def test_a_bar_between_eighths_is_extended_to_the_next_one() -> None:
     score = Score(
         480,
         (Track.of([(0, 840, 60, 80), (840, 120, 62, 80), (1620, 60, 64, 80)]),),
@@ -139,12 +139,12 @@ def test_a_bar_between_eighths_is_counted_up_to_the_next() -> None:
     ])  # fmt: skip
 
 
-def test_of_tempos_at_one_step_the_last_counts() -> None:
+def test_of_several_tempos_at_one_step_the_last_applies() -> None:
     score = Score(480, tempos=(Tempo(481, 100.0), Tempo(482, 90.0)))
     assert BarMap.of(np.array([0, 1920]), 480).on_grid(score).tempos == (Tempo(12, 90.0),)
 
 
-def test_steps_behind_the_last_line_go_on_evenly() -> None:
+def test_steps_after_the_last_line_continue_evenly() -> None:
     bars = BarMap.of(np.array([0, 840]), 480)
     assert bars.steps(np.array([839, 840, 880, 1320])).tolist() == [24, 24, 25, 36]
     assert nearest_step(839, 480) == 21

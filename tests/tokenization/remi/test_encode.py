@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.midi_files import END, meta, midi_file, quantity
 from tests.support.strategies import MULTITRACK_CASE, for_each_vocabulary
 from tokenization.errors import MidiError
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 from tokenization.remi.vocabulary import BAR, POSITION
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_the_longest_silences(case, numerator, power, tokens):
 
 
 @for_each_vocabulary
-def test_a_longer_silence_is_refused(case):
+def test_a_longer_silence_is_rejected(case):
     data = midi_file(struck(0, 0, 60, 1) + struck(2**28 - 1, 0, 60, 1) + END)
     with pytest.raises(MidiError, match="beat"):
         case.remi.encode(read_midi(data))

@@ -22,11 +22,11 @@ NAMES = PIANO.vocabulary.ids
 START = "BOS Bar TimeSignature_48 Position_0 Tempo_120 "
 
 
-def ids_of(text: str, remi: Remi[Any] = PIANO) -> list[int]:
+def ids_of(text: str, remi: Remi = PIANO) -> list[int]:
     return [remi.vocabulary.ids[name] for name in text.split()]
 
 
-def after(text: str, remi: Remi[Any] = PIANO, **rules: Any) -> RemiGrammar:
+def after(text: str, remi: Remi = PIANO, **rules: Any) -> RemiGrammar:
     return remi.grammar(**rules).resume(ids_of(text, remi))
 
 
@@ -40,7 +40,7 @@ def positions_allowed(state: RemiGrammar) -> list[int]:
     return np.flatnonzero(state.allowed[POSITION:TEMPO]).tolist()
 
 
-def walk(remi: Remi[Any], ids: Iterable[int]) -> RemiGrammar:
+def walk(remi: Remi, ids: Iterable[int]) -> RemiGrammar:
     """State after each token was checked."""
     state = remi.grammar()
     for token in ids:
@@ -48,7 +48,7 @@ def walk(remi: Remi[Any], ids: Iterable[int]) -> RemiGrammar:
     return state
 
 
-def accepts(remi: Remi[Any], ids: list[int]) -> bool:
+def accepts(remi: Remi, ids: list[int]) -> bool:
     try:
         walk(remi, ids)
     except ValueError:
@@ -56,7 +56,7 @@ def accepts(remi: Remi[Any], ids: list[int]) -> bool:
     return True
 
 
-def is_canonical(remi: Remi[Any], ids: list[int]) -> bool:
+def is_canonical(remi: Remi, ids: list[int]) -> bool:
     return np.array_equal(remi.encode(remi.decode(ids)).ids, ids)
 
 

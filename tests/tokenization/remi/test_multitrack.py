@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tokenization.errors import MidiError
+from tokenization.presets import load_tokenizer
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.vocabulary import DRUMS, MULTITRACK_VOCABULARY
 from tokenization.score import Score, Tempo, TimeSignature, Track
-from tokenization.tokenizer import load_tokenizer
 
 REMI = MultitrackRemi()
 NAMES = MULTITRACK_VOCABULARY.ids
@@ -72,7 +72,7 @@ def test_a_second_part_alone_keeps_its_number():
     np.testing.assert_array_equal(REMI.encode(REMI.decode(ids)).ids, ids)
 
 
-def test_tracks_beyond_the_fourth_of_a_program_are_one():
+def test_tracks_beyond_the_fourth_of_a_program_are_merged():
     tracks = tuple(Track.of([(0, 12, 60 + i, 64)], program=5) for i in range(6))
     decoded = REMI.decode(REMI.encode(Score(12, tracks)).ids)
     assert [track.notes[:, 2].tolist() for track in decoded.tracks] == [
@@ -92,7 +92,7 @@ def test_programs_are_replaced_or_dropped():
     assert [track.program for track in strings.tracks] == [0, 33, 48, 48]
 
 
-def test_a_hostile_gap_is_refused():
+def test_a_hostile_gap_is_rejected():
     with pytest.raises(MidiError, match="quarter note"):
         REMI.encode(Score(1, (Track.of([(10**9, 1, 60, 60)]),)))
 
@@ -105,7 +105,7 @@ def test_ranks_are_places_among_the_runs():
     assert REMI.track_ranks(tracks) == [36, 8, 37, 512, 4, 0, 0]
 
 
-def test_what_is_out_of_place_is_passed_over():
+def test_misplaced_tokens_are_ignored():
     ids = ids_of(
         "Velocity_9 Duration_3 Bar Position_0 Pitch_60 Velocity_9 Duration_3 Drum_36 Velocity_9 "
         "Program_Drums Part_1 Drum_40 Velocity_9 Pitch_61 Velocity_9 Duration_3 "

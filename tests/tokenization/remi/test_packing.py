@@ -19,7 +19,7 @@ def tables(draw: st.DrawFn) -> tuple[list[int], np.ndarray]:
 
 
 @given(table=tables())
-def test_unpacked_columns_are_those_that_were_packed(table):
+def test_unpacking_restores_the_packed_columns(table):
     bits, rows = table
     packing = Packing(*bits)
     packed = packing.pack(*rows.T)
@@ -30,7 +30,7 @@ def test_unpacked_columns_are_those_that_were_packed(table):
 
 
 @given(table=tables())
-def test_packed_rows_sort_as_rows_do(table):
+def test_packed_rows_sort_like_rows(table):
     bits, rows = table
     packing = Packing(*bits)
     packed = np.sort(packing.pack(*rows.T))
@@ -39,6 +39,6 @@ def test_packed_rows_sort_as_rows_do(table):
     assert above.tolist() == sorted(rows[:, 0].tolist())
 
 
-def test_what_does_not_fit_into_an_integer_is_refused():
+def test_fields_that_do_not_fit_into_an_integer_are_rejected():
     with pytest.raises(ValueError, match="expected 63 at most"):
         Packing(32, 31, 1)

@@ -34,7 +34,7 @@ def lines_of(*metres: tuple[int, int, int], end: int, ticks_per_beat: int = 12) 
 
 
 @given(ticks=st.lists(st.integers(0, 10**9)), ticks_per_beat=st.sampled_from(RESOLUTIONS))
-def test_steps_are_nearest_and_halves_go_up(ticks, ticks_per_beat):
+def test_steps_are_nearest_and_halves_are_rounded_up(ticks, ticks_per_beat):
     expected = [int(Fraction(12 * tick, ticks_per_beat) + Fraction(1, 2)) for tick in ticks]
     steps = nearest_step(np.array(ticks, dtype=np.int64), ticks_per_beat)
     assert steps.tolist() == expected
@@ -110,7 +110,7 @@ def test_the_last_tempo_at_a_step_counts():
 
 
 @given(metres=time_signatures(), end=st.integers(0, 1000))
-def test_bars_have_lengths_that_the_vocabulary_can_say(metres, end):
+def test_bars_have_lengths_of_the_vocabulary(metres, end):
     lines = bar_lines(quantize_metres(metres), end)
     lengths = np.diff(lines)
     assert lines[0] == 0
@@ -119,7 +119,7 @@ def test_bars_have_lengths_that_the_vocabulary_can_say(metres, end):
 
 
 @given(metres=time_signatures(), end=st.integers(0, 1000))
-def test_every_written_bar_line_is_there_and_none_drifts(metres, end):
+def test_every_notated_bar_line_is_kept_and_none_drifts(metres, end):
     signatures = quantize_metres(metres)
     lines = bar_lines(signatures, end)
     assert not any(lines[-2] < change.tick < lines[-1] for change in signatures)
@@ -144,7 +144,7 @@ def test_bars_named_by_their_length_are_the_same_bars(metres, end):
 
 
 @given(metres=time_signatures(), lengths=st.lists(st.integers(1, 16), min_size=1, max_size=12))
-def test_written_signatures_hold_only_as_long_as_they_fit(metres, lengths):
+def test_notated_signatures_apply_only_as_long_as_they_fit(metres, lengths):
     lines = np.append(0, np.cumsum(6 * np.array(lengths)))
     named = name_bars(lines, quantize_metres(metres))
     np.testing.assert_array_equal(bar_lines(named, int(lines[-1])), lines)
@@ -161,7 +161,7 @@ def test_a_pickup_is_a_short_first_bar():
     assert lines_of((0, 1, 4), (480, 4, 4), end=100, ticks_per_beat=480) == [0, 12, 60, 108]
 
 
-def test_lines_between_eighths_go_to_the_nearest():
+def test_lines_between_eighths_move_to_the_nearest():
     assert lines_of((0, 5, 16), end=60) == [0, 18, 30, 48, 60]
 
 

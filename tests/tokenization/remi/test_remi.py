@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +30,7 @@ def notes_of(score: Score) -> list[Note]:
     return [Note(*row) for track in score.tracks for row in track.notes.tolist()]
 
 
-def notes_by_rank(remi: Remi[Any], score: Score) -> dict[int, list[Note]]:
+def notes_by_rank(remi: Remi, score: Score) -> dict[int, list[Note]]:
     """Notes of each rank that has any, those that are not heard at -1."""
     found: dict[int, list[Note]] = {}
     for rank, track in zip(remi.track_ranks(score.tracks), score.tracks, strict=True):
@@ -71,7 +69,7 @@ def slow_notes(case: Case, score: Score) -> tuple[dict[int, list[Note]], int, in
     return {rank: notes for rank, notes in quantized.items() if notes}, dropped, merged, clipped
 
 
-def bar_starts(remi: Remi[Any], ids: np.ndarray) -> list[int]:
+def bar_starts(remi: Remi, ids: np.ndarray) -> list[int]:
     """Steps where bars begin; the grammar checks every token."""
     state = remi.grammar()
     lines = []
@@ -107,7 +105,7 @@ def test_decoding_gives_the_quantized_score(case, data):
 
 @for_each_vocabulary
 @given(data=st.data())
-def test_encoding_what_was_decoded_gives_the_same_ids(case, data):
+def test_encoding_decoded_ids_gives_the_same_ids(case, data):
     sequence = case.remi.encode(data.draw(case.scores))
     for known in ((), (sequence.signatures, sequence.tracks)):
         again = case.remi.encode(case.remi.decode(sequence.ids, *known))
@@ -117,7 +115,7 @@ def test_encoding_what_was_decoded_gives_the_same_ids(case, data):
 
 @for_each_vocabulary
 @given(data=st.data())
-def test_written_signatures_are_restored(case, data):
+def test_notated_signatures_are_restored(case, data):
     sequence = case.remi.encode(data.draw(case.scores))
     decoded = case.remi.decode(sequence.ids, sequence.signatures)
     end = decoded.end_ticks
@@ -164,7 +162,7 @@ def test_the_resolution_does_not_matter(case, data, factor):
 
 
 @given(score=scores(), order=st.randoms())
-def test_the_order_of_tracks_and_their_split_do_not_matter_to_a_piano(score, order):
+def test_a_piano_does_not_depend_on_order_and_split_of_tracks(score, order):
     rows = [row for track in score.tracks if not track.is_drum for row in track.notes.tolist()]
     order.shuffle(rows)
     split = (Track.of(rows[::2]), Track.of(rows[1::2], program=9))
@@ -227,14 +225,6 @@ def test_transposing_moves_every_pitch_but_drums(case, data, semitones):
 # ---- fast, and the same ids for ever
 
 
-@for_each_vocabulary
-def test_decoding_is_linear_in_time(case):
-    ids = np.random.default_rng(0).integers(0, case.remi.families.size, 1_000_000)
-    begin = time.process_time()
-    case.remi.decode(ids)
-    assert time.process_time() - begin < 5
-
-
 def long_piece(programs: tuple[int, ...]) -> Score:
     """A thousand notes of nothing in particular; 9 stands for drums."""
     state, rows = 1, []
@@ -265,7 +255,7 @@ def long_piece(programs: tuple[int, ...]) -> Score:
         ),
     ],
 )
-def test_the_ids_of_a_long_piece_stay_what_they_are(case, programs, expected):
+def test_the_ids_of_a_long_piece_do_not_change(case, programs, expected):
     ids = case.remi.encode(long_piece(programs)).ids
     assert hashlib.sha256(ids.astype("<i4").tobytes()).hexdigest() == expected
 
@@ -291,7 +281,7 @@ def test_one_bar():
     )
 
 
-def test_a_piece_of_nothing():
+def test_an_empty_piece():
     sequence = PIANO.encode(Score(480))
     assert named(sequence.ids) == "BOS Bar TimeSignature_48 Position_0 Tempo_120 EOS"
     assert sequence.beats.tolist() == [0] * 6
@@ -320,21 +310,13 @@ def test_notes_of_one_pitch_are_merged_and_cut():
     assert notes_of(PIANO.decode(sequence.ids)) == [Note(0, 30, 60, 102), Note(30, 12, 60, 66)]
 
 
-def test_a_decoded_note_is_cut_where_its_pitch_is_struck_again():
-    text = (
-        "Bar Position_0 Pitch_60 Velocity_9 Duration_48 Position_7 Pitch_60 Velocity_9 Duration_1"
-    )
-    ids = [PIANO_VOCABULARY.ids[name] for name in text.split()]
-    assert [note.duration_ticks for note in notes_of(PIANO.decode(ids))] == [7, 1]
-
-
 def test_empty_bars_at_the_end_are_kept():
     sequence = PIANO.encode(Score(12, (Track.of([(0, 12, 60, 64)]),), end_ticks=3 * 48))
     assert named(sequence.ids).endswith("Duration_12 Bar Bar EOS")
     assert PIANO.decode(sequence.ids).end_ticks == 3 * 48
 
 
-def test_a_written_metre_is_restored_where_it_fits():
+def test_a_notated_metre_is_restored_where_it_fits():
     metres = (TimeSignature(0, 6, 8), TimeSignature(72, 5, 16), TimeSignature(132, 13, 4))
     sequence = PIANO.encode(Score(12, time_signatures=metres, end_ticks=132 + 156))
     assert sequence.signatures == metres
@@ -353,7 +335,7 @@ def test_tempos_out_of_range_are_clipped_and_counted():
     ]
 
 
-def test_a_hostile_gap_is_refused():
+def test_a_hostile_gap_is_rejected():
     score = Score(480, (Track.of([(0, 480, 60, 64), (10**9, 480, 60, 64)]),))
     with pytest.raises(MidiError, match=r"quarter note 2,083,333, expected none after 65,536"):
         PIANO.encode(score)
@@ -369,7 +351,7 @@ def test_an_endless_note_is_clipped_with_the_piece():
     assert PIANO.decode(sequence.ids).tracks[0].end_ticks == 24 + 768
 
 
-def test_a_crop_out_of_range_is_refused():
+def test_a_crop_out_of_range_is_rejected():
     ids = PIANO.encode(Score(12, end_ticks=96)).ids
     for first, count in [(2, None), (-1, None), (0, 0)]:
         with pytest.raises(ValueError, match="piece of 2 bars"):

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.paths import GOLDEN_FOLDER
+from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import PianoRemi
-from tokenization.tokenizer import load_tokenizer
 from training.data import shards
 from training.data.augmentation import NOTHING, Augmentation
 from training.data.corpus import Corpus, Crops, windows

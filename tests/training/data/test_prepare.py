@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import training.data.prepare as preparation
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Track

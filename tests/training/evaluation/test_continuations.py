@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 import training.evaluation.continuations as samples
+from relpe.decoding.base import StepsMaker
 from relpe.decoding.batch import ContinuousBatch
-from relpe.decoding.steps import PlainSteps, StepsMaker
+from relpe.decoding.eager import PlainSteps
 from tests.training.conftest import piece
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar
-from tokenization.midi.reader import read_midi
+from tokenization.midi import read_midi
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, EOS

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 import training.evaluation.continuations as samples
 import training.evaluation.generated_music as generated
-from relpe.decoding.steps import PlainSteps, StepsMaker
+from relpe.decoding.base import StepsMaker
+from relpe.decoding.eager import PlainSteps
+from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Track
-from tokenization.tokenizer import load_tokenizer
 from training.data.corpus import Corpus
 from training.errors import TrainingError
 from training.evaluation.generated_music import (

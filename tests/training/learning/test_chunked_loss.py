@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from relpe.models.checkpoint import from_plain
+from relpe.models.config import from_plain
 from relpe.models.decoder import DecoderConfig
 from training.learning.chunked_loss import compute_again, negative_log_likelihoods
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from relpe.decoding.steps import PlainSteps, StepsMaker
+from relpe.decoding.base import StepsMaker
+from relpe.decoding.eager import PlainSteps
 from training.data.corpus import Crops
 from training.evaluation import continuations as samples
 from training.experiment import build_experiment

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from relpe.attention.layer import LinearOperation, fading_rates
+from relpe.attention.linear.operation import LinearOperation, fading_rates
 from relpe.attention.windowed.attention import WindowedOperation
-from relpe.models.blocks import Block
+from relpe.models.decoder import Block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 from tokenization.score import Score, Track
 
 

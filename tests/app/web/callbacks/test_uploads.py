@@ -19,7 +19,7 @@ from tests.support import fakes
 from tests.support.scores import performance
 from tests.support.seen import SOMEONE, begin, event, make, read, seen
 from tokenization.errors import MidiError
-from tokenization.midi.reader import write_midi
+from tokenization.midi import write_midi
 
 
 def test_an_upload_shows_its_facts_and_can_be_continued_and_played(calls, midi):

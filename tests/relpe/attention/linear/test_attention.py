@@ -16,7 +16,7 @@ from relpe.attention.feature_maps import EluConfig, FavorConfig, FeatureMapConfi
 from relpe.attention.linear import fla as fla_backend
 from relpe.attention.linear import reference
 from relpe.attention.linear.attention import LinearState, causal_linear_attention, linear_attention
-from relpe.attention.linear.tiling import Tiling, tiling
+from relpe.attention.linear.chunked import Tiling, tiling
 from tests.support.paths import GOLDEN_FOLDER
 
 GOLDEN = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)

@@ -22,7 +22,8 @@ from relpe.attention.windowed.attention import (
 )
 from relpe.attention.windowed.offset_scores import softmax_with_table
 from relpe.encodings.base import OffsetTable
-from relpe.encodings.offset.windows import gaussian, in_box, span_size
+from relpe.encodings.offset.windows import in_box
+from tests.support.grids import gaussian, span_size
 from tests.support.paths import GOLDEN_FOLDER
 
 GOLDEN = np.load(GOLDEN_FOLDER / "siren.npz", allow_pickle=False)

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relpe.attention.feature_maps import EluConfig, FavorConfig, FeatureMapConfig, ReluConfig
-from relpe.attention.layer import LinearAttentionConfig
+from relpe.attention.linear import reference as naive
 from relpe.attention.linear.attention import LinearState, causal_linear_attention
 from relpe.attention.linear.numerator import numerator_only_attention
+from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
-from relpe.encodings.algebraic import reference
 from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig, AlgebraicState
 from relpe.encodings.algebraic.rotations import Rotations
 from relpe.encodings.algebraic.spectra import spectrum_of_skew
@@ -25,7 +25,7 @@ from relpe.encodings.algebraic.structures import (
     TreeStructure,
     distances,
 )
-from relpe.models.checkpoint import from_plain, to_plain
+from relpe.models.config import from_plain, to_plain
 from relpe.models.decoder import DecoderConfig
 from tests.support.golden_algebraic import close, golden
 
@@ -348,7 +348,7 @@ def test_turning_the_numerator_alone_is_the_slow_one_with_gradients(
         first += size
     fast = torch.cat(outs, 1)
     whole = None if scale is None else scale.expand(2, -1, -1)
-    slow = reference.numerator_only_attention(a, b, turned_a, turned_b, v, whole)
+    slow = naive.numerator_only_attention(a, b, turned_a, turned_b, v, whole)
     close(fast, slow, 1e-9)
     with torch.no_grad():  # as in generation
         state = empty_state(16)

@@ -7,9 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relpe.encodings.algebraic import reference
 from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig, AlgebraicState
-from relpe.encodings.algebraic.rotations import Rotations, initial_angles
+from relpe.encodings.algebraic.rotations import InitialGenerators, Rotations
 from relpe.encodings.algebraic.spectra import (
     Spectrum,
     absorb,
@@ -29,7 +28,8 @@ from relpe.encodings.algebraic.structures import (
     SequenceStructure,
     Structure,
 )
-from relpe.encodings.baselines import RopeConfig
+from relpe.encodings.rope import RopeConfig
+from tests.support import reference_algebraic as reference
 from tests.support.golden_algebraic import KINDS, close, golden, scores
 
 START = AlgebraicState(0)
@@ -171,8 +171,8 @@ def test_features_are_turned_within_heads() -> None:
 
 
 def test_the_band_is_that_of_rotary_embedding_or_of_the_original() -> None:
-    close(initial_angles("rope", 8, 10_000.0), golden("rope/thetas/f64"), 1e-7)
-    original = initial_angles("original", 64, 10_000.0)
+    close(InitialGenerators(1, 1, "rope", 10_000.0).angles(8), golden("rope/thetas/f64"), 1e-7)
+    original = InitialGenerators(1, 1, "original", 10_000.0).angles(64)
     assert len(original.unique()) == 16
     close(original[::2], original[1::2], 0)
     close(original.amin(), torch.tensor(10_000 ** (-30 / 32)), 1e-12)
@@ -258,7 +258,9 @@ def test_what_the_projections_take_in_leaves_rotary_embedding() -> None:
 def test_the_baseline_of_halves_is_a_sequence_too() -> None:
     rope = RopeConfig().build(num_layers=1, num_heads=2, head_dim=8)
     encoding = built(SequenceStructure(), 8, dtype=torch.float32, basis=True)
-    rotations_of(encoding).load([spectrum_of_halves(initial_angles("rope", 8, 10_000.0))])
+    rotations_of(encoding).load(
+        [spectrum_of_halves(InitialGenerators(1, 1, "rope", 10_000.0).angles(8))]
+    )
     q, k = torch.randn(2, 1, 9, 2, 8)
     places = 1000 * torch.arange(9)[None, :, None]
     made = encoding.encode(q, k, encoding.prepare(places, START)[0], 0)

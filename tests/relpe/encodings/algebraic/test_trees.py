@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relpe.encodings.algebraic import reference, trees
+from relpe.encodings.algebraic import trees
 from relpe.encodings.algebraic.encoding import Algebraic, AlgebraicConfig, AlgebraicState
 from relpe.encodings.algebraic.rotations import Rotations
 from relpe.encodings.algebraic.spectra import skew_from_triangle, spectrum_of_skew
@@ -14,10 +14,12 @@ from relpe.encodings.algebraic.structures import (
     SequenceStructure,
     TreeStructure,
     distances,
+    steps,
     tree_words,
+    words_of_heap,
 )
-from relpe.encodings.algebraic.trees import TreeMaps, word_maps
-from relpe.encodings.algebraic.words import prefix_tree, steps, words_of_heap
+from relpe.encodings.algebraic.trees import TreeMaps, prefix_tree, word_maps
+from tests.support import reference_algebraic as reference
 from tests.support.golden_algebraic import KINDS, close, golden, scores
 
 START = AlgebraicState(0)

@@ -17,10 +17,11 @@ from relpe.attention.windowed.attention import (
     windowed_attention,
 )
 from relpe.attention.windowed.offset_scores import softmax_with_table
-from relpe.encodings.offset.siren import RelativeEncoding, SirenConfig
+from relpe.encodings.offset.relative import RelativeEncoding
+from relpe.encodings.offset.siren import SirenConfig
 from relpe.encodings.offset.siren_network import SirenNetwork, SirenNetworkConfig
 from relpe.encodings.offset.windows import WindowConfig
-from relpe.models.checkpoint import from_plain, to_plain
+from relpe.models.config import from_plain, to_plain
 from tests.support.offsets_in_pieces import attend
 from tests.support.paths import GOLDEN_FOLDER
 

@@ -15,15 +15,8 @@ from relpe.attention.windowed import reference as reference_offsets
 from relpe.attention.windowed.attention import box_of, box_offsets, later_offsets
 from relpe.attention.windowed.offset_scores import softmax_with_table
 from relpe.encodings.base import OffsetTable
-from relpe.encodings.offset.windows import (
-    Window,
-    WindowConfig,
-    gaussian,
-    group_sizes,
-    half_width,
-    in_box,
-    span_size,
-)
+from relpe.encodings.offset.windows import Window, WindowConfig, group_sizes, in_box
+from tests.support.grids import gaussian, half_width, span_size
 from tests.support.paths import GOLDEN_FOLDER
 
 GOLDEN = np.load(GOLDEN_FOLDER / "siren.npz", allow_pickle=False)

@@ -8,11 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relpe.encodings.stochastic import reference as reference_stochastic
+from relpe.encodings.stochastic import noise_products, white_noise
 from relpe.encodings.stochastic.conv import ConvSPE, ConvSPEConfig
 from relpe.encodings.stochastic.filtered_noise import FilteredNoiseState
-from relpe.encodings.stochastic.noise import lattice as noise_tiles
-from relpe.encodings.stochastic.noise import products as noise_products
+from tests.support import reference_stochastic
 from tests.support.filtered import moments, state_with, unit_noise
 from tests.support.largest_tensor import LargestTensor
 from tests.support.paths import GOLDEN_FOLDER
@@ -40,7 +39,7 @@ def small(
     taps: tuple[int, ...] = (5,),
     *,
     gated: bool = True,
-    noise: noise_tiles.NoiseKind = "normal",
+    noise: white_noise.NoiseKind = "normal",
     draws: int = 6,
     shared: bool = True,
 ) -> ConvSPE:
@@ -69,7 +68,7 @@ def test_codes_are_those_of_the_original(axes: int) -> None:
     encoding, state = golden_encoding(axes)
     expected = golden(f"conv{axes}_qbar"), golden(f"conv{axes}_kbar")
     sizes = expected[0].shape[:axes]
-    codes, _ = encoding.prepare(noise_tiles.lattice(sizes)[None], state)
+    codes, _ = encoding.prepare(white_noise.lattice(sizes)[None], state)
     assert codes.shared is not None
     for made, codes_of_all in zip(codes.shared, expected, strict=True):
         torch.testing.assert_close(made, codes_of_all.flatten(0, axes - 1), rtol=1e-10, atol=1e-10)
@@ -82,7 +81,7 @@ def test_covariance_is_that_of_the_original() -> None:
     encoding, _ = golden_encoding(2)
     expected = golden("conv2_P_lag")
     sizes = torch.tensor(expected.shape[2:])
-    lags = noise_tiles.lattice(sizes.tolist()) - sizes // 2
+    lags = white_noise.lattice(sizes.tolist()) - sizes // 2
     made = encoding.covariance(lags).unflatten(-1, sizes.tolist())
     torch.testing.assert_close(made, expected, rtol=1e-10, atol=1e-10)
 
@@ -100,7 +99,7 @@ def test_second_moments_are_the_covariance_wherever_positions_begin(
 ) -> None:
     """Over white noise, exactly; so no expected score changes when all positions shift."""
     for offset in (0, 13, -29):
-        positions = noise_tiles.lattice({1: (40,), 2: (5, 7), 3: (2, 3, 3)}[len(taps)])
+        positions = white_noise.lattice({1: (40,), 2: (5, 7), 3: (2, 3, 3)}[len(taps)])
         positions = positions + offset + far
         encoding = small(taps, draws={1: 160, 2: 32 * 16, 3: 32 * 64}[len(taps)])
         made = moments(encoding, positions, unit_noise(encoding, positions, taps))
@@ -117,7 +116,7 @@ def test_fast_equals_slow_with_gradients(
     taps: tuple[int, ...], gated: bool, fused: bool, held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", 0 if fused else 2**30)
-    monkeypatch.setattr(noise_tiles, "HELD_NOISE_BYTES", 2**30 if held else 0)
+    monkeypatch.setattr(white_noise, "HELD_NOISE_BYTES", 2**30 if held else 0)
     encoding = small(taps, gated=gated, noise="signs" if held else "normal")
     # in no order, some twice, on both sides of zero and far away
     positions = torch.randint(-9, 30, (8, len(taps)))
@@ -180,7 +179,7 @@ def test_any_split_of_the_positions_gives_the_same_codes(
 @pytest.mark.parametrize("taps", [(6,), (3, 4), (2, 2, 2)])
 def test_steps_equal_the_whole(taps: tuple[int, ...]) -> None:
     encoding = small(taps)
-    positions = noise_tiles.lattice({1: (70,), 2: (6, 11), 3: (3, 5, 5)}[len(taps)]) + 10**6
+    positions = white_noise.lattice({1: (70,), 2: (6, 11), 3: (3, 5, 5)}[len(taps)]) + 10**6
     state = encoding.init_state(2, CPU)
     whole, _ = encoding.prepare(positions[None], state)
     assert whole.shared is not None
@@ -195,13 +194,13 @@ def test_a_step_draws_no_noise_twice_and_the_state_does_not_grow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     encoding, drawn, sizes = small((40,)), [], set()
-    original = noise_tiles.white_noise
+    original = white_noise.white_noise
 
     def counted(*args: object) -> torch.Tensor:
         drawn.append(args[3])
         return original(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(noise_tiles, "white_noise", counted)
+    monkeypatch.setattr(white_noise, "white_noise", counted)
     _, state = encoding.prepare(line(100), encoding.init_state(2, CPU))
     for place in range(100, 400):
         _, state = encoding.prepare(line(1, place), state)
@@ -273,7 +272,7 @@ def test_a_layer_with_its_own_filters_is_an_encoding_of_these_with_gradients(
     positions = torch.cat([torch.randint(-9, 30, (40, len(taps))), torch.zeros(1, len(taps))])
     q, k = torch.randn(2, 3, 41, 2, 3, dtype=torch.float64).unbind(0)
     grads = torch.randn(2, 3, 41, 2, 6, dtype=torch.float64)
-    lags = noise_tiles.lattice((4,) * len(taps))
+    lags = white_noise.lattice((4,) * len(taps))
     names = ["query_filter", "key_filter", "gates"]
     with torch.set_grad_enabled(trained):
         codes, state = encoding.prepare(positions[None], encoding.init_state(7, CPU))
@@ -323,7 +322,7 @@ def test_the_bound_of_codes_is_that_of_all_layers_together(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("noise", ["normal", "signs"])
 @torch.no_grad()
-def test_mean_and_variance_of_scores(noise: noise_tiles.NoiseKind) -> None:
+def test_mean_and_variance_of_scores(noise: white_noise.NoiseKind) -> None:
     """Every realization is an estimate: unbiased, with the variance of the derivation, from which
     signs take the fourth moments that they lack. The mean holds to 5 standard errors."""
     draws, length = 40_000, 4
@@ -379,7 +378,7 @@ def test_no_tensor_of_all_products_ever_exists(
     fused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", 0 if fused else 2**30)
-    monkeypatch.setattr(noise_tiles, "HELD_NOISE_BYTES", 0 if fused else 2**30)
+    monkeypatch.setattr(white_noise, "HELD_NOISE_BYTES", 0 if fused else 2**30)
     rows, length, heads, features, draws = 5, 512, 2, 8, 32
     config = ConvSPEConfig(taps=(9,), num_realizations=draws)
     encoding = config.build(num_layers=1, num_heads=heads, head_dim=features)
@@ -398,7 +397,7 @@ def test_no_tensor_of_all_products_ever_exists(
 
 def largest_of_a_tile(config: ConvSPEConfig, q: torch.Tensor) -> int:
     """Elements of the largest tensor that a tile needs: noise around it, codes, filters."""
-    c, halo = noise_tiles.SITES, 2 * noise_tiles.SITES
+    c, halo = white_noise.SITES, 2 * white_noise.SITES
     heads, features = q.shape[2:]
     draws = config.num_realizations
     return heads * features * max(halo * draws, 2 * c * draws, 2 * c * halo)

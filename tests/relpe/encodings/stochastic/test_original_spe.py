@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from relpe.encodings.stochastic import white_noise
 from relpe.encodings.stochastic.conv import ConvSPEConfig
-from relpe.encodings.stochastic.noise import lattice as noise_tiles
 from relpe.encodings.stochastic.sine import SineSPEConfig
 from tests.support.filtered import state_with
 from tests.support.original_spe import (
@@ -37,7 +37,7 @@ def test_parameters_of_the_original_make_the_codes_of_the_original(axes: int) ->
         for name in ("conv_q.weight", "conv_k.weight")
     )  # (r, h, d, l)
     state = state_with(encoding, noise.unflatten(1, (2, 3)).movedim(0, -1), (0,) * axes)
-    codes, _ = encoding.prepare(noise_tiles.lattice(space)[None], state)
+    codes, _ = encoding.prepare(white_noise.lattice(space)[None], state)
     assert codes.shared is not None
     for made, expected in zip(codes.shared, (queries, keys), strict=True):
         expected = expected.permute(3, 1, 2, 0) * (draws * 3) ** -0.25

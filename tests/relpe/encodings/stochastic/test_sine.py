@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relpe.attention.linear import reference
 from relpe.encodings.stochastic import sine as sine_spe
 from relpe.encodings.stochastic.sine import SineNoise, SineSPE, SineSPEConfig
+from tests.support import reference_stochastic as reference
 from tests.support.largest_tensor import LargestTensor
 from tests.support.paths import GOLDEN_FOLDER
 

@@ -8,14 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
-from relpe.encodings.stochastic import reference as reference_stochastic
+from relpe.encodings.stochastic import noise_products, white_noise
 from relpe.encodings.stochastic.conv import ConvSPEConfig
 from relpe.encodings.stochastic.filtered_noise import FilteredNoiseState, filter_covariance
-from relpe.encodings.stochastic.noise import lattice as noise_tiles
-from relpe.encodings.stochastic.noise import products as noise_products
 from relpe.encodings.stochastic.siren import BUCKET, FIRST_WIDTH, SirenSPE, SirenSPEConfig
-from tests.relpe.encodings.offset.test_siren_network import GOLDEN, golden, golden_network
+from tests.support import reference_stochastic
 from tests.support.filtered import moments, state_with, unit_noise
+from tests.support.golden_siren import GOLDEN, golden, golden_network
 
 CPU = torch.device("cpu")
 
@@ -175,7 +174,7 @@ def test_a_layer_with_its_own_filters_is_an_encoding_of_these_with_gradients(
     positions = torch.randint(-9, 30, (1, length, len(max_taps)))
     q, k = torch.randn(2, 2, length, 2, 3, dtype=torch.float64).unbind(0)
     grads = torch.randn(2, 2, length, 2, 6, dtype=torch.float64)
-    lags = noise_tiles.lattice((4,) * len(max_taps))
+    lags = white_noise.lattice((4,) * len(max_taps))
     codes, _ = encoding.prepare(positions, encoding.init_state(7, CPU))
     for layer in range(2):
         alone = small(max_taps)
@@ -208,7 +207,7 @@ def test_second_moments_are_the_covariance_wherever_positions_begin(
     max_taps: tuple[int, ...], far: int
 ) -> None:
     """Exactly, over white noise, from the first position on: what is before it is noise as well."""
-    positions = noise_tiles.lattice({1: (25,), 2: (3, 7), 3: (2, 3, 3)}[len(max_taps)]) + far
+    positions = white_noise.lattice({1: (25,), 2: (3, 7), 3: (2, 3, 3)}[len(max_taps)]) + far
     encoding = small(max_taps, draws={1: 160, 2: 32 * 16, 3: 32 * 64}[len(max_taps)])
     made = moments(encoding, positions, unit_noise(encoding, positions, max_taps))
     lags = (positions[:, None] - positions).flatten(0, 1)

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relpe.attention.feature_maps import EluConfig, FavorConfig, ReluConfig
-from relpe.attention.layer import LinearAttentionConfig, SelfAttention
+from relpe.attention.layer import SelfAttention
+from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import (
@@ -21,8 +22,7 @@ from relpe.encodings import (
 )
 from relpe.encodings.offset.windows import WindowConfig
 from relpe.encodings.stochastic.sine import SineSPEConfig
-from relpe.models.blocks import Block
-from relpe.models.decoder import Decoder, DecoderConfig
+from relpe.models.decoder import Block, Decoder, DecoderConfig
 from tests.support.paths import GOLDEN_FOLDER
 from training.evaluation.metrics.relative import (
     _Probe,

@@ -1,0 +1,154 @@
+"""Linear attention as an operation of a layer: its config, state and feature map."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from relpe.attention.feature_maps import FeatureMapConfig, ReluConfig
+from relpe.attention.linear import fla
+from relpe.attention.linear.attention import LinearState, causal_linear_attention
+from relpe.attention.linear.numerator import numerator_only_attention
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from relpe.attention.feature_maps import FeatureMap
+    from relpe.encodings.base import AttentionName
+
+
+class LinearAttentionState(NamedTuple):
+    """State of one layer: constant in size."""
+
+    sums: LinearState
+    projection: Tensor | None  # (d, n): the random projection that the sums were made with
+
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> LinearAttentionState:
+        """The state with `change` applied to each tensor that belongs to rows."""
+        return self._replace(sums=LinearState(*map(change, self.sums)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearAttentionConfig:
+    """Attention of linear cost by a feature map (Katharopoulos et al., 2020)."""
+
+    kind: Literal["linear"] = "linear"
+    feature_map: FeatureMapConfig = field(default_factory=ReluConfig)
+    """Turns queries and keys into non-negative features."""
+    half_lives: tuple[float, float] | None = None
+    """Of the first and of the last head, in positions, geometric between them: a key weighs half as
+    much after that many positions (Sun et al., 2023, section 2.1). None: keys never fade."""
+
+    @property
+    def name(self) -> AttentionName:
+        """That of the feature map."""
+        return self.feature_map.kind
+
+    def build(self) -> LinearOperation:
+        """The operation on encoded queries and keys.
+
+        Raises:
+            ValueError: a half-life that is not a positive number.
+        """
+        if self.half_lives is not None and not all(0 < x < math.inf for x in self.half_lives):
+            raise ValueError(f"half_lives {self.half_lives}: expected two positive numbers")
+        return LinearOperation(self.feature_map.build(), self.half_lives)
+
+
+class LinearOperation:
+    """Causal linear attention with its feature map."""
+
+    def __init__(self, feature_map: FeatureMap, half_lives: tuple[float, float] | None) -> None:
+        self.feature_map = feature_map
+        self.half_lives = half_lives
+
+    def init_state(
+        self,
+        shape: tuple[int, int, int],
+        generator: torch.Generator,
+        weight: Tensor,
+        in_features: int,
+    ) -> LinearAttentionState:
+        """Empty sums for shape (b, h, e), and random features drawn from `generator`.
+
+        Encoded queries and keys have `in_features`. The state is on the device of `weight`, in its
+        dtype or float32, whichever is wider.
+        """
+        b, h, e = shape
+        device, dtype = weight.device, torch.promote_types(torch.float32, weight.dtype)
+        projection = self.feature_map.draw(in_features, generator)
+        features = self.feature_map.num_features(in_features)
+        return LinearAttentionState(
+            LinearState.empty((b, h, features, e), device=device, dtype=dtype),
+            None if projection is None else projection.to(device),
+        )
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        state: LinearAttentionState,
+        turn: Callable[..., Tensor] | None = None,
+    ) -> tuple[Tensor, LinearAttentionState]:
+        """Values (b, l, h, e) for encoded q and k (b, l, h, d).
+
+        `turn`, if given, is `Encoding.rotate_features` of this call, applied in the numerator only.
+        """
+        if not q.shape[1]:
+            return v, state
+        with torch.autocast(q.device.type, enabled=False):
+            projection = (
+                None if state.projection is None else state.projection.to(state.sums.kv.dtype)
+            )
+            q, k = q.to(state.sums.kv.dtype), k.to(state.sums.kv.dtype)
+            queries, keys = self.feature_map(q, projection), self.feature_map(k, projection)
+            log_scale, faded = keys.log_scale, None
+            if self.half_lives is not None:
+                ramp, faded = self._fading(k.shape[1], k.shape[2], k.device)
+                log_scale = ramp[None] if log_scale is None else log_scale + ramp
+            features = queries.values, keys.values
+            if turn is None:
+                by_kernel = fla.serves(v) and q.shape[1] > 1
+                attend = fla.causal_linear_attention if by_kernel else causal_linear_attention
+                out, sums = attend(*features, v, state.sums, log_scale)
+            else:
+                turned = turn(features[0]), turn(features[1], keys=True)
+                out, sums = numerator_only_attention(*features, *turned, v, state.sums, log_scale)
+            if faded is not None:
+                log_scale = (sums.log_scale - faded).to(sums.kv.dtype)
+                sums = sums._replace(log_scale=log_scale)
+        return out, state._replace(sums=sums)
+
+    def _fading(self, length: int, heads: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Logarithms (length, h) of the weights of keys relative to the call's start, and the last.
+
+        Growing keys are equivalent to fading keys, since only ratios count. Positions are counted
+        from the start of the call and in float64, so that they are as exact after 10^6 positions
+        as after 10.
+        """
+        assert self.half_lives is not None
+        rates = _rates_on(*self.half_lives, heads, device)
+        ramp = torch.arange(1, length + 1, device=device)[:, None] * rates
+        return ramp, ramp[-1]
+
+
+@lru_cache(maxsize=64)
+def fading_rates(first: float, last: float, heads: int) -> NDArray[np.float64]:
+    """Decay (h,) of the logarithm of a key's weight per position, for each head."""
+    return math.log(2) / np.geomspace(first, last, heads)
+
+
+@lru_cache(maxsize=64)
+def _rates_on(first: float, last: float, heads: int, device: torch.device) -> Tensor:
+    """The same on a device: cached, since a CUDA graph cannot copy from the host."""
+    with torch.inference_mode(False):
+        return torch.from_numpy(fading_rates(first, last, heads)).to(device)

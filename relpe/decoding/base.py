@@ -1,0 +1,65 @@
+"""Interface of token-by-token decoding: sequences in slots, and their factory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from relpe.models.decoder import DecoderState
+
+Backend = Literal["auto", "compiled", "torch"]
+"""`compiled` steps, those of `torch`, or `auto`: compiled where possible."""
+Precision = Literal["int8", "float32"]
+"""Precision of the weights in memory."""
+
+
+class TokenSteps(Protocol):
+    """Sequences in slots, each with its own state and position, advanced one token at a time.
+
+    The logits of a slot do not depend on the other slots of a call, bit for bit.
+    """
+
+    @property
+    def name(self) -> str:
+        """Names the computation: with one name and one set of versions, a seed draws the same."""
+        ...
+
+    def admit(self, state: DecoderState, position: int) -> int:
+        """Returns a new slot that continues from `state`, of one row, at `position`."""
+        ...
+
+    def fork(self, slot: int) -> int:
+        """Returns a new slot that continues from where `slot` is."""
+        ...
+
+    def release(self, slot: int) -> None:
+        """Frees a slot."""
+        ...
+
+    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Logits (n, v) after one more token in each of n distinct slots."""
+        ...
+
+
+class StepsMaker(NamedTuple):
+    """Makes the steps of one model."""
+
+    name: str
+    """As `TokenSteps.name`."""
+    make: Callable[[], TokenSteps]
+    """Returns new steps, whose slots are shared with no others."""
+    warm_up: Callable[[], None] = lambda: None
+    """Does the work that is slow the first time on a machine, such as compiling."""
+    fell_back: str | None = None
+    """Why steps are not compiled although that was wanted; None otherwise."""
+
+
+def check_slots(slots: Sequence[int], used: Collection[int]) -> None:
+    """Raises a ValueError unless `slots` are distinct and all in use."""
+    if len(set(slots)) < len(slots) or any(slot not in used for slot in slots):
+        raise ValueError(f"slots {list(slots)}: expected different ones that are in use")

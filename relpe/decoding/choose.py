@@ -1,0 +1,54 @@
+"""Chooses how a decoder is stepped: compiled, in CUDA graphs, or by torch row by row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from relpe.decoding.base import Backend, Precision, StepsMaker
+from relpe.decoding.cuda_graph import TileSteps, why_not_tiled
+from relpe.decoding.eager import PlainSteps
+
+if TYPE_CHECKING:
+    from relpe.models.decoder import Decoder
+
+
+def choose_steps(
+    decoder: Decoder,
+    backend: Backend = "auto",
+    precision: Precision = "int8",
+    *,
+    threads: int = 1,
+) -> StepsMaker:
+    """Steps of a decoder: compiled where possible, unless `backend` says otherwise.
+
+    Steps by torch go through a GPU in tiles of rows, and through a CPU row by row.
+
+    Raises:
+        ValueError: `compiled` was asked for and is not possible; the message says why.
+    """
+    reason = None
+    if backend != "torch":
+        reason = why_not_compiled(decoder)
+        if reason is None:
+            from relpe.decoding.compiled import CompiledDecoder  # needs Numba, and a second
+
+            compiled = CompiledDecoder(decoder, precision)
+            return StepsMaker(compiled.name, lambda: compiled.steps(threads), compiled.warm_up)
+        if backend == "compiled":
+            raise ValueError(f"found {reason}; use the backend torch, or auto")
+    on_gpu = decoder.embedding.weight.device.type == "cuda"
+    kind = TileSteps if on_gpu and why_not_tiled(decoder) is None else PlainSteps
+    return StepsMaker(kind(decoder).name, lambda: kind(decoder), fell_back=reason)
+
+
+def why_not_compiled(decoder: Decoder) -> str | None:
+    """Why the steps of a decoder cannot be compiled; None where they can."""
+    if decoder.embedding.weight.device.type != "cpu":
+        return f"device {decoder.embedding.weight.device.type}, for which nothing is compiled"
+    try:
+        from relpe.decoding.compiled import refusal
+    except ImportError as error:
+        return f'no compiler in Python ({error}; pip install "relpe[fast]")'
+    except RuntimeError as error:  # Numba found no folder for its cache
+        return f"a compiler that cannot keep its work ({error}; let NUMBA_CACHE_DIR name a folder)"
+    return refusal(decoder)

@@ -1,0 +1,87 @@
+"""Reads prompts and steps rows by the decoder itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from relpe.models.decoder import Decoder, DecoderState
+
+PREFILL_CHUNK = 512
+"""Prompt tokens read at once: bounds memory whatever the length of the prompt."""
+
+
+@torch.inference_mode()
+def prefill_steps(
+    model: Decoder, state: DecoderState, tokens: Tensor, position: int = 0
+) -> Iterator[tuple[int, DecoderState]]:
+    """Reads `tokens` (b, l), the first at `position`, in constant memory.
+
+    Yields the number of tokens read and the state after them, so that a caller can show progress
+    and stop.
+    """
+    for start in range(0, tokens.shape[1], PREFILL_CHUNK):
+        piece = tokens[:, start : start + PREFILL_CHUNK]
+        place = position + start + torch.arange(piece.shape[1], device=tokens.device)
+        _, state = model(piece, place[None, :, None], state)
+        yield start + piece.shape[1], state
+
+
+def prefill(model: Decoder, state: DecoderState, tokens: Tensor, position: int = 0) -> DecoderState:
+    """State after reading `tokens` (b, l), the first at `position`, in constant memory."""
+    for _, newest in prefill_steps(model, state, tokens, position):
+        state = newest
+    return state
+
+
+class PlainSteps:
+    """`TokenSteps` by the decoder itself, on its device, one row after the other.
+
+    A product of several rows may round differently, and a row must not depend on the others.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._rows: dict[int, tuple[DecoderState, int]] = {}
+        self._next = 0
+
+    @property
+    def name(self) -> str:
+        """As `TokenSteps.name`."""
+        return f"torch {str(self._decoder.embedding.weight.dtype).removeprefix('torch.')}"
+
+    def admit(self, state: DecoderState, position: int) -> int:
+        """As `TokenSteps.admit`."""
+        self._rows[self._next] = state, position
+        self._next += 1
+        return self._next - 1
+
+    def fork(self, slot: int) -> int:
+        """As `TokenSteps.fork`; states are immutable, so that two rows can share one."""
+        return self.admit(*self._rows[slot])
+
+    def release(self, slot: int) -> None:
+        """As `TokenSteps.release`."""
+        del self._rows[slot]
+
+    @torch.inference_mode()
+    def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
+        """As `TokenSteps.step`."""
+        logits = np.empty((len(slots), self._decoder.config.vocabulary_size), np.float32)
+        device = self._decoder.embedding.weight.device
+        for row, (slot, token) in enumerate(zip(slots, tokens, strict=True)):
+            state, position = self._rows[slot]
+            ids = torch.tensor([[token]], device=device)
+            place = torch.full((1, 1, 1), position, device=device)
+            made, state = self._decoder(ids, place, state)
+            self._rows[slot] = state, position + 1
+            logits[row] = made[0, -1].float().cpu().numpy()
+        return logits

@@ -1,0 +1,179 @@
+"""Absolute encodings: vectors of positions that are added to the embeddings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from relpe.encodings.algebraic.structures import TreeStructure, tree_words
+from relpe.encodings.base import Encoding
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Shaped
+
+
+def sinusoids(positions: Tensor, features: int, base: float = 10_000.0) -> Tensor:
+    """Sines (even features) and cosines (odd) of `positions` (...): (..., features), float64.
+
+    Pair j has base^(-2j/features) radians per position (Vaswani et al., 2017, 3.5).
+    """
+    if features % 2:
+        raise ValueError(f"{features} sinusoids: sines and cosines come in pairs")
+    pairs = torch.arange(0, features, 2, dtype=torch.float64, device=positions.device)
+    angles = (positions.double()[..., None] * base ** (-pairs / features)) % (2 * math.pi)
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinusoidConfig:
+    """Sines and cosines of the position, added to the embeddings (Vaswani et al., 2017)."""
+
+    kind: Literal["sinusoid"] = "sinusoid"
+    base: float = 10_000.0
+    """Ratio of the longest to the shortest wave length."""
+
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Sinusoid:
+        """Module for a model as wide as all heads together, an even number."""
+        return Sinusoid(self, num_heads * head_dim, head_dim)
+
+
+class Sinusoid(Encoding):
+    """See `SinusoidConfig`; embeddings are multiplied by the square root of their width first."""
+
+    codes_by_position = True
+
+    def __init__(self, config: SinusoidConfig, width: int, head_dim: int) -> None:
+        super().__init__()
+        if width % 2:
+            raise ValueError(f"embeddings of {width} features; sinusoids need an even number")
+        self.out_features = head_dim
+        self.width, self.base = width, config.base
+
+    def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
+        """The table at `positions` (1 or b, l, 1): (1 or b, l, m) float64."""
+        return sinusoids(positions[..., 0].double(), self.width, self.base), state
+
+    def embed(self, x: Tensor, codes: Tensor) -> Tensor:
+        """Scaled embeddings (b, l, m) plus the table."""
+        return x * math.sqrt(self.width) + codes.to(x)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedPositionConfig:
+    """A learned vector for each position, added to the embeddings (Gehring et al., 2017)."""
+
+    kind: Literal["learned"] = "learned"
+    num_positions: int = 2048
+    """Vectors; later positions get the last one."""
+
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> LearnedPosition:
+        """Module for a model as wide as all heads together.
+
+        Raises:
+            ValueError: no vectors.
+        """
+        if self.num_positions < 1:
+            raise ValueError(f"num_positions {self.num_positions}: expected 1 or more")
+        return LearnedPosition(self, num_heads * head_dim, head_dim)
+
+
+class LearnedPosition(Encoding):
+    """See `LearnedPositionConfig`; `vectors` are (positions, m)."""
+
+    codes_by_position = True
+
+    def __init__(self, config: LearnedPositionConfig, width: int, head_dim: int) -> None:
+        super().__init__()
+        self.out_features = head_dim
+        self.vectors = nn.Parameter(torch.randn(config.num_positions, width) * 0.02)
+
+    def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
+        """The vectors at `positions` (1 or b, l, 1), rounded down: (1 or b, l, m)."""
+        rows = positions[..., 0].floor().long().clamp(0, len(self.vectors) - 1)
+        return self.vectors[rows], state
+
+    def embed(self, x: Tensor, codes: Tensor) -> Tensor:
+        """Embeddings (b, l, m) plus the vectors."""
+        return x + codes.to(x)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeSQConfig:
+    """Branches of the last steps to a node, added to the embeddings (Shiv & Quirk, 2019)."""
+
+    kind: Literal["tree_sq"] = "tree_sq"
+    tree: TreeStructure = field(default_factory=TreeStructure)
+    """The tree, and how positions tell its nodes."""
+    max_depth: int = 8
+    """Steps that are told, from the node upwards."""
+    original_order: bool = False
+    """Weights of steps as in the implementation of Kogkalidis et al. (2024), which gives them to
+    the wrong slots; to compare with it."""
+
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> TreeSQ:
+        """Module for embeddings of num_heads * head_dim features.
+
+        Raises:
+            ValueError: the width does not hold one feature for each branch of each step.
+        """
+        width, slots = num_heads * head_dim, self.max_depth * self.tree.letters
+        if slots < 1 or width < slots:
+            raise ValueError(
+                f"width {width} for {self.max_depth} steps of {self.tree.letters} branches; "
+                f"expected at least one feature for each: {max(1, slots)}, or fewer steps"
+            )
+        return TreeSQ(self, width, head_dim)
+
+
+class TreeSQ(Encoding):
+    """See `TreeSQConfig`: one slot of features for each branch of each step, nearest step first.
+
+    The slot of the branch taken at step n holds s w^n with w = tanh(raw); s = sqrt((1 - w^2) f/2),
+    with f features in a slot, bounds the sum of squares. Remaining features are zero.
+    """
+
+    codes_by_position = True
+
+    def __init__(self, config: TreeSQConfig, width: int, head_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        self.out_features = head_dim
+        self.width = width
+        features = width // (config.max_depth * config.tree.letters)
+        self.raw = nn.Parameter(torch.empty(features).uniform_(0.7, 0.999))
+
+    def prepare(
+        self, positions: Shaped[Tensor, "b l p"], state: tuple[()]
+    ) -> tuple[Tensor, tuple[()]]:
+        """Vectors (b, l, m) for `positions`."""
+        structure = self.config.tree
+        words = tree_words(structure, positions[..., : structure.word_axes or 1])
+        depths = (words >= 0).sum(-1, keepdim=True)
+        places = depths - 1 - torch.arange(self.config.max_depth, device=words.device)
+        padded = functional.pad(words, (0, 1), value=-1)  # words may be empty
+        branches = padded.gather(-1, places.clamp(min=0))
+        taken = (branches[..., None] == torch.arange(structure.letters, device=words.device)) & (
+            places >= 0
+        )[..., None]
+        vectors = taken[..., None] * self._weights()  # (b, l, step, branch, f)
+        vectors = vectors.flatten(-3)
+        return functional.pad(vectors, (0, self.width - vectors.shape[-1])), state
+
+    def embed(self, x: Tensor, codes: Tensor) -> Tensor:
+        """Embeddings (b, l, m) plus the vectors of branches."""
+        return x + codes.to(x.dtype)
+
+    def _weights(self) -> Float[Tensor, "step branch f"]:
+        w = torch.tanh(self.raw)
+        scale = torch.sqrt((1 - w.square()) * len(w) / 2)
+        steps = torch.arange(self.config.max_depth, device=w.device)[:, None]
+        weights = scale * w**steps
+        letters = self.config.tree.letters
+        if self.config.original_order:
+            return weights.repeat(letters, 1).unflatten(0, (-1, letters))
+        return weights[:, None].expand(-1, letters, -1)

@@ -1,0 +1,201 @@
+"""The base class of encodings that score offsets: the offsets of a call, and cached tables.
+
+Positions are either the places of tokens in their sequence, or coordinates (bar, beat, pitch, ...)
+whose differences are irregular: then the table has a row for each difference that occurs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from relpe.encodings.base import Encoding, OffsetTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Coordinates = Literal["index", "joint", "additive"]
+"""`index`: the places of consecutive tokens; positions are not looked at. `joint`: differences of
+the positions on all axes at once. `additive`: a term for each axis, summed."""
+_Span = tuple[int | None, tuple[int, ...] | None]
+"""Keys that a query of a layer sees, None: all; and those of each head, where they differ."""
+
+
+class OffsetCodes(NamedTuple):
+    """One call's scores of offsets, layer by layer."""
+
+    tables: tuple[OffsetTable, ...]
+
+
+class OffsetState(NamedTuple):
+    """Number and positions of earlier keys."""
+
+    length: int
+    """Positions so far."""
+    positions: Tensor | None = None
+    """(1 or b, s, p), those that a next query may see; None with `index`."""
+    kept: tuple[Any, OffsetCodes] | None = None
+    """Tables of the last call without gradients, and the key under which they are cached."""
+
+    def map_rows(self, change: Callable[[Tensor], Tensor]) -> OffsetState:
+        """As `DecoderState.map_rows`; positions that all rows share do not change."""
+        if self.positions is None or self.positions.shape[0] == 1:
+            return self
+        return self._replace(positions=change(self.positions))
+
+
+class OffsetEncoding(Encoding):
+    """Scores offsets; a subclass defines `table_of`."""
+
+    fits = ("softmax", "windowed")
+
+    def __init__(
+        self,
+        *,
+        num_layers: int,
+        head_dim: int,
+        coordinates: Coordinates = "index",
+        span: int | None = None,
+    ) -> None:
+        super().__init__()
+        if span is not None and span < 1:
+            raise ValueError(f"span {span}: a query sees one key at least, itself")
+        self.out_features = head_dim
+        self.num_layers, self.coordinates, self.span = num_layers, coordinates, span
+
+    def init_state(self, seed: int, device: torch.device) -> OffsetState:
+        """Nothing seen."""
+        return OffsetState(0)
+
+    def head_spans(self, layer: int) -> tuple[int, ...] | None:
+        """Keys that a query of each head sees, itself included; None: `span` for all heads."""
+        return None
+
+    def table_of(self, points: list[Tensor], places: Tensor, layer: int) -> OffsetTable:
+        """Features and bias at `points`, factor and weight at `places` (o, 1), 0 and below.
+
+        `points` are the offsets of the rows, (o, n) float64; with `additive` coordinates (o_i, 1)
+        for each axis, whose rows are concatenated.
+        """
+        raise NotImplementedError
+
+    def before_call(self) -> None:
+        """Called once for each call of the model, before its tables are made."""
+
+    def prepare(self, positions: Tensor, state: OffsetState) -> tuple[OffsetCodes, OffsetState]:
+        """Tables of all layers for `positions` (1 or b, l, p) and their visible keys.
+
+        Without gradients tables are cached in the state: a step of generation evaluates none.
+        """
+        self.before_call()
+        length = state.length + positions.shape[1]
+        prepare = self._from_places if self.coordinates == "index" else self._from_differences
+        with torch.autocast(positions.device.type, enabled=False):
+            return prepare(positions, state._replace(length=length), self._spans())
+
+    def table(self, codes: OffsetCodes, layer: int) -> OffsetTable:
+        """Scores of the offsets between the call's queries and the keys that they may see."""
+        return codes.tables[layer]
+
+    def _spans(self) -> list[_Span]:
+        """Spans of all layers."""
+        heads = [self.head_spans(layer) for layer in range(self.num_layers)]
+        return [(self.span if sizes is None else max(sizes), sizes) for sizes in heads]
+
+    def _from_places(
+        self, positions: Tensor, state: OffsetState, spans: list[_Span]
+    ) -> tuple[OffsetCodes, OffsetState]:
+        keep = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        # cached tables of unbounded attention double in size, so that few are made
+        room = 1 << max(6, (state.length - 1).bit_length()) if keep else state.length
+        made_of = (
+            tuple((room if span is None else span, heads) for span, heads in spans),
+            tuple((id(p), p._version, p.dtype, p.device) for p in self.parameters()),
+        )
+        if keep and state.kept is not None and state.kept[0] == made_of:
+            return state.kept[1], state
+        tables = []
+        for layer, (span, heads) in enumerate(spans):
+            rows = room if span is None else span if keep else min(span, state.length)
+            places = -torch.arange(rows, device=positions.device, dtype=torch.float64)[:, None]
+            table = self.table_of([places], places, layer)
+            tables.append(table._replace(span=span, head_spans=heads))
+        codes = OffsetCodes(tuple(tables))
+        return codes, state._replace(kept=(made_of, codes) if keep else None)
+
+    def _from_differences(
+        self, positions: Tensor, state: OffsetState, spans: list[_Span]
+    ) -> tuple[OffsetCodes, OffsetState]:
+        bounds = [span for span, _ in spans if span is not None]
+        widest = max(bounds) if len(bounds) == len(spans) else None
+        reach = state.length if widest is None else min(widest, state.length)
+        known = positions
+        if state.positions is not None:
+            past = state.positions
+            rows = max(past.shape[0], positions.shape[0])
+            known = torch.cat([past.expand(rows, -1, -1), positions.expand(rows, -1, -1)], 1)
+        differences = key_minus_query(known, positions.shape[1], reach)  # (1 or b, l, a, p)
+        points, rows = distinct(differences, axis_by_axis=self.coordinates == "additive")
+        tables = []
+        for layer, (span, heads) in enumerate(spans):
+            size = reach if span is None else min(span, reach)
+            places = -torch.arange(size, device=positions.device, dtype=torch.float64)[:, None]
+            table = self.table_of(points, places, layer)._replace(rows=rows[:, :, :size])
+            tables.append(table._replace(span=span, head_spans=heads))
+        kept = known.shape[1] if widest is None else min(widest - 1, known.shape[1])
+        recent = known[:, known.shape[1] - kept :]
+        return OffsetCodes(tuple(tables)), state._replace(positions=recent)
+
+
+def key_minus_query(known: Tensor, length: int, reach: int) -> Tensor:
+    """Differences (r, length, reach, p) between each query and the keys 0, 1, ... places before it.
+
+    `known` (r, s, p) ends with the positions of the queries; its first position is repeated before
+    its start.
+    """
+    missing = max(0, length + reach - 1 - known.shape[1])
+    known = torch.cat([known[:, :1].expand(-1, missing, -1), known], 1)
+    known = known[:, known.shape[1] - (length + reach - 1) :]
+    windows = known.unfold(1, reach, 1).flip(-1).movedim(-1, 2)
+    return windows - windows[:, :, :1]
+
+
+def distinct(differences: Tensor, *, axis_by_axis: bool) -> tuple[list[Tensor], Tensor]:
+    """Distinct differences, float64 (o, p), and the rows (r, l, a, 1) of `differences` among them.
+
+    With `axis_by_axis`: (o_i, 1) for each axis, and rows (r, l, a, p) among their concatenation.
+    The number of rows depends on the values: this waits for the device.
+    """
+    if not axis_by_axis:
+        places, inverse = _distinct_rows(differences.flatten(0, 2))
+        return [places.double()], inverse.view(*differences.shape[:3], 1)
+    points, rows, before = [], [], 0
+    for axis in differences.unbind(-1):
+        values, inverse = axis.unique(return_inverse=True)
+        points.append(values.double()[:, None])
+        rows.append(inverse + before)
+        before += len(values)
+    return points, torch.stack(rows, -1)
+
+
+def _distinct_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Distinct rows of x (n, p), and the index of each row among them."""
+    if x.is_floating_point():
+        return x.unique(dim=0, return_inverse=True)
+    # one number for each row: sorting numbers is much faster than sorting rows
+    low = x.amin(0)
+    sizes = (x.amax(0) - low + 1).tolist()
+    if math.prod(sizes) >= 2**62:
+        return x.unique(dim=0, return_inverse=True)
+    number = torch.zeros_like(x[:, 0])
+    for axis, size in enumerate(sizes):
+        number = number * size + (x[:, axis] - low[axis])
+    values, inverse = number.unique(return_inverse=True)
+    columns = []
+    for size in reversed(sizes):
+        columns.append(values % size)
+        values = values // size
+    return torch.stack(columns[::-1], -1) + low, inverse

@@ -1,0 +1,66 @@
+"""Rotary position embedding."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from relpe.encodings.base import Encoding
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeConfig:
+    """Rotary position embedding (Su et al., 2021)."""
+
+    kind: Literal["rope"] = "rope"
+    base: float = 10_000.0
+    """Ratio of the longest to the shortest wave length."""
+
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Rope:
+        """Module for heads of this size, which must be even."""
+        return Rope(self, head_dim)
+
+
+class RopeCodes(NamedTuple):
+    """Rotations of each position, in float64."""
+
+    cos: Tensor  # (b or 1, l, 1, d/2)
+    sin: Tensor
+
+
+class Rope(Encoding):
+    """See `RopeConfig`: features (i, i + d/2) are rotated by position * base^(-2i/d)."""
+
+    fits = ("softmax", "windowed", "favor")  # rotated features of relu are not relative
+    codes_by_position = True
+    rows_by_position = True
+
+    def __init__(self, config: RopeConfig, head_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        if head_dim % 2:
+            raise ValueError(
+                f"heads of {head_dim} features; rotary embedding turns pairs: use an even number"
+            )
+        self.out_features = head_dim
+
+    def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[RopeCodes, tuple[()]]:
+        """Rotations at `positions` (b or 1, l, 1); phases in float64."""
+        pairs = torch.arange(0, self.out_features, 2, device=positions.device).double()
+        frequencies = self.config.base ** -(pairs / self.out_features)
+        angles = (positions[..., :1].double() * frequencies)[:, :, None] % (2 * math.pi)
+        return RopeCodes(angles.cos(), angles.sin()), state
+
+    def encode(self, q: Tensor, k: Tensor, codes: RopeCodes, layer: int) -> tuple[Tensor, Tensor]:
+        """Rotated queries and keys, (b, l, h, d)."""
+        return _rotate(q, codes), _rotate(k, codes)
+
+
+def _rotate(x: Tensor, codes: RopeCodes) -> Tensor:
+    cos, sin = (turn.to(torch.promote_types(x.dtype, torch.float32)) for turn in codes)
+    first, second = x.chunk(2, -1)
+    return torch.cat([first * cos - second * sin, first * sin + second * cos], -1)

@@ -1,0 +1,101 @@
+"""The base class of stochastic encodings, and their gates.
+
+A gate g mixes a feature's code with noise that is the same at all positions, with the square roots
+of 1 - g and g as weights; the expected product of query and key codes becomes (1 - g) P + g
+(Liutkus et al., 2021, section 3.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from relpe.encodings.base import Encoding
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class StochasticEncoding(Encoding):
+    """Base of encodings by random codes, which a subclass makes and multiplies with features.
+
+    Raw gates, if there are any, are the parameter `gates` (layers, h, d), and g is their sigmoid: 1
+    means that position is ignored. States and codes have the noise of the gates, `gates` (layers,
+    h, d, r); codes that differ between layers are in `by_layer`.
+    """
+
+    codes_by_position = True
+    gates: nn.Parameter | None
+
+    def init_state(
+        self, seed: int, device: torch.device, num_realizations: int | None = None
+    ) -> Any:  # noqa: ANN401
+        """Noise of `seed`.
+
+        `num_realizations` replaces the config's, and is the number of features after `encode`.
+
+        Raises:
+            ValueError: fewer than one realization.
+        """
+        raise NotImplementedError
+
+    def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
+        """Exact expected product of query and key codes at each lag m - n, before gate and scale.
+
+        `lags` (o,) in positions, or (o, p) where there are p axes. In float64. The axis of layers
+        is there where layers have parameters of their own.
+        """
+        raise NotImplementedError
+
+    def project(self, q: Tensor, k: Tensor, codes: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        """Sums over features of q and k (b, l, h, d) times the codes of a layer: (b, l, h, r)."""
+        raise NotImplementedError
+
+    def encode(self, q: Tensor, k: Tensor, codes: Any, layer: int) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        """Queries and keys (b, l, h, d) to (b, l, h, r).
+
+        Scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
+        """
+        if codes.by_layer:
+            codes = codes.by_layer[layer]
+        if self.gates is None:
+            return self.project(q, k, codes)
+        through, constant = mixture(self.gates[layer], codes.gates[layer])
+        queries, keys = self.project(q * through, k * through, codes)
+        return (
+            queries + torch.einsum("blhd,hdr->blhr", q.to(constant), constant),
+            keys + torch.einsum("blhd,hdr->blhr", k.to(constant), constant),
+        )
+
+
+def raw_gates(num_layers: int, num_heads: int, head_dim: int) -> nn.Parameter:
+    """New gates of all layers, as in the original: standard normal before the sigmoid."""
+    return nn.Parameter(torch.randn(num_layers, num_heads, head_dim))
+
+
+def checked_draws(default: int, wanted: int | None) -> int:
+    """Number of realizations of a state (r): `wanted`, or the config's.
+
+    Raises:
+        ValueError: fewer than one.
+    """
+    draws = default if wanted is None else wanted
+    if draws < 1:
+        raise ValueError(f"num_realizations is {draws}, expected at least 1")
+    return draws
+
+
+def mixture(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights (h, d) of positional codes, and the constant codes (h, d, r) of all positions.
+
+    For the raw gates (h, d) of a layer and its unscaled noise (h, d, r). Constant codes have the
+    scale (r * d)^(-1/4) of positional ones.
+    """
+    features, draws = noise.shape[-2:]
+    raw = raw.to(torch.promote_types(raw.dtype, noise.dtype))
+    # roots of sigmoids by their logarithms: saturated gates keep their gradient
+    ignored, kept = (torch.exp(functional.logsigmoid(x) / 2) for x in (raw, -raw))
+    return kept, noise * (ignored * (draws * features) ** -0.25)[..., None]

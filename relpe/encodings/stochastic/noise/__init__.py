@@ -1,1 +1,0 @@
-"""Reproducible noise that filtered codes are made of."""

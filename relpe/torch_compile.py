@@ -1,0 +1,31 @@
+"""Keeps functions out of the graphs of `torch.compile`."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
+    """A function that runs eagerly, between two graphs.
+
+    As `torch.compiler.disable`, which imports the compiler, two seconds, even into programs that
+    compile nothing.
+    """
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        if torch.compiler.is_compiling():
+            untraced: Callable[P, T] = torch.compiler.disable(function)  # pyright: ignore[reportAssignmentType]
+            return untraced(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return run

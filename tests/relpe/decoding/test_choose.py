@@ -1,0 +1,115 @@
+"""Which steps a decoder gets, and that an encoding of a user's own is decoded rightly."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from llvmlite.binding import get_host_cpu_name
+from torch import Tensor
+
+from relpe import Decoder, DecoderConfig, Encoding, OffsetTable, WindowedAttentionConfig
+from relpe.decoding.choose import choose_steps, why_not_compiled
+from relpe.decoding.cuda_graph import why_not_tiled
+from relpe.encodings.offset.base import OffsetEncoding
+from tests.support.decoders import decoder, logits_of
+
+
+def test_the_backend_is_named():
+    model = decoder("sine relu")
+    host = get_host_cpu_name()
+    assert choose_steps(model).name == f"compiled int8 for {host}"
+    assert choose_steps(model, precision="float32").name == f"compiled float32 for {host}"
+    plain = choose_steps(model, "torch")
+    assert plain.name == "torch float32"
+    assert plain.fell_back is None
+
+
+@pytest.mark.parametrize("case", ["NUMBA_DISABLE_JIT", "nowhere to keep"])
+def test_without_a_compiler_torch_takes_over(case, monkeypatch):
+    model = decoder("sine relu")
+    if case == "NUMBA_DISABLE_JIT":
+        monkeypatch.setattr("relpe.decoding.compiled.numba_config.DISABLE_JIT", 1)
+    else:
+        monkeypatch.setitem(sys.modules, "relpe.decoding.compiled", None)  # as if not installed
+    chosen = choose_steps(model)
+    assert chosen.name == "torch float32"
+    assert chosen.fell_back
+    with pytest.raises(ValueError, match="use the backend torch"):
+        choose_steps(model, "compiled")
+
+
+class Kerple(OffsetEncoding):
+    """A bias that falls with the logarithm of the distance; states no capability."""
+
+    def __init__(self, num_heads: int, head_dim: int) -> None:
+        super().__init__(num_layers=2, head_dim=head_dim)
+        self.num_heads = num_heads
+
+    def table_of(self, points: list[Tensor], places: Tensor, layer: int) -> OffsetTable:
+        return OffsetTable(log_weight=-4 * places.abs().log1p().expand(-1, self.num_heads))
+
+
+class Signs(Encoding):
+    """Flips every other feature at odd positions."""
+
+    def __init__(self, num_heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.out_features = head_dim
+
+    def prepare(self, positions: Tensor, state: tuple[()]) -> tuple[Tensor, tuple[()]]:
+        odd = (positions[..., :1, None] % 2).expand(-1, -1, 1, self.out_features).clone()
+        odd[..., ::2] = 0
+        return 1 - 2 * odd, state
+
+    def encode(self, q: Tensor, k: Tensor, codes: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        return q * codes, k * codes
+
+
+class SignsByPosition(Signs):
+    """The same, and says that compiled steps can have it."""
+
+    codes_by_position = True
+
+
+class OwnConfig:
+    """The config of an encoding that is not of this package."""
+
+    kind: Literal["own"] = "own"
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Encoding:
+        return self.module(num_heads, head_dim)
+
+
+def own_decoder(module: type[Encoding]) -> Decoder:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"vocabulary_size": 11, "width": 16, "num_layers": 2, "num_heads": 2}
+    encoding: Any = OwnConfig(module)
+    attention = WindowedAttentionConfig(span=20)
+    return DecoderConfig(**sizes, hidden=24, encoding=encoding, attention=attention).build().eval()
+
+
+@pytest.mark.parametrize("module", [Kerple, Signs, SignsByPosition])
+def test_an_encoding_of_a_user_is_decoded_as_it_computes(module):
+    model, tokens = own_decoder(module), torch.randint(11, (40,))
+    steps = choose_steps(model, precision="float32").make()
+    slot = steps.admit(model.init_state(1), 0)
+    made = np.stack([steps.step([slot], [token])[0] for token in tokens.tolist()])
+    np.testing.assert_allclose(made, logits_of(model, tokens, 0), atol=2e-5, rtol=1e-4)
+
+
+def test_compiled_steps_and_tiles_are_for_encodings_that_say_so():
+    for module in (Kerple, Signs):
+        model = own_decoder(module)
+        assert why_not_compiled(model) == (
+            "encoding own, which does more than to change queries and keys"
+        )
+        assert choose_steps(model).name == "torch float32"
+    assert why_not_compiled(own_decoder(SignsByPosition)) is None
+    assert why_not_tiled(own_decoder(SignsByPosition)) is not None

@@ -1,0 +1,64 @@
+"""Prompts are read in chunks, and plain steps give the logits of the decoder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from relpe.decoding.eager import PlainSteps, prefill, prefill_steps
+from relpe.encodings import SineSPEConfig
+from tests.support.decoders import big_decoder, decoder, logits_of, small_decoder
+
+
+def test_a_prompt_is_read_in_chunks_to_the_same_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, prompt = small_decoder(), torch.arange(40)[None] % 12
+    whole = prefill(model, model.init_state(1), prompt)
+    monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 7)
+    chunked = prefill(model, model.init_state(1), prompt)
+    for a, b in zip(whole.layers, chunked.layers, strict=True):
+        torch.testing.assert_close(a.operation.sums.kv, b.operation.sums.kv, rtol=1e-4, atol=1e-5)
+
+
+def test_reading_shows_how_far_it_is_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, prompt = small_decoder(), torch.arange(40)[None] % 12
+    monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 16)
+    steps = []
+    for read, state in prefill_steps(model, model.init_state(1), prompt):
+        assert not torch.is_inference_mode_enabled()
+        steps.append((read, state))
+    assert [read for read, _ in steps] == [16, 32, 40]
+    first = prefill(model, model.init_state(1), prompt[:, :16])
+    torch.testing.assert_close(
+        steps[0][1].layers[0].operation.sums.kv, first.layers[0].operation.sums.kv
+    )
+
+
+@pytest.mark.parametrize("name", ["sine relu", "algebraic windowed", "rope softmax"])
+def test_plain_steps_are_the_decoder_s(name):
+    model, tokens = decoder(name), torch.randint(11, (20,))
+    steps = PlainSteps(model)
+    first = steps.admit(prefill(model, model.init_state(1), tokens[None, :5]), 5)
+    others = [steps.fork(first) for _ in range(3)]
+    wanted = logits_of(model, tokens, 0)
+    for place in range(5, 12):
+        made = steps.step([first, *others], tokens[place].expand(4).tolist())
+        np.testing.assert_allclose(made, wanted[place][None].repeat(4, 0), atol=1e-5, rtol=1e-4)
+    steps.release(others[1])
+    made = steps.step([others[2], first], [int(tokens[12])] * 2)  # the other waits
+    np.testing.assert_allclose(made[1], wanted[12], atol=1e-5, rtol=1e-4)
+    made = steps.step([others[0]], [int(tokens[12])])
+    np.testing.assert_allclose(made[0], wanted[12], atol=1e-5, rtol=1e-4)
+    made = steps.step([first, others[0], others[2]], [int(tokens[13])] * 3)
+    np.testing.assert_allclose(made, wanted[13][None].repeat(3, 0), atol=1e-5, rtol=1e-4)
+
+
+def test_plain_steps_run_rows_alone():
+    model = big_decoder(encoding=SineSPEConfig(num_realizations=24))
+    steps = PlainSteps(model)
+    slot = steps.admit(model.init_state(1), 0)
+    slots = [slot, *(steps.fork(slot) for _ in range(6))]
+    alone = PlainSteps(model)
+    single = alone.admit(model.init_state(1), 0)
+    for token in range(20):
+        assert (steps.step(slots, [token] * 7) == alone.step([single], [token])).all()

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from relpe.encodings.offset.shaw import ShawConfig
+from tests.support.paths import GOLDEN_FOLDER
+
+ALGEBRAIC = np.load(GOLDEN_FOLDER / "algebraic.npz", allow_pickle=False)
+
+
+def test_clamped_vectors_score_as_in_the_original() -> None:
+    for suffix, atol in (("f64", 1e-11), ("f32", 1e-4)):
+        q, k = (torch.from_numpy(ALGEBRAIC[f"seq/self_{x}/{suffix}"]).movedim(3, 2) for x in "qk")
+        vectors = torch.from_numpy(ALGEBRAIC[f"rel/embedding/{suffix}"])
+        config = ShawConfig(window=4)
+        encoding = config.build(num_layers=1, num_heads=2, head_dim=8).to(vectors.dtype)
+        with torch.no_grad():
+            encoding.vectors.copy_(vectors)
+            offsets = torch.arange(-11.0, 12.0, dtype=torch.float64)[:, None]
+            table = encoding.table_of([offsets], offsets, 0)
+        assert table.features is not None
+        steps = torch.arange(12)
+        features = table.features[steps - steps[:, None] + 11]  # key minus query
+        scores = torch.einsum("blhd,bshd->blsh", q, k)
+        scores = (scores + torch.einsum("blhd,lshd->blsh", q, features)) / 8**0.5
+        expected = torch.from_numpy(ALGEBRAIC["rel/scores/f64"]).to(scores)
+        torch.testing.assert_close(scores, expected, atol=atol, rtol=0)

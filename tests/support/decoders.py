@@ -1,0 +1,170 @@
+"""Small decoders of every encoding and attention, and their tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from relpe.attention.feature_maps import EluConfig, FavorConfig
+from relpe.attention.linear.operation import LinearAttentionConfig
+from relpe.attention.softmax import SoftmaxAttentionConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.encodings import (
+    AlgebraicConfig,
+    AlibiConfig,
+    ConvSPEConfig,
+    LearnedPositionConfig,
+    NoEncodingConfig,
+    RopeConfig,
+    ShawConfig,
+    SineSPEConfig,
+    SinusoidConfig,
+    SirenConfig,
+    SirenSPEConfig,
+    TransformerXLConfig,
+)
+from relpe.encodings.offset.siren_network import SirenNetworkConfig
+from relpe.models.decoder import Decoder, DecoderConfig
+
+SMALL_SIREN = SirenNetworkConfig(width=8)
+SINE = SineSPEConfig(num_sines=3, num_realizations=8)
+CONFIGS: dict[str, dict[str, Any]] = {
+    "sine relu": {"encoding": SINE},
+    "sine favor": {
+        "encoding": SINE,
+        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
+    },
+    "sine relu, fading": {"encoding": SINE, "attention": LinearAttentionConfig(half_lives=(1, 40))},
+    "sine favor, fading": {
+        "encoding": SINE,
+        "attention": LinearAttentionConfig(
+            feature_map=FavorConfig(num_features=8), half_lives=(2, 9)
+        ),
+    },
+    "sine softmax": {
+        "encoding": SineSPEConfig(num_sines=2, num_realizations=6),
+        "attention": SoftmaxAttentionConfig(),
+    },
+    "ungated, not normalized": {
+        "encoding": SineSPEConfig(num_sines=2, num_realizations=8, gated=False),
+        "normalize_queries_keys": False,
+        "convolution_taps": 0,
+    },
+    "sine relu, layers of their own": {
+        "encoding": SineSPEConfig(num_sines=2, num_realizations=6, shared_by_layers=False)
+    },
+    "sine windowed": {
+        "encoding": SineSPEConfig(num_realizations=6),
+        "attention": WindowedAttentionConfig(span=11),
+    },
+    "algebraic windowed": {
+        "encoding": AlgebraicConfig(),
+        "attention": WindowedAttentionConfig(span=60),
+    },
+    "rope softmax": {"encoding": RopeConfig(), "attention": SoftmaxAttentionConfig()},
+    "conv relu": {"encoding": ConvSPEConfig(taps=(5,), num_realizations=6)},
+    "conv favor, ungated, signs": {
+        "encoding": ConvSPEConfig(taps=(3,), num_realizations=6, gated=False, noise="signs"),
+        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
+    },
+    "siren spe relu": {
+        "encoding": SirenSPEConfig(num_realizations=6, max_taps=(9,), reference_length=16.0),
+    },
+    "conv favor, layers of their own": {
+        "encoding": ConvSPEConfig(taps=(5,), num_realizations=6, shared_by_layers=False),
+        "attention": LinearAttentionConfig(
+            feature_map=FavorConfig(num_features=8, redraw_interval=40)
+        ),
+    },
+    "siren spe relu, layers of their own": {
+        "encoding": SirenSPEConfig(
+            num_realizations=6, max_taps=(9,), reference_length=16.0, shared_by_layers=False
+        ),
+    },
+    "algebraic softmax": {
+        "encoding": AlgebraicConfig(basis=True),
+        "attention": SoftmaxAttentionConfig(),
+    },
+    "algebraic softmax, decay": {
+        "encoding": AlgebraicConfig(decay=0.98),
+        "attention": SoftmaxAttentionConfig(),
+    },
+    "algebraic favor": {
+        "encoding": AlgebraicConfig(shared_by_layers=False),
+        "attention": LinearAttentionConfig(feature_map=FavorConfig(num_features=8)),
+    },
+    "algebraic relu, numerator": {"encoding": AlgebraicConfig(placement="numerator")},
+    "algebraic elu, numerator, fading": {
+        "encoding": AlgebraicConfig(placement="numerator"),
+        "attention": LinearAttentionConfig(feature_map=EluConfig(), half_lives=(1, 40)),
+    },
+    "siren windowed": {
+        "encoding": SirenConfig(network=SMALL_SIREN),
+        "attention": WindowedAttentionConfig(),
+    },
+    "siren softmax, no window": {
+        "encoding": SirenConfig(network=SMALL_SIREN, window=None),
+        "attention": SoftmaxAttentionConfig(),
+    },
+    "transformer-xl windowed": {
+        "encoding": TransformerXLConfig(num_sinusoids=4, span=20),
+        "attention": WindowedAttentionConfig(),
+    },
+    "shaw softmax": {"encoding": ShawConfig(window=4), "attention": SoftmaxAttentionConfig()},
+    "alibi windowed": {"encoding": AlibiConfig(), "attention": WindowedAttentionConfig(span=11)},
+    "sinusoid relu": {"encoding": SinusoidConfig()},
+    "learned softmax": {
+        "encoding": LearnedPositionConfig(num_positions=1000),
+        "attention": SoftmaxAttentionConfig(),
+    },
+    "none elu": {
+        "encoding": NoEncodingConfig(),
+        "attention": LinearAttentionConfig(feature_map=EluConfig()),
+    },
+}
+
+
+def decoder(name: str) -> Decoder:
+    """The decoder of an entry of `CONFIGS`, with the same weights each time."""
+    torch.manual_seed(0)
+    sizes = {"vocabulary_size": 11, "width": 16, "num_layers": 2, "num_heads": 2, "hidden": 24}
+    return DecoderConfig(**sizes, **CONFIGS[name]).build().eval()
+
+
+def tokens_of(length: int, rows: int = 2) -> torch.Tensor:
+    """Random tokens (rows, length), the same for the same length."""
+    return torch.randint(0, 11, (rows, length), generator=torch.Generator().manual_seed(length))
+
+
+def small_decoder(vocabulary_size: int = 12) -> Decoder:
+    """A decoder of two layers by sine SPE."""
+    torch.manual_seed(0)
+    encoding = SineSPEConfig(num_sines=2, num_realizations=8)
+    config = DecoderConfig(
+        vocabulary_size=vocabulary_size,
+        width=16,
+        num_layers=2,
+        num_heads=2,
+        hidden=24,
+        encoding=encoding,
+    )
+    return config.build().eval()
+
+
+def big_decoder(**changes: Any) -> Decoder:
+    """Rows of several vectors, so that loops have bodies and ends; scores that differ."""
+    torch.manual_seed(1)
+    sizes = {"vocabulary_size": 97, "width": 68, "num_layers": 2, "num_heads": 2, "hidden": 101}
+    model = DecoderConfig(**sizes, **changes).build().eval()
+    for weight in model.parameters():
+        weight.data *= 3
+    return model
+
+
+def logits_of(model: Decoder, tokens: torch.Tensor, start: int) -> np.ndarray:
+    """Logits (l, v) of tokens (l,) by the decoder, all at once."""
+    places = torch.arange(start, start + len(tokens))[None, :, None]
+    with torch.no_grad():
+        return model(tokens[None], places, model.init_state(1))[0][0].numpy()

@@ -1,0 +1,71 @@
+"""Windows and coordinates on grids, as in the thesis of Alfons (2022)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from relpe.encodings.offset.siren_network import absolute_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jaxtyping import Float, Int
+
+
+def gaussian(offsets: Tensor, width: Tensor) -> Tensor:
+    """Window (o, ...) of offsets (o, n) for widths (..., n) in the same unit; 1 at offset 0."""
+    offsets = offsets.view(offsets.shape[0], *(1 for _ in width.shape[:-1]), -1)
+    return torch.exp(-(offsets / width).square().sum(-1) / 2)
+
+
+def half_width(width: float, threshold: float) -> int:
+    """Largest offset of the span, in steps: where a Gaussian of this width falls to `threshold`."""
+    if not 0 < threshold < 1:
+        raise ValueError(f"threshold {threshold}: expected a number between 0 and 1")
+    return math.ceil(math.sqrt(-2 * math.log(threshold)) * abs(width))
+
+
+def span_size(grid: Sequence[int], widths: Sequence[float], threshold: float) -> tuple[int, ...]:
+    """Offsets per axis, odd, that a window of `widths` in units of the grid's extent leaves.
+
+    An axis of s places has 2s - 1 offsets and extent s - 1; a threshold of 0 or less keeps them all
+    (Alfons, 2022, algorithm 6).
+    """
+    if threshold <= 0:
+        return tuple(2 * places - 1 for places in grid)
+    return tuple(
+        min(2 * half_width(width * (places - 1), threshold), 2 * places - 2) + 1
+        for places, width in zip(grid, widths, strict=True)
+    )
+
+
+def relative_steps(sizes: Sequence[int]) -> Int[Tensor, "... p"]:
+    """All offsets between two points of a grid of `sizes`: (2 sizes_1 - 1, ..., p), int64."""
+    axes = [torch.arange(1 - size, size) for size in sizes]
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
+
+
+def centred_crop(grid: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The middle of a grid (..., p) with odd `sizes`, as wide as asked for along each axis."""
+    for axis, (full, size) in enumerate(zip(grid.shape, sizes, strict=False)):
+        grid = grid.narrow(axis, (full - size) // 2, size)
+    return grid
+
+
+def normalized(steps: Tensor, sizes: Sequence[int]) -> Float[Tensor, "... p"]:
+    """Offsets in units of a grid's extent, in [-1, 1], float64 (Alfons, 2022).
+
+    They change when the extent does. An axis of one point has the coordinate 0.
+    """
+    extents = [max(1, size - 1) for size in sizes]
+    return steps.double() / torch.tensor(extents, device=steps.device)
+
+
+def normalized_points(sizes: Sequence[int]) -> Float[Tensor, "... p"]:
+    """All points of a grid, from -1 to 1 along each axis, float64; 0 along an axis of one point."""
+    last = torch.tensor([size - 1 for size in sizes])
+    return normalized(2 * absolute_steps(sizes) - last, sizes)

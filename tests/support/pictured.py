@@ -1,0 +1,88 @@
+"""Small decoders of every encoding, and the pictures that are drawn of them."""
+
+from __future__ import annotations
+
+from relpe.attention.linear.operation import LinearAttentionConfig
+from relpe.attention.softmax import SoftmaxAttentionConfig
+from relpe.attention.windowed.attention import WindowedAttentionConfig
+from relpe.encodings import (
+    AlgebraicConfig,
+    AlibiConfig,
+    ConvSPEConfig,
+    EncodingConfig,
+    LearnedPositionConfig,
+    NoEncodingConfig,
+    RopeConfig,
+    ShawConfig,
+    SineSPEConfig,
+    SinusoidConfig,
+    SirenConfig,
+    SirenSPEConfig,
+    TransformerXLConfig,
+    TreeSQConfig,
+)
+from relpe.encodings.algebraic.structures import (
+    CycleStructure,
+    DirectSum,
+    SequenceStructure,
+    TreeStructure,
+)
+from relpe.encodings.offset.siren_network import SirenNetworkConfig
+from relpe.encodings.offset.windows import WindowConfig
+from relpe.models.decoder import Decoder, DecoderConfig
+
+LINEAR, SOFTMAX = LinearAttentionConfig(), SoftmaxAttentionConfig()
+FADING, WINDOWED = LinearAttentionConfig(half_lives=(1.0, 40.0)), WindowedAttentionConfig(span=11)
+SMALL = SirenNetworkConfig(width=8)
+STOCHASTIC = {"kernel", "features", "spectrum", "gates"}
+MIXED = DirectSum(
+    parts=(SequenceStructure(), CycleStructure(period=5), TreeStructure()), features=(2, 2, 4)
+)
+# encoding, attention, and what is drawn
+CASES: dict[str, tuple[EncodingConfig, object, set[str]]] = {
+    "sine": (SineSPEConfig(num_sines=3, num_realizations=4), FADING, {*STOCHASTIC, "fading"}),
+    "sine, ungated": (SineSPEConfig(gated=False), LINEAR, STOCHASTIC - {"gates"}),
+    "conv": (ConvSPEConfig(taps=(5,), num_realizations=4), LINEAR, STOCHASTIC),
+    "conv, two axes": (ConvSPEConfig(taps=(5, 3), num_realizations=4), LINEAR, STOCHASTIC),
+    "siren spe": (SirenSPEConfig(network=SMALL, max_taps=(32,)), LINEAR, STOCHASTIC),
+    "rope": (RopeConfig(), SOFTMAX, {"kernel", "angles"}),
+    "algebraic": (AlgebraicConfig(shared_by_layers=False), SOFTMAX, {"kernel", "angles"}),
+    "algebraic sum": (AlgebraicConfig(structure=MIXED), SOFTMAX, {"kernel", "angles"}),
+    "numerator": (AlgebraicConfig(placement="numerator"), FADING, {"kernel", "angles", "fading"}),
+    "siren": (SirenConfig(network=SMALL), WINDOWED, {"features", "window"}),
+    "siren, per head": (
+        SirenConfig(network=SMALL, window=WindowConfig(width=(8.0, 150.0), per_head=True)),
+        WINDOWED,
+        {"features", "window"},
+    ),
+    "siren, joint": (
+        SirenConfig(network=SMALL, window=None, coordinates="joint", num_axes=2),
+        SOFTMAX,
+        {"features"},
+    ),
+    "siren, additive": (
+        SirenConfig(network=SMALL, coordinates="additive", num_axes=2),
+        WINDOWED,
+        {"features", "window"},
+    ),
+    "transformer-xl": (TransformerXLConfig(num_sinusoids=4, span=20), WINDOWED, {"features"}),
+    "shaw": (ShawConfig(window=4), SOFTMAX, {"features"}),
+    "alibi": (AlibiConfig(), WINDOWED, {"window"}),
+    "sinusoid": (SinusoidConfig(), LINEAR, {"positions"}),
+    "learned": (LearnedPositionConfig(num_positions=30), SOFTMAX, {"positions"}),
+    "tree": (TreeSQConfig(), SOFTMAX, {"positions"}),
+    "tree of words": (
+        TreeSQConfig(max_depth=4, tree=TreeStructure(word_axes=4)),
+        SOFTMAX,
+        {"positions"},
+    ),
+    "none": (NoEncodingConfig(), LINEAR, set()),
+    "none, fading": (NoEncodingConfig(), FADING, {"fading"}),
+}
+
+
+def decoder(name: str) -> Decoder:
+    """The decoder of an entry of `CASES`, with new weights."""
+    encoding, attention, _ = CASES[name]
+    sizes = {"vocabulary_size": 11, "width": 16, "num_layers": 2, "num_heads": 2, "hidden": 24}
+    return DecoderConfig(**sizes, encoding=encoding, attention=attention).build().eval()  # pyright: ignore[reportArgumentType]

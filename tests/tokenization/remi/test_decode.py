@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from tests.support.strategies import for_each_vocabulary
+from tokenization.remi.remi import PianoRemi
+from tokenization.remi.vocabulary import PIANO_VOCABULARY
+
+
+@for_each_vocabulary
+def test_decoding_is_linear_in_time(case):
+    ids = np.random.default_rng(0).integers(0, case.remi.families.size, 1_000_000)
+    begin = time.process_time()
+    case.remi.decode(ids)
+    assert time.process_time() - begin < 5
+
+
+def test_a_decoded_note_is_cut_where_its_pitch_is_struck_again():
+    text = (
+        "Bar Position_0 Pitch_60 Velocity_9 Duration_48 Position_7 Pitch_60 Velocity_9 Duration_1"
+    )
+    ids = [PIANO_VOCABULARY.ids[name] for name in text.split()]
+    assert PianoRemi().decode(ids).tracks[0].notes[:, 1].tolist() == [7, 1]

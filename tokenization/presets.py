@@ -1,0 +1,78 @@
+"""All tokenizers by name, and loading of a model's tokenizer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from tokenization.compat.miditok_remi import MidiTokRemiConfig
+from tokenization.compat.spe_groove import SpeGrooveConfig
+from tokenization.compat.spe_pop import SpePopConfig
+from tokenization.errors import TokenizerError
+from tokenization.remi.multitrack import MultitrackRemiConfig
+from tokenization.remi.remi import PianoRemiConfig
+from tokenization.tokenizer import FILE_NAME, FORMAT_VERSION, Tokenizer
+
+TokenizerConfig = (
+    PianoRemiConfig | MultitrackRemiConfig | SpePopConfig | SpeGrooveConfig | MidiTokRemiConfig
+)
+"""All tokenizer configurations; add a new one with `|`."""
+
+PRESETS: dict[str, TokenizerConfig] = {
+    "piano": PianoRemiConfig(),
+    "multitrack": MultitrackRemiConfig(),
+    "spe-pop": SpePopConfig(),
+    "spe-groove": SpeGrooveConfig(),
+    "miditok": MidiTokRemiConfig(),
+}
+"""Default configurations by user-facing name."""
+
+_CONFIGS: dict[str, type[TokenizerConfig]] = {
+    config.kind: type(config) for config in PRESETS.values()
+}
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """Loads the tokenizer that `save` wrote to a folder.
+
+    Raises TokenizerError if the file is missing or damaged, or if its ids have another meaning in
+    this release.
+    """
+    path = folder / FILE_NAME
+    try:
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+        version, stored = content["format_version"], dict(content["config"])
+        kind, vocabulary_hash = str(stored.pop("kind")), content["vocabulary_hash"]
+    except OSError as error:
+        raise TokenizerError(f"{path} cannot be read ({error.strerror})") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise TokenizerError(
+            f"{path} is damaged: expected JSON with format_version, config and vocabulary_hash; "
+            "take the file from the released model again"
+        ) from error
+    if version != FORMAT_VERSION:
+        raise TokenizerError(
+            f"{path} has format {version}, expected {FORMAT_VERSION}; install the release that "
+            "wrote it"
+        )
+    config_class = _CONFIGS.get(kind)
+    if config_class is None:
+        raise TokenizerError(f"{path} asks for {kind!r}, expected one of {', '.join(_CONFIGS)}")
+    unknown = stored.keys() - {field.name for field in fields(config_class)}
+    if unknown:
+        raise TokenizerError(f"{path} has unknown options: {', '.join(sorted(unknown))}")
+    for name, hint in get_type_hints(config_class).items():
+        known = get_args(hint)
+        if get_origin(hint) is Literal and stored.get(name, known[0]) not in known:
+            choices = " or ".join(map(repr, known))
+            raise TokenizerError(f"{path}: {name} is {stored[name]!r}, expected {choices}")
+    tokenizer = config_class(**stored).build()
+    if tokenizer.vocabulary.hash != vocabulary_hash:
+        raise TokenizerError(
+            f"{path} was written for vocabulary {vocabulary_hash}, this release has "
+            f"{tokenizer.vocabulary.hash}: its ids mean other tokens; install the release that "
+            "wrote it"
+        )
+    return tokenizer
