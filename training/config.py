@@ -6,16 +6,14 @@ import ast
 import inspect
 import re
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import yaml
 
 from training.errors import TrainingError, check_range
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 ConfigT = TypeVar("ConfigT")
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from training.config import ExperimentConfig, build, read_yaml
 from training.errors import TrainingError
 from training.tasks.music import MusicTask
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 Task = MusicTask
 TASKS: dict[str, type[Task]] = {"music": MusicTask}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 
@@ -15,15 +17,8 @@ from training.evaluation.report import figure, goals, memory_rows, music_rows, t
 from training.experiment import is_run
 from training.files import read_json, replacing
 from training.runs.lineage import history, total_tokens, write_history
-from training.runs.record import read_run
-from training.runs.weights import load_decoder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from training.runs.lineage import PastRun, PastSession
-    from training.runs.weights import Origin
+from training.runs.record import PastRun, PastSession, read_run
+from training.runs.weights import Origin, load_decoder
 
 
 def export(run: Path, output: Path, weights: str = "best", licence: str = "unknown") -> Path:
@@ -44,13 +39,11 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
     results = run / "evaluation" / "results.json"
     measured = read_json(results, (), "evaluate again") if results.is_file() else {}
     if measured.get("weights") == origin._asdict() and "streaming" in measured:  # not music alone
-        table = _results(measured)
+        found = _results(measured)
     else:
         why = " What the run folder holds was measured with other weights." if measured else ""
-        table = [
-            f"Not measured yet: run `relpe-train evaluate --weights {weights}`, then export again."
-            + why
-        ]
+        again = f"run `relpe-train evaluate --weights {weights}`, then export again."
+        found = [f"Not measured yet: {again}{why}"]
     runs = history(run, origin)
     with _whole(output) as folder:
         save_model(decoder, folder)
@@ -59,7 +52,7 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
             shutil.copyfile(run / "tokenizer.json", path)
         with replacing(folder / "README.md") as path:
             head = _head(output.resolve().name, description, origin, runs, licence)
-            path.write_text("\n".join([*head, *table, ""]), encoding="utf-8")
+            path.write_text("\n".join([*head, *found, ""]), encoding="utf-8")
     return output
 
 
@@ -131,10 +124,8 @@ def _head(
         "",
     ]
     for number, past in enumerate(runs, 1):
-        head += [
-            f"{number}. {_described(past)}",
-            *(f"   {line}" for session in past.sessions for line in _session(session, past)),
-        ]
+        sessions = (f"   {line}" for session in past.sessions for line in _session(session, past))
+        head += [f"{number}. {_described(past)}", *sessions]
     return [*head, ""]
 
 
@@ -173,6 +164,7 @@ def _results(measured: dict[str, Any]) -> list[str]:
     by_position = measured["by_position"]
     draws = measured["draws"]
     spread = f" Mean ± standard deviation over {draws} draws of the noise." if draws > 1 else ""
+    memory = [f"- {row.label}: {row.value}" for row in memory_rows(measured)]
     return [
         f"## Measured on the {measured['split']} split",
         "",
@@ -183,15 +175,9 @@ def _results(measured: dict[str, Any]) -> list[str]:
         "|---|---|---|",
         *table,
         *(_against_place(by_position) if by_position["pieces"] else []),
-        *_memory(measured),
+        *(["", *memory] if memory else []),
         *(_music(measured) if "music" in measured else []),
     ]
-
-
-def _memory(measured: dict[str, Any]) -> list[str]:
-    """What else was measured of its likelihood, as Markdown."""
-    rows = [f"- {row.label}: {row.value}" for row in memory_rows(measured)]
-    return ["", *rows] if rows else []
 
 
 def _music(measured: dict[str, Any]) -> list[str]:

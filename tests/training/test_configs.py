@@ -10,7 +10,7 @@ import torch
 
 import training
 from relpe.decoding.steps import PlainSteps, StepsMaker
-from tests.training.conftest import piece
+from tests.support.runs import piece
 from tokenization.midi.reader import write_midi
 from tokenization.tokenizer import PRESETS
 from training.config import read_yaml

@@ -7,21 +7,16 @@ bar, only the music before tells how it goes on; loops reward nothing but copyin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.vocabulary import BOS, EOS
 from tokenization.score import Score, Tempo, Track
+from tokenization.tokenizer import Tokenizer
 from training.errors import check_range
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from tokenization.tokenizer import Tokenizer
 
 FAMILY = 8
 """Programs of General MIDI that are kinds of one instrument."""

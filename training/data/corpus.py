@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tokenization.tokenizer import Tokenizer
 from training.data.augmentation import NOTHING, Augmentation
 from training.data.shards import Shard, shard_folders
 from training.errors import TrainingError
 from training.files import read_json
 from training.learning.seeding import generator
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from tokenization.tokenizer import Tokenizer
 
 FORMAT_VERSION = 2
 """Format 1 is one of a single shard for each split, and loaded as such."""
@@ -78,6 +74,11 @@ class Corpus:
     def longest(self) -> int:
         """Tokens of the longest piece; 0 without pieces."""
         return max((int(np.diff(s.offsets).max(initial=0)) for s in self.shards), default=0)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the pieces; none in a corpus of earlier versions."""
+        return [name for shard in self.shards for name in shard.names()]
 
     def piece_at(self, place: int) -> int:
         """Number of the piece that the token at a place belongs to, counted over all pieces."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
+from tokenization.tokenizer import Tokenizer
 from training.data.shards import ShardWriter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from tokenization.tokenizer import Tokenizer
 
 COUNTS = ("dropped", "clipped", "merged", "tempos_clipped")
 """What encoding does to notes and tempos, counted over a split."""

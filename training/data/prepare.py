@@ -6,28 +6,24 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from tokenization.errors import MidiError
 from tokenization.midi.reader import read_midi
+from tokenization.tokenizer import Tokenizer
 from training.data.corpus import FORMAT_VERSION, note_ids
 from training.data.corpus_writer import COUNTS, card, join
 from training.data.sources import MemberError, Source, deal
 from training.errors import TrainingError, check_range
 from training.files import read_json, replacing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.tokenizer import Tokenizer
 
 BATCH_FORMAT = 3
 """Of what a stopped run leaves behind; one of another format is not taken over."""
@@ -71,17 +67,9 @@ def prepare(
             f"found {len(patterns)} patterns for {len(paths)} corpora named {', '.join(names)}; "
             "expected one pattern for all or one for each, and no two corpora of one name"
         )
-    taken = output.is_file() or (output.is_dir() and any(output.iterdir()))
-    if taken and not (output / "data.json").exists():
-        raise TrainingError(f"{output}: exists and is no prepared corpus; name a new folder")
-    if taken:
-        _check_same_corpus(output, tokenizer, ", ".join(names))
+    _check_output(output, tokenizer, ", ".join(names))
     batches, unassigned = plan_batches(paths, patterns, output, tokenizer, splits)
-    open_batches = [batch for batch in batches if not batch.path.exists()]
-    total, waiting = (sum(len(b.source.names) for b in some) for some in (batches, open_batches))
-    with tqdm(total=total, initial=total - waiting, unit="file", disable=not progress) as bar:
-        for count in _encode_all(open_batches, workers or os.cpu_count() or 1):
-            bar.update(count)
+    _encode_all(batches, workers or os.cpu_count() or 1, progress=progress)
     partial = _partial(output)
     joined = partial / "joined"
     shutil.rmtree(joined, ignore_errors=True)  # of a run that was stopped while it joined
@@ -95,7 +83,6 @@ def prepare(
         shutil.rmtree(partial)
         found = ", ".join(map(str, paths))
         raise TrainingError(f"{found}: found no music to train on; {reason}")
-    tokenizer.save(joined)
     several = len(set(patterns)) > 1
     data = {
         "format": FORMAT_VERSION,
@@ -103,6 +90,7 @@ def prepare(
         "include": ", ".join(p or "*" for p in patterns) if several else patterns[0],
         **facts,
     }
+    tokenizer.save(joined)
     text = card(data, tokenizer)
     (joined / "README.md").write_text(text, encoding="utf-8", errors="backslashreplace")
     (joined / "data.json").write_text(json.dumps(data, indent=1) + "\n")
@@ -172,18 +160,22 @@ def _partial(output: Path) -> Path:
     return output.with_name(output.name + ".partial")
 
 
-def _encode_all(batches: Sequence[Batch], workers: int) -> Iterator[int]:
-    """Encode batches; yields how many files each had."""
-    if workers == 1 or len(batches) < 2:
-        yield from map(_encode, batches)
-        return
-    with ProcessPoolExecutor(min(workers, len(batches))) as pool:
-        futures = [pool.submit(_encode, batch) for batch in batches]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+def _encode_all(batches: Sequence[Batch], workers: int, *, progress: bool) -> None:
+    """Encode the batches that a stopped run has not."""
+    waiting = [batch for batch in batches if not batch.path.exists()]
+    total, left = (sum(len(batch.source.names) for batch in some) for some in (batches, waiting))
+    with tqdm(total=total, initial=total - left, unit="file", disable=not progress) as bar:
+        if workers == 1 or len(waiting) < 2:
+            for batch in waiting:
+                bar.update(_encode(batch))
+            return
+        with ProcessPoolExecutor(min(workers, len(waiting))) as pool:
+            futures = [pool.submit(_encode, batch) for batch in waiting]
+            try:
+                for future in as_completed(futures):
+                    bar.update(future.result())
+            finally:
+                pool.shutdown(cancel_futures=True)
 
 
 def _encode(batch: Batch) -> int:
@@ -227,8 +219,12 @@ def _encode(batch: Batch) -> int:
     return len(batch.source.names)
 
 
-def _check_same_corpus(output: Path, tokenizer: Tokenizer, source: str) -> None:
-    """Raises TrainingError for a folder that holds a corpus of another source or tokenizer."""
+def _check_output(output: Path, tokenizer: Tokenizer, source: str) -> None:
+    """Raises TrainingError for a folder that holds anything but this corpus."""
+    if not output.is_file() and not (output.is_dir() and any(output.iterdir())):
+        return
+    if not (output / "data.json").exists():
+        raise TrainingError(f"{output}: exists and is no prepared corpus; name a new folder")
     held = read_json(output / "data.json", (), "remove it")
     if held.get("vocabulary", tokenizer.vocabulary.hash) != tokenizer.vocabulary.hash:
         raise TrainingError(

@@ -6,18 +6,14 @@ A split of one shard is that shard, in the split's folder; one of several has a 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from training.errors import TrainingError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 SHARD_TOKENS = 2**27
 """Tokens of a shard at most, 256 MiB; a longer piece is a shard of its own."""
@@ -74,6 +70,14 @@ class Shard:
     def __len__(self) -> int:
         """Number of pieces."""
         return len(self.offsets) - 1
+
+    def names(self) -> list[str]:
+        """Names of the pieces, where the folder holds them."""
+        path = self.folder / "names.txt"
+        if not path.is_file():
+            return []
+        text = path.read_text(encoding="utf-8", errors="replace")
+        return text.removesuffix("\n").split("\n")
 
 
 class ShardWriter:

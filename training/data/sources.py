@@ -10,27 +10,18 @@ import struct
 import zipfile
 import zlib
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from training.errors import TrainingError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-_SPLITS = {
-    "train": "train",
-    "training": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
-    "test": "test",
-}
+_NAMES = {"train": ("train", "training"), "validation": ("validation", "valid", "val")}
+_SPLITS = {name: split for split, names in _NAMES.items() for name in names} | {"test": "test"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,17 +157,19 @@ def deal(
     Raises:
         TrainingError: the table cannot be read.
     """
-    table = _read_splits(source, splits)
+    table, depth = _read_splits(source, splits), _depth_of_splits(names)
     if table is not None:
-        return _deal_by_table(names, table)
-    depth = _depth_of_splits(names)
-    if depth is None:
+        split_of = {name: split for split, members in table.items() for name in members}
+        found = (split_of.get(name) or split_of.get(PurePosixPath(name).stem) for name in names)
+    elif depth is not None:
+        found = (PurePosixPath(name).parts[depth] for name in names)
+    else:
         return _deal_by_hash(names), []
-    dealt = _no_files()
-    for name in names:
-        folder = PurePosixPath(name).parts[depth]
-        dealt.setdefault(_SPLITS.get(folder, folder), []).append(name)
-    return dealt, []
+    dealt, unassigned = _no_files(), []
+    for name, split in zip(names, found, strict=True):
+        members = dealt.setdefault(_SPLITS.get(split, split), []) if split else unassigned
+        members.append(name)
+    return dealt, unassigned
 
 
 def _no_files() -> dict[str, list[str]]:
@@ -193,13 +186,12 @@ def _deal_by_hash(names: Sequence[str]) -> dict[str, list[str]]:
     for name in names:
         split = "train" if share(name) < 0.9 else "validation" if share(name) < 0.95 else "test"
         dealt[split].append(name)
-    if len(names) >= len(dealt):
-        for split, members in dealt.items():
-            if not members:
-                fullest = max(dealt.values(), key=len)
-                moved = (min if split == "train" else max)(fullest, key=share)
-                fullest.remove(moved)
-                members.append(moved)
+    for split, members in dealt.items():
+        if not members and len(names) >= len(dealt):
+            fullest = max(dealt.values(), key=len)
+            moved = (min if split == "train" else max)(fullest, key=share)
+            fullest.remove(moved)
+            members.append(moved)
     return dealt
 
 
@@ -233,15 +225,3 @@ def _read_splits(source: Source, path: Path | None) -> dict[str, list[str]] | No
     except (ValueError, AttributeError, TypeError) as error:
         where = path or source.path
         raise TrainingError(f"{where}: splits.json is not JSON of split -> names") from error
-
-
-def _deal_by_table(
-    names: Sequence[str], splits: Mapping[str, list[str]]
-) -> tuple[dict[str, list[str]], list[str]]:
-    dealt = _no_files()
-    split_of = {name: _SPLITS.get(split, split) for split in splits for name in splits[split]}
-    unassigned: list[str] = []
-    for name in names:
-        split = split_of.get(name) or split_of.get(PurePosixPath(name).stem)
-        (dealt.setdefault(split, []) if split else unassigned).append(name)
-    return dealt, unassigned

@@ -5,49 +5,37 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from relpe.decoding.steps import why_not_compiled
 from relpe.models.checkpoint import find_checkpoint
+from relpe.models.decoder import Decoder
 from tokenization.remi.vocabulary import BAR
-from tokenization.tokenizer import load_tokenizer
+from tokenization.tokenizer import Tokenizer, load_tokenizer
 from training.config import MOST_THREADS
 from training.data.corpus import Corpus, note_ids, read_facts
 from training.errors import TrainingError, check_range
 from training.evaluation.generated_music import GenerationOptions, measure_music, plain
-from training.evaluation.likelihood import streaming_nats, window_nats
+from training.evaluation.likelihood import Advance, Nats, streaming_nats, window_nats
 from training.evaluation.metrics.loops import loop_nats, loops
 from training.evaluation.metrics.ngram import greatest_order, ngram_nats
-from training.evaluation.metrics.nll_by_position import (
-    beyond_training,
-    nll_by_position,
-    plot,
-    write_csv,
-)
+from training.evaluation.metrics.nll_by_position import beyond_training, nll_by_position, write_csv
 from training.evaluation.metrics.relative import relativity
-from training.evaluation.plots import draw_results
+from training.evaluation.plots import draw_by_position, draw_results
 from training.evaluation.report import figure, goals, write_table
 from training.experiment import is_run, read_experiment
 from training.files import read_json, replacing
 from training.learning.seeding import draw_seeds
 from training.runs.device import choose_device
-from training.runs.weights import load_decoder, round_as_released
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from relpe.models.decoder import Decoder
-    from tokenization.tokenizer import Tokenizer
-    from training.evaluation.likelihood import Advance, Nats
-    from training.runs.weights import Origin
+from training.runs.weights import Origin, load_decoder, round_as_released
 
 logger = logging.getLogger(__name__)
 
@@ -123,51 +111,24 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
     device = choose_device(options.device, "--device")
     facts = read_facts(options.data)
     subject = _subject(options, facts)
-    pieces, decoder = subject.pieces, subject.decoder
-    results: dict[str, Any] = {
-        "model": options.model,
-        "weights": subject.origin._asdict(),
-        "precision": "weights rounded to bfloat16 as they are released, likelihood in float32",
-        "device": device,
-        "draws": options.draws,
-        "parameters": sum(parameter.numel() for parameter in decoder.parameters()),
-        "data": facts["hash"],
-        "split": options.split,
-        "pieces": len(pieces),
-        "tokens": sum(len(piece) - 1 for piece in pieces),
-        "notes": sum(int(np.isin(p[1:], note_ids(subject.tokenizer)).sum()) for p in pieces),
-        "bars": sum(int(np.count_nonzero(piece[1:] == BAR)) for piece in pieces),
-        "trained_length": subject.trained_length,
-    }
+    results = _described(options, subject, device, facts["hash"])
     subject.folder.mkdir(parents=True, exist_ok=True)
     before = _measured_before(subject.folder, results)
     if options.music_only:  # what was measured stands beside what it was measured with
         results |= before
     else:
         results |= {name: before[name] for name in ("music",) if name in before}
-        decoder.to(device)
+        subject.decoder.to(device)
         _measure_likelihood(options, subject, results, show)
     if options.music is not None:
-        # compiled steps are a CPU's, and on a GPU the prompts would take turns
-        decoder.to("cpu")
-        if why_not_compiled(decoder) is not None:
-            decoder.to(device)
-        results["music"] = measure_music(
-            decoder,
-            subject.tokenizer,
-            subject.corpus,
-            Corpus.load(options.data, "train"),
-            options.music,
-            names=_names(subject.corpus),
-            folder=subject.folder,
-            show=show,
-        )
-    results["goals"] = [goal._asdict() for goal in goals(results)]
+        results["music"] = _measure_music(options, options.music, subject, device, show)
+    found = goals(results)
+    results["goals"] = [goal._asdict() for goal in found]
     with replacing(subject.folder / "results.json") as path:
         path.write_text(json.dumps(results, indent=1) + "\n")
     write_table({subject.name: results}, subject.folder / "evaluation.md")
     draw_results({subject.name: results}, subject.folder / "evaluation.png")
-    for goal in goals(results):
+    for goal in found:
         logger.info("%s", goal.line())
     return results
 
@@ -206,6 +167,29 @@ def _subject(options: EvaluateOptions, facts: dict[str, Any]) -> _Subject:
     return _Subject(name, decoder, origin, tokenizer, corpus, pieces, trained_length, folder)
 
 
+def _described(
+    options: EvaluateOptions, subject: _Subject, device: str, data: str
+) -> dict[str, Any]:
+    """Results before anything is measured: of which weights on which pieces they are."""
+    pieces = subject.pieces
+    notes = note_ids(subject.tokenizer)
+    return {
+        "model": options.model,
+        "weights": subject.origin._asdict(),
+        "precision": "weights rounded to bfloat16 as they are released, likelihood in float32",
+        "device": device,
+        "draws": options.draws,
+        "parameters": sum(parameter.numel() for parameter in subject.decoder.parameters()),
+        "data": data,
+        "split": options.split,
+        "pieces": len(pieces),
+        "tokens": sum(len(piece) - 1 for piece in pieces),
+        "notes": sum(int(np.isin(piece[1:], notes).sum()) for piece in pieces),
+        "bars": sum(int(np.count_nonzero(piece[1:] == BAR)) for piece in pieces),
+        "trained_length": subject.trained_length,
+    }
+
+
 def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
     """What a folder's results.json holds, if it is of the same weights and data; else nothing.
 
@@ -219,17 +203,23 @@ def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
     return {name: before[name] for name in before if name != "model"}
 
 
-def _names(corpus: Corpus) -> list[str]:
-    """Names of a split's pieces, where it holds them."""
-    paths = [shard.folder / "names.txt" for shard in corpus.shards]
-    return [
-        name
-        for path in paths
-        if path.is_file()
-        for name in path.read_text(encoding="utf-8", errors="replace")
-        .removesuffix("\n")
-        .split("\n")
-    ]
+def _measure_music(
+    options: EvaluateOptions, music: GenerationOptions, subject: _Subject, device: str, show: bool
+) -> dict[str, Any]:
+    # compiled steps are a CPU's, and on a GPU the prompts would take turns
+    decoder = subject.decoder.to("cpu")
+    if why_not_compiled(decoder) is not None:
+        decoder.to(device)
+    return measure_music(
+        decoder,
+        subject.tokenizer,
+        subject.corpus,
+        Corpus.load(options.data, "train"),
+        music,
+        names=subject.corpus.names,
+        folder=subject.folder,
+        show=show,
+    )
 
 
 def _measure_likelihood(
@@ -242,10 +232,7 @@ def _measure_likelihood(
 
     def measure(name: str, read: Callable[[int, Advance], Nats]) -> tuple[Nats, dict[str, float]]:
         """Nats of each token, mean over the draws, and what they sum up to."""
-        total = results["tokens"] * len(seeds)
-        with tqdm(
-            total=total, desc=name, unit="token", unit_scale=True, disable=not show, mininterval=2
-        ) as bar:
+        with _progress(name, results["tokens"] * len(seeds), show) as bar:
             draws = [read(seed, bar.update) for seed in seeds]
         values = summary(draws, units)
         logger.info("%s: %s", name, _line(values))
@@ -272,24 +259,30 @@ def _measure_likelihood(
     if options.ngram is not None:
         train = Corpus.load(options.data, "train")
         models = ngram_nats(options.ngram, train, subject.tokenizer, pieces, show=show)
-        results[f"{options.ngram}-gram"] = {
-            name: summary([values], units) for name, values in models.items()
-        }
-        best = min(results[f"{options.ngram}-gram"].items(), key=lambda i: i[1]["nats_per_token"])
-        logger.info("%d-gram, %s: %s", options.ngram, best[0], _line(best[1]))
+        found = {name: summary([values], units) for name, values in models.items()}
+        results[f"{options.ngram}-gram"] = found
+        name, best = min(found.items(), key=lambda item: item[1]["nats_per_token"])
+        logger.info("%d-gram, %s: %s", options.ngram, name, _line(best))
     if bins:
         write_csv(bins, folder / "nll_by_position.csv")
-        plot({subject.name: bins}, folder / "nll_by_position.png", subject.trained_length)
+        draw_by_position(
+            {subject.name: bins}, folder / "nll_by_position.png", subject.trained_length
+        )
     results["loops"] = _loops(subject, show)
     results["relativity"] = _relativity(options, decoder, seeds, show)
+
+
+def _progress(name: str, tokens: int, show: bool) -> tqdm[NoReturn]:
+    return tqdm(
+        total=tokens, desc=name, unit="token", unit_scale=True, disable=not show, mininterval=2
+    )
 
 
 def _loops(subject: _Subject, show: bool) -> dict[str, Any]:
     """What is expected of a bar that comes again and again; nothing where no bar can be looped."""
     made = loops(subject.pieces, subject.tokenizer)
     ids = [loop.ids for loop in made]
-    total = sum(len(one) - 1 for one in ids)
-    with tqdm(total=total, desc="loops", unit="token", unit_scale=True, disable=not show) as bar:
+    with _progress("loops", sum(len(one) - 1 for one in ids), show) as bar:
         nats = streaming_nats(subject.decoder, ids, 1024, 8, advance=bar.update)
     found = loop_nats(nats, made)
     return {"pieces": len(made), "nats_per_token": {str(time): found[time] for time in found}}

@@ -317,7 +317,7 @@ def _style(
 
 
 def _copies(index: NoteIndex, scores: Sequence[Score], show: bool) -> dict[str, Any]:
-    found, _ = copies(index, scores, show=show)
+    found = copies(index, scores, show=show)
     shares = {str(size): share for size, share in found.shares.items()}
     return {"shares": shares, "longest": found.longest, "notes": found.num_notes}
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from relpe.models.decoder import Decoder, DecoderState
 
-    from numpy.typing import NDArray
-    from torch import Tensor
-
-    from relpe.models.decoder import Decoder, DecoderState
-
-    Nats = list[NDArray[np.float64]]
-    Advance = Callable[[int], object]
+Nats = list[NDArray[np.float64]]
+Advance = Callable[[int], object]
 
 
 @torch.inference_mode()

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from training.errors import TrainingError
-from training.evaluation.plots import by_real_music, draw_results, read_curve, words
+from training.evaluation.plots import (
+    Curve,
+    Results,
+    by_real_music,
+    draw_results,
+    read_curve,
+    readings,
+    words,
+)
 from training.experiment import is_run
 from training.files import read_json, replacing
 from training.runs.lineage import NAME, history, read_history, total_tokens
+from training.runs.record import PastRun
 from training.runs.weights import Origin
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from training.evaluation.plots import Curve, Results
-    from training.runs.lineage import PastRun
 
 MOST_LOST = 0.05
 """Nats per token that a model may lose beyond its training length."""
@@ -75,50 +79,44 @@ class Goal(NamedTuple):
 
 def goals(results: Results) -> list[Goal]:
     """The goals that results can tell something about."""
-    found: list[Goal] = []
-    beyond = results.get("beyond_training")
-    if beyond:
-        found.append(
-            Goal(
-                f"nats per token beyond the training length at most {MOST_LOST} above those within",
-                f"{beyond['difference']:+.3f}, {beyond['pieces']} pieces",
-                beyond["difference"] <= MOST_LOST,
-            )
+    return [*_goals(results)]
+
+
+def _goals(results: Results) -> Iterator[Goal]:
+    if beyond := results.get("beyond_training"):
+        yield Goal(
+            f"nats per token beyond the training length at most {MOST_LOST} above those within",
+            f"{beyond['difference']:+.3f}, {beyond['pieces']} pieces",
+            beyond["difference"] <= MOST_LOST,
         )
-    return found + (_music_goals(results["music"]) if "music" in results else [])
+    if "music" in results:
+        yield from _music_goals(results["music"])
 
 
-def _music_goals(music: Results) -> list[Goal]:
+def _music_goals(music: Results) -> Iterator[Goal]:
     count, faults = music["protocol"]["continuations"], music["faults"]["generated"]
     bars = music["protocol"]["bars"]
-    found = [
-        Goal(goal, f"{faults[name]} of {count} continuations fail", faults[name] == 0)
-        for name, goal in (
-            ("stuck_notes", "no stuck notes"),
-            ("longer_silences", "no run of empty bars longer than those of the prompt"),
-            ("silent_instruments", f"every instrument of a prompt still plays after {bars} bars"),
-        )
-    ]
+    for name, goal in (
+        ("stuck_notes", "no stuck notes"),
+        ("longer_silences", "no run of empty bars longer than those of the prompt"),
+        ("silent_instruments", f"every instrument of a prompt still plays after {bars} bars"),
+    ):
+        yield Goal(goal, f"{faults[name]} of {count} continuations fail", faults[name] == 0)
     for profile, groups in music["style"]["exact"].items():
         first, *_, last = groups["generated"]["mean"]
-        found.append(
-            Goal(
-                f"style similarity ({words(profile)}) of quarter 4 at least {LEAST_KEPT:.0%} of "
-                "quarter 1",
-                f"{last:.3f} of {first:.3f}, {last / first:.0%}" if first else f"{last} of {first}",
-                first > 0 and last >= LEAST_KEPT * first,
-            )
+        yield Goal(
+            f"style similarity ({words(profile)}) of quarter 4 at least {LEAST_KEPT:.0%} of "
+            "quarter 1",
+            f"{last:.3f} of {first:.3f}, {last / first:.0%}" if first else f"{last} of {first}",
+            first > 0 and last >= LEAST_KEPT * first,
         )
     new, real = (music["figures"][group].get(REPEATED) for group in ("generated", "real"))
     if new and real and None not in (new["mean"], real["mean"]):
-        found.append(
-            Goal(
-                "bars equal to a prompt bar at most as frequent as in real pieces",
-                f"{new['mean']:.3f}, real {real['mean']:.3f}",
-                new["mean"] <= real["mean"],
-            )
+        yield Goal(
+            "bars equal to a prompt bar at most as frequent as in real pieces",
+            f"{new['mean']:.3f}, real {real['mean']:.3f}",
+            new["mean"] <= real["mean"],
         )
-    return found
 
 
 class Row(NamedTuple):
@@ -141,12 +139,10 @@ def rows_of(results: Results) -> Iterator[Row]:
     yield Row("parameters", f"{results['parameters']:,}")
     yield Row("tokens learnt from, all runs", _tokens_learnt(results))
     yield Row("measured on", f"{results['split']}, `{results['data'][:8]}`")
-    readings = {
-        key: "whole pieces" if key == "streaming" else words(key)
-        for key in results
-        if key == "streaming" or key.startswith("windows_")
-    }
-    found = [(name, results[key]) for key, name in readings.items()]
+    found = [
+        ("whole pieces" if key == "streaming" else words(key), values)
+        for key, values in readings(results).items()
+    ]
     for key, models in results.items():
         if key.endswith("-gram"):
             name, best = min(models.items(), key=lambda item: item[1]["nats_per_token"])
@@ -190,8 +186,7 @@ def _runs(results: Results) -> tuple[PastRun, ...]:
 
 def memory_rows(results: Results) -> Iterator[Row]:
     """What a model makes of what it has heard: along a piece, in loops, by its positions."""
-    beyond = results.get("beyond_training")
-    if beyond:
+    if beyond := results.get("beyond_training"):
         yield Row("pieces for the next three rows", str(beyond["pieces"]))
         for name, label in (
             ("within", "nats per token within the training length"),
@@ -225,12 +220,8 @@ def music_rows(results: Results) -> Iterator[Row]:
         yield Row(label, f"{count / protocol['continuations']:.1%}", f"{real:.1%}")
     for form, profiles in music["style"].items():
         for profile, groups in profiles.items():
-            texts = [
-                " ".join(_number(value) for value in groups[group]["mean"])
-                if group in groups
-                else ""
-                for group in ("generated", "real")
-            ]
+            means = (groups.get(group, {"mean": ()})["mean"] for group in ("generated", "real"))
+            texts = (" ".join(map(_number, mean)) for mean in means)
             label = f"style by quarter, {words(profile)} ({_PROFILES.get(profile, 'profile')})"
             yield Row(label + _FORMS.get(form, f", {form}"), *texts)
     new, real = (music["figures"][group] for group in ("generated", "real"))
@@ -263,17 +254,13 @@ def table(
     """
     rows: dict[str, dict[str, str]] = {}
     columns: list[str] = []
-    groups = by_real_music(entries)
-    for group, names in groups.items():
-        real = "real music" if len(groups) == 1 else f"real music for {', '.join(names)}"
+    for real, names in by_real_music(entries):
         for name in names:
-            columns.append(name)
             for label, value, of_real in rows_of(entries[name]):
                 rows.setdefault(label, {})[name] = value
-                if of_real:
+                if of_real and real is not None:
                     rows[label][real] = of_real
-        if group is not None:
-            columns.append(real)
+        columns += names if real is None else [*names, real]
     lines = [["", *columns], ["---"] * (len(columns) + 1)]
     lines += [[label, *(of.get(name, "") for name in columns)] for label, of in rows.items()]
     return ["| " + " | ".join(line) + " |" for line in lines]

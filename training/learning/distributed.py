@@ -10,23 +10,19 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
+from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from relpe.models.decoder import Decoder
+from training.config import TrainerConfig
 from training.errors import TrainingError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pytorch_lightning as pl
-    from torch import Tensor
-
-    from relpe.models.decoder import Decoder
-    from training.config import TrainerConfig
 
 
 class Processes(NamedTuple):

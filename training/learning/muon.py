@@ -1,16 +1,15 @@
-"""Muon: momentum whose singular values are all brought to one (Jordan et al., 2024)."""
+"""Muon, momentum whose singular values are all brought to one, and its parameter groups."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from relpe.encodings.base import Encoding
 from training.learning.distributed import shared_like, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of the quintic iteration; five rounds bring singular values to about 0.7 to 1.2."""
@@ -18,6 +17,54 @@ MOMENTUM = 0.95
 ADAMW_RMS = 0.2
 """Root mean square of an update over the learning rate, as AdamW's: both share one learning rate
 (Liu et al., 2025, section 2.2)."""
+
+_UNDECAYED = ("embedding", "bias", "norm", "temperature", "convolution")
+"""Parts of names of parameters without weight decay. One-dimensional ones and those of encodings
+have none either: frequencies, angles, widths and the like mean something at any size."""
+
+
+def parameter_groups(
+    module: nn.Module,
+    weight_decay: float,
+    *,
+    orthogonalized: bool,
+    encoding_learning_rate: float | None = None,
+) -> list[dict[str, Any]]:
+    """Weight matrices, which decay, by how many each stacks; and all others, which do not decay.
+
+    `parts` is 0 for what Muon leaves to AdamW: all but the matrices of the blocks. With an
+    `encoding_learning_rate` the parameters of encodings are a last group, with that rate as `peak`.
+    """
+    of_encodings = {
+        id(parameter)
+        for part in module.modules()
+        if isinstance(part, Encoding)
+        for parameter in part.parameters()
+    }
+    groups: dict[int, list[nn.Parameter]] = {0: [], 1: [], 2: [], 3: []}
+    others: list[nn.Parameter] = []
+    encodings: list[nn.Parameter] = []
+    for name, parameter in module.named_parameters():
+        if id(parameter) in of_encodings:
+            (others if encoding_learning_rate is None else encodings).append(parameter)
+        elif parameter.ndim < 2 or any(word in name for word in _UNDECAYED):
+            others.append(parameter)
+        elif not orthogonalized or not name.startswith("blocks."):
+            groups[0].append(parameter)
+        elif name.endswith("attention.project_in.weight"):
+            groups[3].append(parameter)
+        else:
+            groups[2 if "project_in" in name else 1].append(parameter)
+    decayed = [
+        {"params": parameters, "parts": parts, "weight_decay": weight_decay}
+        for parts, parameters in groups.items()
+        if parameters
+    ]
+    undecayed: dict[str, Any] = {"parts": 0, "weight_decay": 0.0}
+    made = [*decayed, {"params": others, **undecayed}]
+    if encodings:
+        made.append({"params": encodings, **undecayed, "peak": encoding_learning_rate})
+    return made
 
 
 class Muon(torch.optim.AdamW):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Stream = Literal["data", "noise", "draws"]
 _STREAMS: dict[Stream, int] = {"data": 1, "noise": 2, "draws": 4}

@@ -7,29 +7,25 @@ import signal
 import sys
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from numpy.typing import NDArray
 from pytorch_lightning.utilities.seed import isolate_rng
 from tqdm import tqdm
 
 from tokenization.tokenizer import load_tokenizer
+from training.config import TrainerConfig
 from training.data.corpus import Corpus
 from training.evaluation.continuations import MAX_BAR_TOKENS, continuations, write_sample
 from training.learning.distributed import any_of, whole
 from training.runs.device import memory_in_use
 from training.runs.weights import fill
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import FrameType
-
-    from numpy.typing import NDArray
-
-    from training.config import TrainerConfig
-    from training.tasks.music import MusicModule
+from training.tasks.music import MusicModule
 
 logger = logging.getLogger(__name__)
 

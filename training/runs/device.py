@@ -5,22 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
+from training.config import TrainerConfig
 from training.errors import TrainingError
-from training.learning.distributed import ALONE
+from training.learning.distributed import ALONE, Processes
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Device = Literal["cpu", "cuda"]
+Precision = Literal["32-true", "bf16-mixed"]
 
-    from training.config import TrainerConfig
-    from training.learning.distributed import Processes
-
-    Device = Literal["cpu", "cuda"]
-    Precision = Literal["32-true", "bf16-mixed"]
 
 logger = logging.getLogger(__name__)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from relpe.models.checkpoint import CheckpointError, find_checkpoint, to_plain
 from tokenization.tokenizer import load_tokenizer
@@ -14,63 +13,14 @@ from training.config import build
 from training.errors import TrainingError
 from training.experiment import is_run
 from training.files import read_json, replacing
-from training.runs.record import read_run
+from training.runs.record import FirstWeights, PastRun, past_session, read_run
 from training.runs.weights import Origin, load_decoder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 NAME = "training.json"
 """File of a released model that holds the runs behind it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PastSession:
-    """One start of the command."""
-
-    step: int = 0
-    """Step that it went on from."""
-    command: str | None = None
-    commit: str | None = None
-    machine: str | None = None
-    python: str | None = None
-    torch: str | None = None
-    lightning: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PastRun:
-    """One run on the way to some weights; None is what nothing says."""
-
-    name: str
-    """Of its folder."""
-    steps: int | None = None
-    """Steps up to the weights that were taken."""
-    tokens: int | None = None
-    """Tokens that these steps have read, padding included."""
-    weights: str | None = None
-    """SHA-256 of the weights that were taken, as of `weights.digest`."""
-    source: str | None = None
-    """What its data was prepared from."""
-    data: str | None = None
-    """Hash of the prepared corpus."""
-    device: str | None = None
-    precision: str | None = None
-    threads: int | None = None
-    sessions: tuple[PastSession, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class FirstWeights:
-    """Weights that a run starts from, as its run.json keeps them."""
-
-    path: str
-    digest: str | None = None
-    """SHA-256, as of `weights.digest`; run.json of earlier versions does not hold it."""
-    history: tuple[PastRun, ...] = ()
 
 
 def first_weights(model: Path, origin: Origin, vocabulary: str) -> FirstWeights:
@@ -106,7 +56,7 @@ def history(folder: Path, origin: Origin) -> tuple[PastRun, ...]:
             device=run.get("device"),
             precision=run["precision"],
             threads=run["threads"],
-            sessions=tuple(_session(session) for session in run["sessions"]),
+            sessions=tuple(past_session(session) for session in run["sessions"]),
         )
         return (*_before(run.get("init_from"), folder, last), last)
     if (folder / NAME).is_file():
@@ -117,11 +67,6 @@ def history(folder: Path, origin: Origin) -> tuple[PastRun, ...]:
         NAME,
     )
     return (PastRun(name=folder.resolve().name, weights=origin.digest),)
-
-
-def _session(session: dict[str, Any]) -> PastSession:
-    names = [field.name for field in fields(PastSession)]
-    return PastSession(**{name: session[name] for name in names if name in session})
 
 
 def _before(held: object, folder: Path, last: PastRun) -> tuple[PastRun, ...]:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import csv
 import importlib
 import secrets
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.loggers.logger import Logger
 
 from relpe.models.checkpoint import to_plain
+from training.config import ExperimentConfig, TrainerConfig
 from training.errors import TrainingError
 from training.files import replacing
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
-    from training.config import ExperimentConfig, TrainerConfig
 
 COLUMNS: tuple[str, ...] = (
     "step",
@@ -50,12 +47,12 @@ def build_loggers(
     Raises:
         TrainingError: the package of one is not installed.
     """
+    wanted = config.trainer.loggers
     loggers: list[Logger] = [CsvLog(folder / "metrics.csv", start, is_due=is_due)]
-    if "tensorboard" in config.trainer.loggers:
-        loggers.append(
-            TensorBoardLogger(folder, name="", version="tensorboard", purge_step=start + 1)
-        )
-    if "wandb" in config.trainer.loggers:
+    if "tensorboard" in wanted:
+        board = TensorBoardLogger(folder, name="", version="tensorboard", purge_step=start + 1)
+        loggers.append(board)
+    if "wandb" in wanted:
         loggers.append(WandbLog(folder, to_plain(config)))
     return loggers
 
@@ -80,7 +77,24 @@ def _import_wandb() -> ModuleType:
         ) from error
 
 
-class CsvLog(Logger):
+class _Log(Logger):
+    """A log of a run folder, which holds the configuration besides."""
+
+    @property
+    def name(self) -> str:
+        """A run has one log of a kind."""
+        return ""
+
+    @property
+    def version(self) -> str:
+        """It has one version."""
+        return ""
+
+    def log_hyperparams(self, *_: object, **__: object) -> None:
+        """Nothing: the configuration is known."""
+
+
+class CsvLog(_Log):
     """Appends to `metrics.csv`, so that a resumed run goes on in the same file.
 
     Rows of steps after `step` are dropped: a run that was killed comes to them again. So are
@@ -97,19 +111,6 @@ class CsvLog(Logger):
                 writer = csv.DictWriter(stream, COLUMNS, extrasaction="ignore")
                 writer.writeheader()
                 writer.writerows(rows)
-
-    @property
-    def name(self) -> str:
-        """Name of the log."""
-        return self._path.stem
-
-    @property
-    def version(self) -> str:
-        """There is one version."""
-        return ""
-
-    def log_hyperparams(self, *_: object, **__: object) -> None:
-        """The run folder holds the configuration."""
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         """Write one row; what is not measured stays empty."""
@@ -130,7 +131,7 @@ def _stands(row: dict[str, str | None], step: int, *, is_due: bool) -> bool:
     return not (is_due and int(number) == step and row.get("validation/nats_per_token"))
 
 
-class WandbLog(Logger):
+class WandbLog(_Log):
     """Weights & Biases: one run there for a run folder, whatever its sessions.
 
     Project, account and mode are those of the package's own settings: `WANDB_PROJECT`,
@@ -145,25 +146,15 @@ class WandbLog(Logger):
             named.parent.mkdir(parents=True, exist_ok=True)
             with replacing(named) as partial:
                 partial.write_text(secrets.token_hex(4))
-        self._id = named.read_text()
         self._run = wandb.init(
-            dir=str(folder), name=folder.name, id=self._id, resume="allow", config=config
+            dir=str(folder),
+            name=folder.name,
+            id=named.read_text(),
+            resume="allow",
+            config=config,
         )
         # steps come again after a run was killed; W&B's own count would refuse them
         self._run.define_metric("*", step_metric="step")
-
-    @property
-    def name(self) -> str:
-        """Name of the log."""
-        return "wandb"
-
-    @property
-    def version(self) -> str:
-        """Identity of the run there."""
-        return self._id
-
-    def log_hyperparams(self, *_: object, **__: object) -> None:
-        """The configuration is given at the start."""
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         """Send one row."""

@@ -9,33 +9,75 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib.metadata import distributions, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import yaml
 
 from relpe.models.checkpoint import to_plain
+from training.config import ExperimentConfig
 from training.data.corpus_writer import LISTS
 from training.errors import TrainingError
 from training.experiment import read_experiment
 from training.files import read_json, replacing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from training.config import ExperimentConfig
-    from training.runs.device import Arithmetic
-    from training.runs.lineage import FirstWeights
+from training.runs.device import Arithmetic
 
 _FIXED = ("seed", "ema_decay")
 """What of the trainer's settings holds for a whole run: weights depend on it. `machine` sees to
 device, precision and threads; budgets and intervals may change."""
 _WRITTEN = ("last.ckpt", "best.ckpt", "metrics.csv", "config.yaml", "run.json", "tokenizer.json")
 _WRITTEN_FOLDERS = ("tensorboard", "wandb", "samples", "evaluation")
-_OF_SESSION = ("command", "commit", "machine", "python", "torch", "lightning")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastSession:
+    """One start of the command."""
+
+    step: int = 0
+    """Step that it went on from."""
+    command: str | None = None
+    commit: str | None = None
+    machine: str | None = None
+    python: str | None = None
+    torch: str | None = None
+    lightning: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastRun:
+    """One run on the way to some weights; None is what nothing says."""
+
+    name: str
+    """Of its folder."""
+    steps: int | None = None
+    """Steps up to the weights that were taken."""
+    tokens: int | None = None
+    """Tokens that these steps have read, padding included."""
+    weights: str | None = None
+    """SHA-256 of the weights that were taken, as of `weights.digest`."""
+    source: str | None = None
+    """What its data was prepared from."""
+    data: str | None = None
+    """Hash of the prepared corpus."""
+    device: str | None = None
+    precision: str | None = None
+    threads: int | None = None
+    sessions: tuple[PastSession, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstWeights:
+    """Weights that a run starts from, as its run.json keeps them."""
+
+    path: str
+    digest: str | None = None
+    """SHA-256, as of `weights.digest`; run.json of earlier versions does not hold it."""
+    history: tuple[PastRun, ...] = ()
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -49,12 +91,25 @@ def read_run(folder: Path) -> dict[str, Any]:
         raise TrainingError(f"{folder}: found no run.json, expected a run folder")
     run = read_json(path, ("data", "precision", "threads"), "start anew with --fresh")
     if "sessions" not in run:
-        run["sessions"] = [{"step": 0} | {key: run.pop(key, None) for key in _OF_SESSION}]
+        run["sessions"] = [
+            {one.name: run.pop(one.name, one.default) for one in fields(PastSession)}
+        ]
     return run
 
 
+def past_session(session: dict[str, Any]) -> PastSession:
+    """A session of run.json."""
+    names = [field.name for field in fields(PastSession)]
+    return PastSession(**{name: session[name] for name in names if name in session})
+
+
 def clear_run(folder: Path) -> None:
-    """Remove all that a run has written into its folder, and what was measured of it."""
+    """Remove all that a run has written into its folder, and what was measured of it.
+
+    Nothing is removed from a folder that holds no run.
+    """
+    if not any((folder / name).exists() for name in ("run.json", "last.ckpt", "best.ckpt")):
+        return
     for name in _WRITTEN:
         (folder / name).unlink(missing_ok=True)
     for name in _WRITTEN_FOLDERS:
@@ -157,21 +212,16 @@ def describe_session(
 
 def _machine(arithmetic: Arithmetic) -> str:
     """Processor, how many cores, and the GPU that computes, in one line."""
-    parts = [_processor(), f"{os.cpu_count()} CPUs"]
-    if arithmetic.device == "cuda":
-        parts.append(torch.cuda.get_device_name())
-    return ", ".join(parts)
+    gpu = [torch.cuda.get_device_name()] if arithmetic.device == "cuda" else []
+    return ", ".join([_processor(), f"{os.cpu_count()} CPUs", *gpu])
 
 
 def _processor() -> str:
     """Architecture and, where Linux says it, name of the processor."""
     listed = Path("/proc/cpuinfo")
-    if listed.exists():
-        for line in listed.read_text().splitlines():
-            key, _, name = line.partition(":")
-            if key.strip() == "model name":
-                return f"{platform.machine()} ({name.strip()})"
-    return platform.machine()
+    lines = listed.read_text().splitlines() if listed.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{platform.machine()} ({names[0]})" if names else platform.machine()
 
 
 @cache
@@ -190,15 +240,15 @@ def _environment() -> dict[str, Any]:
 
 def _commit() -> str | None:
     """Commit of the sources, with a plus where they were changed since; None without git."""
-    here = os.path.dirname(__file__)  # noqa: PTH120  # git takes a text
+
+    def git(*words: str) -> str:
+        here = Path(__file__).parent
+        command = ["git", "-C", here, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        git = ["git", "-C", here]
-        head = subprocess.run(
-            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
-        )
-        changed = subprocess.run(
-            [*git, "status", "--porcelain"], capture_output=True, text=True, check=True
+        return git("rev-parse", "--short=12", "HEAD") + (
+            "+" if git("status", "--porcelain") else ""
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")

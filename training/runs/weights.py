@@ -7,20 +7,18 @@ import json
 import pickle
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from relpe.models.checkpoint import find_checkpoint, load_model
+from relpe.models.decoder import Decoder
 from relpe.models.rotary_weights import load_rotary, takes_rotary
 from training.errors import TrainingError
 from training.experiment import is_run, read_experiment
 from training.files import replacing
 from training.runs.record import read_run
-
-if TYPE_CHECKING:
-    from relpe.models.decoder import Decoder
 
 RELEASED = torch.bfloat16
 """Precision of released weights, as `relpe.models.checkpoint.save_model` writes them."""

@@ -4,39 +4,43 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.core.optimizer import LightningOptimizer
+from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from relpe.models.decoder import DecoderConfig
+from relpe.encodings.offset.windows import Window
+from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 from tokenization.tokenizer import load_tokenizer
+from training.config import OptimizerConfig, TrainerConfig
 from training.data.augmentation import NOTHING, Augmentation
 from training.data.corpus import Corpus, Crops, read_facts, windows
 from training.errors import TrainingError, check_range
+from training.learning.averaging import Average
 from training.learning.chunked_loss import compute_again, negative_log_likelihoods
-from training.learning.distributed import ALONE, leave_signals, rows_of, shard, total, whole
-from training.learning.muon import Muon
-from training.learning.optimization import Average, Budget, Movement, parameter_groups
+from training.learning.distributed import (
+    ALONE,
+    Processes,
+    leave_signals,
+    rows_of,
+    shard,
+    total,
+    whole,
+)
+from training.learning.movement import Movement
+from training.learning.muon import Muon, parameter_groups
+from training.learning.schedule import Budget
 from training.learning.seeding import Steps, noise_seed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch import Tensor
-
-    from relpe.encodings.offset.windows import Window
-    from relpe.models.decoder import Decoder, DecoderState
-    from training.config import OptimizerConfig, TrainerConfig
-    from training.learning.distributed import Processes
 
 logger = logging.getLogger(__name__)
 

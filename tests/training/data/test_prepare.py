@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import zipfile
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,6 @@ from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Track
 from training.cli import main
-from training.data import corpus_writer as joining
 from training.data import shards
 from training.data.corpus import Corpus, read_facts
 from training.data.prepare import prepare
@@ -143,12 +140,6 @@ def test_another_plan_does_not_take_over_what_a_stopped_run_left(midi_folder, tm
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_the_data_card_names_what_was_left_out(data):
-    card = (data / "README.md").read_text()
-    assert "songs/broken.mid" in card
-    assert f"{read_facts(data)['splits']['train']['tokens']:,}" in card
-
-
 def stop_after(monkeypatch, batches):
     """Make a run end before it has encoded one batch more; returns the files that are read."""
     monkeypatch.setattr(preparation, "BATCH_FILES", 2)
@@ -236,27 +227,6 @@ def test_several_tracks(tmp_path):
     assert facts["splits"]["train"]["notes"] == 30
 
 
-@pytest.mark.parametrize("limit", [1, 900])
-def test_shards_are_bounded_and_have_the_hash_of_one(
-    data, midi_folder, tmp_path, monkeypatch, limit
-):
-    monkeypatch.setattr(shards, "SHARD_TOKENS", limit)
-    monkeypatch.setattr(preparation, "BATCH_FILES", 2)
-    out = tmp_path / "out"
-    facts = prepare(midi_folder, out, PianoRemi(), workers=1, progress=False)
-    assert facts["hash"] == read_facts(data)["hash"]
-    parts = Corpus.load(out, "train").shards
-    assert facts["splits"]["train"]["shards"] == len(parts) > 1
-    assert all(len(part) == 1 or len(part.tokens) <= limit for part in parts)
-    for part, following in pairwise(parts):  # none is smaller than it need be
-        assert len(part.tokens) + following.offsets[1] > limit
-    names = [line for part in parts for line in (part.folder / "names.txt").read_text().split()]
-    assert names == (data / "train" / "names.txt").read_text().split()
-    assert sorted(path.name for path in (out / "validation").iterdir()) == sorted(
-        path.name for path in (data / "validation").iterdir()
-    )
-
-
 def test_a_run_that_is_stopped_while_it_joins_encodes_nothing_again(
     data, midi_folder, tmp_path, monkeypatch
 ):
@@ -270,34 +240,6 @@ def test_a_run_that_is_stopped_while_it_joins_encodes_nothing_again(
     assert facts["hash"] == read_facts(data)["hash"]
     assert facts["listed"] == {"refused": 1, "damaged": 0, "unassigned": 0}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_long_lists_stand_in_files_of_their_own(midi_folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(joining, "LISTED", 2)
-    midi, out = tmp_path / "midi", tmp_path / "out"
-    shutil.copytree(midi_folder, midi)
-    for number in range(3):
-        (midi / "songs" / f"new{number}.mid").write_bytes(b"")
-        (midi / "songs" / f"bad{number}.mid").write_bytes(b"no MIDI")
-    splits = json.loads((midi / "splits.json").read_text())
-    splits["test"] += [f"bad{number}" for number in range(3)]
-    (midi / "splits.json").write_text(json.dumps(splits))
-    assert main(["prepare", "--corpus", str(midi), "--output", str(out), "--workers", "1"]) == 0
-    facts = read_facts(out)
-    assert facts["listed"] == {"refused": 4, "damaged": 0, "unassigned": 3}
-    assert list(facts["refused"]) == ["songs/broken.mid", "songs/bad0.mid"]
-    assert facts["unassigned"] == ["songs/new0.mid", "songs/new1.mid"]
-    refused = (out / "refused.txt").read_text().splitlines()
-    assert [line.split(":")[0] for line in refused] == [
-        "songs/broken.mid",
-        *(f"songs/bad{number}.mid" for number in range(3)),
-    ]
-    assert (out / "unassigned.txt").read_text().split() == [
-        f"songs/new{number}.mid" for number in range(3)
-    ]
-    assert not (out / "damaged.txt").exists()
-    assert "and 2 more in `refused.txt`" in (out / "README.md").read_text()
-    assert f"refused: 4 files, see {out / 'refused.txt'}" in capsys.readouterr().err
 
 
 def test_what_an_archive_does_not_give_back_is_refused_and_the_rest_taken(midi_folder, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import training.evaluation.continuations as samples
 from relpe.decoding.batch import ContinuousBatch
 from relpe.decoding.steps import PlainSteps, StepsMaker
-from tests.training.conftest import piece
+from tests.support.runs import piece
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar
 from tokenization.midi.reader import read_midi

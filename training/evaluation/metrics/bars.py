@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi import quantize
 from tokenization.remi.quantize import nearest_step, quantize_time_signatures
 from tokenization.remi.vocabulary import DRUMS, STEPS_PER_BEAT
-from tokenization.score import nearest_ratio
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.score import Score, Track
+from tokenization.score import Score, Track, nearest_ratio
 
 
 class TrackKey(NamedTuple):

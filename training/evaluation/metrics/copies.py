@@ -9,21 +9,17 @@ everywhere, drums above all: compare with the same figures of real music that is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
+from tokenization.score import Score
+from tokenization.tokenizer import Tokenizer
+from training.data.corpus import Corpus
 from training.evaluation.metrics.bars import BarNotes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.score import Score
-    from tokenization.tokenizer import Tokenizer
-    from training.data.corpus import Corpus
 
 SIZES = (8, 16, 32)
 """Notes of the runs whose shares are given."""
@@ -169,21 +165,14 @@ class Copies(NamedTuple):
 
 def copies(
     index: NoteIndex, scores: Sequence[Score], sizes: Sequence[int] = SIZES, *, show: bool = False
-) -> tuple[Copies, list[Copies]]:
-    """Copies in all scores taken together, and in each.
+) -> Copies:
+    """Copies in all scores taken together.
 
     Scores are searched as they are, prompts included: for new music alone see `new_music`. `show`
     draws a progress bar.
     """
-    runs = index.longest_runs(scores, min(sizes), show=show)
-    each = [
-        _copies(found, score.num_notes, sizes) for found, score in zip(runs, scores, strict=True)
-    ]
-    together = [track for found in runs for track in found]
-    return _copies(together, sum(score.num_notes for score in scores), sizes), each
-
-
-def _copies(runs: Sequence[NDArray[np.int64]], num_notes: int, sizes: Sequence[int]) -> Copies:
+    by_score = index.longest_runs(scores, min(sizes), show=show)
+    runs = [track for found in by_score for track in found]
     shares: dict[int, float] = {}
     for size in sizes:
         # a track of n notes has n - size + 1 runs, and n - 1 entries
@@ -191,4 +180,4 @@ def _copies(runs: Sequence[NDArray[np.int64]], num_notes: int, sizes: Sequence[i
         found = sum(int(np.count_nonzero(track >= size)) for track in runs)
         shares[size] = found / total if total else float("nan")
     longest = max((int(track.max(initial=0)) for track in runs), default=0)
-    return Copies(shares, longest, num_notes)
+    return Copies(shares, longest, sum(score.num_notes for score in scores))

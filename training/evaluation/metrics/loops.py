@@ -5,20 +5,16 @@ A model that cannot copy what it has heard keeps no groove, whatever it has lear
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.vocabulary import BAR
+from tokenization.tokenizer import Tokenizer
 from training.data.augmentation import looped
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.tokenizer import Tokenizer
 
 TIMES = (1, 2, 4, 8, 16)
 """The times, of 16 that a bar is heard, for which a figure is told."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.tokenizer import Tokenizer
-    from training.data.corpus import Corpus
+from tokenization.tokenizer import Tokenizer
+from training.data.corpus import Corpus
 
 Smoothing = Literal["kneser_ney", "witten_bell"]
 SMOOTHINGS: tuple[Smoothing, ...] = ("kneser_ney", "witten_bell")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import csv
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from training.files import replacing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
 
 class Bin(NamedTuple):
@@ -88,34 +84,3 @@ def write_csv(bins: Sequence[Bin], path: Path) -> None:
             (b.first, b.last, f"{b.nats_per_token:.5f}", f"{b.standard_error:.5f}", b.pieces)
             for b in bins
         )
-
-
-def plot(curves: Mapping[str, Sequence[Bin]], path: Path, trained_length: int | None) -> None:
-    """Draw one curve per name, with standard errors, and a line where training ended."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    draw_curves(figure.subplots(), curves, trained_length)
-    with replacing(path) as partial:
-        figure.savefig(partial, format="png", dpi=120, metadata={"Software": None})
-
-
-def draw_curves(
-    axes: Axes, curves: Mapping[str, Sequence[Bin]], trained_length: int | None
-) -> None:
-    """The same into axes of a figure."""
-    pieces = 0
-    for name, bins in curves.items():
-        middle = [(b.first + b.last) / 2 for b in bins]
-        mean = np.array([b.nats_per_token for b in bins])
-        error = np.nan_to_num([b.standard_error for b in bins])
-        axes.plot(middle, mean, marker="o", markersize=3, label=name)
-        axes.fill_between(middle, mean - error, mean + error, alpha=0.2)
-        pieces = max([pieces, *(b.pieces for b in bins)])
-    if trained_length is not None:
-        axes.axvline(trained_length, color="grey", linestyle=":", label="training length")
-    axes.set_xlabel(f"token index in the piece ({pieces} pieces)")
-    axes.set_ylabel("nats per token")
-    axes.legend()

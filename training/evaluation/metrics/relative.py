@@ -8,24 +8,20 @@ M whether nearer keys have the greater scores.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 from tqdm import tqdm
 
 from relpe.attention.layer import LinearOperation, fading_rates
 from relpe.attention.windowed.attention import WindowedOperation
+from relpe.encodings.base import OffsetTable
 from relpe.models.blocks import Block
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-    from torch import Tensor
-
-    from relpe.encodings.base import OffsetTable
-    from relpe.models.decoder import Decoder
+from relpe.models.decoder import Decoder
 
 _ROWS = 32
 """Queries whose keys are compared at once: few enough for the cache."""
@@ -51,8 +47,6 @@ def translation_invariance(
     rows, offsets = _causal_part(scores, min_pos, max_pos, max_offset)
     used = offsets >= 0
     values, offsets = rows[used], offsets[used]
-    if not np.isfinite(values).all():
-        raise ValueError("the map holds scores that are not finite; lower max_offset")
     if values.min() == values.max():
         return 0.0
     means = np.bincount(offsets, values) / np.maximum(np.bincount(offsets), 1)
@@ -73,8 +67,6 @@ def monotonicity_violation(
     and source are those of `translation_invariance`.
     """
     rows, offsets = _causal_part(scores, min_pos, max_pos, max_offset)
-    if not np.isfinite(rows[offsets >= 0]).all():
-        raise ValueError("the map holds scores that are not finite; lower max_offset")
     violations = 0
     for start in range(0, len(rows), _ROWS):
         part = offsets[start : start + _ROWS]
@@ -108,7 +100,10 @@ def _causal_part(
     offsets[offsets < 0] = _LATER
     if max_offset is not None:
         offsets[offsets > max_offset] = _TOO_FAR
-    return scores[queries].astype(np.float64), offsets
+    rows = scores[queries].astype(np.float64)
+    if not np.isfinite(rows[offsets >= 0]).all():
+        raise ValueError("the map holds scores that are not finite; lower max_offset")
+    return rows, offsets
 
 
 class Relativity(NamedTuple):
@@ -124,7 +119,6 @@ def relativity(
     *,
     token: int,
     seeds: Sequence[int],
-    max_offset: int | None = None,
     show: bool = False,
 ) -> Relativity:
     """T and M of a model's maps of `length` positions, one draw of its noise for each seed.
@@ -134,16 +128,17 @@ def relativity(
     """
     config = decoder.config
     found = np.zeros((2, len(seeds), config.num_layers, config.num_heads))
-    total = found[0].size
-    with tqdm(total=total, desc="maps", unit="head", disable=not show, mininterval=2) as bar:
+    with tqdm(
+        total=found[0].size, desc="maps", unit="head", disable=not show, mininterval=2
+    ) as bar:
         for draw, seed in enumerate(seeds):
             for layer, maps in enumerate(positional_maps(decoder, length, token=token, seed=seed)):
                 for head, (scores, span) in enumerate(zip(maps.scores, maps.spans, strict=True)):
-                    reach = [n for n in (span and span - 1, max_offset) if n is not None]
-                    limit = min(reach, default=None)
-                    measures = (translation_invariance, monotonicity_violation)
-                    for place, measure in enumerate(measures):
-                        found[place, draw, layer, head] = measure(scores, max_offset=limit)
+                    limit = None if span is None else span - 1
+                    found[:, draw, layer, head] = (
+                        translation_invariance(scores, max_offset=limit),
+                        monotonicity_violation(scores, max_offset=limit),
+                    )
                     bar.update()
     return Relativity(found[0], found[1])
 

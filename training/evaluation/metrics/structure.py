@@ -7,10 +7,12 @@ Those that compare new music with its prompt take the bars of both, and the firs
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.vocabulary import (
     MAX_BAR_STEPS,
@@ -18,13 +20,7 @@ from tokenization.remi.vocabulary import (
     STEPS_PER_BEAT,
     VELOCITY_STEP,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from training.evaluation.metrics.bars import BarNotes, TrackKey
+from training.evaluation.metrics.bars import BarNotes, TrackKey
 
 HISTOGRAMS = ("pitch_class", "duration", "onset_in_bar", "velocity", "notes_per_bar")
 LAGS = (1, 2, 4, 8, 16)

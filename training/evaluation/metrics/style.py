@@ -15,19 +15,15 @@ Liutkus et al. (2021). Two forms:
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tokenization.score import Score, Track
 from training.evaluation.metrics.bars import TrackKey, bar_lines, track_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.score import Score, Track
 
 Form = Literal["exact", "compat"]
 ProfileName = Literal["time_pitch_diff", "onset_duration", "onset_drum"]
