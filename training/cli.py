@@ -66,8 +66,17 @@ def _parser() -> argparse.ArgumentParser:
         )
     )
     _add_evaluate(add("evaluate", help="measure a model"))
-    _add_report(add("report", help="what was measured of several models, side by side"))
-    _add_export(add("export", help="release a run's weights"))
+    report = add("report", help="what was measured of several models, side by side")
+    models = "run folder, released model's folder or name, or folder that evaluate has written"
+    report.add_argument("models", nargs="+", metavar="MODEL", help=models)
+    report.add_argument("--output", type=Path, required=True, help="folder to write")
+    report.set_defaults(call=_report)
+    export = add("export", help="release a run's weights")
+    export.add_argument("--run", type=Path, required=True, help="run folder")
+    export.add_argument("--output", type=Path, required=True, help="folder to write")
+    export.add_argument("--weights", choices=("best", "last"), default="best")
+    export.add_argument("--licence", default="unknown", help="licence of the data")
+    export.set_defaults(call=_export)
     return parser
 
 
@@ -258,31 +267,11 @@ def _evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _add_report(command: argparse.ArgumentParser) -> None:
-    option = command.add_argument
-    option(
-        "models",
-        nargs="+",
-        metavar="MODEL",
-        help="run folder, released model's folder or name, or folder that evaluate has written",
-    )
-    option("--output", type=Path, required=True, help="folder to write")
-    command.set_defaults(call=_report)
-
-
 def _report(options: argparse.Namespace) -> int:
     from training.evaluation.report import report
 
     sys.stdout.write(f"{report(options.models, options.output)}\n")
     return 0
-
-
-def _add_export(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--run", type=Path, required=True, help="run folder")
-    command.add_argument("--output", type=Path, required=True, help="folder to write")
-    command.add_argument("--weights", choices=("best", "last"), default="best")
-    command.add_argument("--licence", default="unknown", help="licence of the data")
-    command.set_defaults(call=_export)
 
 
 def _export(options: argparse.Namespace) -> int:

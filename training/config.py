@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -171,14 +172,11 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        same_kind = isinstance(value, dict) and value.get("kind") in (None, _kind(old))
-        both = isinstance(old, dict) and isinstance(value, dict) and same_kind
-        merged[key] = _merge(old, value) if both else value  # type: ignore[arg-type]
+        if isinstance(old, dict) and isinstance(value, dict):
+            same_kind = value.get("kind") in (None, old.get("kind"))
+            value = _merge(old, value) if same_kind else value
+        merged[key] = value
     return merged
-
-
-def _kind(section: object) -> object:
-    return section.get("kind") if isinstance(section, dict) else None
 
 
 class _Loader(yaml.SafeLoader):
@@ -219,12 +217,9 @@ def describe(kind: type, prefix: str) -> list[str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(body, ast.ClassDef)
     lines: list[str] = []
-    for item, following in zip(body.body, [*body.body[1:], None], strict=True):
-        if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
-            continue
-        text = ""
-        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-            text = " ".join(str(following.value.value).split())
-        default = f"={ast.unparse(item.value)}" if item.value else ""
-        lines.append(f"  {prefix}.{item.target.id}{default}: {text}")
+    for item, below in pairwise(body.body):
+        if isinstance(item, ast.AnnAssign) and isinstance(below, ast.Expr):
+            text = " ".join(ast.literal_eval(below.value).split())
+            default = f"={ast.unparse(item.value)}" if item.value else ""
+            lines.append(f"  {prefix}.{ast.unparse(item.target)}{default}: {text}")
     return lines

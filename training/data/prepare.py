@@ -70,17 +70,11 @@ def prepare(
     _check_output(output, tokenizer, ", ".join(names))
     batches, unassigned = plan_batches(paths, patterns, output, tokenizer, splits)
     _encode_all(batches, workers or os.cpu_count() or 1, progress=progress)
-    partial = _partial(output)
-    joined = partial / "joined"
-    shutil.rmtree(joined, ignore_errors=True)  # of a run that was stopped while it joined
-    joined.mkdir()
-    of_split: dict[str, list[Path]] = {}
-    for batch in batches:
-        of_split.setdefault(batch.split, []).append(batch.path)
-    facts = join(of_split, unassigned, joined, tokenizer.vocabulary.hash, progress=progress)
+    joined = _partial(output) / "joined"
+    facts = _join_all(batches, unassigned, joined, progress=progress)
     if not facts["splits"]["train"]["tokens"]:
         reason = next(iter(facts["refused"].values()), "no file is in the split 'train'")
-        shutil.rmtree(partial)
+        shutil.rmtree(_partial(output))
         found = ", ".join(map(str, paths))
         raise TrainingError(f"{found}: found no music to train on; {reason}")
     several = len(set(patterns)) > 1
@@ -90,14 +84,7 @@ def prepare(
         "include": ", ".join(p or "*" for p in patterns) if several else patterns[0],
         **facts,
     }
-    tokenizer.save(joined)
-    text = card(data, tokenizer)
-    (joined / "README.md").write_text(text, encoding="utf-8", errors="backslashreplace")
-    (joined / "data.json").write_text(json.dumps(data, indent=1) + "\n")
-    if output.exists():
-        shutil.rmtree(output)
-    joined.rename(output)
-    shutil.rmtree(partial)
+    _publish(data, tokenizer, joined, output)
     return data
 
 
@@ -217,6 +204,31 @@ def _encode(batch: Batch) -> int:
             texts=np.array(json.dumps([names, refused, damaged])),
         )
     return len(batch.source.names)
+
+
+def _join_all(
+    batches: Sequence[Batch], unassigned: Sequence[str], folder: Path, *, progress: bool
+) -> dict[str, Any]:
+    """Write all batches as one corpus; returns its facts."""
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped while it joined
+    folder.mkdir()
+    of_split: dict[str, list[Path]] = {}
+    for batch in batches:
+        of_split.setdefault(batch.split, []).append(batch.path)
+    vocabulary = batches[0].tokenizer.vocabulary
+    return join(of_split, unassigned, folder, vocabulary.hash, progress=progress)
+
+
+def _publish(data: dict[str, Any], tokenizer: Tokenizer, folder: Path, output: Path) -> None:
+    """Add tokenizer, card and data.json to a corpus, and put it in its place."""
+    tokenizer.save(folder)
+    text = card(data, tokenizer)
+    (folder / "README.md").write_text(text, encoding="utf-8", errors="backslashreplace")
+    (folder / "data.json").write_text(json.dumps(data, indent=1) + "\n")
+    if output.exists():
+        shutil.rmtree(output)
+    folder.rename(output)
+    shutil.rmtree(_partial(output))
 
 
 def _check_output(output: Path, tokenizer: Tokenizer, source: str) -> None:

@@ -121,7 +121,20 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
         subject.decoder.to(device)
         _measure_likelihood(options, subject, results, show)
     if options.music is not None:
-        results["music"] = _measure_music(options, options.music, subject, device, show)
+        # compiled steps are a CPU's, and on a GPU the prompts would take turns
+        decoder = subject.decoder.to("cpu")
+        if why_not_compiled(decoder) is not None:
+            decoder.to(device)
+        results["music"] = measure_music(
+            decoder,
+            subject.tokenizer,
+            subject.corpus,
+            Corpus.load(options.data, "train"),
+            options.music,
+            names=subject.corpus.names,
+            folder=subject.folder,
+            show=show,
+        )
     found = goals(results)
     results["goals"] = [goal._asdict() for goal in found]
     with replacing(subject.folder / "results.json") as path:
@@ -201,25 +214,6 @@ def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
     if any(before.get(name) != results[name] for name in same):
         return {}
     return {name: before[name] for name in before if name != "model"}
-
-
-def _measure_music(
-    options: EvaluateOptions, music: GenerationOptions, subject: _Subject, device: str, show: bool
-) -> dict[str, Any]:
-    # compiled steps are a CPU's, and on a GPU the prompts would take turns
-    decoder = subject.decoder.to("cpu")
-    if why_not_compiled(decoder) is not None:
-        decoder.to(device)
-    return measure_music(
-        decoder,
-        subject.tokenizer,
-        subject.corpus,
-        Corpus.load(options.data, "train"),
-        music,
-        names=subject.corpus.names,
-        folder=subject.folder,
-        show=show,
-    )
 
 
 def _measure_likelihood(

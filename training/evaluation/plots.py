@@ -68,7 +68,10 @@ def by_real_music(entries: Mapping[str, Results]) -> list[tuple[str | None, list
             key += (protocol["prompt_bars"], protocol["bars"], *protocol["pieces"])
         groups.setdefault(key, []).append(name)
     label = "real music" if len(groups) == 1 else "real music for {}"
-    return [(key and label.format(", ".join(names)), names) for key, names in groups.items()]
+    return [
+        (None if key is None else label.format(", ".join(names)), names)
+        for key, names in groups.items()
+    ]
 
 
 def readings(results: Results) -> dict[str, Mapping[str, float]]:
@@ -282,9 +285,8 @@ def _draw_style(axes: Axes, lines: Sequence[_MusicLine]) -> None:
             quarters = range(1, len(values) + 1)
             axes.plot(quarters, values, marker=markers[profile], markersize=5, **line.look)
     if alone:
-        look = {"color": "0.4", "linestyle": ""}
         handles = [
-            Line2D([], [], marker=marker, label=words(profile), **look)
+            Line2D([], [], color="0.4", linestyle="", marker=marker, label=words(profile))
             for profile, marker in markers.items()
         ]
         _explain(axes, handles)

@@ -19,17 +19,13 @@ class Average:
         self._mean: list[Tensor] = []
         self._updates = 0
 
-    def _parameters(self) -> list[nn.Parameter]:
-        # not their data, whose changes would not be seen by what is kept for a version of them
-        return list(self._module.parameters())
-
     @torch.no_grad()
     def update(self) -> None:
         """Take the present weights into the mean; the first ones count as many as there are."""
         if self._decay is None:
             return
         self._updates += 1
-        weights = self._parameters()
+        weights = list(self._module.parameters())
         if not self._mean:
             self._mean = [weight.detach().clone() for weight in weights]
             return
@@ -41,7 +37,8 @@ class Average:
     @torch.no_grad()
     def swap(self) -> None:
         """Exchange weights and mean; does nothing before the first update."""
-        weights = self._parameters()
+        # not their data: what is kept for a version of the weights has to see the change
+        weights = list(self._module.parameters())
         self._mean = [shared_like(m, w) for m, w in zip(self._mean, weights, strict=False)]
         for weight, mean in zip(weights, self._mean, strict=False):
             kept = weight.clone()

@@ -41,8 +41,6 @@ class Processes(NamedTuple):
 
 
 ALONE = Processes(1, 1, 0)
-NOT_OURS = (".*FSDP2-wrapped module .* returned a view tensor.*",)
-"""Warnings that do not concern us: nothing that a block has given is changed in place."""
 
 
 def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> Processes:
@@ -51,10 +49,9 @@ def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> P
     Raises:
         TrainingError: the settings contradict what was started.
     """
-    launched: tuple[str, Processes] | None = None
     if "TORCHELASTIC_RUN_ID" in environment:
         world, local = int(environment["WORLD_SIZE"]), int(environment["LOCAL_WORLD_SIZE"])
-        launched = "torchrun", Processes(local, world // local, int(environment["RANK"]))
+        by, found = "torchrun", Processes(local, world // local, int(environment["RANK"]))
     elif int(environment.get("SLURM_NTASKS", 1)) > 1 and _is_a_task(environment):
         world, nodes = int(environment["SLURM_NTASKS"]), int(environment.get("SLURM_NNODES", 1))
         if world % nodes:
@@ -62,12 +59,11 @@ def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> P
                 f"SLURM has started {world} tasks on {nodes} nodes, expected as many on each; set "
                 "--ntasks-per-node"
             )
-        launched = "srun", Processes(world // nodes, nodes, int(environment["SLURM_PROCID"]))
-    if launched is None:
+        by, found = "srun", Processes(world // nodes, nodes, int(environment["SLURM_PROCID"]))
+    else:
         devices, nodes = settings.devices or 1, settings.nodes or 1
         node, local = (int(environment.get(name, 0)) for name in ("NODE_RANK", "LOCAL_RANK"))
         return Processes(devices, nodes, node * devices + local if devices * nodes > 1 else 0)
-    by, found = launched
     for name in ("devices", "nodes"):
         asked, started = getattr(settings, name), getattr(found, name)
         if asked not in (None, started):

@@ -66,13 +66,7 @@ class Report(pl.Callback):
         if self._show and sys.stderr.isatty():
             self._bar = tqdm(total=100.0, bar_format="{percentage:5.1f}%|{bar}|{postfix}")
 
-    def on_train_batch_start(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        batch: torch.Tensor,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_start(self, *_: object) -> None:  # type: ignore[override]
         """Start the clock of a step."""
         self._step_started = time.monotonic()
 
@@ -81,8 +75,7 @@ class Report(pl.Callback):
         trainer: pl.Trainer,
         pl_module: MusicModule,
         outputs: dict[str, torch.Tensor],
-        batch: torch.Tensor,
-        batch_idx: int,
+        *_: object,
     ) -> None:
         """Write a line of the logs every few steps."""
         self._losses.append(outputs["nats_per_token"])  # the loss may hold penalties as well
@@ -90,19 +83,18 @@ class Report(pl.Callback):
         step = trainer.global_step
         if step % self._log_every:
             return
-        rate = len(self._losses) * self._tokens_per_step / max(self._seconds, 1e-9)
+        tokens = len(self._losses) * self._tokens_per_step
         metrics = {
             "tokens": step * self._tokens_per_step,
             "seconds": pl_module.budget.elapsed(),
             "train/nats_per_token": float(torch.stack(self._losses).mean()),
             "learning_rate": pl_module.budget.learning_rate(step - 1),
             "gradient_norm": pl_module.gradient_norm,
-            "tokens_per_second": rate,
+            "tokens_per_second": tokens / max(self._seconds, 1e-9),
             **memory_in_use(pl_module.device),
             **pl_module.encoding_metrics(),
         }
-        self._losses.clear()
-        self._seconds = 0.0
+        self._losses, self._seconds = [], 0.0
         for log in trainer.loggers:
             log.log_metrics(metrics, step)
         self._show_progress(pl_module.budget.progress(step), step, metrics)
@@ -127,16 +119,15 @@ class Report(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
         """Log a validation."""
         step = trainer.global_step
-        elapsed = pl_module.budget.elapsed()
+        spent = {"tokens": step * self._tokens_per_step, "seconds": pl_module.budget.elapsed()}
         for log in trainer.loggers:
-            tokens = step * self._tokens_per_step
-            log.log_metrics({"tokens": tokens, "seconds": elapsed, **pl_module.validation}, step)
+            log.log_metrics(spent | pl_module.validation, step)
         if self._show:
             value = pl_module.validation["validation/nats_per_token"]
             with tqdm.external_write_mode(file=sys.stderr):
                 logger.info("step %d: validation %.4f nats per token", step, value)
 
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def teardown(self, *_: object) -> None:  # type: ignore[override]
         """Close the progress bar."""
         if self._bar is not None:
             self._bar.close()
@@ -180,7 +171,7 @@ class Checkpoints(pl.Callback):
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             try:
-                self._handlers[number] = signal.signal(number, self._note)
+                self._handlers[number] = signal.signal(number, self._note) or signal.SIG_DFL
             except ValueError:  # not in the main thread
                 break
         if self._validates and self._due == trainer.global_step:
@@ -191,11 +182,9 @@ class Checkpoints(pl.Callback):
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
-        signal.signal(number, self._handlers[number] or signal.SIG_DFL)
+        signal.signal(number, self._handlers[number])
 
-    def on_train_batch_end(  # type: ignore[override]
-        self, trainer: pl.Trainer, pl_module: MusicModule, *_: object
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: MusicModule, *_: object) -> None:  # type: ignore[override]
         """End the run when its budget is spent; write `last.ckpt` when it is due."""
         step = trainer.global_step
         if pl_module.budget.progress(step) >= 1:
@@ -224,10 +213,10 @@ class Checkpoints(pl.Callback):
             self._save(trainer, "best.ckpt")
         self._save(trainer, "last.ckpt")
 
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def teardown(self, *_: object) -> None:  # type: ignore[override]
         """Give the signals back."""
         for number, handler in self._handlers.items():
-            signal.signal(number, handler or signal.SIG_DFL)
+            signal.signal(number, handler)
         self._handlers.clear()
 
     def _save(self, trainer: pl.Trainer, name: str) -> None:

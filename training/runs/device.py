@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import time
+import timeit
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -45,13 +45,14 @@ def choose_arithmetic(settings: TrainerConfig, processes: Processes = ALONE) -> 
         torch.set_num_threads(settings.threads)
     elif processes.devices > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, torch.get_num_threads() // processes.devices))
-    if processes.world > 1 and settings.precision == "auto":
-        # each would time it, and not all might find the same
-        bfloat16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        precision = PRECISIONS["bf16" if bfloat16 else "32"]
-    else:
-        precision = choose_precision(settings, device)
-    return Arithmetic(device, precision, torch.get_num_threads())
+    name = settings.precision
+    if name == "auto":
+        if processes.world == 1:
+            bfloat16 = _bfloat16_is_faster(device)
+        else:  # each would time it, and not all might find the same
+            bfloat16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        name = "bf16" if bfloat16 else "32"
+    return Arithmetic(device, PRECISIONS[name], torch.get_num_threads())
 
 
 def resume_arithmetic(
@@ -104,13 +105,6 @@ def choose_device(wanted: str, name: str = "trainer.device") -> Device:
     return "cuda" if found and wanted != "cpu" else "cpu"
 
 
-def choose_precision(settings: TrainerConfig, device: Device) -> Precision:
-    """Precision of matrix products; auto times one in both."""
-    if settings.precision != "auto":
-        return PRECISIONS[settings.precision]
-    return PRECISIONS["bf16" if _bfloat16_is_faster(device) else "32"]
-
-
 def _bfloat16_is_faster(device: Device) -> bool:
     """It is several times faster on a CPU with instructions for it, far slower on one without."""
     return _time_product(torch.bfloat16, device) < 0.8 * _time_product(torch.float32, device)
@@ -120,12 +114,7 @@ def _time_product(dtype: torch.dtype, device: Device) -> float:
     # Large enough for a GPU to be busy; small enough where bfloat16 is emulated.
     size = 4096 if device == "cuda" else 256
     matrix = torch.ones(size, size, dtype=dtype, device=device)
-    best = float("inf")
-    for _ in range(4):
-        started = time.perf_counter()
-        float((matrix @ matrix)[0, 0])
-        best = min(best, time.perf_counter() - started)
-    return best
+    return min(timeit.repeat(lambda: float((matrix @ matrix)[0, 0]), number=1, repeat=4))
 
 
 def memory_in_use(device: torch.device) -> dict[str, float]:

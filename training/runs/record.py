@@ -30,8 +30,10 @@ from training.runs.device import Arithmetic
 _FIXED = ("seed", "ema_decay")
 """What of the trainer's settings holds for a whole run: weights depend on it. `machine` sees to
 device, precision and threads; budgets and intervals may change."""
-_WRITTEN = ("last.ckpt", "best.ckpt", "metrics.csv", "config.yaml", "run.json", "tokenizer.json")
-_WRITTEN_FOLDERS = ("tensorboard", "wandb", "samples", "evaluation")
+_WRITTEN = (
+    *("last.ckpt", "best.ckpt", "metrics.csv", "config.yaml", "run.json", "tokenizer.json"),
+    *("tensorboard", "wandb", "samples", "evaluation"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +112,11 @@ def clear_run(folder: Path) -> None:
     """
     if not any((folder / name).exists() for name in ("run.json", "last.ckpt", "best.ckpt")):
         return
-    for name in _WRITTEN:
-        (folder / name).unlink(missing_ok=True)
-    for name in _WRITTEN_FOLDERS:
-        if (folder / name).is_dir():
-            shutil.rmtree(folder / name)
+    for path in (folder / name for name in _WRITTEN):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def check_same_run(

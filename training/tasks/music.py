@@ -125,16 +125,15 @@ class MusicData(pl.LightningDataModule):
         tokenizer = load_tokenizer(task.data)
         if self.facts["vocabulary"] != tokenizer.vocabulary.hash:
             raise TrainingError(f"{task.data}: made with another vocabulary; prepare again")
-        if task.model.vocabulary_size < len(tokenizer.vocabulary):
-            raise TrainingError(
-                f"task.model.vocabulary_size is {task.model.vocabulary_size}, the tokenizer of "
-                f"{task.data} has {len(tokenizer.vocabulary)} ids; give the model as many"
-            )
-        if task.model.vocabulary_size > len(tokenizer.vocabulary) and not processes.rank:
+        known, used = task.model.vocabulary_size, len(tokenizer.vocabulary)
+        sizes = (
+            f"task.model.vocabulary_size is {known}, the tokenizer of {task.data} has {used} ids"
+        )
+        if known < used:
+            raise TrainingError(f"{sizes}; give the model as many")
+        if known > used and not processes.rank:
             logger.warning(
-                "task.model.vocabulary_size is %d, the tokenizer of %s has %d ids: the others are "
-                "never used; is it the data that the config is for?",
-                *(task.model.vocabulary_size, task.data, len(tokenizer.vocabulary)),
+                "%s: the others are never used; is it the data that the config is for?", sizes
             )
         rows = rows_of(processes, task.batch_size, trainer.accumulate)
         self.crops = Crops(
@@ -154,8 +153,8 @@ class MusicData(pl.LightningDataModule):
                 f"task.length is {task.length}, the longest piece of {task.data} has {longest} "
                 f"tokens: most of every example would be padding; --set task.length={longest}"
             )
-        held_out = Corpus.load(task.data, "validation")
-        self.held_out = windows(held_out, task.length, task.validation_windows)
+        validation = Corpus.load(task.data, "validation")
+        self.held_out = windows(validation, task.length, task.validation_windows)
         self._rows = len(rows) // trainer.accumulate
         self._workers = trainer.workers
         self._processes = processes
@@ -211,11 +210,8 @@ class MusicModule(pl.LightningModule):
         self.gradient_norm = math.nan
         self.skipped = 0
         self.validation: dict[str, float] = {}
-        self._seed = trainer.seed
-        self._accumulate = trainer.accumulate
+        self._task, self._trainer_settings = task, trainer
         self._shares = trainer.strategy == "fsdp"
-        self._limited = trainer.time_budget_minutes is not None
-        self._chunk, self._truncated = task.chunk, task.truncated
         self._sums: list[tuple[float, int]] = []
         if trainer.activation_checkpointing:
             compute_again(decoder)
@@ -236,7 +232,7 @@ class MusicModule(pl.LightningModule):
         See `negative_log_likelihoods`.
         """
         return negative_log_likelihoods(
-            self.decoder, batch, state, self._chunk, truncated=self._truncated
+            self.decoder, batch, state, self._task.chunk, truncated=self._task.truncated
         )
 
     def training_step(self, batch: Tensor, batch_idx: int) -> dict[str, Tensor]:
@@ -255,9 +251,7 @@ class MusicModule(pl.LightningModule):
         self._clip()
         optimizer.step()
         self.average.update()
-        mine = 0.0 if self.global_rank else self.budget.elapsed()
-        sums, seconds = total(self.trainer, nats, mine)
-        self.budget.agreed = seconds if self._limited and self.trainer.world_size > 1 else None
+        sums = self._agree_on_time(nats)
         return {"nats_per_token": torch.tensor(sums / max(count, 1.0))}
 
     def gradients(self, batch: Tensor, count: float) -> float:
@@ -265,14 +259,15 @@ class MusicModule(pl.LightningModule):
 
         `count` are the tokens of all processes, over which the mean is taken.
         """
-        seed = noise_seed(self._seed, self.global_step)
-        held = noise_seed(self._seed, self.decoder.last_redraw(self.global_step, self._seed))
+        seed, step = self._trainer_settings.seed, self.global_step
+        noise = noise_seed(seed, step)
+        features = noise_seed(seed, self.decoder.last_redraw(step, seed))
         nats = torch.zeros((), dtype=torch.float64, device=batch.device)
-        parts = batch.chunk(self._accumulate)
-        cuts = self._chunk if self._chunk is not None and self._truncated else batch.shape[1]
-        left = len(parts) * math.ceil((batch.shape[1] - 1) / cuts)
+        parts = batch.chunk(self._trainer_settings.accumulate)
+        cut = self._task.chunk if self._task.truncated else None
+        left = len(parts) * math.ceil((batch.shape[1] - 1) / (cut or batch.shape[1]))
         for part in parts:
-            state = self.decoder.init_state(len(part), seed=seed, feature_seed=held)
+            state = self.decoder.init_state(len(part), seed=noise, feature_seed=features)
             for value in self.losses(part, state):
                 left -= 1
                 # strategies take the mean over processes
@@ -296,6 +291,14 @@ class MusicModule(pl.LightningModule):
         if isinstance(self.decoder, FSDPModule):
             self.decoder.set_requires_gradient_sync(not alone)
         yield
+
+    def _agree_on_time(self, nats: float = 0.0) -> float:
+        """Take over the clock of process 0, where it decides; sums up nats in the same call."""
+        mine = 0.0 if self.global_rank else self.budget.elapsed()
+        nats, seconds = total(self.trainer, nats, mine)
+        limited = self._trainer_settings.time_budget_minutes is not None
+        self.budget.agreed = seconds if limited and self.trainer.world_size > 1 else None
+        return nats
 
     def _agree_on_spans(self) -> None:
         """Take over the spans of process 0, which may have been rounded another way here."""
@@ -376,9 +379,7 @@ class MusicModule(pl.LightningModule):
 
     def on_train_start(self) -> None:
         """Let all processes begin at the time of the first one."""
-        [seconds] = total(self.trainer, 0.0 if self.global_rank else self.budget.elapsed())
-        if self._limited and self.trainer.world_size > 1:
-            self.budget.agreed = seconds
+        self._agree_on_time()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what a resumed run needs beside weights and optimizer."""

@@ -77,7 +77,7 @@ def test_a_validation_that_a_session_did_not_come_to_is_made_up_for(
             with pytest.raises(RuntimeError, match="off"):
                 fit(config, parts, show=False)
     result = fit(config, parts, show=False)
-    assert (result.step, result.finished, result.validation) == (6, True, 6.0)
+    assert (result.step, result.stopped_by, result.validation) == (6, None, 6.0)
     assert validated(parts) == validated(whole) == ["4", "6"]
     for name in ("best", "last"):
         first, second = (checkpoint(run, name) for run in (whole, parts))
@@ -116,7 +116,7 @@ def test_without_pieces_to_validate_on_the_last_weights_stand_for_the_best(
             assert fit(config, run, show=False).step == 4
     assert "'validation' holds no pieces" in caplog.text
     result = fit(config, run, show=False)
-    assert (result.step, result.finished, result.validation) == (6, True, None)
+    assert (result.step, result.stopped_by, result.validation) == (6, None, None)
     assert checkpoint(run)["global_step"] == 6
     assert_same_weights(checkpoint(run), checkpoint(run, "best"))
 
@@ -187,7 +187,7 @@ def test_samples_that_fail_end_no_training(experiment, tmp_path, monkeypatch, ca
     monkeypatch.setattr(callbacks, "write_sample", broken)
     with caplog.at_level(logging.WARNING):
         result = fit(with_trainer(experiment, samples=1), tmp_path, show=False)
-    assert result.finished
+    assert result.stopped_by is None
     assert "samples of step 6: OSError: the pictures are full; training goes on" in caplog.text
 
 

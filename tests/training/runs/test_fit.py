@@ -31,11 +31,11 @@ def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(
     experiment, tmp_path, monkeypatch, ema_decay, step
 ):
     config = build_experiment(changed(experiment, trainer={"ema_decay": ema_decay}))
-    assert fit(config, tmp_path / "whole", show=False).finished
+    assert fit(config, tmp_path / "whole", show=False).stopped_by is None
     with monkeypatch.context() as patch:
         stop_at(patch, step)
         result = fit(config, tmp_path / "parts", show=False)
-        assert not result.finished
+        assert result.stopped_by is not None
         assert 0 < result.step < 6
     assert fit(config, tmp_path / "parts", show=False).step == 6
     whole, parts = checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts")
@@ -66,7 +66,7 @@ def test_a_run_whose_budget_is_spent_is_left_alone(experiment, tmp_path):
     config = build_experiment(experiment)
     fit(config, tmp_path, show=False)
     before = (tmp_path / "last.ckpt").read_bytes()
-    assert fit(config, tmp_path, show=False).finished
+    assert fit(config, tmp_path, show=False).stopped_by is None
     assert (tmp_path / "last.ckpt").read_bytes() == before
 
 
@@ -152,14 +152,14 @@ def test_a_resumed_run_probes_nothing_again(experiment, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(device, "_bfloat16_is_faster", lambda device: False)
         stop_at(patch, 4)
-        assert not fit(auto, tmp_path, show=False).finished
+        assert fit(auto, tmp_path, show=False).stopped_by is not None
     began = json.loads((tmp_path / "run.json").read_text())
     assert (began["device"], began["precision"], began["threads"]) == ("cpu", "32-true", threads)
 
     monkeypatch.setattr(device, "_bfloat16_is_faster", lambda device: True)
     torch.set_num_threads(threads + 1)
     try:
-        assert fit(auto, tmp_path, show=False).finished
+        assert fit(auto, tmp_path, show=False).stopped_by is None
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(threads)
@@ -191,7 +191,7 @@ def test_a_time_budget_ends_with_validated_and_stored_checkpoint(experiment, tmp
     result = fit(build_experiment(changed(experiment, trainer=settings)), tmp_path, show=False)
     assert (result.step, result.tokens, result.minutes) == (3, 3 * 64, 1.5)
     assert result.validation is not None
-    assert result.finished
+    assert result.stopped_by is None
     best = checkpoint(tmp_path, "best")
     assert checkpoint(tmp_path)["global_step"] == best["global_step"] == 3
     assert checkpoint(tmp_path)["callbacks"] == best["callbacks"]
@@ -203,7 +203,7 @@ def test_a_longer_budget_goes_on_as_if_there_had_been_no_end(experiment, tmp_pat
         config = changed(
             experiment, optimizer={"decay_share": 0.0}, trainer={"token_budget": steps * 64}
         )
-        assert fit(build_experiment(config), folder, show=False).finished
+        assert fit(build_experiment(config), folder, show=False).stopped_by is None
         return checkpoint(folder)
 
     whole = fit_steps(10, tmp_path / "whole")

@@ -58,7 +58,7 @@ def trained(folder):
 def test_a_resumed_run_goes_on_with_its_spans(windowed, tmp_path, monkeypatch, ema_decay, step):
     config = windowed({"ema_decay": ema_decay})
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert fit(config, whole, show=False).finished
+    assert fit(config, whole, show=False).stopped_by is None
     with monkeypatch.context() as patch:
         stop_at(patch, step)
         assert fit(config, parts, show=False).step == step

@@ -23,6 +23,11 @@ from tokenization.remi.vocabulary import (
 from training.evaluation.metrics.bars import BarNotes, TrackKey
 
 HISTOGRAMS = ("pitch_class", "duration", "onset_in_bar", "velocity", "notes_per_bar")
+MUSPY_MEASURES = (
+    *("pitch_range", "n_pitch_classes_used", "pitch_class_entropy", "scale_consistency"),
+    *("polyphony", "polyphony_rate", "empty_beat_rate", "empty_measure_rate"),
+    "groove_consistency",
+)
 LAGS = (1, 2, 4, 8, 16)
 """Bars between those that are compared."""
 
@@ -73,9 +78,8 @@ def jensen_shannon(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
         return float("nan")
     p, q = a / a.sum(), b / b.sum()
     mean = (p + q) / 2
-    parts = [
-        (x[x > 0] * np.log2(x[x > 0] / mean[x > 0])).sum() / 2 for x in (p, q)
-    ]  # what is zero adds nothing
+    # what is zero adds nothing
+    parts = [(x[x > 0] * np.log2(x[x > 0] / mean[x > 0])).sum() / 2 for x in (p, q)]
     return float(min(max(sum(parts), 0.0), 1.0))
 
 
@@ -97,19 +101,10 @@ def muspy_measures(notes: BarNotes) -> dict[str, float]:
     pitches, onsets = notes.pitches, notes.onsets
     ends = np.minimum(onsets + notes.durations, notes.lines[-1])
     length = int(ends.max(initial=0))
-    nan = float("nan")
     classes = np.bincount(pitches[pitched] % 12, minlength=12)
-    found: dict[str, float] = {
-        "pitch_range": float(np.ptp(pitches[pitched])) if pitched.any() else 0.0,
-        "n_pitch_classes_used": float(np.count_nonzero(classes)),
-        "pitch_class_entropy": nan,
-        "scale_consistency": nan,
-        "polyphony": nan,
-        "polyphony_rate": nan,
-        "empty_beat_rate": nan,
-        "empty_measure_rate": nan,
-        "groove_consistency": nan,
-    }
+    found = dict.fromkeys(MUSPY_MEASURES, float("nan"))
+    found["pitch_range"] = float(np.ptp(pitches[pitched])) if pitched.any() else 0.0
+    found["n_pitch_classes_used"] = float(np.count_nonzero(classes))
     if pitched.any():
         shares = classes[classes > 0] / classes.sum()
         found["pitch_class_entropy"] = float(-(shares * np.log2(shares)).sum())

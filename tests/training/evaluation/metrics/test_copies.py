@@ -157,8 +157,7 @@ def test_pieces_of_a_prepared_corpus_are_found_in_it(data):
     train, test = (Corpus.load(data, split) for split in ("train", "test"))
     index = NoteIndex.of_corpus(train, remi)
     pieces = [remi.decode(train.piece(i)) for i in range(len(train))]
-    found, each = copies(index, pieces)
-    assert found.shares == {8: 1, 16: 1, 32: 1}
-    assert [one.longest for one in each] == [piece.num_notes for piece in pieces]
-    held_out, _ = copies(index, [remi.decode(test.piece(0))])
-    assert held_out.shares[8] == 0
+    assert copies(index, pieces).shares == {8: 1, 16: 1, 32: 1}
+    for piece in pieces:
+        assert copies(index, [piece]).longest == piece.num_notes
+    assert copies(index, [remi.decode(test.piece(0))]).shares[8] == 0
