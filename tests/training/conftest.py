@@ -42,7 +42,7 @@ def midi_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def data(midi_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("prepared") / "data"
-    prepare(midi_folder, output, PianoRemi(), progress=False)
+    prepare(midi_folder, output, PianoRemi())
     return output
 
 

@@ -52,7 +52,7 @@ def corpora(data, tmp_path_factory):
         for seed in seeds:
             (midi / split / f"{seed}.mid").write_bytes(write_midi(band(seed)))
     groove = tmp_path_factory.mktemp("prepared_bands") / "data"
-    prepare(midi, groove, PRESETS["multitrack"].build(), progress=False)
+    prepare(midi, groove, PRESETS["multitrack"].build())
     return {"piano": data, "groove": groove}
 
 

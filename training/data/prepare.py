@@ -1,4 +1,4 @@
-"""Folders or zips of MIDI files to memory-mapped tokens, over all cores."""
+"""Prepares a corpus: encodes folders or zips of MIDI files in parallel."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from training.errors import TrainingError, check_range
 from training.files import read_json, replacing
 
 BATCH_FORMAT = 3
-"""Of what a stopped run leaves behind; one of another format is not taken over."""
+"""Format of encoded batches; a resumed run reuses only batches of the same format."""
 BATCH_FILES = 200
-"""Files that a process takes at once; what a run that is stopped loses at most for each."""
+"""Files per batch: the most work that a stopped run loses per process."""
 
 
 def prepare(
@@ -39,20 +39,18 @@ def prepare(
     include: str | Sequence[str] | None = None,
     splits: Path | None = None,
     workers: int | None = None,
-    progress: bool = True,
 ) -> dict[str, Any]:
-    """Write the tokens of all MIDI files of a corpus, by split; returns what `data.json` holds.
+    """Encode all MIDI files of one or several corpora; returns the content of `data.json`.
 
-    Of several corpora each is dealt on its own, so that a piece is in the split it would be in
-    alone, and names begin with that of its corpus. `include` is a pattern of names within a corpus,
-    as a shell writes it, one for all or one for each; `splits` a JSON file of split -> list of file
-    names without suffix. Without one, a `splits.json` in a corpus is used; without that, folders
-    named train, validation and test; without those, names are dealt by their hash, 90 : 5 : 5.
-    Files that cannot be read, those of which only a part can, and those in no split stand in
-    `refused.txt`, `damaged.txt` and `unassigned.txt`, the first of them in `data.json`. `workers`
-    processes do the work, one per core where None; the result does not depend on them. A run that
-    was stopped goes on where it was, if no file has changed since. Memory holds names of files and
-    the tokens of one batch of them for each process, whatever the size of a corpus.
+    Several corpora are split independently, so that each piece is in the same split as on its own;
+    names are prefixed with that of the corpus. `include` is a shell pattern for names within a
+    corpus, one for all corpora or one for each. `splits` is a JSON file of split -> list of names
+    without suffix. Otherwise a `splits.json` in the corpus is used, then folders named train,
+    validation and test, then a hash of the names, 90 : 5 : 5. Unreadable files, files that were
+    read in part and files in no split are listed in `refused.txt`, `damaged.txt` and
+    `unassigned.txt`, the first of them also in `data.json`. `workers` is the number of processes,
+    one per core if None; results do not depend on it. A stopped run resumes if no file has changed.
+    Memory holds the names of all files, and the tokens of one batch per process.
 
     Raises:
         TrainingError: a corpus, the splits or the output folder cannot be used.
@@ -69,9 +67,9 @@ def prepare(
         )
     _check_output(output, tokenizer, ", ".join(names))
     batches, unassigned = plan_batches(paths, patterns, output, tokenizer, splits)
-    _encode_all(batches, workers or os.cpu_count() or 1, progress=progress)
+    _encode_all(batches, workers or os.cpu_count() or 1)
     joined = _partial(output) / "joined"
-    facts = _join_all(batches, unassigned, joined, progress=progress)
+    facts = _join_all(batches, unassigned, joined)
     if not facts["splits"]["train"]["tokens"]:
         reason = next(iter(facts["refused"].values()), "no file is in the split 'train'")
         shutil.rmtree(_partial(output))
@@ -90,13 +88,13 @@ def prepare(
 
 @dataclass(frozen=True)
 class Batch:
-    """Some files of a split, and where their tokens go."""
+    """Some files of a split, encoded together."""
 
     source: Source
-    """Of these files alone, since a process is told of one batch after the other."""
+    """Restricted to these files, so that little is sent to a worker."""
     split: str
     prefix: str
-    """What stands before names in all that is written."""
+    """Prefix of the names in all output."""
     tokenizer: Tokenizer
     path: Path
 
@@ -108,9 +106,9 @@ def plan_batches(
     tokenizer: Tokenizer,
     splits: Path | None,
 ) -> tuple[list[Batch], list[str]]:
-    """All batches, by corpus and split, and the files in none.
+    """All batches by corpus and split, and the files in no split.
 
-    Those that a stopped run with the same plan has left behind are kept, others removed.
+    Encoded batches of a stopped run with the same plan are kept, all others are removed.
     """
     planned: list[tuple[Source, str, str, list[str]]] = []
     unassigned: list[str] = []
@@ -138,20 +136,22 @@ def plan_batches(
             folder / f"{number}-{start}.npz",
         )
         for number, (source, split, prefix, members) in enumerate(planned)
-        for start in range(0, max(len(members), 1), BATCH_FILES)  # an empty split is a split too
+        for start in range(
+            0, max(len(members), 1), BATCH_FILES
+        )  # an empty split has one empty batch
     ], unassigned
 
 
 def _partial(output: Path) -> Path:
-    """Where a corpus is made."""
+    """Folder in which a corpus is built."""
     return output.with_name(output.name + ".partial")
 
 
-def _encode_all(batches: Sequence[Batch], workers: int, *, progress: bool) -> None:
-    """Encode the batches that a stopped run has not."""
+def _encode_all(batches: Sequence[Batch], workers: int) -> None:
+    """Encode all batches but those that a stopped run has encoded."""
     waiting = [batch for batch in batches if not batch.path.exists()]
     total, left = (sum(len(batch.source.names) for batch in some) for some in (batches, waiting))
-    with tqdm(total=total, initial=total - left, unit="file", disable=not progress) as bar:
+    with tqdm(total=total, initial=total - left, unit="file") as bar:
         if workers == 1 or len(waiting) < 2:
             for batch in waiting:
                 bar.update(_encode(batch))
@@ -166,7 +166,7 @@ def _encode_all(batches: Sequence[Batch], workers: int, *, progress: bool) -> No
 
 
 def _encode(batch: Batch) -> int:
-    """Write the tokens of a batch; returns how many files it had."""
+    """Encode a batch and write its tokens; returns the number of files."""
     bar_id, of_notes = batch.tokenizer.vocabulary.ids["Bar"], note_ids(batch.tokenizer)
     names: list[str] = []
     refused: dict[str, str] = {}
@@ -206,21 +206,19 @@ def _encode(batch: Batch) -> int:
     return len(batch.source.names)
 
 
-def _join_all(
-    batches: Sequence[Batch], unassigned: Sequence[str], folder: Path, *, progress: bool
-) -> dict[str, Any]:
-    """Write all batches as one corpus; returns its facts."""
-    shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped while it joined
+def _join_all(batches: Sequence[Batch], unassigned: Sequence[str], folder: Path) -> dict[str, Any]:
+    """Write all batches as one corpus; returns its entries of `data.json`."""
+    shutil.rmtree(folder, ignore_errors=True)  # left by a run that was stopped at this point
     folder.mkdir()
     of_split: dict[str, list[Path]] = {}
     for batch in batches:
         of_split.setdefault(batch.split, []).append(batch.path)
     vocabulary = batches[0].tokenizer.vocabulary
-    return join(of_split, unassigned, folder, vocabulary.hash, progress=progress)
+    return join(of_split, unassigned, folder, vocabulary.hash)
 
 
 def _publish(data: dict[str, Any], tokenizer: Tokenizer, folder: Path, output: Path) -> None:
-    """Add tokenizer, card and data.json to a corpus, and put it in its place."""
+    """Complete a corpus with tokenizer, card and data.json, and move it to `output`."""
     tokenizer.save(folder)
     text = card(data, tokenizer)
     (folder / "README.md").write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -232,7 +230,7 @@ def _publish(data: dict[str, Any], tokenizer: Tokenizer, folder: Path, output: P
 
 
 def _check_output(output: Path, tokenizer: Tokenizer, source: str) -> None:
-    """Raises TrainingError for a folder that holds anything but this corpus."""
+    """Raise TrainingError if a folder holds anything but a corpus of this source and tokenizer."""
     if not output.is_file() and not (output.is_dir() and any(output.iterdir())):
         return
     if not (output / "data.json").exists():

@@ -97,7 +97,7 @@ class _Subject:
     """Where the results are written."""
 
 
-def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
+def evaluate(options: EvaluateOptions) -> dict[str, Any]:
     """Measure a model; writes results.json, a table and pictures, returns the results.
 
     Measured are weights as they are released, in bfloat16; computed is in float32. Music is made as
@@ -119,7 +119,7 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
     else:
         results |= {name: before[name] for name in ("music",) if name in before}
         subject.decoder.to(device)
-        _measure_likelihood(options, subject, results, show)
+        _measure_likelihood(options, subject, results)
     if options.music is not None:
         # compiled steps are a CPU's, and on a GPU the prompts would take turns
         decoder = subject.decoder.to("cpu")
@@ -133,7 +133,6 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
             options.music,
             names=subject.corpus.names,
             folder=subject.folder,
-            show=show,
         )
     found = goals(results)
     results["goals"] = [goal._asdict() for goal in found]
@@ -217,7 +216,7 @@ def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
 
 
 def _measure_likelihood(
-    options: EvaluateOptions, subject: _Subject, results: dict[str, Any], show: bool
+    options: EvaluateOptions, subject: _Subject, results: dict[str, Any]
 ) -> None:
     """Adds to results what the model expects of real music; writes nll_by_position.csv and .png."""
     decoder, pieces, folder = subject.decoder, subject.pieces, subject.folder
@@ -226,7 +225,7 @@ def _measure_likelihood(
 
     def measure(name: str, read: Callable[[int, Advance], Nats]) -> tuple[Nats, dict[str, float]]:
         """Nats of each token, mean over the draws, and what they sum up to."""
-        with _progress(name, results["tokens"] * len(seeds), show) as bar:
+        with _progress(name, results["tokens"] * len(seeds)) as bar:
             draws = [read(seed, bar.update) for seed in seeds]
         values = summary(draws, units)
         logger.info("%s: %s", name, _line(values))
@@ -252,7 +251,7 @@ def _measure_likelihood(
     results["beyond_training"] = None if beyond is None else plain(beyond._asdict())
     if options.ngram is not None:
         train = Corpus.load(options.data, "train")
-        models = ngram_nats(options.ngram, train, subject.tokenizer, pieces, show=show)
+        models = ngram_nats(options.ngram, train, subject.tokenizer, pieces)
         found = {name: summary([values], units) for name, values in models.items()}
         results[f"{options.ngram}-gram"] = found
         name, best = min(found.items(), key=lambda item: item[1]["nats_per_token"])
@@ -262,33 +261,28 @@ def _measure_likelihood(
         draw_by_position(
             {subject.name: bins}, folder / "nll_by_position.png", subject.trained_length
         )
-    results["loops"] = _loops(subject, show)
-    results["relativity"] = _relativity(options, decoder, seeds, show)
+    results["loops"] = _loops(subject)
+    results["relativity"] = _relativity(decoder, options.map_length, seeds)
 
 
-def _progress(name: str, tokens: int, show: bool) -> tqdm[NoReturn]:
-    return tqdm(
-        total=tokens, desc=name, unit="token", unit_scale=True, disable=not show, mininterval=2
-    )
+def _progress(name: str, tokens: int) -> tqdm[NoReturn]:
+    return tqdm(total=tokens, desc=name, unit="token", unit_scale=True, mininterval=2)
 
 
-def _loops(subject: _Subject, show: bool) -> dict[str, Any]:
+def _loops(subject: _Subject) -> dict[str, Any]:
     """What is expected of a bar that comes again and again; nothing where no bar can be looped."""
     made = loops(subject.pieces, subject.tokenizer)
     ids = [loop.ids for loop in made]
-    with _progress("loops", sum(len(one) - 1 for one in ids), show) as bar:
+    with _progress("loops", sum(len(one) - 1 for one in ids)) as bar:
         nats = streaming_nats(subject.decoder, ids, 1024, 8, advance=bar.update)
     found = loop_nats(nats, made)
     return {"pieces": len(made), "nats_per_token": {str(time): found[time] for time in found}}
 
 
-def _relativity(
-    options: EvaluateOptions, decoder: Decoder, seeds: Sequence[int], show: bool
-) -> dict[str, Any]:
+def _relativity(decoder: Decoder, length: int, seeds: Sequence[int]) -> dict[str, Any]:
     """Translation invariance and monotonicity of the model's maps: means, and by layer and head."""
-    length = options.map_length
     try:
-        found = relativity(decoder, length, token=BAR, seeds=seeds, show=show)
+        found = relativity(decoder, length, token=BAR, seeds=seeds)
     except ValueError as error:  # the encoding or its numbers allow no map
         logger.warning("no maps of positions: %s; try a --map-length below %d", error, length)
         return {"length": length, "why_not": str(error)}

@@ -24,7 +24,7 @@ def test_shards_are_bounded_and_have_the_hash_of_one(
     monkeypatch.setattr(shards, "SHARD_TOKENS", limit)
     monkeypatch.setattr(preparation, "BATCH_FILES", 2)
     out = tmp_path / "out"
-    facts = prepare(midi_folder, out, PianoRemi(), workers=1, progress=False)
+    facts = prepare(midi_folder, out, PianoRemi(), workers=1)
     assert facts["hash"] == read_facts(data)["hash"]
     parts = Corpus.load(out, "train").shards
     assert facts["splits"]["train"]["shards"] == len(parts) > 1
@@ -46,7 +46,7 @@ def crops(data, **changes):
 @pytest.mark.parametrize("limit", [1, 500, 900])
 def test_shards_change_nothing_of_what_is_read(data, midi_folder, tmp_path, monkeypatch, limit):
     monkeypatch.setattr(shards, "SHARD_TOKENS", limit)
-    prepare(midi_folder, tmp_path / "data", PianoRemi(), workers=1, progress=False)
+    prepare(midi_folder, tmp_path / "data", PianoRemi(), workers=1)
     whole, cut = (Corpus.load(folder, "train") for folder in (data, tmp_path / "data"))
     assert len(cut.shards) > 1
     assert (len(cut), cut.num_tokens) == (len(whole), whole.num_tokens)

@@ -162,8 +162,6 @@ def ngram_nats(
     train: Corpus,
     tokenizer: Tokenizer,
     pieces: Sequence[NDArray[np.int64]],
-    *,
-    show: bool = False,
 ) -> dict[str, list[NDArray[np.float64]]]:
     """Nats of n-gram models counted on a corpus, as it is and in all transpositions."""
     size = len(tokenizer.vocabulary.names)
@@ -174,7 +172,7 @@ def ngram_nats(
 
     plain = count(lambda ids: ids)
     transposed = plain
-    for semitones in tqdm([*range(-5, 0), *range(1, 7)], desc="n-grams", disable=not show):
+    for semitones in tqdm([*range(-5, 0), *range(1, 7)], desc="n-grams"):
         transposed = transposed + count(lambda ids, s=semitones: tokenizer.transpose(ids, s))
     result: dict[str, list[NDArray[np.float64]]] = {}
     for name, counts in (("untransposed", plain), ("12 transpositions", transposed)):

@@ -104,18 +104,15 @@ def relativity(
     *,
     token: int,
     seeds: Sequence[int],
-    show: bool = False,
 ) -> Relativity:
     """T and M of a model's maps of `length` positions, one draw of its noise for each seed.
 
     See `positional_maps`. Offsets beyond a head's span do not count. One model without noise has
-    the same figures for all seeds. `show` draws a progress bar.
+    the same figures for all seeds.
     """
     config = decoder.config
     found = np.zeros((2, len(seeds), config.num_layers, config.num_heads))
-    with tqdm(
-        total=found[0].size, desc="maps", unit="head", disable=not show, mininterval=2
-    ) as bar:
+    with tqdm(total=found[0].size, desc="maps", unit="head", mininterval=2) as bar:
         for draw, seed in enumerate(seeds):
             for layer, maps in enumerate(positional_maps(decoder, length, token=token, seed=seed)):
                 for head, (scores, span) in enumerate(zip(maps.scores, maps.spans, strict=True)):
