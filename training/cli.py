@@ -1,4 +1,4 @@
-"""The command relpe-train; imports the engine only after the options are read."""
+"""The command relpe-train; torch is imported only after the options are parsed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from training.errors import TrainingError
 
 _OWN = ("app", "relpe", "tokenization", "training")
 _USERS = {"TrainingError", "MidiError", "TokenizerError", "CheckpointError"}
-"""Errors that a user's input causes, by name: their modules would import the engine."""
+"""Errors caused by a user's input, by name, since their modules import torch."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code: 0, or 2 when the input cannot be used.
+    """Run the command; returns the exit code.
 
-    128 and its number where a signal has ended it.
+    0, or 2 for unusable input, or 128 plus the number of the signal that ended a run.
     """
     options = _parser().parse_args(arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files need not be UTF-8
+    if isinstance(sys.stdout, io.TextIOWrapper):  # file names need not be UTF-8
         sys.stdout.reconfigure(errors="backslashreplace")
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
     code = 2
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name is None or error.name.partition(".")[0] in _OWN:
             raise
         said = f"found no {error.name}; pip install 'relpe[train]'"
-    except KeyboardInterrupt:  # a step of training ends by itself
+    except KeyboardInterrupt:  # while reading or writing; training handles signals
         said, code = "stopped", 130
     sys.stderr.write(f"relpe-train: {said}\n")
     return code
@@ -108,7 +108,7 @@ def _prepare(options: argparse.Namespace) -> int:
     from training.data.corpus_writer import LISTS
     from training.data.prepare import prepare
 
-    # crops begin at a Bar: the codecs of others are for reading and comparing
+    # crops start at a Bar token, which the tokenizers of other projects do not have
     known = [name for name, config in PRESETS.items() if "Bar" in config.build().vocabulary.ids]
     if options.tokenizer not in known:
         raise TrainingError(f"--tokenizer {options.tokenizer}: expected {' or '.join(known)}")
@@ -161,9 +161,9 @@ def _fit(options: argparse.Namespace) -> int:
         raise TrainingError(f"{folder}: found no last.ckpt to resume")
     if options.resume and options.fresh:
         raise TrainingError("--resume and --fresh contradict each other")
-    # DDP warns, in each process, of unused parameters that it looks for because it is told to
+    # each process would warn that DDP searches for unused parameters, as configured
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    # OpenMP reads this once, when the engine is loaded.
+    # OpenMP reads this once, when torch is imported
     section = mapping.get("trainer")
     policy = section.get("omp_wait_policy") if isinstance(section, dict) else None
     if policy:
@@ -181,14 +181,14 @@ def _fit(options: argparse.Namespace) -> int:
     if result.validation is not None:
         line += f", validation {result.validation:.4f} nats per token"
     sys.stdout.write(f"{line}\n")
-    # as a shell expects of what a signal ends, so that loops and && end as well
+    # the convention of shells, so that loops and && end as well
     return 0 if result.stopped_by is None else 128 + result.stopped_by
 
 
 def _add_evaluate(command: argparse.ArgumentParser) -> None:
-    """Options are named after the fields of `EvaluateOptions` and `GenerationOptions`.
+    """Options have the names of the fields of `EvaluateOptions` and `GenerationOptions`.
 
-    Those without a default have the default of their field.
+    Defaults are those of the fields.
     """
     option = command.add_argument
     option(

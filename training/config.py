@@ -1,4 +1,4 @@
-"""Typed configuration of a run, read from YAML and the command line; imports no engine."""
+"""Typed configuration of a run, read from YAML and the command line; does not import torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from training.errors import TrainingError, check_range
 ConfigT = TypeVar("ConfigT")
 
 MOST_THREADS = 1024
-"""More threads than any machine has; far more of them end the process."""
+"""Upper bound of thread counts; many more would crash the process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ class ExperimentConfig:
 
 
 def read_yaml(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """Mapping of a YAML file; `extends: other.yaml` takes over what that file holds.
+    """Read a YAML file; `extends: other.yaml` starts from another file.
 
     An override is `section.key=value` with the value in YAML.
 
@@ -168,7 +168,7 @@ def _read_extended(path: Path, heirs: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`; a section of another `kind` replaces the base's section."""
+    """Merge `over` into `base`; a section of another `kind` replaces the section of the base."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
@@ -180,7 +180,7 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 without its surprise that 1e-3 is a text."""
+    """YAML 1.1, but 1e-3 is a number."""
 
 
 _Loader.add_implicit_resolver(
@@ -192,18 +192,18 @@ _Loader.add_implicit_resolver(
 
 def _parse(text: str | bytes, where: str) -> object:
     try:
-        return yaml.load(text, Loader=_Loader)  # as safe as SafeLoader, which it derives from
+        return yaml.load(text, Loader=_Loader)  # derives from SafeLoader
     except (yaml.YAMLError, ValueError) as error:  # a date such as 2026-13-45 is a ValueError
         raise TrainingError(f"{where}: not YAML: {' '.join(str(error).split())}") from error
 
 
 def build(kind: type[ConfigT], mapping: object, where: str = "config") -> ConfigT:
-    """Instance of a config dataclass from plain values; unions are told apart by `kind`.
+    """Build a config dataclass from plain values; `kind` selects the member of a union.
 
     Raises:
-        TrainingError: a key is unknown or missing, or a value is of another type.
+        TrainingError: a key is unknown or missing, or a value has the wrong type.
     """
-    # brings the engine, without which --help has to answer
+    # imports torch, which --help does without
     from relpe.models.checkpoint import CheckpointError, from_plain
 
     try:
@@ -213,7 +213,7 @@ def build(kind: type[ConfigT], mapping: object, where: str = "config") -> Config
 
 
 def describe(kind: type, prefix: str) -> list[str]:
-    """One line of help per field of a config dataclass: name, default, the docstring below it."""
+    """Help for the fields of a config dataclass: name, default and docstring, one line each."""
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(body, ast.ClassDef)
     lines: list[str] = []

@@ -21,7 +21,7 @@ class Average:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take the present weights into the mean; the first ones count as many as there are."""
+        """Update the mean with the current weights; early updates average equally."""
         if self._decay is None:
             return
         self._updates += 1
@@ -36,8 +36,8 @@ class Average:
 
     @torch.no_grad()
     def swap(self) -> None:
-        """Exchange weights and mean; does nothing before the first update."""
-        # not their data: what is kept for a version of the weights has to see the change
+        """Swap weights and mean; does nothing before the first update."""
+        # copy_ on the parameters, not on .data, so that caches notice the new version
         weights = list(self._module.parameters())
         self._mean = [shared_like(m, w) for m, w in zip(self._mean, weights, strict=False)]
         for weight, mean in zip(weights, self._mean, strict=False):
@@ -46,10 +46,10 @@ class Average:
             mean.copy_(kept)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """State for a checkpoint."""
         return {"mean": [whole(mean) for mean in self._mean], "updates": self._updates}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over what a checkpoint kept."""
+        """Restore the state of a checkpoint."""
         self._mean = list(state["mean"])
         self._updates = int(state["updates"])

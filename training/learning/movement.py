@@ -11,24 +11,24 @@ from training.learning.distributed import whole
 
 
 class Movement:
-    """How far parameters are from where their run began."""
+    """Relative change of parameters since the start of their run."""
 
     def __init__(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> None:
         self._parameters = dict(parameters)
         self._start: dict[str, Tensor] | None = None
 
     def begin(self) -> None:
-        """Keep the present values, unless an earlier session has kept its own."""
+        """Record the current values, unless an earlier session has recorded its own."""
         if self._start is None:
             self._start = {
                 name: whole(value.detach()).clone() for name, value in self._parameters.items()
             }
 
     def changes(self, key: str) -> dict[str, float]:
-        """Norm of the change over the norm of the first values: `key` of all, `key`/name by name.
+        """Norm of the change over the norm of the first values.
 
-        A name is the last of a parameter's: layers are taken together. What began at zero is left
-        out.
+        `key` is of all parameters, `key`/name of those with this last part of their name, over all
+        layers. Names whose first values are zero are left out.
         """
         changes: dict[str, float] = {}
         norms: dict[str, float] = {}
@@ -43,9 +43,9 @@ class Movement:
         return {of: math.sqrt(changes[of] / norm) for of, norm in norms.items() if norm}
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps."""
+        """State for a checkpoint."""
         return self._start or {}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Take over what a checkpoint kept; an empty one: nothing is known of the beginning."""
+        """Restore the state of a checkpoint; if empty, the first values are unknown."""
         self._start = dict(state)

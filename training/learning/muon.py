@@ -1,4 +1,4 @@
-"""Muon, momentum whose singular values are all brought to one, and its parameter groups."""
+"""The optimizer Muon (Jordan et al., 2024) and its parameter groups."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from relpe.encodings.base import Encoding
 from training.learning.distributed import shared_like, whole
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
-"""Coefficients of the quintic iteration; five rounds bring singular values to about 0.7 to 1.2."""
+"""Coefficients of the quintic iteration; five rounds map singular values to about 0.7 to 1.2."""
 MOMENTUM = 0.95
 ADAMW_RMS = 0.2
-"""Root mean square of an update over the learning rate, as AdamW's: both share one learning rate
-(Liu et al., 2025, section 2.2)."""
+"""Root mean square of an update over the learning rate, about that of AdamW, so that both can share
+one learning rate (Liu et al., 2025, section 2.2)."""
 
 _UNDECAYED = ("embedding", "bias", "norm", "temperature", "convolution")
-"""Parts of names of parameters without weight decay. One-dimensional ones and those of encodings
-have none either: frequencies, angles, widths and the like mean something at any size."""
+"""Parameters whose name contains one of these have no weight decay, nor do one-dimensional ones and
+those of encodings: frequencies, angles and widths are meaningful at any magnitude."""
 
 
 def parameter_groups(
@@ -30,10 +30,11 @@ def parameter_groups(
     orthogonalized: bool,
     encoding_learning_rate: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Weight matrices, which decay, by how many each stacks; and all others, which do not decay.
+    """Groups of weight matrices with weight decay, by `parts`, and of parameters without.
 
-    `parts` is 0 for what Muon leaves to AdamW: all but the matrices of the blocks. With an
-    `encoding_learning_rate` the parameters of encodings are a last group, with that rate as `peak`.
+    `parts` is the number of matrices that a weight stacks, or 0 for parameters that AdamW updates:
+    all but the matrices of the blocks. With an `encoding_learning_rate` the parameters of encodings
+    form the last group, with that rate as `peak`.
     """
     of_encodings = {
         id(parameter)
@@ -70,8 +71,8 @@ def parameter_groups(
 class Muon(torch.optim.AdamW):
     """Muon for groups with `parts` > 0, AdamW for all others.
 
-    `parts` is the number of matrices that a weight stacks along its rows (queries, keys and values
-    are 3); each is orthogonalized by itself. Computed in float32: bfloat16 is slow on some CPUs.
+    `parts` is the number of matrices that a weight stacks along its rows (3 for queries, keys and
+    values); each is orthogonalized separately, in float32, since bfloat16 is slow on some CPUs.
     """
 
     def __init__(
@@ -80,20 +81,20 @@ class Muon(torch.optim.AdamW):
         super().__init__([{"parts": 0, **group} for group in groups], lr=lr, betas=betas)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """State from a checkpoint; AdamW expects a number of steps for every weight."""
+        """Restore a state; AdamW expects a step count for every weight."""
         for held in state["state"].values():
             if held:
                 held.setdefault("step", torch.tensor(0.0))
         super().__setstate__(state)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One update of all weights; the loss that the closure gives, where there is one."""
+        """Update all weights; returns the loss of the closure, if any."""
         loss = None if closure is None else closure()
         for group in self.param_groups:
             if group["parts"]:
                 for weight in group["params"]:
                     self._orthogonal_step(weight, group)
-        super().step()  # passes over what has no gradient left
+        super().step()  # skips weights without a gradient
         return loss
 
     @torch.no_grad()
@@ -104,7 +105,7 @@ class Muon(torch.optim.AdamW):
         if not state:
             state["momentum"] = torch.zeros_like(weight)
         momentum = state["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
-        # a matrix of which processes hold shares is orthogonalized whole, by each of them
+        # every process orthogonalizes the whole matrix, of which it may hold a shard
         update = whole(weight.grad.lerp(momentum, MOMENTUM)).unflatten(0, (group["parts"], -1))
         update = shared_like(orthogonalize(update.float()).flatten(0, 1), weight)
         rows, columns = weight.shape[0] // group["parts"], weight.shape[1]

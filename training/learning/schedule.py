@@ -8,15 +8,15 @@ from training.config import OptimizerConfig, TrainerConfig
 
 
 class Budget:
-    """How much of a run is done, by tokens and by the clock, and the learning rate there."""
+    """Progress of a run by tokens and by the clock, and the learning rate that follows from it."""
 
     def __init__(
         self, trainer: TrainerConfig, optimizer: OptimizerConfig, tokens_per_step: int
     ) -> None:
         self.earlier = 0.0
-        """Seconds of earlier sessions of the run."""
+        """Seconds spent in earlier sessions of the run."""
         self.agreed: float | None = None
-        """What `progress` takes for `elapsed`, where several processes have to agree on it."""
+        """Elapsed seconds that several processes have agreed on; None: this process's clock."""
         self._trainer = trainer
         self._optimizer = optimizer
         self._tokens_per_step = tokens_per_step
@@ -27,12 +27,12 @@ class Budget:
         self._started = time.monotonic()
 
     def elapsed(self) -> float:
-        """Seconds of all sessions of the run."""
+        """Seconds spent in all sessions of the run."""
         now = 0.0 if self._started is None else time.monotonic() - self._started
         return self.earlier + now
 
     def progress(self, step: int) -> float:
-        """Share of the budget that is spent after `step` steps; 1 and more: the run is over."""
+        """Share of the budget spent after `step` steps; the run ends at 1."""
         share = step * self._tokens_per_step / self._trainer.token_budget
         if self._trainer.time_budget_minutes is None:
             return share
@@ -40,9 +40,9 @@ class Budget:
         return max(share, seconds / (60 * self._trainer.time_budget_minutes))
 
     def learning_rate(self, step: int, peak: float | None = None) -> float:
-        """Warm-up, constant, and linear decay over the last part of the budget.
+        """Learning rate: warm-up, constant, then linear decay over the last part of the budget.
 
-        `peak` is the constant; the config's `learning_rate` where None.
+        `peak` is the constant rate; None: `learning_rate` of the configuration.
         """
         config = self._optimizer
         peak = config.learning_rate if peak is None else peak

@@ -1,4 +1,4 @@
-"""What of the machine a run computes with, and that a resumed run stays with it."""
+"""Device, precision and threads of a run."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ Precision = Literal["32-true", "bf16-mixed"]
 logger = logging.getLogger(__name__)
 
 PRECISIONS: dict[str, Precision] = {"32": "32-true", "bf16": "bf16-mixed"}
-"""Lightning's names of ours."""
+"""Names of precisions in Lightning."""
 
 
 class Arithmetic(NamedTuple):
-    """What the last bits of a run's weights depend on, beside its data and seed."""
+    """Settings of the machine that determine the last bits of the weights."""
 
     device: Device
     precision: Precision
     threads: int
-    """Threads of torch on the CPU."""
+    """CPU threads of torch."""
 
 
 def choose_arithmetic(settings: TrainerConfig, processes: Processes = ALONE) -> Arithmetic:
-    """That of a new run, the same in all of its processes.
+    """Choose device, precision and threads of a new run, the same in all processes.
 
     Raises:
-        TrainingError: a GPU is asked for and there is none.
+        TrainingError: a GPU is requested but not found.
     """
     device = choose_device(settings.device)
     if settings.threads is not None:
@@ -49,7 +49,7 @@ def choose_arithmetic(settings: TrainerConfig, processes: Processes = ALONE) -> 
     if name == "auto":
         if processes.world == 1:
             bfloat16 = _bfloat16_is_faster(device)
-        else:  # each would time it, and not all might find the same
+        else:  # timing could differ between processes
             bfloat16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         name = "bf16" if bfloat16 else "32"
     return Arithmetic(device, PRECISIONS[name], torch.get_num_threads())
@@ -58,14 +58,14 @@ def choose_arithmetic(settings: TrainerConfig, processes: Processes = ALONE) -> 
 def resume_arithmetic(
     settings: TrainerConfig, stored: Mapping[str, Any], folder: Path
 ) -> Arithmetic:
-    """That of the run in `folder`, as its run.json has `stored` it, whatever is faster here.
+    """Restore the arithmetic of the run in `folder` from its run.json, `stored`.
 
-    Warns where this machine does it slowly; for bfloat16 it times a product to tell.
+    Warns if it is slow on this machine; bfloat16 is timed.
 
     Raises:
-        TrainingError: the settings ask for another, or it needs a GPU and there is none.
+        TrainingError: the settings request another, or a GPU is needed but not found.
     """
-    # run.json of earlier versions does not name the device
+    # run.json of older versions has no device
     device = stored.get("device") or choose_device(settings.device)
     kept = Arithmetic(device, stored["precision"], stored["threads"])
     precision = PRECISIONS.get(settings.precision, settings.precision)
@@ -94,10 +94,10 @@ def resume_arithmetic(
 
 
 def choose_device(wanted: str, name: str = "trainer.device") -> Device:
-    """The device to compute on; auto takes a GPU if there is one.
+    """Choose the device; auto takes a GPU if there is one.
 
     Raises:
-        TrainingError: a GPU is asked for and there is none.
+        TrainingError: a GPU is requested but not found.
     """
     found = torch.cuda.is_available()
     if wanted == "cuda" and not found:
@@ -106,21 +106,21 @@ def choose_device(wanted: str, name: str = "trainer.device") -> Device:
 
 
 def _bfloat16_is_faster(device: Device) -> bool:
-    """It is several times faster on a CPU with instructions for it, far slower on one without."""
+    """Whether bfloat16 is clearly faster; on a CPU this depends on its instructions."""
     return _time_product(torch.bfloat16, device) < 0.8 * _time_product(torch.float32, device)
 
 
 def _time_product(dtype: torch.dtype, device: Device) -> float:
-    # Large enough for a GPU to be busy; small enough where bfloat16 is emulated.
+    # large enough to keep a GPU busy, small enough for emulated bfloat16
     size = 4096 if device == "cuda" else 256
     matrix = torch.ones(size, size, dtype=dtype, device=device)
     return min(timeit.repeat(lambda: float((matrix @ matrix)[0, 0]), number=1, repeat=4))
 
 
 def memory_in_use(device: torch.device) -> dict[str, float]:
-    """Memory that this process holds, GiB: `memory_gib`, its resident set, where Linux says so.
+    """Memory of this process in GiB: `memory_gib`, its resident set (on Linux).
 
-    Where a GPU computes also `gpu_memory_gib`, what torch has reserved there.
+    On a GPU also `gpu_memory_gib`, the memory reserved by torch.
     """
     memory: dict[str, float] = {}
     pages = Path("/proc/self/statm")

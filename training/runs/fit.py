@@ -34,26 +34,26 @@ _EXPECTED_WARNINGS = (
     ".*does not have many workers.*",
     ".*isinstance.treespec, LeafSpec.*",
     ".*GPU available but not used.*",
-    ".*DataLoader will create.*",  # how many draw the examples was asked for
-    ".*FSDP2-wrapped module .* returned a view tensor.*",  # none of them is changed in place
+    ".*DataLoader will create.*",  # the number of workers is a setting
+    ".*FSDP2-wrapped module .* returned a view tensor.*",  # views are never changed in place
 )
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended."""
+    """Outcome of a session."""
 
     step: int
     tokens: int
-    """Tokens that all steps have read, padding included."""
+    """Tokens read by all steps, padding included."""
     minutes: float
     """Wall-clock minutes of all sessions."""
     validation: float | None
-    """Nats per token at the end."""
+    """Last validation loss in nats per token."""
     stopped_by: int | None = None
-    """The signal that ended the run; None: its budget is spent."""
+    """Signal that stopped the run; None if its budget is spent."""
     rank: int = 0
-    """Which of the run's processes says so."""
+    """Rank of this process."""
 
 
 def fit(
@@ -64,14 +64,14 @@ def fit(
     init_from: Path | None = None,
     show: bool = True,
 ) -> Result:
-    """Train, going on from `last.ckpt` where the folder holds one.
+    """Train, resuming from `last.ckpt` if the folder has one.
 
-    `fresh` starts anew over an old run, of which nothing is left; `init_from` is a run or a
-    checkpoint folder whose weights a new run starts from. Without pieces to validate on `best.ckpt`
-    is the same as `last.ckpt`.
+    `fresh` removes an old run first. `init_from` is a run or a checkpoint folder with the initial
+    weights of a new run. Without validation pieces `best.ckpt` equals `last.ckpt`. `show` reports
+    progress on the terminal.
 
     Raises:
-        TrainingError: data, configuration and an earlier session of the run do not fit.
+        TrainingError: data, configuration or an earlier session of the run do not match.
     """
     session = _open(config, folder, fresh=fresh, init_from=init_from)
     module, step, stopped_by = session.module, session.step, None
@@ -92,7 +92,7 @@ def fit(
 
 @dataclass(frozen=True)
 class _Session:
-    """One start of the command on a run folder."""
+    """A session of a run: what it uses, and where it starts."""
 
     config: ExperimentConfig
     folder: Path
@@ -100,24 +100,24 @@ class _Session:
     arithmetic: Arithmetic
     data: MusicData
     module: MusicModule
-    """With the weights that the session begins with."""
+    """With the initial weights of the session."""
     earlier: dict[str, Any] | None
-    """What run.json holds; None: a new run."""
+    """Content of run.json; None for a new run."""
     first: FirstWeights | None = None
-    """Weights that a new run takes over."""
+    """Origin of the initial weights of a new run; None if they are random."""
     step: int = 0
-    """Step of the checkpoint that the session resumes."""
+    """Step of the checkpoint to resume from."""
     is_due: bool = False
-    """Whether this step has yet to be validated."""
+    """Whether that step still has to be validated."""
 
 
 def _open(
     config: ExperimentConfig, folder: Path, *, fresh: bool, init_from: Path | None
 ) -> _Session:
-    """Reads all that a session needs and refuses what does not fit; writes nothing."""
+    """Load everything a session needs and check that it matches; writes nothing."""
     settings = config.trainer
     processes = find_processes(settings, os.environ)
-    if processes.rank:  # one process speaks for all
+    if processes.rank:  # only one process logs
         logging.getLogger("training").setLevel(logging.WARNING)
     elif not fresh:
         _check_folder(folder)
@@ -144,7 +144,7 @@ def _open(
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises TrainingError for a folder whose files a new run would mix with or write over."""
+    """Raise TrainingError if a new run would overwrite files in its folder or mix with them."""
     if (folder / "last.ckpt").exists() or not folder.exists():
         return
     if not folder.is_dir():
@@ -154,19 +154,19 @@ def _check_folder(folder: Path) -> None:
             f"{folder}: holds a run without last.ckpt; copy best.ckpt there to go on from it, or "
             "start anew with --fresh"
         )
-    # a run that was killed before its first checkpoint begins again
+    # a run that was killed before its first checkpoint starts over
     if not (folder / "run.json").exists() and any(folder.iterdir()):
         raise TrainingError(f"{folder}: holds other files and no run; name a new folder with --run")
 
 
 def _resume(module: MusicModule, last: Path, *, sharded: bool) -> tuple[int, bool]:
-    """Takes weights and clock from `last.ckpt`; returns its step, and whether a validation is due.
+    """Restore weights and elapsed time; returns the step, and whether its validation is due.
 
     Lightning restores the rest.
     """
     other = "put best.ckpt in its place, or " if last.with_name("best.ckpt").exists() else ""
     checkpoint = read_checkpoint(last, f"{other}start anew with --fresh")
-    # states of the optimizer are numbered by the model there, elsewhere by its groups
+    # with fsdp the states of the optimizer are in the order of the model, else of the groups
     if sharded and not checkpoint.get("sharded"):
         raise TrainingError(
             f"{last}: written without fsdp, which cannot go on from it; leave trainer.strategy "
@@ -178,7 +178,7 @@ def _resume(module: MusicModule, last: Path, *, sharded: bool) -> tuple[int, boo
 
 
 def _write_start(session: _Session, *, fresh: bool) -> None:
-    """Says how the session begins, in the log and in the run folder."""
+    """Describe the start of a session in the log and in the run folder."""
     config, folder = session.config, session.folder
     if session.earlier is not None:
         logger.info("%s: goes on from step %d", folder, session.step)
@@ -216,7 +216,7 @@ def _write_start(session: _Session, *, fresh: bool) -> None:
 
 
 def _train(session: _Session, *, show: bool) -> tuple[int, int | None]:
-    """Trains; returns the last step, and the signal that ended the run."""
+    """Run Lightning's Trainer; returns the last step, and the signal that stopped it."""
     with warnings.catch_warnings():
         for message in _EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message=message)
@@ -236,7 +236,7 @@ def _train(session: _Session, *, show: bool) -> tuple[int, int | None]:
 def _build_trainer(session: _Session, *, show: bool) -> pl.Trainer:
     config, folder, processes = session.config, session.folder, session.processes
     settings, validates = config.trainer, session.data.validates
-    # one process writes them, and with fsdp none has the weights
+    # samples are written by one process, and with fsdp none has all weights
     samples = 0 if settings.strategy == "fsdp" else settings.samples
     return pl.Trainer(
         accelerator="gpu" if session.arithmetic.device == "cuda" else "cpu",

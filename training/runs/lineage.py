@@ -1,4 +1,4 @@
-"""What made weights: runs one after the other, each from the weights of the one before it."""
+"""Lineage of weights: the runs that led to them, each from the weights of the one before."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 NAME = "training.json"
-"""File of a released model that holds the runs behind it."""
+"""File of a released model that lists its runs."""
 
 
 def first_weights(model: Path, origin: Origin, vocabulary: str) -> FirstWeights:
-    """Where the weights of `--init-from` come from, which `load_decoder` has loaded.
+    """Origin and lineage of the weights of `--init-from`.
 
     Raises:
-        TrainingError: they have learnt another vocabulary than that of the data.
+        TrainingError: they were trained with another vocabulary than that of the data.
     """
     folder = model if is_run(model) else find_checkpoint(model)
     if load_tokenizer(folder).vocabulary.hash != vocabulary:
@@ -39,10 +39,9 @@ def first_weights(model: Path, origin: Origin, vocabulary: str) -> FirstWeights:
 
 
 def history(folder: Path, origin: Origin) -> tuple[PastRun, ...]:
-    """Runs that made the weights of a run or of a released model, first to last.
+    """Runs that led to the weights of a run or of a released model, first to last.
 
-    `origin` is what `load_decoder` says of them. Of a model that does not say how it was made,
-    released by an earlier version, there is one run of which nothing is known.
+    `origin` comes from `load_decoder`. A model released by an older version has one unknown run.
     """
     if is_run(folder):
         run = read_run(folder)
@@ -70,13 +69,13 @@ def history(folder: Path, origin: Origin) -> tuple[PastRun, ...]:
 
 
 def _before(held: object, folder: Path, last: PastRun) -> tuple[PastRun, ...]:
-    """Runs before the `last` one, from what run.json holds of its first weights."""
+    """Runs before the `last` one; `held` is `init_from` of its run.json."""
     if held is None:
         return ()
     where = f"{folder / 'run.json'}: init_from"
     if not isinstance(held, str):
         return build(FirstWeights, held, where).history
-    # run.json of earlier versions has the path alone
+    # run.json of older versions has only the path
     found = [place for place in _places(held, folder) if is_run(place) or _released(place)]
     if not found:
         raise TrainingError(
@@ -85,13 +84,13 @@ def _before(held: object, folder: Path, last: PastRun) -> tuple[PastRun, ...]:
         )
     place = next((p for p in found if is_run(p) or (p / NAME).is_file()), found[0])
     runs = history(place, load_decoder(place)[1])
-    # this run may have been released there since
+    # the model may have been replaced by a release of this run
     released = [run.sessions[:1] == last.sessions[:1] for run in runs]
     return runs[: released.index(True)] if True in released else runs
 
 
 def _places(name: str, folder: Path) -> Iterator[Path]:
-    """Where a path may lead that was given when a run was started."""
+    """Places that a path given at the start of a run may refer to."""
     yield Path(name)
     for parent in folder.resolve().parents:
         yield parent / name
@@ -106,7 +105,7 @@ def _released(folder: Path) -> bool:
 
 
 def read_history(folder: Path) -> tuple[PastRun, ...]:
-    """Runs that made a released model, from its training.json.
+    """Read training.json of a released model.
 
     Raises:
         TrainingError: the file is damaged, or of a later version.
@@ -129,7 +128,7 @@ def write_history(runs: Sequence[PastRun], folder: Path) -> None:
 
 
 def total_tokens(runs: Sequence[PastRun]) -> str:
-    """Tokens of all runs, as a text: at least so many, where one does not say."""
+    """Tokens of all runs as a text; a lower bound if those of a run are unknown."""
     total = sum(run.tokens or 0 for run in runs)
     known = all(run.tokens is not None for run in runs)
     return f"{total:,}" if known else f"at least {total:,}"

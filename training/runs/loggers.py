@@ -1,4 +1,4 @@
-"""Where the figures of a run go: always a CSV file, and TensorBoard or Weights & Biases."""
+"""Loggers of a run: a CSV file, TensorBoard and Weights & Biases."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ COLUMNS: tuple[str, ...] = (
     "receptive_field",
     "outgrown_spans",
 )
-"""Of metrics.csv. Empty are: the memory of a GPU where none computes, and the last ones where the
-encoding has no parameters, or no window."""
+"""Columns of metrics.csv. `gpu_memory_gib` is empty without a GPU, the last four are empty if the
+encoding has no parameters or no window."""
 
 
 def build_loggers(
     config: ExperimentConfig, folder: Path, start: int, *, is_due: bool = False
 ) -> list[Logger]:
-    """The logs of a session that begins after step `start`; `is_due`: see `CsvLog`.
+    """Loggers of a session that starts after step `start`; `is_due` as in `CsvLog`.
 
-    Of several processes one has them.
+    Only rank 0 has loggers.
 
     Raises:
-        TrainingError: the package of one is not installed.
+        TrainingError: the package of a logger is not installed.
     """
     wanted = config.trainer.loggers
     loggers: list[Logger] = [CsvLog(folder / "metrics.csv", start, is_due=is_due)]
@@ -58,7 +58,7 @@ def build_loggers(
 
 
 def check_loggers(settings: TrainerConfig) -> None:
-    """Find out before a run writes anything that a package is missing.
+    """Check, before anything is written, that the packages of the loggers are installed.
 
     Raises:
         TrainingError: the package of a logger is not installed.
@@ -78,27 +78,27 @@ def _import_wandb() -> ModuleType:
 
 
 class _Log(Logger):
-    """A log of a run folder, which holds the configuration besides."""
+    """A logger without hyperparameters: the run folder has the configuration."""
 
     @property
     def name(self) -> str:
-        """A run has one log of a kind."""
+        """Empty: a run has one logger of each kind."""
         return ""
 
     @property
     def version(self) -> str:
-        """It has one version."""
+        """Empty: there is one version."""
         return ""
 
     def log_hyperparams(self, *_: object, **__: object) -> None:
-        """Nothing: the configuration is known."""
+        """Do nothing."""
 
 
 class CsvLog(_Log):
-    """Appends to `metrics.csv`, so that a resumed run goes on in the same file.
+    """Appends to `metrics.csv`; a resumed run continues the file.
 
-    Rows of steps after `step` are dropped: a run that was killed comes to them again. So are
-    validations of that very step where one `is_due` again, and a last row that was cut off.
+    Rows after `step` are dropped, since a run that was killed repeats these steps, as are
+    validations of that step if one `is_due`, and an incomplete last row.
     """
 
     def __init__(self, path: Path, step: int = 0, *, is_due: bool = False) -> None:
@@ -113,7 +113,7 @@ class CsvLog(_Log):
                 writer.writerows(rows)
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Write one row; what is not measured stays empty."""
+        """Write one row; missing metrics stay empty."""
         row = {key: metrics[key] for key in COLUMNS if key in metrics} | {"step": step}
         new = not self._path.exists()
         with self._path.open("a", newline="") as stream:
@@ -124,7 +124,7 @@ class CsvLog(_Log):
 
 
 def _stands(row: dict[str, str | None], step: int, *, is_due: bool) -> bool:
-    """Whether a row of `metrics.csv` is whole and of a run's steps up to `step`."""
+    """Whether to keep a row of `metrics.csv`: it is complete and not after `step`."""
     number = row.get("step") or ""
     if None in row.values() or not number.isdecimal() or int(number) > step:
         return False
@@ -132,10 +132,10 @@ def _stands(row: dict[str, str | None], step: int, *, is_due: bool) -> bool:
 
 
 class WandbLog(_Log):
-    """Weights & Biases: one run there for a run folder, whatever its sessions.
+    """Weights & Biases; all sessions of a run folder are one run there.
 
-    Project, account and mode are those of the package's own settings: `WANDB_PROJECT`,
-    `WANDB_MODE=offline` and the like.
+    Project, account and mode come from the settings of the package, such as `WANDB_PROJECT` and
+    `WANDB_MODE=offline`.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
@@ -153,11 +153,11 @@ class WandbLog(_Log):
             resume="allow",
             config=config,
         )
-        # steps come again after a run was killed; W&B's own count would refuse them
+        # a resumed run repeats steps, which the default step counter of W&B rejects
         self._run.define_metric("*", step_metric="step")
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Send one row."""
+        """Send the metrics of a step."""
         self._run.log({**metrics, "step": step})
 
     def finalize(self, status: str) -> None:

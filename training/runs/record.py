@@ -1,4 +1,4 @@
-"""What a run folder says of its run, session by session, and whether another one goes with it."""
+"""The record of a run, run.json: its sessions, and whether another session may resume it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from training.files import read_json, replacing
 from training.runs.device import Arithmetic
 
 _FIXED = ("seed", "ema_decay")
-"""What of the trainer's settings holds for a whole run: weights depend on it. `machine` sees to
-device, precision and threads; budgets and intervals may change."""
+"""Settings of the trainer that may not change within a run, since the weights depend on them. See
+`device` for device, precision and threads; budgets and intervals may change."""
 _WRITTEN = (
     *("last.ckpt", "best.ckpt", "metrics.csv", "config.yaml", "run.json", "tokenizer.json"),
     *("tensorboard", "wandb", "samples", "evaluation"),
@@ -38,10 +38,10 @@ _WRITTEN = (
 
 @dataclass(frozen=True, kw_only=True)
 class PastSession:
-    """One start of the command."""
+    """A session of a run: one start of the command."""
 
     step: int = 0
-    """Step that it went on from."""
+    """Step from which it resumed."""
     command: str | None = None
     commit: str | None = None
     machine: str | None = None
@@ -52,18 +52,18 @@ class PastSession:
 
 @dataclass(frozen=True, kw_only=True)
 class PastRun:
-    """One run on the way to some weights; None is what nothing says."""
+    """A run that contributed to some weights; None for unknown values."""
 
     name: str
-    """Of its folder."""
+    """Name of its folder."""
     steps: int | None = None
-    """Steps up to the weights that were taken."""
+    """Steps up to the weights that were used."""
     tokens: int | None = None
-    """Tokens that these steps have read, padding included."""
+    """Tokens read in these steps, padding included."""
     weights: str | None = None
-    """SHA-256 of the weights that were taken, as of `weights.digest`."""
+    """SHA-256 of the weights that were used, from `weights.digest`."""
     source: str | None = None
-    """What its data was prepared from."""
+    """Source of its data."""
     data: str | None = None
     """Hash of the prepared corpus."""
     device: str | None = None
@@ -74,19 +74,19 @@ class PastRun:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstWeights:
-    """Weights that a run starts from, as its run.json keeps them."""
+    """Initial weights of a run, as stored in its run.json."""
 
     path: str
     digest: str | None = None
-    """SHA-256, as of `weights.digest`; run.json of earlier versions does not hold it."""
+    """SHA-256 from `weights.digest`; unknown in run.json of older versions."""
     history: tuple[PastRun, ...] = ()
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """What `run.json` holds; that of earlier versions as one session.
+    """Read `run.json`; that of older versions has a single session.
 
     Raises:
-        TrainingError: it is missing or damaged.
+        TrainingError: the file is missing or damaged.
     """
     path = folder / "run.json"
     if not path.is_file():
@@ -100,16 +100,13 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def past_session(session: dict[str, Any]) -> PastSession:
-    """A session of run.json."""
+    """The session that an entry of run.json describes."""
     names = [field.name for field in fields(PastSession)]
     return PastSession(**{name: session[name] for name in names if name in session})
 
 
 def clear_run(folder: Path) -> None:
-    """Remove all that a run has written into its folder, and what was measured of it.
-
-    Nothing is removed from a folder that holds no run.
-    """
+    """Remove the files of a run and of its evaluation; does nothing if the folder has no run."""
     if not any((folder / name).exists() for name in ("run.json", "last.ckpt", "best.ckpt")):
         return
     for path in (folder / name for name in _WRITTEN):
@@ -126,10 +123,10 @@ def check_same_run(
     facts: dict[str, Any],
     init_from: Path | None,
 ) -> None:
-    """Refuse to go on with other settings, data or first weights than the run began with.
+    """Check that a session has the settings, data and initial weights of its run.
 
     Raises:
-        TrainingError: names the first setting that differs.
+        TrainingError: names the first difference.
     """
     remedy = "name a new folder with --run, or start anew with --fresh"
     if _of_data(run["data"]) != _of_data(facts):
@@ -146,15 +143,15 @@ def check_same_run(
 
 
 def _of_data(facts: dict[str, Any]) -> tuple[str, dict[str, tuple[int, int]]]:
-    """What may not change of data: the hash is that of all splits, whichever a file is in."""
+    """Identity of data: its hash, the same for any splits, and the size of each split."""
     splits = facts.get("splits", {})
     return facts["hash"], {name: (s["files"], s["tokens"]) for name, s in splits.items()}
 
 
 def _lasting(config: ExperimentConfig) -> dict[str, Any]:
-    """What of an experiment may not change from one session to the next."""
+    """Settings of an experiment that may not change between sessions."""
     plain = to_plain(config)
-    del plain["task"]["data"]  # a folder can be moved; its hash is compared
+    del plain["task"]["data"]  # the folder may be moved; its hash is compared
     return plain | {"trainer": {key: plain["trainer"][key] for key in _FIXED}}
 
 
@@ -179,9 +176,9 @@ def describe_session(
     first: FirstWeights | None,
     processes: int = 1,
 ) -> None:
-    """Store the resolved configuration and what makes the run.
+    """Write config.yaml and run.json at the start of a session.
 
-    `earlier` is what run.json held, `first` the weights that a new run starts from if not fresh.
+    `earlier` is the content of run.json, `first` the initial weights of a new run unless random.
     """
     with replacing(folder / "config.yaml") as path:
         path.write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
@@ -213,13 +210,13 @@ def describe_session(
 
 
 def _machine(arithmetic: Arithmetic) -> str:
-    """Processor, how many cores, and the GPU that computes, in one line."""
+    """Processor, number of CPUs and GPU, in one line."""
     gpu = [torch.cuda.get_device_name()] if arithmetic.device == "cuda" else []
     return ", ".join([_processor(), f"{os.cpu_count()} CPUs", *gpu])
 
 
 def _processor() -> str:
-    """Architecture and, where Linux says it, name of the processor."""
+    """Architecture and, on Linux, model of the processor."""
     listed = Path("/proc/cpuinfo")
     lines = listed.read_text().splitlines() if listed.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -228,7 +225,7 @@ def _processor() -> str:
 
 @cache
 def _environment() -> dict[str, Any]:
-    """System, how torch was built and what it uses here, and the version of every package."""
+    """Operating system, build of torch, and versions of all packages."""
     built = torch.__config__.show().splitlines()[1:]
     return {
         "system": platform.platform(),
@@ -241,7 +238,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Commit of the sources, with a plus where they were changed since; None without git."""
+    """Commit of the sources, with a plus if they have changes; None without git."""
 
     def git(*words: str) -> str:
         here = Path(__file__).parent
