@@ -1,4 +1,4 @@
-"""From a run folder to a released model, `checkpoints/<name>`."""
+"""Releases the weights of a run as `checkpoints/<name>`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from training.runs.weights import Origin, load_decoder
 def export(run: Path, output: Path, weights: str = "best", licence: str = "unknown") -> Path:
     """Write weights, model.json, tokenizer.json, training.json and README.md; returns the folder.
 
-    The measured results are those that `relpe-train evaluate` has written into the run folder,
-    where it measured these very weights, tensor by tensor. `licence` is that of the data.
+    The README includes the results of `relpe-train evaluate` in the run folder, if they belong to
+    exactly these weights. `licence` is that of the data.
 
     Raises:
-        TrainingError: the folder is no run, or holds no such checkpoint, or nothing can be written.
+        TrainingError: the folder is no run, has no such checkpoint, or the model cannot be written.
     """
     if not is_run(run):
         raise TrainingError(f"{run}: found no config.yaml, expected a run folder")
@@ -38,7 +38,9 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
         raise TrainingError(f"{run}: tokenizer.json is not that of the run's data")
     results = run / "evaluation" / "results.json"
     measured = read_json(results, (), "evaluate again") if results.is_file() else {}
-    if measured.get("weights") == origin._asdict() and "streaming" in measured:  # not music alone
+    if (
+        measured.get("weights") == origin._asdict() and "streaming" in measured
+    ):  # more than music was measured
         found = _results(measured)
     else:
         why = " What the run folder holds was measured with other weights." if measured else ""
@@ -58,26 +60,26 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
 
 @contextmanager
 def _whole(output: Path) -> Iterator[Path]:
-    """A folder beside `output` to write a model to; its files take their places at the end.
+    """A temporary folder for a model, whose files are moved to `output` at the end.
 
-    After an error it is gone, and what was in `output` is as it was.
+    After an error it is removed, and `output` is unchanged.
 
     Raises:
-        TrainingError: they cannot be written, on a full disk say.
+        TrainingError: the files cannot be written, for instance on a full disk.
     """
     target = output.resolve()
     partial = target.with_name(f"{target.name}.partial")
     new = [parent for parent in target.parents if not parent.exists()]
     try:
-        shutil.rmtree(partial, ignore_errors=True)  # of an export that was killed
+        shutil.rmtree(partial, ignore_errors=True)  # left by an export that was killed
         partial.mkdir(parents=True)
         yield partial
         if not target.exists():
             partial.replace(target)
             return
         written = {path.name for path in partial.iterdir()}
-        (target / "README.md").unlink(missing_ok=True)  # it must not speak of other weights
-        for name in sorted(written, reverse=True):  # weights, what names them, what speaks of them
+        (target / "README.md").unlink(missing_ok=True)  # it must not describe other weights
+        for name in sorted(written, reverse=True):  # weights first, README last
             (partial / name).replace(target / name)
         for old in target.glob("model*.safetensors"):
             if old.name not in written:
@@ -90,7 +92,7 @@ def _whole(output: Path) -> Iterator[Path]:
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-        for parent in new:  # those that are empty
+        for parent in new:  # if empty
             with suppress(OSError):
                 parent.rmdir()
 
@@ -130,7 +132,7 @@ def _head(
 
 
 def _described(run: PastRun) -> str:
-    """How far a run went, on what."""
+    """Length and data of a run."""
     if run.tokens is None or run.steps is None:
         return f"`{run.name}`: nothing is known of it."
     data = "" if run.data is None else f"; prepared corpus `{run.data[:16]}` of `{run.source}`"
@@ -138,7 +140,7 @@ def _described(run: PastRun) -> str:
 
 
 def _session(session: PastSession, run: PastRun) -> list[str]:
-    """What one session of a run was made by."""
+    """Command, commit and machine of a session."""
     since = f" from step {session.step:,}" if len(run.sessions) > 1 else ""
     return [
         f"- Command{since}: `{session.command}`",
@@ -181,14 +183,14 @@ def _results(measured: dict[str, Any]) -> list[str]:
 
 
 def _music(measured: dict[str, Any]) -> list[str]:
-    """Figures of its music beside those of real music, and the goals, as Markdown."""
+    """Figures of generated and real music, and the goals, as Markdown."""
     rows = table({"model": measured}, music_rows)
     found = [f"- {goal.line()}" for goal in goals(measured)]
     return ["", "## Its music beside real music", "", *rows, "", *found]
 
 
 def _against_place(by_position: dict[str, Any]) -> list[str]:
-    """The loss along long pieces, as Markdown."""
+    """Loss against position in long pieces, as Markdown."""
     return [
         "",
         f"{by_position['pieces']} pieces reach {by_position['reach']:,} tokens; over these, "

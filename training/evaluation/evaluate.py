@@ -1,4 +1,4 @@
-"""Measures a model on a split: what it expects of real music, and the music that it writes."""
+"""Evaluates a model on a split: likelihood of real music, and quality of generated music."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    """What is measured, and on what."""
+    """Settings of an evaluation."""
 
     model: str
     """Run folder, or checkpoint folder or name."""
@@ -55,21 +55,21 @@ class EvaluateOptions:
     batch_size: int = 8
     device: str = "auto"
     draws: int = 1
-    """Draws of the positional noise and of the random features; the first is the model's own."""
+    """Draws of the positional noise and the random features; the first is the model's own."""
     threads: int | None = None
-    """Threads of torch; None leaves torch's choice."""
+    """CPU threads of torch; None keeps its default."""
     ngram: int | None = None
-    """Order of the n-gram models that are measured as well."""
+    """Order of n-gram models to measure as well; None: no such models."""
     trained_length: int | None = None
-    """Tokens that the model was trained on at once; None: that of a run, unknown of a model."""
+    """Tokens per training example; None: that of a run, unknown for a released model."""
     map_length: int = 512
-    """Positions of the maps whose translation invariance and monotonicity are measured."""
+    """Positions of the maps for translation invariance and monotonicity."""
     music: GenerationOptions | None = None
-    """Music to generate and measure; None: none."""
+    """Music to generate and measure; None: no music."""
     music_only: bool = False
-    """Leaves the likelihood out: what the folder holds of it stays, if it is of these weights."""
+    """Skip the likelihood, and keep earlier results of these weights."""
     output: Path | None = None
-    """Folder to write; None: `evaluation` in a run folder, `evaluation/<name>` of another model."""
+    """Folder to write; None: `evaluation` in a run folder, else `evaluation/<name>`."""
 
     def __post_init__(self) -> None:
         for name in ("length", "chunk", "reach", "batch_size", "draws", "ngram"):
@@ -83,28 +83,28 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class _Subject:
-    """A model that is measured, and on what."""
+    """The evaluated model and its data."""
 
     name: str
     decoder: Decoder
-    """Its weights rounded as they are released."""
+    """With weights rounded as for a release."""
     origin: Origin
     tokenizer: Tokenizer
     corpus: Corpus
     pieces: list[NDArray[np.int64]]
     trained_length: int | None
     folder: Path
-    """Where the results are written."""
+    """Folder of the results."""
 
 
 def evaluate(options: EvaluateOptions) -> dict[str, Any]:
-    """Measure a model; writes results.json, a table and pictures, returns the results.
+    """Evaluate a model; writes results.json, a table and pictures, and returns the results.
 
-    Measured are weights as they are released, in bfloat16; computed is in float32. Music is made as
-    the application makes it, by compiled steps where the model has them.
+    Weights are rounded to bfloat16 as for a release; computation is in float32. Music is generated
+    as in the application, with compiled steps if the model supports them.
 
     Raises:
-        TrainingError: data and model do not fit.
+        TrainingError: data and model do not match.
     """
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -114,14 +114,14 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
     results = _described(options, subject, device, facts["hash"])
     subject.folder.mkdir(parents=True, exist_ok=True)
     before = _measured_before(subject.folder, results)
-    if options.music_only:  # what was measured stands beside what it was measured with
+    if options.music_only:  # earlier results keep their settings
         results |= before
     else:
         results |= {name: before[name] for name in ("music",) if name in before}
         subject.decoder.to(device)
         _measure_likelihood(options, subject, results)
     if options.music is not None:
-        # compiled steps are a CPU's, and on a GPU the prompts would take turns
+        # compiled steps run on the CPU; a GPU would process prompts one by one
         decoder = subject.decoder.to("cpu")
         if why_not_compiled(decoder) is not None:
             decoder.to(device)
@@ -146,7 +146,7 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
 
 
 def _subject(options: EvaluateOptions, facts: dict[str, Any]) -> _Subject:
-    """What is measured on what. Raises TrainingError where they do not fit."""
+    """Load model and data. Raises TrainingError if they do not match."""
     tokenizer = load_tokenizer(options.data)
     size = len(tokenizer.vocabulary)
     check_range("--ngram", options.ngram, 1, greatest_order(size))
@@ -182,7 +182,7 @@ def _subject(options: EvaluateOptions, facts: dict[str, Any]) -> _Subject:
 def _described(
     options: EvaluateOptions, subject: _Subject, device: str, data: str
 ) -> dict[str, Any]:
-    """Results before anything is measured: of which weights on which pieces they are."""
+    """First part of the results: identifies weights and data."""
     pieces = subject.pieces
     notes = note_ids(subject.tokenizer)
     return {
@@ -203,10 +203,7 @@ def _described(
 
 
 def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
-    """What a folder's results.json holds, if it is of the same weights and data; else nothing.
-
-    But for the name that the model was called by.
-    """
+    """Earlier results without the name of the model; empty for other weights or data."""
     path = folder / "results.json"
     before = read_json(path, (), "evaluate again without --music-only") if path.is_file() else {}
     same = ("weights", "data", "split", "pieces", "tokens")
@@ -218,13 +215,13 @@ def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
 def _measure_likelihood(
     options: EvaluateOptions, subject: _Subject, results: dict[str, Any]
 ) -> None:
-    """Adds to results what the model expects of real music; writes nll_by_position.csv and .png."""
+    """Add the likelihood of real music to results; writes nll_by_position.csv and .png."""
     decoder, pieces, folder = subject.decoder, subject.pieces, subject.folder
     units = {"nats_per_note": results["notes"], "nats_per_bar": results["bars"]}
     seeds = draw_seeds(decoder.config.noise_seed, options.draws)
 
     def measure(name: str, read: Callable[[int, Advance], Nats]) -> tuple[Nats, dict[str, float]]:
-        """Nats of each token, mean over the draws, and what they sum up to."""
+        """Nats of each token, averaged over the draws, and their summary."""
         with _progress(name, results["tokens"] * len(seeds)) as bar:
             draws = [read(seed, bar.update) for seed in seeds]
         values = summary(draws, units)
@@ -270,7 +267,7 @@ def _progress(name: str, tokens: int) -> tqdm[NoReturn]:
 
 
 def _loops(subject: _Subject) -> dict[str, Any]:
-    """What is expected of a bar that comes again and again; nothing where no bar can be looped."""
+    """Loss on a bar that is repeated; no figures if no bar can be looped."""
     made = loops(subject.pieces, subject.tokenizer)
     ids = [loop.ids for loop in made]
     with _progress("loops", sum(len(one) - 1 for one in ids)) as bar:
@@ -280,10 +277,10 @@ def _loops(subject: _Subject) -> dict[str, Any]:
 
 
 def _relativity(decoder: Decoder, length: int, seeds: Sequence[int]) -> dict[str, Any]:
-    """Translation invariance and monotonicity of the model's maps: means, and by layer and head."""
+    """Translation invariance and monotonicity of the maps: means, and by layer and head."""
     try:
         found = relativity(decoder, length, token=BAR, seeds=seeds)
-    except ValueError as error:  # the encoding or its numbers allow no map
+    except ValueError as error:  # no map for this encoding
         logger.warning("no maps of positions: %s; try a --map-length below %d", error, length)
         return {"length": length, "why_not": str(error)}
     return {"length": length} | {
@@ -293,10 +290,10 @@ def _relativity(decoder: Decoder, length: int, seeds: Sequence[int]) -> dict[str
 
 
 def summary(draws: Sequence[Nats], units: Mapping[str, int]) -> dict[str, float]:
-    """Negative log-likelihood of a split, nats per token and per each of `units`: mean over draws.
+    """Negative log-likelihood of a split in nats per token and per unit, averaged over draws.
 
-    `units` are names of results, and how many the split has. With more than one draw also the
-    standard deviation of one draw's figures.
+    `units` maps names of results to counts in the split. With several draws the standard deviation
+    over draws is added.
     """
     totals = np.array([sum(piece.sum() for piece in nats) for nats in draws])
     counts = {"nats_per_token": sum(map(len, draws[0])), **units}

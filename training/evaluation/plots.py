@@ -1,4 +1,4 @@
-"""What was measured of models as one picture: each in its colour, real music in grey."""
+"""Pictures of results: one colour per model, real music in grey."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Results = Mapping[str, Any]
-"""What a results.json holds."""
+"""Content of a results.json."""
 Curve = tuple[list[float], list[float]]
-"""Tokens, and nats per token of a validation."""
+"""Tokens and nats per token of validations."""
 Colours = Mapping[str, Any]
-"""Of each model by name."""
+"""Colour of each model by name."""
 Panel = Callable[["Axes"], None]
-"""Draws one part of the picture."""
+"""Draws one panel of the picture."""
 
 
 logger = logging.getLogger(__name__)
@@ -43,9 +43,9 @@ _STEPS_PER_QUARTER = 12
 
 
 def read_curve(path: Path) -> Curve:
-    """Tokens and nats per token of the validations of a run, from its metrics.csv.
+    """Read tokens and nats per token of the validations of a run from its metrics.csv.
 
-    Runs of earlier versions tell the tokens of their training steps alone, the same in each step.
+    Older versions store tokens only with training steps; all steps have the same number.
     """
     with path.open(newline="") as stream:
         rows = [*csv.DictReader(stream)]
@@ -58,7 +58,7 @@ def read_curve(path: Path) -> Curve:
 
 
 def by_real_music(entries: Mapping[str, Results]) -> list[tuple[str | None, list[str]]]:
-    """Names of the models that stand beside the same real music, and its label; None: no music."""
+    """Label of real music, and names of the models compared with it; None for no music."""
     groups: dict[tuple[Any, ...] | None, list[str]] = {}
     for name, results in entries.items():
         key = None
@@ -75,13 +75,13 @@ def by_real_music(entries: Mapping[str, Results]) -> list[tuple[str | None, list
 
 
 def readings(results: Results) -> dict[str, Mapping[str, float]]:
-    """Likelihood of whole pieces and of windows, by how they were read: a key of results.json."""
+    """Likelihood of whole pieces and of windows, by key of results.json."""
     return {k: v for k, v in results.items() if k == "streaming" or k.startswith("windows_")}
 
 
 @contextmanager
 def picture(path: Path, width: float, height: float, dpi: int) -> Iterator[Figure]:
-    """A figure, size in inches, to draw in; is then written as a PNG."""
+    """A figure of a size in inches, written as a PNG at the end."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -95,7 +95,7 @@ def picture(path: Path, width: float, height: float, dpi: int) -> Iterator[Figur
 def draw_by_position(
     curves: Mapping[str, Sequence[Bin]], path: Path, trained_length: int | None
 ) -> None:
-    """Draws one curve per name, with standard errors, and a line where training ended."""
+    """Draw one curve per name with standard errors, and a line at the training length."""
     with picture(path, 7, 4, 120) as figure:
         axes = figure.subplots()
         _draw_curves(axes, curves, trained_length)
@@ -105,9 +105,9 @@ def draw_by_position(
 def draw_results(
     entries: Mapping[str, Results], path: Path, curves: Mapping[str, Curve] | None = None
 ) -> None:
-    """Draws all that there is of some models in one PNG; says so where there is nothing.
+    """Draw all results of some models in one PNG; logs if there is nothing to draw.
 
-    `curves` are validations while the models were trained.
+    `curves` are validations during training.
     """
     from matplotlib import colormaps
     from matplotlib.lines import Line2D
@@ -117,7 +117,7 @@ def draw_results(
     lines = [*_music_lines(entries, colours)]
     panels = [*_panels(entries, {n: c for n, c in (curves or {}).items() if c[0]}, colours, lines)]
     if not panels:
-        path.unlink(missing_ok=True)  # it would be of earlier results
+        path.unlink(missing_ok=True)  # left from earlier results
         logger.info("%s: not drawn, since nothing was measured that a picture can show", path)
         return
     columns = min(len(panels), _COLUMNS)
@@ -132,32 +132,32 @@ def draw_results(
             axes.set_axis_off()
         for axes, panel in zip(places, panels, strict=False):
             panel(axes)
-        # one for all panels, outside them, so that it covers no curve
+        # one legend for all panels, outside of them
         figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 5))
 
 
 class _MusicLine(NamedTuple):
-    """Measured music that is a line of some panels."""
+    """Measured music, drawn as a line in several panels."""
 
     label: str
     group: str
-    """generated or real."""
+    """`generated` or `real`."""
     music: Results
     look: dict[str, Any]
 
     def similarities(self) -> list[float]:
-        """Those of bars by lag, NaN where there is none."""
+        """Similarity of bars by lag; NaN if undefined."""
         return [np.nan if x is None else x for x in self.music["self_similarity"][self.group]]
 
     def shares(self, kind: str) -> NDArray[np.float64]:
-        """A histogram that sums up to 1; zeros where nothing was counted."""
+        """A histogram normalised to 1; zeros if it is empty."""
         histogram = self.music["histograms"].get(kind, {self.group: []})
         counts = np.array(histogram[self.group], np.float64).ravel()
         return counts / max(counts.sum(), 1)
 
 
 def _music_lines(entries: Mapping[str, Results], colours: Colours) -> Iterator[_MusicLine]:
-    """Music of each model, then real music: once for all models that stand beside the same."""
+    """Music of each model, then real music, once for all models compared with it."""
     for name, results in entries.items():
         if "music" in results:
             yield _MusicLine(name, "generated", results["music"], {"color": colours[name]})
@@ -174,7 +174,7 @@ def _panels(
     colours: Colours,
     lines: Sequence[_MusicLine],
 ) -> Iterator[Panel]:
-    """What there is something to draw in."""
+    """The panels for which there are results."""
     if curves:
         yield partial(_draw_training, curves=curves, colours=colours)
     if any(of.get("by_position", {}).get("bins") for of in entries.values()):
@@ -195,7 +195,7 @@ def _panels(
 
 
 def _nats_by_reading(results: Results) -> dict[str, float]:
-    """Nats per token by how the pieces were read."""
+    """Nats per token, by label of windows or whole pieces."""
     return {
         "whole pieces" if key == "streaming" else f"windows of {key.removeprefix('windows_')}": (
             values["nats_per_token"]
@@ -207,7 +207,7 @@ def _nats_by_reading(results: Results) -> dict[str, float]:
 def _draw_training(axes: Axes, curves: Mapping[str, Curve], colours: Colours) -> None:
     for name, (tokens, nats) in curves.items():
         axes.plot(np.array(tokens) / 1e6, nats, color=colours[name], **_SMALL)
-    axes.set_xlabel("million tokens of the run")  # not of those before it
+    axes.set_xlabel("million tokens of the run")  # not those of earlier runs
     axes.set_ylabel("validation, nats per token")
 
 
@@ -268,7 +268,7 @@ def _draw_loops(
 
 
 def _draw_style(axes: Axes, lines: Sequence[_MusicLine]) -> None:
-    """Of one model each profile, of several the mean of all."""
+    """Draw each profile of one model, or the mean over profiles of several models."""
     from matplotlib.lines import Line2D
 
     alone = sum(line.group == "generated" for line in lines) == 1
@@ -310,7 +310,7 @@ def _draw_histogram(axes: Axes, lines: Sequence[_MusicLine], kind: str) -> None:
     for line in lines:
         shares = line.shares(kind)
         places = np.arange(len(shares), dtype=np.float64)
-        if kind == "duration":  # the first is of one step
+        if kind == "duration":  # the first bin is one grid step
             places = (places + 1) / _STEPS_PER_QUARTER
         axes.plot(places, shares, drawstyle="steps-mid", **line.look)
     if kind == "pitch_class":
@@ -321,13 +321,13 @@ def _draw_histogram(axes: Axes, lines: Sequence[_MusicLine], kind: str) -> None:
 
 
 def _set_octaves(axes: Axes, values: Sequence[int]) -> None:
-    """An axis of values each of which is twice the one before it."""
+    """Use a logarithmic axis with these ticks, powers of two."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(values, [str(value) for value in values])
 
 
 def _explain(axes: Axes, handles: Sequence[Artist]) -> None:
-    """What is in one panel alone, said above it."""
+    """Add a legend above a panel."""
     if handles:
         axes.legend(
             handles=handles,
@@ -340,5 +340,5 @@ def _explain(axes: Axes, handles: Sequence[Artist]) -> None:
 
 
 def words(name: str) -> str:
-    """A name of results.json as words."""
+    """A name of results.json with spaces."""
     return name.replace("_", " ")

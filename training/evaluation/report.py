@@ -1,4 +1,4 @@
-"""What was measured of models, side by side: a table, and the goals that they reach."""
+"""Compares evaluated models in a table, with goals for released models."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from training.runs.record import PastRun
 from training.runs.weights import Origin
 
 MOST_LOST = 0.05
-"""Nats per token that a model may lose beyond its training length."""
+"""Largest increase in nats per token beyond the training length."""
 LEAST_KEPT = 0.9
-"""Share of the style similarity of the first quarter that the last one has to keep."""
+"""Smallest style similarity of the last quarter, as a share of the first."""
 REPEATED = "bars_of_prompt"
-"""Share of the new bars that equal one of the prompt, as `structure` names it."""
+"""Name in `structure` of the share of new bars that equal a bar of the prompt."""
 
 _FAULTS = {
     "stuck_notes": "with a note longer than 4 bars and than every note of the prompt",
@@ -62,23 +62,23 @@ _FIGURES = {
     "bars": "bars that these figures are of",
     "notes": "notes in these bars",
 } | {f"similarity_lag_{lag}": f"similarity of bars {lag} apart" for lag in (1, 2, 4, 8, 16)}
-"""What musicians understand, by the name in results.json."""
+"""Labels for musicians, by the name in results.json."""
 
 
 class Goal(NamedTuple):
-    """Something that a released model has to reach, and whether it does."""
+    """A goal for released models, and whether a model reaches it."""
 
     goal: str
     figure: str
     holds: bool
 
     def line(self) -> str:
-        """As a sentence."""
+        """The goal as a line of text."""
         return f"{'holds' if self.holds else 'MISSED'}: {self.goal} ({self.figure})"
 
 
 def goals(results: Results) -> list[Goal]:
-    """The goals that results can tell something about."""
+    """The goals that can be checked with these results."""
     return [*_goals(results)]
 
 
@@ -120,7 +120,7 @@ def _music_goals(music: Results) -> Iterator[Goal]:
 
 
 class Row(NamedTuple):
-    """A row of a table: one model's figure, and that of real music."""
+    """A row of a table: the figure of one model, and that of real music."""
 
     label: str
     value: str
@@ -128,14 +128,14 @@ class Row(NamedTuple):
 
 
 def figure(values: Mapping[str, float], name: str, digits: int) -> str:
-    """One figure of a summary, with its deviation where there is one."""
+    """A figure of a summary, with its deviation if there is one."""
     deviation = values.get(f"{name}_deviation")
     spread = "" if deviation is None else f" ± {deviation:.{digits}f}"
     return f"{values[name]:.{digits}f}{spread}"
 
 
 def rows_of(results: Results) -> Iterator[Row]:
-    """All that a table says of one model."""
+    """All rows of a table for one model."""
     yield Row("parameters", f"{results['parameters']:,}")
     yield Row("tokens learnt from, all runs", _tokens_learnt(results))
     yield Row("measured on", f"{results['split']}, `{results['data'][:8]}`")
@@ -149,14 +149,14 @@ def rows_of(results: Results) -> Iterator[Row]:
             found.append((f"best {key} ({words(name)})", best))
     for name, values in found:
         for unit, digits in (("token", 4), ("note", 3), ("bar", 2)):
-            if f"nats_per_{unit}" in values:  # evaluations of earlier versions have no bars
+            if f"nats_per_{unit}" in values:  # results of older versions have no bars
                 yield Row(f"nats per {unit}, {name}", figure(values, f"nats_per_{unit}", digits))
     yield from memory_rows(results)
     yield from music_rows(results)
 
 
 def _tokens_learnt(results: Results) -> str:
-    """Tokens of all runs that made the weights; at least the last one's where the model is gone."""
+    """Tokens of all runs behind the weights; a lower bound if the model is gone."""
     known = results["weights"]["tokens"]
     try:
         runs = _runs(results)
@@ -168,11 +168,11 @@ def _tokens_learnt(results: Results) -> str:
 
 
 def _runs(results: Results) -> tuple[PastRun, ...]:
-    """Runs behind weights that were measured; none where the model is another by now.
+    """Runs behind the measured weights; none if the model has changed since.
 
     Raises:
-        TrainingError: what made them cannot be read.
-        CheckpointError: there is no such model any more.
+        TrainingError: their record cannot be read.
+        CheckpointError: the model no longer exists.
     """
     weights, place = results["weights"], Path(results.get("model", ""))
     digest = weights.get("digest", "")
@@ -185,7 +185,7 @@ def _runs(results: Results) -> tuple[PastRun, ...]:
 
 
 def memory_rows(results: Results) -> Iterator[Row]:
-    """What a model makes of what it has heard: along a piece, in loops, by its positions."""
+    """Rows about the use of context: beyond the training length, in loops, by position."""
     if beyond := results.get("beyond_training"):
         yield Row("pieces for the next three rows", str(beyond["pieces"]))
         for name, label in (
@@ -205,7 +205,7 @@ def memory_rows(results: Results) -> Iterator[Row]:
 
 
 def music_rows(results: Results) -> Iterator[Row]:
-    """What was measured of the music that a model writes; nothing where none was made."""
+    """Rows about generated music; none if no music was generated."""
     if "music" not in results:
         return
     music = results["music"]
@@ -229,7 +229,7 @@ def music_rows(results: Results) -> Iterator[Row]:
         texts = (_number(group[name]["mean"]) for group in (new, real))
         yield Row(_FIGURES.get(name, words(name)), *texts)
     for name, histogram in music["histograms"].items():
-        # a piece has no half to be compared with
+        # a single piece has no halves to compare
         halves = histogram["divergence_of_real_halves"] if protocol["prompts"] > 1 else None
         label = f"divergence from real music, {words(name)} (real music: of its halves)"
         yield Row(label, _number(histogram["divergence"]), _number(halves))
@@ -247,10 +247,9 @@ def _number(value: float | None) -> str:
 def table(
     entries: Mapping[str, Results], rows_of: Callable[[Results], Iterator[Row]] = rows_of
 ) -> list[str]:
-    """Markdown: a row for each figure, a column for each model, beside it that of real music.
+    """A Markdown table with a row per figure, and columns for each model and for real music.
 
-    Models that were measured beside the same real music share its column. `rows_of` says which
-    figures.
+    Models that were compared with the same real music share its column. `rows_of` selects the rows.
     """
     rows: dict[str, dict[str, str]] = {}
     columns: list[str] = []
@@ -267,7 +266,7 @@ def table(
 
 
 def write_table(entries: Mapping[str, Results], path: Path) -> None:
-    """Writes the table of some models and the goals that each reaches."""
+    """Write the table of some models, and the goals of each."""
     lines = [*table(entries), ""]
     for name, results in entries.items():
         found = goals(results)
@@ -278,12 +277,12 @@ def write_table(entries: Mapping[str, Results], path: Path) -> None:
 
 
 def report(models: Sequence[str], output: Path) -> Path:
-    """Writes report.md and report.png of some models into a folder; returns the former's path.
+    """Write report.md and report.png of some models into a folder; returns the path of report.md.
 
-    A model is a run folder, a released model's name or folder, or a folder that `evaluate` wrote.
+    A model is a run folder, the name or folder of a released model, or a folder with results.
 
     Raises:
-        TrainingError: one of them has not been measured.
+        TrainingError: a model has not been evaluated.
     """
     entries: dict[str, Results] = {}
     curves: dict[str, Curve] = {}
@@ -297,7 +296,7 @@ def report(models: Sequence[str], output: Path) -> Path:
             )
         name = model if name in entries else name
         results = read_json(path, ("weights", "parameters", "data", "split"), "evaluate again")
-        # results call it as it was called where it was measured
+        # the stored name is that given to evaluate
         entries[name] = results if place is None else results | {"model": str(place)}
         if place is not None and (place / "metrics.csv").is_file():
             curves[name] = read_curve(place / "metrics.csv")
@@ -308,7 +307,7 @@ def report(models: Sequence[str], output: Path) -> Path:
 
 
 def _evaluation_of(model: str) -> tuple[str, Path, Path | None]:
-    """Name of a model, the folder where its results stand, and its own; None: the results know."""
+    """Name of a model, folder of its results, and its own folder; None: as in the results."""
     place = Path(model)
     if (place / "results.json").is_file():
         within = place.name == "evaluation" and is_run(place.parent)

@@ -290,7 +290,7 @@ class MusicModule(pl.LightningModule):
         yield
 
     def _agree_on_time(self, nats: float = 0.0) -> float:
-        """Use the clock of rank 0 for a time budget; also returns the sum of nats over processes."""
+        """Use the clock of rank 0 for a time budget; returns the sum of nats over processes."""
         mine = 0.0 if self.global_rank else self.budget.elapsed()
         nats, seconds = total(self.trainer, nats, mine)
         limited = self._trainer_settings.time_budget_minutes is not None

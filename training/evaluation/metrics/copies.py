@@ -1,4 +1,4 @@
-"""How much of some music stands note for note, transposed or not, in the training corpus.
+"""Notes of generated music that are copied, transposed or not, from the training corpus.
 
 A run is a number of consecutive notes of one track, in the order of onset and pitch. Two runs are
 copies of one another where the steps from note to note agree: the time between onsets, on the grid
@@ -154,12 +154,12 @@ class NoteIndex:
 
 
 class Copies(NamedTuple):
-    """What of some music the index holds."""
+    """Copies of an index in some music."""
 
     shares: Mapping[int, float]
-    """By n: share of its runs of n notes that the index holds, 0 to 1; NaN without such runs."""
+    """By n: share of the runs of n notes that are in the index, 0 to 1; NaN without such runs."""
     longest: int
-    """Notes of the longest run that the index holds; 0 below the smallest n."""
+    """Notes of the longest run in the index; 0 below the smallest n."""
     num_notes: int
 
 

@@ -1,4 +1,4 @@
-"""Negative log-likelihood against the place in the piece: does a longer memory help?"""
+"""Negative log-likelihood against the position in the piece."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.files import replacing
 
 
 class Bin(NamedTuple):
-    """Mean over the tokens of all pieces whose index lies in a bin."""
+    """Mean over the tokens of all pieces with index `first` to `last`."""
 
     first: int
     last: int
@@ -30,8 +30,7 @@ def nll_by_position(
     """Mean negative log-likelihood per bin of `width` tokens, over the pieces with `reach` tokens.
 
     `nats` holds, per piece, the negative log-likelihood of each token but the first, so entry i
-    belongs to the token of index i + 1. The same pieces stand in every bin: differences between
-    bins are not differences between pieces.
+    belongs to the token of index i + 1. All bins are of the same pieces, and so can be compared.
     """
     chosen = np.array([piece[:reach] for piece in nats if len(piece) >= reach])
     bins: list[Bin] = []
@@ -44,7 +43,7 @@ def nll_by_position(
 
 
 class Beyond(NamedTuple):
-    """Nats per token within the training length and beyond it: means of the same pieces."""
+    """Nats per token within and beyond the training length, for the same pieces."""
 
     pieces: int
     within: float
@@ -53,16 +52,16 @@ class Beyond(NamedTuple):
     beyond: float
     beyond_deviation: float
     difference: float
-    """Beyond minus within: above 0 the model gets worse where it was not trained."""
+    """Beyond minus within: positive if the model is worse beyond its training length."""
     difference_deviation: float
 
 
 def beyond_training(
     nats: Sequence[NDArray[np.float64]], trained_length: int, reach: int = 4096
 ) -> Beyond | None:
-    """Mean of each piece with `reach` tokens before and behind its first `trained_length` ones.
+    """Means before and after the first `trained_length` tokens of pieces with `reach` tokens.
 
-    `nats` as for `nll_by_position`. None where no piece is so long, or nothing lies beyond. Source:
+    `nats` as in `nll_by_position`. None if no piece is long enough, or nothing lies beyond. Source:
     evaluation of Liutkus et al. (2021).
     """
     long = [piece[:reach] for piece in nats if len(piece) >= reach]

@@ -1,17 +1,15 @@
-"""Style profiles of continuations against the piece that their prompt was taken from.
+"""Similarity of style between continuations and the piece of their prompt.
 
 The profiles are those of Cífka, Şimşekli & Richard (2020), the protocol of four quarters that of
 Liutkus et al. (2021). Two forms:
 
-- `exact` (default) counts in whole ticks: onsets in beats from the bar line that the score's time
-  signatures give, bins of a sixth of a beat. A bar may have up to eight beats, the longest of the
-  vocabulary; a metre shorter than that leaves its last bins empty, in reference and continuation
-  alike. What stands later in a longer bar is not counted.
-- `compat` is what the published code computed, for figures beside the published ones: time
-  differences in floating point (rounding decides the bin of what stands on an edge), bars of four
-  beats whatever the metre, and onsets in ticks binned as beats, so that only the first four ticks
-  of a bar count. Drum pitch 127 is lost. Its densities are these counts times one factor each,
-  which cosines do not see.
+- `exact` (default) counts in whole ticks: onsets from the bar lines of the time signatures, in
+  bins of a sixth of a beat. Bars have up to eight beats, the longest of the vocabulary; shorter
+  metres leave the last bins empty. Onsets beyond are not counted.
+- `compat` reproduces the published code, to compare with published figures: time differences in
+  floating point (rounding decides at the edges of bins), bars of four beats in any metre, and
+  onsets in ticks binned as beats, so that only the first four ticks of a bar count. Drum pitch 127
+  is lost. Its densities differ from these counts by constant factors, which do not affect cosines.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ def cosine_similarity(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 
 
 class TrackStyle(NamedTuple):
-    """How far the new music of one track keeps the style of the reference's."""
+    """Similarity in style of the new music of a track to the reference."""
 
     track: TrackKey
     profile: ProfileName
@@ -114,7 +112,7 @@ def style_by_quarter(
 
 
 def mean_style(rows: Sequence[TrackStyle]) -> Mapping[ProfileName, NDArray[np.float64]]:
-    """Mean over tracks for each profile: (quarters,); profiles that no track has are left out."""
+    """Mean over tracks for each profile: (quarters,); profiles without tracks are left out."""
     by_name: dict[ProfileName, list[NDArray[np.float64]]] = {}
     for row in rows:
         by_name.setdefault(row.profile, []).append(row.similarities)
@@ -122,7 +120,7 @@ def mean_style(rows: Sequence[TrackStyle]) -> Mapping[ProfileName, NDArray[np.fl
 
 
 def _notes_by_key(score: Score) -> dict[TrackKey, tuple[NDArray[np.int64], bool]]:
-    """Notes of the tracks that have some, sorted by onset, and whether they are drums."""
+    """Notes of the non-empty tracks, sorted by onset, and whether they are drums."""
     found: dict[TrackKey, tuple[NDArray[np.int64], bool]] = {}
     for key, track in zip(track_keys(score.tracks), score.tracks, strict=True):
         if len(track):
@@ -172,7 +170,7 @@ def _onset_duration(notes: NDArray[np.int64], score: Score, form: Form) -> NDArr
 def _onset_bins(
     notes: NDArray[np.int64], score: Score, form: Form
 ) -> tuple[NDArray[np.int64], int]:
-    """Sixths of a beat from the bar line before each note, and how many bins there are."""
+    """Sixths of a beat from the last bar line to each note, and the number of bins."""
     if form == "compat":
         onsets = _float_bins(notes[:, 0] % (_FARTHEST * score.ticks_per_beat), _FARTHEST)
         return onsets, _FARTHEST * _PER_BEAT
@@ -213,7 +211,7 @@ def _near_pairs(
 
 
 def _float_bins(beats: NDArray[np.generic], last: int) -> NDArray[np.int64]:
-    """Bin of each time between edges in floating point, the last edge inclusive; -1: none."""
+    """Bin of each time with edges in floating point, the last inclusive; -1 for none."""
     edges = np.arange(last * _PER_BEAT + 1) * (1 / _PER_BEAT)
     times = beats.astype(np.float64)
     bins = np.searchsorted(edges, times, side="right") - 1
@@ -224,7 +222,7 @@ def _float_bins(beats: NDArray[np.generic], last: int) -> NDArray[np.int64]:
 def _counts(
     rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """How often each cell is named; cells outside the shape are left out."""
+    """Counts of each cell; cells outside the shape are ignored."""
     inside = (rows >= 0) & (rows < shape[0]) & (columns >= 0) & (columns < shape[1])
     cells = rows[inside] * shape[1] + columns[inside]
     return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
