@@ -216,9 +216,18 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         help="tokens that the model was trained on at once, which a released model does not know",
     )
     option("--map-length", type=int, help="positions of the maps that are measured")
-    music = command.add_argument_group(
-        "music", "what the model writes behind the beginnings of pieces, beside their real music"
-    ).add_argument
+    music = "what the model writes behind the beginnings of pieces, beside their real music"
+    _add_music(command.add_argument_group("music", music))
+    option(
+        "--output",
+        type=Path,
+        help="folder to write; RUN/evaluation of a run folder, else evaluation/NAME",
+    )
+    command.set_defaults(call=_evaluate)
+
+
+def _add_music(group: argparse._ArgumentGroup) -> None:
+    music = group.add_argument
     music("--continuations", type=int, default=0, metavar="N", help="measure so many; none: 0")
     music("--per-prompt", type=int, help="continuations of each prompt")
     music("--prompt-bars", type=int, help="bars of a prompt")
@@ -244,12 +253,6 @@ def _add_evaluate(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave the likelihood out; what was measured of the same weights stays",
     )
-    option(
-        "--output",
-        type=Path,
-        help="folder to write; RUN/evaluation of a run folder, else evaluation/NAME",
-    )
-    command.set_defaults(call=_evaluate)
 
 
 def _evaluate(options: argparse.Namespace) -> int:

@@ -10,8 +10,7 @@ from training.config import ExperimentConfig, build, read_yaml
 from training.errors import TrainingError
 from training.tasks.music import MusicTask
 
-Task = MusicTask
-TASKS: dict[str, type[Task]] = {"music": MusicTask}
+TASKS = {"music": MusicTask}
 
 
 def build_experiment(mapping: Mapping[str, Any], where: str = "config") -> ExperimentConfig:

@@ -72,9 +72,9 @@ class EvaluateOptions:
     """Folder to write; None: `evaluation` in a run folder, else `evaluation/<name>`."""
 
     def __post_init__(self) -> None:
-        for name in ("length", "chunk", "reach", "batch_size", "draws", "ngram"):
+        counts = ("length", "chunk", "reach", "batch_size", "draws", "ngram", "trained_length")
+        for name in counts:
             check_range(f"--{name.replace('_', '-')}", getattr(self, name), 1)
-        check_range("--trained-length", self.trained_length, 1)
         check_range("--map-length", self.map_length, 2)
         if self.music_only and self.music is None:
             raise TrainingError("--music-only leaves nothing to measure; add --continuations 200")

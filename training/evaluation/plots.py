@@ -31,7 +31,6 @@ Colours = Mapping[str, Any]
 Panel = Callable[["Axes"], None]
 """Draws one panel of the picture."""
 
-
 logger = logging.getLogger(__name__)
 
 _COLUMNS = 3

@@ -36,12 +36,8 @@ def parameter_groups(
     all but the matrices of the blocks. With an `encoding_learning_rate` the parameters of encodings
     form the last group, with that rate as `peak`.
     """
-    of_encodings = {
-        id(parameter)
-        for part in module.modules()
-        if isinstance(part, Encoding)
-        for parameter in part.parameters()
-    }
+    parts = [part for part in module.modules() if isinstance(part, Encoding)]
+    of_encodings = {id(parameter) for part in parts for parameter in part.parameters()}
     groups: dict[int, list[nn.Parameter]] = {0: [], 1: [], 2: [], 3: []}
     others: list[nn.Parameter] = []
     encodings: list[nn.Parameter] = []
@@ -61,11 +57,9 @@ def parameter_groups(
         for parts, parameters in groups.items()
         if parameters
     ]
-    undecayed: dict[str, Any] = {"parts": 0, "weight_decay": 0.0}
-    made = [*decayed, {"params": others, **undecayed}]
-    if encodings:
-        made.append({"params": encodings, **undecayed, "peak": encoding_learning_rate})
-    return made
+    undecayed = {"parts": 0, "weight_decay": 0.0}
+    own = {"params": encodings, **undecayed, "peak": encoding_learning_rate}
+    return [*decayed, {"params": others, **undecayed}, *([own] if encodings else [])]
 
 
 class Muon(torch.optim.AdamW):

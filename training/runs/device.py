@@ -18,7 +18,6 @@ from training.learning.distributed import ALONE, Processes
 Device = Literal["cpu", "cuda"]
 Precision = Literal["32-true", "bf16-mixed"]
 
-
 logger = logging.getLogger(__name__)
 
 PRECISIONS: dict[str, Precision] = {"32": "32-true", "bf16": "bf16-mixed"}
@@ -85,9 +84,7 @@ def resume_arithmetic(
     if slow or kept.threads > (os.cpu_count() or 1):
         logger.warning(
             "%s: goes on as it began, in %s with %d threads, which this machine does slowly",
-            folder,
-            kept.precision,
-            kept.threads,
+            *(folder, kept.precision, kept.threads),
         )
     torch.set_num_threads(kept.threads)
     return kept

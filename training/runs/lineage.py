@@ -62,8 +62,7 @@ def history(folder: Path, origin: Origin) -> tuple[PastRun, ...]:
         return read_history(folder)
     logger.warning(
         "%s: found no %s, so nothing is known of the tokens that its weights have read",
-        folder,
-        NAME,
+        *(folder, NAME),
     )
     return (PastRun(name=folder.resolve().name, weights=origin.digest),)
 
@@ -76,7 +75,8 @@ def _before(held: object, folder: Path, last: PastRun) -> tuple[PastRun, ...]:
     if not isinstance(held, str):
         return build(FirstWeights, held, where).history
     # run.json of older versions has only the path
-    found = [place for place in _places(held, folder) if is_run(place) or _released(place)]
+    places = _places(held, folder)
+    found = [place for place in places if is_run(place) or (place / "model.json").is_file()]
     if not found:
         raise TrainingError(
             f"{where}: found no {held} beside the run, nor here, and needs it to know what its "
@@ -98,10 +98,6 @@ def _places(name: str, folder: Path) -> Iterator[Path]:
         yield find_checkpoint(Path(name).name)
     except CheckpointError:
         return
-
-
-def _released(folder: Path) -> bool:
-    return (folder / "model.json").is_file()
 
 
 def read_history(folder: Path) -> tuple[PastRun, ...]:

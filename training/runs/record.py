@@ -210,17 +210,15 @@ def describe_session(
 
 
 def _machine(arithmetic: Arithmetic) -> str:
-    """Processor, number of CPUs and GPU, in one line."""
-    gpu = [torch.cuda.get_device_name()] if arithmetic.device == "cuda" else []
-    return ", ".join([_processor(), f"{os.cpu_count()} CPUs", *gpu])
-
-
-def _processor() -> str:
-    """Architecture and, on Linux, model of the processor."""
+    """Processor with its model (on Linux), number of CPUs and GPU, in one line."""
     listed = Path("/proc/cpuinfo")
     lines = listed.read_text().splitlines() if listed.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{platform.machine()} ({names[0]})" if names else platform.machine()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    parts = [f"{platform.machine()} ({models[0]})" if models else platform.machine()]
+    parts.append(f"{os.cpu_count()} CPUs")
+    if arithmetic.device == "cuda":
+        parts.append(torch.cuda.get_device_name())
+    return ", ".join(parts)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -166,14 +166,13 @@ def ngram_nats(
     """Nats of n-gram models trained on a corpus, original and in all transpositions."""
     size = len(tokenizer.vocabulary.names)
 
-    def count(moved: Callable[[NDArray[np.int32]], NDArray[np.integer] | None]) -> Counts:
-        versions = (moved(train.piece(index)) for index in range(len(train)))
+    def count(semitones: int) -> Counts:
+        versions = (tokenizer.transpose(train.piece(i), semitones) for i in range(len(train)))
         return Counts.of((version for version in versions if version is not None), order, size)
 
-    plain = count(lambda ids: ids)
-    transposed = plain
+    plain = transposed = count(0)
     for semitones in tqdm([*range(-5, 0), *range(1, 7)], desc="n-grams"):
-        transposed = transposed + count(lambda ids, s=semitones: tokenizer.transpose(ids, s))
+        transposed += count(semitones)
     result: dict[str, list[NDArray[np.float64]]] = {}
     for name, counts in (("untransposed", plain), ("12 transpositions", transposed)):
         for smoothing in SMOOTHINGS:

@@ -22,7 +22,6 @@ from tokenization.remi.vocabulary import (
 )
 from training.evaluation.metrics.bars import BarNotes, TrackKey
 
-HISTOGRAMS = ("pitch_class", "duration", "onset_in_bar", "velocity", "notes_per_bar")
 MUSPY_MEASURES = (
     *("pitch_range", "n_pitch_classes_used", "pitch_class_entropy", "scale_consistency"),
     *("polyphony", "polyphony_rate", "empty_beat_rate", "empty_measure_rate"),
@@ -37,7 +36,7 @@ _SCALES = ((0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 10))
 
 
 def histograms(notes: BarNotes) -> dict[str, NDArray[np.int64]]:
-    """Counts by name of `HISTOGRAMS`, int64; those of several passages can be added.
+    """Counts by name, int64; those of several passages can be added.
 
     Of all notes but drums: `pitch_class` (12,) and `duration` (97,), in twelfths of a beat from 1,
     the last bin for more than eight beats. Of all notes: `onset_in_bar` (96,) in twelfths of a beat

@@ -99,7 +99,7 @@ def test_runs_are_those_that_a_plain_search_finds(seed):
         n = max((j - i for j in range(i + 1, len(wanted) + 1) if tuple(wanted[i:j]) in runs),
                 default=0)  # fmt: skip
         expected.append(n + 1 if n >= 2 else 0)
-    ((found,),) = NoteIndex.of(corpus).longest_runs([asked], 3)
+    (found,) = NoteIndex.of(corpus).longest_runs([asked], 3)
     assert found.tolist() == expected
 
 
