@@ -64,7 +64,7 @@ def _quick_samples(monkeypatch):
         return StepsMaker("", lambda: PlainSteps(decoder))
 
     monkeypatch.setattr(samples, "choose_steps", plain)
-    monkeypatch.setattr(samples, "BAR_TOKENS", 4)
+    monkeypatch.setattr(callbacks, "MAX_BAR_TOKENS", 4)
     monkeypatch.setattr(callbacks, "NEW_BARS", 1)
 
 

@@ -129,7 +129,7 @@ def _quick_samples(monkeypatch):
         "choose_steps",
         lambda decoder, *_, **__: StepsMaker("", lambda: PlainSteps(decoder)),
     )
-    monkeypatch.setattr(samples, "BAR_TOKENS", 4)
+    monkeypatch.setattr(callbacks, "MAX_BAR_TOKENS", 4)
     monkeypatch.setattr(callbacks, "NEW_BARS", 2)
 
 
