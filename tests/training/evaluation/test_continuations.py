@@ -7,7 +7,7 @@ import training.evaluation.continuations as samples
 from relpe.decoding.base import StepsMaker
 from relpe.decoding.batch import ContinuousBatch
 from relpe.decoding.eager import PlainSteps
-from tests.training.conftest import piece
+from tests.support.runs import piece
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar
 from tokenization.midi import read_midi
