@@ -14,9 +14,9 @@ from relpe.decoding.eager import PlainSteps
 from tests.support.runs import piece
 from tokenization.midi import write_midi
 from tokenization.presets import PRESETS
+from training import continuations as samples
 from training.config import read_yaml
 from training.data.prepare import prepare
-from training.evaluation import continuations as samples
 from training.experiment import build_experiment
 from training.runs import callbacks
 from training.runs.fit import fit

@@ -12,8 +12,8 @@ from tqdm import tqdm
 
 from relpe.decoding.choose import choose_steps
 from relpe.decoding.sampling import SamplingOptions
+from training.continuations import continuations, in_bars, write_sample
 from training.errors import TrainingError, check_range
-from training.evaluation.continuations import continuations, in_bars, write_sample
 from training.evaluation.metrics.bars import BarNotes, new_music
 from training.evaluation.metrics.copies import NoteIndex, copies
 from training.evaluation.metrics.structure import (

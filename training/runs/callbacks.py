@@ -20,8 +20,8 @@ from tqdm import tqdm
 
 from tokenization.presets import load_tokenizer
 from training.config import TrainerConfig
+from training.continuations import MAX_BAR_TOKENS, continuations, write_sample
 from training.data.corpus import Corpus
-from training.evaluation.continuations import MAX_BAR_TOKENS, continuations, write_sample
 from training.learning.distributed import any_of, whole
 from training.runs.device import memory_in_use
 from training.runs.weights import fill

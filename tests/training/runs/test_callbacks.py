@@ -20,7 +20,7 @@ from tests.support.runs import (
     stop_at,
     with_model,
 )
-from training.evaluation import continuations as samples
+from training import continuations as samples
 from training.experiment import build_experiment
 from training.runs import callbacks
 from training.runs.device import memory_in_use

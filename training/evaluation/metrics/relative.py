@@ -26,17 +26,24 @@ _ROWS = 32
 """Queries that are compared at once, to fit the cache."""
 
 
-def translation_invariance(scores: NDArray[np.floating], max_offset: int | None = None) -> float:
+def translation_invariance(
+    scores: NDArray[np.floating],
+    *,
+    min_pos: int = 0,
+    max_pos: int | None = None,
+    max_offset: int | None = None,
+) -> float:
     """T of a map (n, n): variance left within diagonals, over the variance of all scores; 0 to 1.
 
     0: a score depends on the offset alone (a Toeplitz map or a constant one); 1: scores do not
-    depend on the offset. Offsets (query minus key) from 0 to `max_offset` count, all if None;
-    diagonals are weighted by their length. Source: published code of Liutkus et al. (2021).
+    depend on the offset. Queries from `min_pos` to before `max_pos` count, and offsets (query minus
+    key) from 0 to `max_offset`, all if None; diagonals are weighted by their length. Source:
+    published code of Liutkus et al. (2021).
 
     Raises:
         ValueError: this is no map, or a score is not finite.
     """
-    rows, offsets = _causal_part(scores, max_offset)
+    rows, offsets = _causal_part(scores, min_pos, max_pos, max_offset)
     used = offsets >= 0
     values, offsets = rows[used], offsets[used]
     if values.min() == values.max():
@@ -45,13 +52,19 @@ def translation_invariance(scores: NDArray[np.floating], max_offset: int | None 
     return float(np.square(values - means[offsets]).mean() / values.var())
 
 
-def monotonicity_violation(scores: NDArray[np.floating], max_offset: int | None = None) -> float:
+def monotonicity_violation(
+    scores: NDArray[np.floating],
+    *,
+    min_pos: int = 0,
+    max_pos: int | None = None,
+    max_offset: int | None = None,
+) -> float:
     """M of a map (n, n): share of pairs of keys of a query in which the farther one scores higher.
 
     0: scores never fall towards the diagonal; 1: they always do; random scores have 1/2. NaN if no
-    query has two keys. Offsets, errors and source as in `translation_invariance`.
+    query has two keys. Queries, offsets, errors and source as in `translation_invariance`.
     """
-    rows, offsets = _causal_part(scores, max_offset)
+    rows, offsets = _causal_part(scores, min_pos, max_pos, max_offset)
     violations = 0
     for start in range(0, len(rows), _ROWS):
         part = offsets[start : start + _ROWS]
@@ -73,16 +86,18 @@ _LATER, _TOO_FAR = -1, -2
 
 
 def _causal_part(
-    scores: NDArray[np.floating], max_offset: int | None
+    scores: NDArray[np.floating], min_pos: int, max_pos: int | None, max_offset: int | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """A map (n, n) in float64, and its offsets: query minus key, or one of the marks above."""
-    if scores.ndim != 2 or not 0 < scores.shape[0] == scores.shape[1]:
+    """Rows of the queries (r, n) in float64, and their offsets, or the marks above."""
+    if scores.ndim != 2 or scores.shape[0] != scores.shape[1]:
         raise ValueError(f"a map of shape {scores.shape}, expected (n, n)")
-    queries = np.arange(len(scores))
-    offsets = np.maximum(queries[:, None] - queries, _LATER)
+    queries = np.arange(len(scores))[min_pos:max_pos]
+    if not len(queries) or min_pos < 0 or (max_offset is not None and max_offset < 0):
+        raise ValueError(f"no scores of queries {min_pos} to {max_pos}, offsets to {max_offset}")
+    offsets = np.maximum(queries[:, None] - np.arange(len(scores)), _LATER)
     if max_offset is not None:
         offsets[offsets > max_offset] = _TOO_FAR
-    rows = scores.astype(np.float64)
+    rows = scores[queries].astype(np.float64)
     if not np.isfinite(rows[offsets >= 0]).all():
         raise ValueError("the map holds scores that are not finite; lower max_offset")
     return rows, offsets
