@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from app.audio.synth import BLOCK
+from app.audio.synth.cache import ToneCache
+from app.audio.synth.envelope import Envelope, release_curve
+from app.audio.synth.oscillator import control_seconds, line, wave
 from app.audio.synth.soundfont import Generator
-from app.audio.synth.tones import Envelope, ToneCache, control_seconds, line, release_curve, wave
 from app.audio.synth.voices import score_voices
 
 if TYPE_CHECKING:
@@ -19,8 +22,6 @@ if TYPE_CHECKING:
     from app.audio.synth.voices import Voices
     from tokenization.score import Score
 
-BLOCK = 1 << 18
-"""Samples read, added or written at a time, which bounds the memory."""
 _TAIL_SECONDS = 2.0
 _SHORTEST_TAIL_SECONDS = 0.1
 _FADE_SECONDS = 1.0

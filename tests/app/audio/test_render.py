@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 import sys
+import time
 import tracemalloc
 from dataclasses import replace
 
@@ -17,8 +19,8 @@ from app.audio import render as sound
 from app.audio.loudness import true_peak
 from app.audio.render import Audio, SoundError, render, save_audio
 from app.audio.synth import mixer as mixing
+from app.audio.synth.cache import ToneCache
 from app.audio.synth.soundfont import default_soundfont
-from app.audio.synth.tones import ToneCache
 from tests.support.paths import ROOT
 from tokenization.midi.reader import read_midi
 from tokenization.score import Score, Tempo, Track
@@ -315,10 +317,50 @@ def test_what_fluidsynth_made_is_in_memory_once(monkeypatch, tmp_path):
     np.testing.assert_array_equal(mixed[:, : len(noise)].T, noise)
 
 
+def noise(seconds: float) -> np.ndarray:
+    samples = np.random.default_rng(0).normal(scale=0.1, size=(int(RATE * seconds), 2))
+    return samples.astype(np.float32)
+
+
+def pages(data: bytes) -> list[bytes]:
+    """The pages of an Ogg file, by their own account of their length."""
+    found = []
+    while data:
+        assert data[:4] == b"OggS"
+        lengths = data[27 : 27 + data[26]]
+        size = 27 + len(lengths) + sum(lengths)
+        found.append(data[:size])
+        data = data[size:]
+    return found
+
+
+def test_checksums_are_those_of_libogg(tmp_path):
+    soundfile.write(tmp_path / "a.ogg", noise(3), 44100, format="OGG", subtype="VORBIS")
+    for page in pages((tmp_path / "a.ogg").read_bytes()):
+        (stored,) = struct.unpack("<I", page[22:26])
+        assert sound._page_checksum(page[:22] + bytes(4) + page[26:]) == stored
+
+
+def test_a_numbered_file_sounds_as_before(tmp_path):
+    path = tmp_path / "a.ogg"
+    soundfile.write(path, noise(3), 44100, format="OGG", subtype="VORBIS")
+    before, _ = soundfile.read(path)
+    sound._set_serial(path)
+    assert {page[14:18] for page in pages(path.read_bytes())} == {b"\1\0\0\0"}
+    np.testing.assert_array_equal(soundfile.read(path)[0], before)
+
+
+def test_the_same_sound_is_the_same_file(tmp_path):
+    audio = Audio(noise(1), 44100, "builtin")
+    save_audio(audio, tmp_path / "a.ogg")
+    time.sleep(1.1)  # libsndfile draws numbers by the second
+    save_audio(audio, tmp_path / "b.ogg")
+    assert (tmp_path / "a.ogg").read_bytes() == (tmp_path / "b.ogg").read_bytes()
+
+
 HALF_AN_HOUR = """
 import sys
 from app.audio.render import render
-from tokenization.midi import read_midi
 from tokenization.score import Score, Tempo, Track
 piano = Track.of([(1000 * i, 900, 40 + 7 * i % 47, 60 + i % 50) for i in range(1740)])
 organ = Track.of([(0, 1740000, key, 70) for key in (36, 43)], program=16)

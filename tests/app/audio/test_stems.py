@@ -128,7 +128,7 @@ def test_a_single_track_is_the_whole(tmp_path):
 
 
 def test_old_mixes_go(made, monkeypatch):
-    monkeypatch.setattr("app.audio.sound_files.MOST_MIXES", 2)
+    monkeypatch.setattr(stems, "MOST_MIXES", 2)
     for without in ({7}, {3}, {1}, {0}):
         newest = made.mix(without)
         time.sleep(0.01)

@@ -1,102 +1,26 @@
-"""One tone of a SoundFont zone: its wave at one pitch, its envelope, and a cache of both."""
+"""The waveform of a SoundFont zone at one pitch: resampled, modulated and filtered."""
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.signal import lfilter
 
+from app.audio.synth import BLOCK
+from app.audio.synth.envelope import Envelope, seconds_of
 from app.audio.synth.soundfont import Generator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
-
     from numpy.typing import NDArray
 
     from app.audio.synth.soundfont import SoundFont, Zone
 
 CONTROL_SAMPLES = 64
-"""Pitch, filter and tremolo are worked out once in so many samples."""
-CACHE_BYTES = 64 << 20
-"""What the cached waves and envelopes of all SoundFonts may take."""
-_FULL_NEPERS = 96 * np.log(10) / 20
-# an envelope falls 96 decibels in its whole decay or release time
-_FLOOR_VALUE = 1 - 90 / 96
-# envelope value at which a tone is over
-_MIN_RELEASE_SECONDS = 0.01
-# a shorter release clicks
+"""Pitch, filter and tremolo are updated once per this many samples."""
 _FILTER_STEP_CENTS = 25
 _MAX_CUTOFF = 0.45  # of the sample rate
-_FIRST_SIZE = 1 << 14
-_CHUNK_SAMPLES = 1 << 18  # of a long tone worked out at a time, which bounds the memory
 _CHUNK_BLOCKS = 256  # resampled at a time, so that they stay in the processor's cache
-
-
-class Envelope(NamedTuple):
-    """An envelope of six phases, in seconds; `sustain` is its value in that phase, 0 to 1."""
-
-    delay: float
-    attack: float
-    hold: float
-    decay: float
-    sustain: float
-    release: float
-
-    @classmethod
-    def of(cls, values: Mapping[int, int], first: int, key: int) -> Envelope:
-        """Envelope of the eight generators from `first` on, at a key."""
-        delay, attack, hold, decay, sustain, release, key_to_hold, key_to_decay = (
-            values[first + index] for index in range(8)
-        )
-        return cls(
-            delay=_seconds(delay),
-            attack=_seconds(attack),
-            hold=_seconds(hold + (60 - key) * key_to_hold),
-            decay=_seconds(decay + (60 - key) * key_to_decay),
-            sustain=1 - min(max(sustain, 0), 1000) / 1000,
-            release=max(_seconds(release), _MIN_RELEASE_SECONDS),
-        )
-
-    def values(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Value 0 to 1 at each time after the onset while the key is down; straight lines."""
-        peak = self.delay + self.attack
-        fall = peak + self.hold
-        times = [self.delay, peak, fall, fall + self.decay * (1 - self.sustain)]
-        return np.interp(seconds, times, [0.0, 1.0, 1.0, self.sustain])
-
-    def amplitudes(self, count: int, sample_rate: int) -> NDArray[np.float32]:
-        """Amplitude 0 to 1 of the first `count` samples (count,) while the key is down.
-
-        It rises in a straight line; after that a value is a part of 96 decibels.
-        """
-        amplitudes = np.empty(count, dtype=np.float32)
-        for start in range(0, count, _CHUNK_SAMPLES):
-            part = amplitudes[start : start + _CHUNK_SAMPLES]
-            seconds = np.arange(start, start + len(part)) / sample_rate
-            part[:] = self.values(seconds)
-            peak = int(np.searchsorted(seconds, self.delay + self.attack))
-            part[peak:] = np.exp((part[peak:] - 1) * np.float32(_FULL_NEPERS))
-        return amplitudes
-
-    def audible_seconds(self) -> float:
-        """How long a tone is heard while its key is down; infinite when it is sustained."""
-        if self.sustain > _FLOOR_VALUE:
-            return np.inf
-        return self.delay + self.attack + self.hold + self.decay * (1 - _FLOOR_VALUE)
-
-
-@lru_cache(maxsize=16)
-def release_curve(release: float, sample_rate: int) -> NDArray[np.float32]:
-    """Amplitude (n,) from 1 to the floor after the key is let go, for a release time in seconds."""
-    count = int(release * (1 - _FLOOR_VALUE) * sample_rate)
-    slope = -_FULL_NEPERS / (release * sample_rate)
-    curve = np.exp(np.arange(count, dtype=np.float32) * np.float32(slope))
-    curve.setflags(write=False)
-    return curve
 
 
 def control_seconds(count: int, sample_rate: int) -> NDArray[np.float64]:
@@ -110,8 +34,8 @@ def line(
 ) -> NDArray[np.float32]:
     """Value at each of `count` samples (count,) on straight lines through `values` at `seconds`."""
     drawn = np.empty(count, dtype=np.float32)
-    for start in range(0, count, _CHUNK_SAMPLES):
-        part = drawn[start : start + _CHUNK_SAMPLES]
+    for start in range(0, count, BLOCK):
+        part = drawn[start : start + BLOCK]
         part[:] = np.interp(np.arange(start, start + len(part)) / sample_rate, seconds, values)
     return drawn
 
@@ -215,23 +139,27 @@ class _Modulation:
 
     def _oscillator(self, delay: Generator, frequency: Generator) -> NDArray[np.float64]:
         """Triangle between -1 and 1 that starts upwards from 0 after its delay."""
-        turns = (self.seconds - _seconds(self.values[delay])) * _hertz(self.values[frequency])
+        turns = (self.seconds - seconds_of(self.values[delay])) * _hertz(self.values[frequency])
         turns = np.maximum(turns, 0) + 0.25
         return 1 - 4 * np.abs(turns - np.floor(turns) - 0.5)
 
     def _mod_oscillator(self) -> NDArray[np.float64]:
         return self._oscillator(Generator.MOD_LFO_DELAY, Generator.MOD_LFO_FREQUENCY)
 
+    def _cents(self, start: float, from_envelope: Generator, from_lfo: Generator) -> NDArray:
+        """`start` plus the modulation by the envelope and by the modulation oscillator."""
+        cents = np.full(len(self.seconds), start)
+        if depth := self.values[from_envelope]:
+            cents += depth * self._envelope()
+        if depth := self.values[from_lfo]:
+            cents += depth * self._mod_oscillator()
+        return cents
+
     def pitch_cents(self) -> NDArray[np.float64]:
         """Change of pitch at each of `control_seconds`."""
-        cents = np.zeros(len(self.seconds))
-        if self.values[Generator.MOD_ENVELOPE_TO_PITCH]:
-            cents += self.values[Generator.MOD_ENVELOPE_TO_PITCH] * self._envelope()
-        if self.values[Generator.MOD_LFO_TO_PITCH]:
-            cents += self.values[Generator.MOD_LFO_TO_PITCH] * self._mod_oscillator()
-        if self.values[Generator.VIBRATO_TO_PITCH]:
-            vibrato = self._oscillator(Generator.VIBRATO_DELAY, Generator.VIBRATO_FREQUENCY)
-            cents += self.values[Generator.VIBRATO_TO_PITCH] * vibrato
+        cents = self._cents(0.0, Generator.MOD_ENVELOPE_TO_PITCH, Generator.MOD_LFO_TO_PITCH)
+        if depth := self.values[Generator.VIBRATO_TO_PITCH]:
+            cents += depth * self._oscillator(Generator.VIBRATO_DELAY, Generator.VIBRATO_FREQUENCY)
         return cents
 
     def tremolo(self, sound: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -248,11 +176,11 @@ class _Modulation:
         Source: Bristow-Johnson, Cookbook formulae for audio equalizer biquad filter coefficients;
         resonance and the gain that pays for half of it as in section 8.1.3 of the specification.
         """
-        cents = np.full(len(self.seconds), float(self.values[Generator.FILTER_CUTOFF]))
-        if self.values[Generator.MOD_ENVELOPE_TO_FILTER]:
-            cents += self.values[Generator.MOD_ENVELOPE_TO_FILTER] * self._envelope()
-        if self.values[Generator.MOD_LFO_TO_FILTER]:
-            cents += self.values[Generator.MOD_LFO_TO_FILTER] * self._mod_oscillator()
+        cents = self._cents(
+            float(self.values[Generator.FILTER_CUTOFF]),
+            Generator.MOD_ENVELOPE_TO_FILTER,
+            Generator.MOD_LFO_TO_FILTER,
+        )
         resonance = max(self.values[Generator.FILTER_Q], 0) / 10
         steps = np.round(np.clip(cents, 1500, 13500) / _FILTER_STEP_CENTS)
         open_step = 13500 // _FILTER_STEP_CENTS
@@ -265,8 +193,8 @@ class _Modulation:
             numerator, denominator = _low_pass(
                 _hertz(float(steps[first]) * _FILTER_STEP_CENTS), resonance, self.sample_rate
             )
-            for start in range(first * CONTROL_SAMPLES, min(end, len(sound)), _CHUNK_SAMPLES):
-                piece = slice(start, min(start + _CHUNK_SAMPLES, end))
+            for start in range(first * CONTROL_SAMPLES, min(end, len(sound)), BLOCK):
+                piece = slice(start, min(start + BLOCK, end))
                 sound[piece], state = lfilter(numerator, denominator, sound[piece], zi=state)
         return sound
 
@@ -283,54 +211,6 @@ def _low_pass(
     numerator = gain * np.array([rise / 2, rise, rise / 2])
     denominator = np.array([1 + width, -2 * np.cos(angle), 1 - width])
     return numerator / denominator[0], denominator / denominator[0]
-
-
-class ToneCache:
-    """Waves and envelopes that were used last, up to a number of bytes; threads may share it."""
-
-    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
-        self.max_bytes = max_bytes
-        self.num_bytes = 0
-        self._arrays: OrderedDict[Hashable, tuple[NDArray[np.float32], bool]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(
-        self, key: Hashable, count: int, make: Callable[[int], NDArray[np.float32]]
-    ) -> NDArray[np.float32]:
-        """Read-only array of at least `count` items, or of all that there are.
-
-        `make(n)` gives the first n items of what `key` stands for, fewer when there are no more.
-        """
-        with self._lock:
-            array, is_whole = self._arrays.get(key, (None, False))
-            if array is not None and (is_whole or len(array) >= count):
-                self._arrays.move_to_end(key)
-                return array
-        size = _FIRST_SIZE
-        while size < count:
-            size = size * 3 // 2
-        if 4 * size > self.max_bytes // 8:
-            size = count  # more would be for later, and it is too long to be kept
-        array = make(size)
-        array.setflags(write=False)
-        if array.nbytes <= self.max_bytes // 8:
-            self._put(key, array, is_whole=len(array) < size)
-        return array
-
-    def _put(self, key: Hashable, array: NDArray[np.float32], *, is_whole: bool) -> None:
-        with self._lock:
-            old = self._arrays.pop(key, None)
-            if old is not None:
-                self.num_bytes -= old[0].nbytes
-            self._arrays[key] = array, is_whole
-            self.num_bytes += array.nbytes
-            while self.num_bytes > self.max_bytes:
-                _, (dropped, _) = self._arrays.popitem(last=False)
-                self.num_bytes -= dropped.nbytes
-
-
-def _seconds(timecents: int) -> float:
-    return 2 ** (min(max(timecents, -12000), 8000) / 1200)
 
 
 def _hertz(cents: float) -> float:
