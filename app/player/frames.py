@@ -7,7 +7,6 @@ sends what was added and the browser reads only that, and a frame lost on the wa
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
@@ -30,28 +29,6 @@ MOST_BARS = 20_000
 BLANK = Score(STEPS_PER_BEAT)
 """A piece of which nothing is known: MIDI's tempo and metre."""
 _BLANK_BEATS = 4
-
-_FOLDER = Path(__file__).parent / "static"
-TEMPLATE = (_FOLDER / "player.html").read_text(encoding="utf-8")
-_SCRIPTS = (
-    "roll/notes.js",
-    "roll/view.js",
-    "roll/gestures.js",
-    "roll/overview.js",
-    "roll/tiles.js",
-    "roll/sides.js",
-    "roll/index.js",
-    "sound.js",
-    "files.js",
-    "tracks.js",
-    "region.js",
-    "compare.js",
-    "player.js",
-)
-SCRIPT = "\n".join((_FOLDER / "js" / name).read_text(encoding="utf-8") for name in _SCRIPTS)
-"""One function of the browser: each file uses what those before it have at their top."""
-STYLE = _FOLDER / "player.css"
-
 
 SoundState = Literal["ready", "making", "none"]
 """Whether the sound of something can be asked for, is being made, or is not there."""

@@ -59,6 +59,7 @@ def opened(tab, address):
     tab.on("pageerror", lambda error: failures.append(str(error)))
     tab.set_default_timeout(PATIENCE)
     tab.goto(address)
+    tab.evaluate("harness.ready")
     yield tab
     tab.close()
     assert failures == []

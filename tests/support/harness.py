@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import soundfile
 
-from app.player import frames as player
+from app.player import assets
 from app.player.frames import Frame, PromptFrame, VariationFrame, pack_tracks, timeline
 from app.web.theme import PAGE_STYLE
 from tokenization.score import Score, Tempo, Track
@@ -57,7 +57,7 @@ body {{ margin: 0; padding: 16px; font: 14px system-ui, sans-serif; box-sizing: 
 window.gradio_config = {{ root: "", api_prefix: "/gradio_api" }};
 window.harness = {{
   events: [], asked: [], refuse: null, delay: 0, props: {{ value: null }}, watcher: null,
-  show(frame) {{ this.props.value = frame; this.watcher(); }},
+  async show(frame) {{ this.props.value = frame; await this.ready; this.watcher(); }},
 }};
 const answer = (name) => async (request) => {{
   harness.asked.push([name, request]);
@@ -67,18 +67,20 @@ const answer = (name) => async (request) => {{
   return {{ path: `/music/sound_v${{request.variation}}_${{request.without.join("-")}}.wav` }};
 }};
 const server = {{ mix: answer("mix"), file: answer("file") }};
-new Function("element", "props", "watch", "trigger", "server", {script})(
-  document.getElementById("player"), harness.props,
-  (name, call) => {{ harness.watcher = call; }},
-  (name, data) => {{ harness.events.push([name, data ?? null]); }}, server);
+harness.ready = new Promise((resolve) => {{
+  new Function("element", "props", "watch", "trigger", "server", {script})(
+    document.getElementById("player"), harness.props,
+    (name, call) => {{ harness.watcher = call; resolve(); }},
+    (name, data) => {{ harness.events.push([name, data ?? null]); }}, server);
+}});
 </script></body></html>"""
 
 
 def harness_page(scheme: str = "") -> str:
     """The page as HTML; `scheme` may be "dark"."""
-    css = "\n".join(path.read_text(encoding="utf-8") for path in (player.STYLE, PAGE_STYLE))
-    script = json.dumps(player.SCRIPT).replace("</", "<\\/")
-    return _PAGE.format(css=css, template=player.TEMPLATE, script=script, scheme=scheme)
+    css = "\n".join(path.read_text(encoding="utf-8") for path in (assets.STYLE, PAGE_STYLE))
+    script = json.dumps(assets.SCRIPT).replace("</", "<\\/")
+    return _PAGE.format(css=css, template=assets.TEMPLATE, script=script, scheme=scheme)
 
 
 def silence(seconds: float) -> bytes:
@@ -90,7 +92,7 @@ def silence(seconds: float) -> bytes:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """The page, and below /gradio_api/file= the sound, in ranges."""
+    """The page, the modules of the player, and below /gradio_api/file= the sound, in ranges."""
 
     sound = b""
 
@@ -105,9 +107,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, *, body: bool) -> None:
         url = urlsplit(self.path)
-        is_page = not url.path.startswith("/gradio_api")
-        content = harness_page(url.query).encode() if is_page else self.sound
-        kind = "text/html; charset=utf-8" if is_page else "audio/wav"
+        if url.path.startswith(assets.ROUTE):
+            module = assets.MODULES / url.path.removeprefix(f"{assets.ROUTE}/")
+            content, kind = module.read_bytes(), "text/javascript"
+        elif url.path.startswith("/gradio_api"):
+            content, kind = self.sound, "audio/wav"
+        else:
+            content, kind = harness_page(url.query).encode(), "text/html; charset=utf-8"
         begin, end = 0, len(content) - 1
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         if asked:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from app.compose.tracks import MOST_NAME
 from app.player import frames as player
+from app.player.assets import MODULES, STYLE
 from app.player.frames import (
     MOST_BARS,
-    SCRIPT,
     UNITS_PER_BEAT,
     pack_notes,
     pack_tracks,
@@ -28,6 +28,7 @@ from tokenization.remi.bars import written_lines
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 FACTOR = UNITS_PER_BEAT // 12
+NOTES = (MODULES / "roll" / "notes.js").read_text(encoding="utf-8")
 
 
 def parse(text):
@@ -231,7 +232,7 @@ TO_OKLAB = [
 @pytest.fixture(params=[".player", ".dark .player"])
 def colours(request):
     """The roll's colours in one theme as linear RGB."""
-    css = player.STYLE.read_text(encoding="utf-8")
+    css = STYLE.read_text(encoding="utf-8")
     (block,) = re.findall(rf"^{re.escape(request.param)} {{(.*?)}}$", css, re.DOTALL | re.MULTILINE)
     texts = dict(re.findall(r"--roll-([\w-]+): #(\w{6});", block))
     rgb = {name: np.array(list(bytes.fromhex(text))) / 255 for name, text in texts.items()}
@@ -271,7 +272,7 @@ def test_new_music_is_told_apart_from_old(colours):
 
 
 def test_every_drum_of_general_midi_has_a_place_and_a_short_name():
-    rows = re.findall(r"(\d\d) ([A-Z][a-z0-9 ]+)[,`]", SCRIPT)
+    rows = re.findall(r"(\d\d) ([A-Z][a-z0-9 ]+)[,`]", NOTES)
     keys, names = [int(key) for key, _ in rows], [name for _, name in rows]
     assert sorted(keys) == list(range(35, 82))
     assert len(set(names)) == len(names)
@@ -281,4 +282,4 @@ def test_every_drum_of_general_midi_has_a_place_and_a_short_name():
 
 
 def test_both_sides_count_in_the_same_units():
-    assert f"const UNITS_PER_BEAT = {UNITS_PER_BEAT};" in SCRIPT
+    assert f"const UNITS_PER_BEAT = {UNITS_PER_BEAT};" in NOTES

@@ -1,40 +1,27 @@
-// The region of the prompt: whole bars between two handles on the roll's ruler, and the chips that choose
-// common ones.
+// The region of the prompt: whole bars between two handles on the ruler of the roll, and buttons for
+// common choices.
 
-const USUAL_BARS = 8; // of the chip, as in options.py
-const KEY_MS = 500; // after the last arrow key until the region is told
+import { lowerBound } from "./roll/notes.js";
 
-class PromptRegion {
-  constructor(stage, roll, { onChange }) {
-    this.roll = roll;
-    this.onChange = onChange;
+const USUAL_BARS = 8; // of the button, as in options.py and player.html
+const KEY_MS = 500; // after the last arrow key until the page is told
+
+export class PromptRegion {
+  constructor(part, roll, { onChange }) {
+    Object.assign(this, { part, roll, onChange });
     this.bars = [0];
-    [this.from, this.to] = [0, 1]; // numbers of bar lines
+    [this.from, this.to] = [0, 1]; // indices of bar lines
     this.isOpen = false;
-    this.handles = {};
-    for (const [side, label] of [
-      ["from", "First bar of the prompt"],
-      ["to", "Last bar of the prompt"],
-    ]) {
-      const handle = document.createElement("div");
-      handle.className = `player-handle ${side}`;
-      handle.tabIndex = 0;
-      handle.setAttribute("role", "slider");
-      handle.setAttribute("aria-label", label);
-      handle.title = `${label}: drag, or use the arrow keys`;
-      stage.append(handle);
-      this.handles[side] = handle;
-      this.listen(handle, side);
-    }
-    part("last-bars").textContent = `Last ${USUAL_BARS} bars`;
+    this.handles = { from: part("handle-from"), to: part("handle-to") };
+    for (const [side, handle] of Object.entries(this.handles)) this.listen(handle, side);
     part("last-bars").addEventListener("click", () => this.choose(Math.max(0, this.to - USUAL_BARS)));
     part("all-bars").addEventListener("click", () => this.choose(0));
   }
 
-  /** `first` and `joint` are bar lines of `bars`, `end` the last onset; `isOpen`: it can be changed. */
+  /** `first` and `joint` are bar lines of `bars`, `end` the last onset; `isOpen`: the region can be changed. */
   show({ bars, first, joint, end, isOpen }) {
     this.isOpen = isOpen && bars.length > 1 && joint > 0;
-    part("region").hidden = !this.isOpen;
+    this.part("region").hidden = !this.isOpen;
     for (const handle of Object.values(this.handles)) handle.hidden = !this.isOpen;
     if (!this.isOpen || this.isHeld) return;
     this.bars = bars;
@@ -45,13 +32,13 @@ class PromptRegion {
     this.tell();
   }
 
-  /** The bars of a prompt's region. */
+  /** The numbers of the first and last bar of a prompt. */
   of(bars, { first, joint }) {
     const line = (beat) => lowerBound(bars, beat - 0.01, (bar) => bar);
     return { first: line(first) + 1, last: Math.max(1, line(joint)) };
   }
 
-  /** Puts the handles where the roll shows their bar lines. */
+  /** Moves the handles to their bar lines on the roll. */
   place() {
     if (!this.isOpen) return;
     const width = this.roll.canvas.clientWidth;
@@ -62,7 +49,7 @@ class PromptRegion {
     }
   }
 
-  /** Says the region in words, on the handles and beside the chips. */
+  /** Describes the region in words, on the handles and beside the buttons. */
   tell() {
     const [first, last] = [this.from + 1, this.to];
     const values = { from: [first, 1, last], to: [last, first, this.most] };
@@ -73,10 +60,10 @@ class PromptRegion {
       handle.setAttribute("aria-valuemax", most);
       handle.setAttribute("aria-valuetext", `Bar ${now}`);
     }
-    part("region-bars").textContent = first === last ? `bar ${first}` : `bars ${first}–${last}`;
-    part("all-bars").setAttribute("aria-pressed", this.from === 0);
-    part("last-bars").setAttribute("aria-pressed", this.to - this.from === USUAL_BARS && this.from > 0);
-    part("last-bars").disabled = this.to <= USUAL_BARS;
+    this.part("region-bars").textContent = first === last ? `bar ${first}` : `bars ${first}–${last}`;
+    this.part("all-bars").setAttribute("aria-pressed", this.from === 0);
+    this.part("last-bars").setAttribute("aria-pressed", this.to - this.from === USUAL_BARS && this.from > 0);
+    this.part("last-bars").disabled = this.to <= USUAL_BARS;
   }
 
   move(side, line) {
@@ -94,7 +81,7 @@ class PromptRegion {
     this.finish();
   }
 
-  /** Tells the page, once the region stays as it is. */
+  /** Tells the page about the new region. */
   finish() {
     clearTimeout(this.timer);
     this.isHeld = false;

@@ -1,13 +1,27 @@
-// The roll: what is on the canvas in each frame. It knows no audio and no server; player.js tells it
-// what to show.
+// The piano roll on its canvas. It knows neither sound nor server; player.js tells it what to show.
+
+import { pixelRatio } from "../dom.js";
+import { Gestures } from "./gestures.js";
+import { colourName, lookOf, lowerBound } from "./notes.js";
+import { Overview } from "./overview.js";
+import { drawBars, drawDrumNames, drawKeys, drawRows, drawRuler } from "./sides.js";
+import { Tiles, clipTo, fillNote } from "./tiles.js";
+import { BAND, RULER, RollView } from "./view.js";
 
 const FRESH_MS = 700;
-const VEIL = { before: 0.5, after: 0.8 }; // over what the model does not hear, and what will be cut off
+const VEIL = { before: 0.5, after: 0.8 }; // over what the model does not see, and what will be cut off
 
-class Roll extends RollSides {
-  /** Draws the view; true where something goes on moving by itself. */
+export class Roll extends RollView {
+  constructor(canvas, overview, calls) {
+    super(canvas, calls);
+    this.tiles = new Tiles(this);
+    this.overview = new Overview(overview, this);
+    this.gestures = new Gestures(this);
+  }
+
+  /** Draws the view; returns true while something moves by itself. */
   draw(now) {
-    const scale = window.devicePixelRatio || 1;
+    const scale = pixelRatio();
     const pen = this.canvas.getContext("2d");
     const place = this.measures();
     const { width, height, floor } = place;
@@ -25,26 +39,26 @@ class Roll extends RollSides {
       pen.fillStyle = colours.shade;
       pen.fillRect(this.x(this.first), 0, this.x(this.joint) - this.x(this.first), height);
     }
-    this.drawRows(pen, place);
-    this.drawBars(pen, place);
-    this.drawTiles(pen, now);
+    drawRows(pen, this, place);
+    drawBars(pen, this, place);
+    this.tiles.draw(pen, now);
     const { keys, drums, fresh } = this.drawLights(pen, now);
     if (!this.cut && this.joint > 0) this.drawVeils(pen, place);
     this.drawMarks(pen, height);
     pen.restore();
-    if (floor > RULER + 1) this.drawKeys(pen, place, keys);
-    if (this.lane > 1) this.drawDrumNames(pen, place, drums);
-    this.drawRuler(pen, place);
+    if (floor > RULER + 1) drawKeys(pen, this, place, keys);
+    if (this.lane > 1) drawDrumNames(pen, this, place, drums);
+    drawRuler(pen, this, place);
     this.drawPlayhead(pen, height);
     return fresh;
   }
 
-  /** Notes that sound now, and those written a moment ago: the only ones that are drawn each time. */
+  /** Draws the notes that sound now and those just generated, the only ones drawn in every frame. */
   drawLights(pen, now) {
     const [keys, drums] = [new Map(), new Map()];
     let fresh = false;
     for (const layer of this.layers) {
-      const place = this.placer(layer, (beat) => this.x(beat));
+      const place = this.tiles.placer(layer, (beat) => this.x(beat));
       const colour = this.colours[colourName(layer, this.isSolo)];
       const light = (note, strength, plays) => {
         const off = this.seenEnd(layer, note);
@@ -76,7 +90,7 @@ class Roll extends RollSides {
     return { keys, drums, fresh };
   }
 
-  /** Pales what lies outside of the prompt's region. */
+  /** Fades what is outside the region of the prompt. */
   drawVeils(pen, { width, height }) {
     pen.fillStyle = this.colours.paper;
     pen.globalAlpha = VEIL.before;
@@ -87,7 +101,7 @@ class Roll extends RollSides {
     pen.globalAlpha = 1;
   }
 
-  /** The joint, and where the model is writing. */
+  /** The joint, and where the model is generating. */
   drawMarks(pen, height) {
     const { accent } = this.colours;
     if (this.joint > 0) {
@@ -110,7 +124,7 @@ class Roll extends RollSides {
     pen.globalAlpha = 1;
   }
 
-  /** Its knob stands below the bar numbers, whole even at the first beat. */
+  /** Draws the playhead; its knob is below the bar numbers. */
   drawPlayhead(pen, height) {
     if (this.playhead === null) return;
     const at = this.x(this.playhead);

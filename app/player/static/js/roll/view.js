@@ -1,22 +1,20 @@
-// What the roll shows: notes, range of keys, part of the piece. It draws nothing itself and hears no
-// mouse: roll_gestures.js moves the view, roll_overview.js and roll.js add `drawOverview` and `draw`.
+// What the roll shows: the notes, the range of keys, the part of the piece in view, and how the view moves.
 
-const RULER = 36; // bar numbers, and below them the prompt's region and the playhead's knob
-const BAND = 20; // where in the ruler that region begins
-const LANE_EDGE = 2; // pixels above the drums and below them
+import { fitCanvas } from "../dom.js";
+import { NUM_HUES, drumPlace, isSolo, soundingLayers } from "./notes.js";
+
+export const RULER = 36; // height of the bar numbers, with the region of the prompt and the playhead's knob below them
+export const BAND = 20; // top of that region in the ruler
+export const LANE_EDGE = 2; // pixels above and below the drums
 const LEAST_SEMITONES = 30;
-const EASE_MS = 80; // in which the view goes two thirds of its way
-const SPARE = 1.06; // of what is shown as a whole, with room at its end
-const MANY_NOTES = 3000; // so many are drawn anew for the keyboard's range only once
+const EASE_MS = 80; // in which the view moves two thirds of the way
+const SPARE = 1.06; // span of a piece that is shown whole, with room at its end
+const MANY_NOTES = 3000; // from this many on, a change of the range of keys is not animated
 
-class RollView {
-  constructor(canvas, overview, { onSeek, onDraw }) {
-    this.canvas = canvas;
-    this.overview = overview;
-    this.onSeek = onSeek;
-    this.onDraw = onDraw;
+export class RollView {
+  constructor(canvas, { onSeek, onDraw }) {
+    Object.assign(this, { canvas, onSeek, onDraw });
     this.still = window.matchMedia("(prefers-reduced-motion: reduce)");
-    this.map = document.createElement("canvas"); // all notes as the overview shows them
     this.layers = []; // {id, notes, longest, hue, drums, isNew, isQuiet}
     this.isSolo = true; // one instrument
     this.bars = [0];
@@ -24,28 +22,24 @@ class RollView {
     this.first = 0; // the prompt's region
     this.joint = 0;
     this.end = 16;
-    this.cut = false; // hide what the prompt plays after the joint
+    this.cut = false; // whether notes of the prompt after the joint are hidden
     this.playhead = null;
-    this.pen = null; // where the model is writing
+    this.pen = null; // where the model is generating
     this.follow = true;
     this.view = { start: 0, span: 32 };
     this.target = { start: 0, span: 32 };
     this.low = 48;
     this.high = 84;
     this.hasKeyboard = true;
-    this.drums = []; // keys that occur, in the order of their rows, from the bottom
-    this.lane = 0; // height of theirs in pixels
+    this.drums = []; // keys that occur, from the bottom row
+    this.lane = 0; // height of the drums in pixels
     this.pending = 0;
     this.readColours();
-    this.listen();
-    this.observer = new ResizeObserver(() => this.resize());
-    this.observer.observe(canvas);
-    this.observer.observe(overview);
-    this.scheme = new MutationObserver(() => {
+    new ResizeObserver(() => this.resize()).observe(canvas);
+    new MutationObserver(() => {
       this.readColours();
       this.request();
-    });
-    this.scheme.observe(document.body, { attributes: true, attributeFilter: ["class"] });
+    }).observe(document.body, { attributes: true, attributeFilter: ["class"] });
     this.resize();
   }
 
@@ -61,15 +55,7 @@ class RollView {
   }
 
   resize() {
-    const scale = window.devicePixelRatio || 1;
-    for (const canvas of [this.canvas, this.overview]) {
-      const width = Math.round(canvas.clientWidth * scale);
-      const height = Math.round(canvas.clientHeight * scale);
-      if (canvas.width !== width || canvas.height !== height) {
-        canvas.width = width;
-        canvas.height = height;
-      }
-    }
+    fitCanvas(this.canvas);
     this.isStale = this.mapIsStale = true;
     this.layOut();
     this.lane = this.wantedLane;
@@ -121,7 +107,7 @@ class RollView {
     this.pan(this.target.start); // the piece may have become shorter
   }
 
-  /** The prompt's region with both ends, or as much of its end as fits. */
+  /** Shows the whole region of the prompt, or as much of its end as fits. */
   showRegion() {
     const wanted = Math.min((this.joint - this.first) * SPARE, this.comfortableSpan() * 1.6);
     this.target.span = Math.min(Math.max(this.target.span, wanted), this.end * SPARE);
@@ -129,14 +115,14 @@ class RollView {
     this.view = { ...this.target };
   }
 
-  /** Another region of the prompt, while it is chosen. */
+  /** Another region of the prompt, while the user chooses one. */
   mark(first, joint) {
     [this.first, this.joint] = [first, joint];
     this.mapIsStale = true;
     this.request();
   }
 
-  /** Finds the range of the keyboard, and the drums that occur. */
+  /** Finds the range of keys and the drums that occur. */
   measure() {
     let low = 128;
     let high = -1;
@@ -159,7 +145,7 @@ class RollView {
     this.wanted = [low - 2 - Math.floor(spare / 2), high + 3 + Math.ceil(spare / 2)];
   }
 
-  /** Brings a beat into sight: to a fifth from the left when it is not in the middle part of the view. */
+  /** Moves the view so that a beat is visible, a fifth from its left edge. */
   lookAt(beat, jump) {
     const { start, span } = this.target;
     if (jump || beat < start || beat > start + span * 0.86) this.pan(beat - span * 0.2);
@@ -171,7 +157,7 @@ class RollView {
     this.request();
   }
 
-  /** Shows more or less of the piece, around a place of the view from 0 (left) to 1. */
+  /** Zooms around a point of the view, from 0 (left) to 1. */
   zoom(factor, around = 0.5) {
     const { start, span } = this.target;
     const next = Math.max(4, Math.min(span * factor, Math.max(this.end * 1.02, 4)));
@@ -199,7 +185,7 @@ class RollView {
   tick(now) {
     this.pending = 0;
     const passed = this.moving ? Math.min(100, now - this.tickedAt) : 1000 / 60;
-    const share = 1 - Math.exp(-passed / EASE_MS); // the same time on slow machines
+    const share = 1 - Math.exp(-passed / EASE_MS); // takes as long on slow machines
     this.tickedAt = now;
     this.moving = false;
     const ease = (from, to, least) => {
@@ -217,9 +203,32 @@ class RollView {
       this.lane = ease(this.lane, this.wantedLane, least);
     }
     if (this.draw(now)) this.moving = true;
-    this.drawOverview();
-    this.onDraw?.();
+    this.overview.draw();
+    this.onDraw();
     if (this.moving) this.request();
+  }
+
+  /** The layout of the roll, in pixels from the top and left. */
+  measures() {
+    const height = this.canvas.clientHeight;
+    const floor = height - this.lane; // where the keyboard ends and the drums begin
+    const row = (floor - RULER) / (this.high - this.low);
+    const drumRow = (this.lane - 2 * LANE_EDGE) / Math.max(1, this.drums.length);
+    return {
+      width: this.canvas.clientWidth,
+      height,
+      floor,
+      row,
+      drumRow,
+      y: (pitch) => RULER + (this.high - pitch - 1) * row,
+      drumY: (key) => floor + LANE_EDGE + this.drumRow.get(key) * drumRow,
+    };
+  }
+
+  /** Where the visible part of a note ends; null if the whole note is cut off. */
+  seenEnd(layer, note) {
+    if (!this.cut || layer.isNew || this.joint <= 0) return note.off;
+    return note.on >= this.joint - 0.001 ? null : Math.min(note.off, this.joint);
   }
 
   /** Where a beat is, in pixels from the left. */
