@@ -59,8 +59,8 @@ _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 class Audio:
     """Stereo audio."""
 
-    samples: NDArray[np.float32]
-    """(n, 2), full scale 1."""
+    samples: NDArray[np.float32] | NDArray[np.int16]
+    """(n, 2), full scale 1, or 32767 for integers."""
     sample_rate: int
     renderer: Literal["builtin", "fluidsynth"]
 
@@ -124,21 +124,14 @@ def check_length(seconds: float) -> None:
 
 
 def save_audio(audio: Audio, path: Path) -> None:
-    """Write an audio file; see `save_samples`."""
-    save_samples(audio.samples, audio.sample_rate, path)
-
-
-def save_samples(
-    samples: NDArray[np.float32] | NDArray[np.int16], sample_rate: int, path: Path
-) -> None:
     """Write a 16-bit WAV or FLAC file, or an Ogg Vorbis file, chosen by the path's suffix.
 
-    Samples (n, 2) have full scale 1, or 32767 if they are integers. Equal samples give equal bytes.
-    The file appears only once it is complete.
+    Equal samples give equal bytes. The file appears only once it is complete.
 
     Raises:
         SoundError: the suffix is another one, or the file cannot be written.
     """
+    samples, sample_rate = audio.samples, audio.sample_rate
     try:
         file_format, subtype = _FORMATS[path.suffix.lower()]
     except KeyError:

@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from app.audio.loudness import gain_for
-from app.audio.render import CEILING, LOUDNESS_LUFS, cannot_write, check_length, save_samples
+from app.audio.render import (
+    CEILING,
+    LOUDNESS_LUFS,
+    Audio,
+    cannot_write,
+    check_length,
+    save_audio,
+)
 from app.audio.synth import BLOCK
 from app.audio.synth.mixer import Mixer
 from app.audio.synth.soundfont import SoundError, default_soundfont, open_soundfont
@@ -104,10 +111,8 @@ def in_use(path: Path) -> bool:
 class Stems:
     """The rendered score and its tracks, all at the gain of the whole."""
 
-    folder: Path
+    files: SoundFiles
     """Where mixes and archives are written."""
-    name: str
-    """Of their files, without suffix."""
     sample_rate: int
     whole: _Samples
     """(n, 2), full scale 32767; memory-mapped, like the tracks."""
@@ -129,14 +134,13 @@ class Stems:
         Raises:
             SoundError: the piece is too long to leave tracks out, or the file cannot be written.
         """
-        files = self.files
-        path = files.mix(without, suffix)
+        path = self.files.mix(without, suffix)
         if not in_use(path):
             samples = self.whole
-            if left_out := files.left_out(without):
+            if left_out := self.files.left_out(without):
                 samples = self._sum([n for n in self.names if n not in left_out])
-                files.make_room()
-            save_samples(samples, self.sample_rate, path)
+                self.files.make_room()
+            save_audio(Audio(samples, self.sample_rate, "builtin"), path)
         return path
 
     def zip(self) -> Path:
@@ -155,7 +159,7 @@ class Stems:
                 zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
             ):
                 for place, (number, title) in enumerate(self.names.items(), start=1):
-                    member = f"{self.name}_stems/{place:02d}_{safe_name(title)}.wav"
+                    member = f"{self.files.name}_stems/{place:02d}_{safe_name(title)}.wav"
                     info = zipfile.ZipInfo(member, _ZIP_DATE)
                     info.compress_type = zipfile.ZIP_DEFLATED
                     info.external_attr = 0o644 << 16
@@ -165,13 +169,8 @@ class Stems:
                         for block in _blocks(self.tracks[number]):
                             sound.writeframesraw(block.astype("<i2").tobytes())
         except OSError as error:
-            raise cannot_write(self.folder, error.strerror or error) from error
+            raise cannot_write(self.files.folder, error.strerror or error) from error
         return path
-
-    @property
-    def files(self) -> SoundFiles:
-        """Paths of the files that are written."""
-        return SoundFiles(self.folder, self.name, self.names)
 
     def drop(self) -> None:
         """Remove the raw files; they stay readable for work that has them open."""
@@ -249,7 +248,8 @@ def render(
         if progress is not None:
             progress(1.0)
         undo.pop_all()
-    return Stems(folder, name, sample_rate, whole, tracks, names, raw)
+    files = SoundFiles(folder, name, names)
+    return Stems(files, sample_rate, whole, tracks, names, raw)
 
 
 def _tracks(

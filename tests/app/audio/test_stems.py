@@ -79,7 +79,7 @@ def test_a_mix_without_tracks_is_the_sum_of_the_others(made, without):
 def test_tracks_of_one_channel_end_each_others_notes_and_are_told_apart(made):
     """The first piano's C is struck again by the second: as in the whole, it ends there."""
     first = made.tracks[7].astype(float)
-    alone = stems.render(band(1), made.folder, "alone", sample_rate=RATE).whole
+    alone = stems.render(band(1), made.files.folder, "alone", sample_rate=RATE).whole
     late = slice(int(0.3 * RATE), int(0.9 * RATE))
     assert np.square(first[late]).sum() < np.square(alone[late].astype(float)).sum()
     assert list(made.names.values()) == ["Piano 1", "Piano 2", "My bass", "Drums"]
@@ -133,7 +133,7 @@ def test_old_mixes_go(made, monkeypatch):
         newest = made.mix(without)
         time.sleep(0.01)
     assert newest.exists()
-    assert len(list(made.folder.glob("*_without-*"))) == 2
+    assert len(list(made.files.folder.glob("*_without-*"))) == 2
 
 
 def test_a_mix_that_another_has_just_removed_is_made_again(made, monkeypatch):
@@ -169,7 +169,7 @@ def test_a_folder_that_is_gone_is_an_error_in_one_sentence(tmp_path):
     with pytest.raises(SoundError, match="the sound cannot be written"):
         stems.render(band(), tmp_path / "gone", "song", sample_rate=RATE)
     made = stems.render(band(), tmp_path, "song", sample_rate=RATE)
-    lost = replace(made, folder=tmp_path / "gone")
+    lost = replace(made, files=replace(made.files, folder=tmp_path / "gone"))
     for ask in (lambda: lost.mix({1}), lost.zip):
         with pytest.raises(SoundError, match="the sound cannot be written"):
             ask()

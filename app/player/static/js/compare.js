@@ -3,6 +3,7 @@
 
 import { make } from "./dom.js";
 import { colourName } from "./roll/notes.js";
+import { fitCanvas, penOf } from "./roll/pen.js";
 import { QUIET } from "./roll/tiles.js";
 
 export class Variations {
@@ -63,12 +64,10 @@ export class Variations {
 
   /** All new music of a variation; the scale of pitches is that of the roll. */
   drawMap(canvas, { layers, from, to }) {
-    const scale = window.devicePixelRatio || 1;
-    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-    canvas.width = Math.round(width * scale);
-    canvas.height = Math.round(height * scale);
-    const pen = canvas.getContext("2d");
-    pen.scale(scale, scale);
+    fitCanvas(canvas);
+    const { clientWidth: width, clientHeight: height } = canvas;
+    const pen = penOf(canvas);
+    pen.clearRect(0, 0, width, height);
     const { colours, wanted, isSolo } = this.roll;
     const [low, high] = wanted ?? [48, 84];
     const hasDrums = layers.some((layer) => layer.drums);

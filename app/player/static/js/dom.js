@@ -1,4 +1,4 @@
-// Elements of the page: making one in a single expression, changing only what differs, canvas sizes.
+// Elements of the page: making them in one expression, changing only what differs, events and drags.
 
 /** A new element; names that are not properties of it become attributes. */
 export function make(tag, properties = {}, ...children) {
@@ -19,12 +19,24 @@ export function write(node, text, attribute) {
   else node.textContent = text;
 }
 
-export const pixelRatio = () => window.devicePixelRatio || 1;
+/** Listens to several events, whose names are separated by spaces. */
+export function on(node, names, call, options) {
+  for (const name of names.split(" ")) node.addEventListener(name, call, options);
+}
 
-/** Gives a canvas as many pixels as the device shows of it. */
-export function fitCanvas(canvas) {
-  const width = Math.round(canvas.clientWidth * pixelRatio());
-  const height = Math.round(canvas.clientHeight * pixelRatio());
-  if (canvas.width !== width) canvas.width = width;
-  if (canvas.height !== height) canvas.height = height;
+/** Calls with the pointer events of a drag. */
+export function onDrag(node, { start, move = start, end = () => {} }) {
+  let pointer = null;
+  node.addEventListener("pointerdown", (event) => {
+    if (event.button > 0) return;
+    pointer = event.pointerId;
+    node.setPointerCapture(pointer);
+    start(event);
+  });
+  node.addEventListener("pointermove", (event) => event.pointerId === pointer && move(event));
+  on(node, "pointerup pointercancel", (event) => {
+    if (event.pointerId !== pointer) return;
+    pointer = null;
+    end();
+  });
 }

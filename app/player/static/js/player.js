@@ -7,13 +7,13 @@ import { Files } from "./files.js";
 import { PromptRegion } from "./region.js";
 import { Roll } from "./roll/index.js";
 import { UNITS_PER_BEAT, isSolo, lowerBound, noteReader, rowReader, soundingLayers } from "./roll/notes.js";
+import { BLANK_SCENE } from "./roll/view.js";
 import { Server } from "./server.js";
 import { Sound } from "./sound.js";
 import { TempoMap } from "./tempo.js";
 import { TrackList } from "./tracks.js";
 
 const BUSY = ["waiting", "composing", "rendering"];
-const BLANK_BARS = [0, 4, 8, 12, 16];
 const LEAD_IN_BEATS = 8; // of the prompt, played before the new music
 const TEXTS =
   "textarea, select, [contenteditable], [role=textbox], input:not([type=range], [type=checkbox], [type=radio], [type=button], [type=file])";
@@ -100,8 +100,8 @@ class Player {
   }
 
   renderBlank() {
-    this.roll.show({ layers: [], bars: BLANK_BARS, beats: true, first: 0, joint: 0, end: 16, cut: false, pen: null }, { reset: true });
-    this.region.show({ bars: BLANK_BARS, first: 0, joint: 0, end: 16, isOpen: false });
+    this.roll.show(BLANK_SCENE, { reset: true });
+    this.region.show({ ...BLANK_SCENE, isOpen: false });
     [this.tempo, this.shownJob] = [new TempoMap(), this.frame.job];
     this.renderTracks([]);
     this.compare.show([], 0);
@@ -122,7 +122,7 @@ class Player {
     const pen = frame.phase === "composing" ? Math.max(joint, ...newest) : null;
     const cut = frame.phase !== "prompt";
     const started = this.shownJob !== frame.job;
-    const scene = { layers, bars, beats: timeline.beats, first, joint, end: timeline.end, cut, pen, focus: joint };
+    const scene = { layers, bars, beats: timeline.beats, first, joint, end: timeline.end, cut, pen };
     this.roll.show(scene, { reset: started || this.isRecounted });
     const lastOnset = Math.max(0, ...sounding.map((layer) => layer.notes.at(-1).on));
     const canChange = frame.prompt?.first !== undefined && !cut && !this.isBusy;

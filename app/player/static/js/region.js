@@ -1,6 +1,7 @@
 // The region of the prompt: whole bars between two handles on the ruler of the roll, and buttons for
 // common choices.
 
+import { onDrag } from "./dom.js";
 import { lowerBound } from "./roll/notes.js";
 
 const USUAL_BARS = 8; // of the button, as in options.py and player.html
@@ -91,47 +92,42 @@ export class PromptRegion {
   }
 
   nearest(beat) {
-    const after = lowerBound(this.bars, beat, (bar) => bar);
-    if (after <= 0) return 0;
-    if (after >= this.bars.length) return this.bars.length - 1;
+    const after = Math.max(1, Math.min(lowerBound(this.bars, beat, (bar) => bar), this.bars.length - 1));
     return beat - this.bars[after - 1] < this.bars[after] - beat ? after - 1 : after;
   }
 
   listen(handle, side) {
-    let pointer = null;
-    const drag = (event) => {
-      const left = this.roll.canvas.getBoundingClientRect().left;
-      const at = event.clientX - left;
-      const { view, perBeat, keys } = this.roll;
-      this.move(side, this.nearest(view.start + (at - keys) / perBeat));
-      const width = this.roll.canvas.clientWidth;
-      if (at > width - 24) this.roll.pan(view.start + 12 / perBeat);
-      else if (at < keys + 12) this.roll.pan(view.start - 12 / perBeat);
-    };
-    handle.addEventListener("pointerdown", (event) => {
-      if (event.button > 0) return;
-      pointer = event.pointerId;
-      this.isHeld = true;
-      this.roll.follow = false;
-      handle.setPointerCapture(pointer);
-      handle.classList.add("held");
-    });
-    handle.addEventListener("pointermove", (event) => event.pointerId === pointer && drag(event));
-    for (const name of ["pointerup", "pointercancel"]) {
-      handle.addEventListener(name, (event) => {
-        if (event.pointerId !== pointer) return;
-        pointer = null;
+    const { canvas } = this.roll;
+    onDrag(handle, {
+      start: () => {
+        this.isHeld = true;
+        this.roll.follow = false;
+        handle.classList.add("held");
+      },
+      move: ({ clientX }) => {
+        const at = clientX - canvas.getBoundingClientRect().left;
+        const { view, perBeat, keys } = this.roll;
+        this.move(side, this.nearest(view.start + (at - keys) / perBeat));
+        if (at > canvas.clientWidth - 24) this.roll.pan(view.start + 12 / perBeat);
+        else if (at < keys + 12) this.roll.pan(view.start - 12 / perBeat);
+      },
+      end: () => {
         handle.classList.remove("held");
         this.finish();
-      });
-    }
+      },
+    });
     handle.addEventListener("focus", () => {
-      const beat = this.bars[this[side]];
-      const { start, span } = this.roll.target;
-      if (!this.isHeld && (beat < start || beat > start + span)) this.roll.pan(beat - span * 0.5);
+      if (!this.isHeld) this.reveal(side, 1);
     });
     handle.addEventListener("keydown", (event) => this.onKey(event, side));
-    handle.addEventListener("blur", () => pointer === null && this.finish());
+    handle.addEventListener("blur", () => handle.classList.contains("held") || this.finish());
+  }
+
+  /** Centres the view on a handle that is not in this part of it. */
+  reveal(side, part) {
+    const beat = this.bars[this[side]];
+    const { start, span } = this.roll.target;
+    if (beat < start || beat > start + span * part) this.roll.pan(beat - span * 0.5);
   }
 
   onKey(event, side) {
@@ -142,9 +138,7 @@ export class PromptRegion {
     event.stopPropagation();
     this.isHeld = true;
     this.move(side, this[side] + step);
-    const beat = this.bars[this[side]];
-    const { start, span } = this.roll.target;
-    if (beat < start || beat > start + span * 0.98) this.roll.pan(beat - span * 0.5);
+    this.reveal(side, 0.98);
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.finish(), KEY_MS);
   }

@@ -1,7 +1,7 @@
 // The sound: a mix of the tracks that the server renders, or a file that a frame names; its position
 // and the transport buttons, and the change from one sound to another without a gap.
 
-import { write } from "./dom.js";
+import { on, write } from "./dom.js";
 import { fileUrl, sentenceOf } from "./server.js";
 import { TempoMap } from "./tempo.js";
 
@@ -38,7 +38,7 @@ export class Sound {
     for (const deck of [this.deck, this.spare]) {
       const heard = (call) => (event) => event.target === this.deck && call();
       deck.addEventListener("play", heard(() => this.animate()));
-      for (const name of ["pause", "loadedmetadata", "seeked", "ended"]) deck.addEventListener(name, heard(() => this.showTime()));
+      on(deck, "pause loadedmetadata seeked ended", heard(() => this.showTime()));
       deck.addEventListener("error", heard(() => this.isLoaded && onError(NO_SOUND)));
     }
     this.deck.volume = this.level;
@@ -265,7 +265,7 @@ function ready(deck) {
       call(value);
     };
     const look = () => isReady() && finish(resolve);
-    for (const name of ["canplay", "seeked"]) deck.addEventListener(name, look, { signal: events.signal });
+    on(deck, "canplay seeked", look, { signal: events.signal });
     deck.addEventListener("error", () => finish(reject, new Error("the file cannot be played")), { signal: events.signal });
     setTimeout(() => finish(reject, new Error("the file does not come")), PATIENCE_MS);
   });

@@ -12,6 +12,8 @@ const COLUMNS = [
   ["Listen", "M mutes a track in the sound, S plays it alone; the files stay as they are"],
 ];
 
+const controlsOf = (node) => [...node.querySelectorAll("button, input")];
+
 export class TrackList {
   constructor(list, { onMix, onChoice }) {
     Object.assign(this, { list, onMix, onChoice });
@@ -150,21 +152,19 @@ export class TrackList {
   }
 
   choose() {
-    const chosen = (kind) =>
-      [...this.list.querySelectorAll(`input.${kind}`)]
-        .filter((box) => box.checked)
-        .map((box) => Number(box.closest(".track").dataset.id));
+    const chosen = { heard: [], played: [] };
     for (const row of this.rows) {
-      for (const kind of ["heard", "played"]) {
+      for (const [kind, ids] of Object.entries(chosen)) {
         const box = this.list.querySelector(`.track[data-id="${row.id}"] input.${kind}`);
-        if (box && row[kind] !== undefined) row[kind] = box.checked;
+        if (row[kind] !== undefined) row[kind] = box.checked;
+        if (box.checked) ids.push(row.id);
       }
     }
-    this.onChoice({ heard: chosen("heard"), played: chosen("played") });
+    this.onChoice(chosen);
   }
 
   controls() {
-    return [...this.list.querySelectorAll("button, input")];
+    return controlsOf(this.list);
   }
 
   /** The tab key reaches one control of the list, the arrow keys the others. */
@@ -185,22 +185,20 @@ export class TrackList {
   }
 
   walk(item, { key, target }) {
-    const own = [...item.querySelectorAll("button, input")];
-    const column = own.indexOf(target);
-    const items = [...this.list.querySelectorAll(".track")];
-    const row = items.indexOf(item);
-    const inRow = (index) => items[index]?.querySelectorAll("button, input")[column];
     const all = this.controls();
+    const index = all.indexOf(target);
+    const column = controlsOf(item).indexOf(target);
+    const inRow = (row) => row?.matches(".track") && controlsOf(row)[column];
     const next = {
-      ArrowRight: all[all.indexOf(target) + 1],
-      ArrowLeft: all[all.indexOf(target) - 1],
-      ArrowDown: inRow(row + 1),
-      ArrowUp: inRow(row - 1),
+      ArrowRight: all[index + 1],
+      ArrowLeft: all[index - 1],
+      ArrowDown: inRow(item.nextElementSibling),
+      ArrowUp: inRow(item.previousElementSibling),
       Home: all[0],
       End: all.at(-1),
     };
     if (!(key in next)) return false;
-    next[key]?.focus();
+    (next[key] || target).focus();
     return true;
   }
 }

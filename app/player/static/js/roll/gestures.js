@@ -1,5 +1,7 @@
 // Gestures on the roll: click, drag, wheel and pinch.
 
+import { on } from "../dom.js";
+
 const CLICK_PIXELS = 6; // a shorter movement is a click
 
 export class Gestures {
@@ -10,7 +12,7 @@ export class Gestures {
     const { canvas } = roll;
     canvas.addEventListener("pointerdown", (event) => this.press(event));
     canvas.addEventListener("pointermove", (event) => this.drag(event));
-    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => this.release(event));
+    on(canvas, "pointerup pointercancel", (event) => this.release(event));
     canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
   }
 

@@ -1,11 +1,11 @@
 // The piano roll on its canvas. It knows neither sound nor server; player.js tells it what to show.
 
-import { pixelRatio } from "../dom.js";
 import { Gestures } from "./gestures.js";
 import { colourName, lookOf, lowerBound } from "./notes.js";
 import { Overview } from "./overview.js";
+import { clipTo, fill, fillNote, penOf } from "./pen.js";
 import { drawBars, drawDrumNames, drawKeys, drawRows, drawRuler } from "./sides.js";
-import { Tiles, clipTo, fillNote } from "./tiles.js";
+import { Tiles } from "./tiles.js";
 import { BAND, RULER, RollView } from "./view.js";
 
 const FRESH_MS = 700;
@@ -21,24 +21,18 @@ export class Roll extends RollView {
 
   /** Draws the view; returns true while something moves by itself. */
   draw(now) {
-    const scale = pixelRatio();
-    const pen = this.canvas.getContext("2d");
+    const pen = penOf(this.canvas);
     const place = this.measures();
     const { width, height, floor } = place;
     const { colours } = this;
     this.perBeat = (width - this.keys) / this.view.span;
-    pen.setTransform(scale, 0, 0, scale, 0, 0);
     pen.textBaseline = "middle";
-    pen.fillStyle = colours.paper;
-    pen.fillRect(0, 0, width, height);
+    fill(pen, colours.paper, 0, 0, width, height);
     if (width < 40 || height < 80 || this.canvas.height < 80) return false;
 
     pen.save();
     clipTo(pen, this.keys, RULER, width, height);
-    if (this.joint > 0) {
-      pen.fillStyle = colours.shade;
-      pen.fillRect(this.x(this.first), 0, this.x(this.joint) - this.x(this.first), height);
-    }
+    if (this.joint > 0) fill(pen, colours.shade, this.x(this.first), 0, this.x(this.joint) - this.x(this.first), height);
     drawRows(pen, this, place);
     drawBars(pen, this, place);
     this.tiles.draw(pen, now);
@@ -92,36 +86,23 @@ export class Roll extends RollView {
 
   /** Fades what is outside the region of the prompt. */
   drawVeils(pen, { width, height }) {
-    pen.fillStyle = this.colours.paper;
-    pen.globalAlpha = VEIL.before;
-    if (this.first > 0) pen.fillRect(this.keys, RULER, this.x(this.first) - this.keys, height);
-    pen.globalAlpha = VEIL.after;
+    const { paper } = this.colours;
     const joint = Math.max(this.keys, this.x(this.joint));
-    pen.fillRect(joint, RULER, Math.max(0, width - joint), height);
-    pen.globalAlpha = 1;
+    if (this.first > 0) fill(pen, paper, this.keys, RULER, this.x(this.first) - this.keys, height, VEIL.before);
+    fill(pen, paper, joint, RULER, Math.max(0, width - joint), height, VEIL.after);
   }
 
   /** The joint, and where the model is generating. */
   drawMarks(pen, height) {
     const { accent } = this.colours;
-    if (this.joint > 0) {
-      pen.fillStyle = accent;
-      pen.globalAlpha = 0.55;
-      pen.fillRect(Math.round(this.x(this.joint)) - 1, RULER, 1.5, height);
-    }
-    if (this.pen !== null) {
-      const at = this.x(this.pen);
-      const glow = pen.createLinearGradient(at - 60, 0, at, 0);
-      glow.addColorStop(0, `${accent}00`); // it is #rrggbb
-      glow.addColorStop(1, accent);
-      pen.globalAlpha = 0.16;
-      pen.fillStyle = glow;
-      pen.fillRect(at - 60, RULER, 60, height);
-      pen.globalAlpha = 0.9;
-      pen.fillStyle = accent;
-      pen.fillRect(at, RULER, 2, height);
-    }
-    pen.globalAlpha = 1;
+    if (this.joint > 0) fill(pen, accent, Math.round(this.x(this.joint)) - 1, RULER, 1.5, height, 0.55);
+    if (this.pen === null) return;
+    const at = this.x(this.pen);
+    const glow = pen.createLinearGradient(at - 60, 0, at, 0);
+    glow.addColorStop(0, `${accent}00`); // it is #rrggbb
+    glow.addColorStop(1, accent);
+    fill(pen, glow, at - 60, RULER, 60, height, 0.16);
+    fill(pen, accent, at, RULER, 2, height, 0.9);
   }
 
   /** Draws the playhead; its knob is below the bar numbers. */
@@ -129,15 +110,7 @@ export class Roll extends RollView {
     if (this.playhead === null) return;
     const at = this.x(this.playhead);
     if (at < this.keys - 1) return;
-    pen.fillStyle = this.colours.head;
-    pen.fillRect(at - 0.75, BAND + 2, 1.5, height);
-    pen.beginPath();
-    pen.moveTo(at - 5.5, BAND + 1);
-    pen.lineTo(at + 5.5, BAND + 1);
-    pen.lineTo(at + 5.5, BAND + 7);
-    pen.lineTo(at, BAND + 14);
-    pen.lineTo(at - 5.5, BAND + 7);
-    pen.closePath();
-    pen.fill();
+    fill(pen, this.colours.head, at - 0.75, BAND + 2, 1.5, height);
+    pen.fill(new Path2D(`M ${at - 5.5} ${BAND + 1} h 11 v 6 l -5.5 7 l -5.5 -7 z`));
   }
 }

@@ -1,7 +1,8 @@
 // The strip below the roll: the whole piece, and the part of it that is in view.
 
-import { fitCanvas, pixelRatio } from "../dom.js";
+import { onDrag } from "../dom.js";
 import { colourName } from "./notes.js";
+import { fill, fitCanvas, penOf, pixelRatio } from "./pen.js";
 import { QUIET } from "./tiles.js";
 import { LANE_EDGE } from "./view.js";
 
@@ -17,47 +18,29 @@ export class Overview {
     };
     new ResizeObserver(resize).observe(canvas);
     resize();
-    let isDragging = false;
-    const centre = (event) => {
-      roll.follow = false;
-      roll.pan((event.offsetX / canvas.clientWidth) * roll.end - roll.target.span / 2);
-    };
-    canvas.addEventListener("pointerdown", (event) => {
-      isDragging = true;
-      canvas.setPointerCapture(event.pointerId);
-      centre(event);
+    onDrag(canvas, {
+      start: (event) => {
+        roll.follow = false;
+        roll.pan((event.offsetX / canvas.clientWidth) * roll.end - roll.target.span / 2);
+      },
     });
-    canvas.addEventListener("pointermove", (event) => isDragging && centre(event));
-    for (const name of ["pointerup", "pointercancel"]) {
-      canvas.addEventListener(name, () => {
-        isDragging = false;
-      });
-    }
   }
 
   /** Draws all notes on the map, which changes with the notes, not with the view. */
   drawMap() {
     const { roll } = this;
-    const pen = this.map.getContext("2d");
     const { colours } = roll;
     const [low, high] = roll.wanted;
     [this.map.width, this.map.height] = [this.canvas.width, this.canvas.height];
+    const pen = penOf(this.map);
     const { clientWidth: width, clientHeight: height } = this.canvas;
     const lane = roll.drums.length && (roll.hasKeyboard ? height * 0.32 : height);
     const floor = height - lane;
     const drumRow = (lane - 2 * LANE_EDGE) / Math.max(1, roll.drums.length);
     const perBeat = width / Math.max(roll.end, 1);
-    pen.setTransform(pixelRatio(), 0, 0, pixelRatio(), 0, 0);
-    pen.fillStyle = colours.paper;
-    pen.fillRect(0, 0, width, height);
-    if (roll.joint > 0) {
-      pen.fillStyle = colours.shade;
-      pen.fillRect(roll.first * perBeat, 0, (roll.joint - roll.first) * perBeat, height);
-    }
-    if (lane && floor > 0) {
-      pen.fillStyle = colours.bar;
-      pen.fillRect(0, Math.round(floor), width, 1);
-    }
+    fill(pen, colours.paper, 0, 0, width, height);
+    if (roll.joint > 0) fill(pen, colours.shade, roll.first * perBeat, 0, (roll.joint - roll.first) * perBeat, height);
+    if (lane && floor > 0) fill(pen, colours.bar, 0, Math.round(floor), width, 1);
     for (const layer of roll.layers) {
       pen.fillStyle = colours[colourName(layer, roll.isSolo)];
       for (const note of layer.notes) {
@@ -80,32 +63,24 @@ export class Overview {
 
   draw() {
     const { roll } = this;
-    const pen = this.canvas.getContext("2d");
     const { clientWidth: width, clientHeight: height } = this.canvas;
     const { colours } = roll;
     if (!roll.wanted || !width || !height || !this.canvas.width) return;
     if (roll.mapIsStale) this.drawMap();
-    pen.setTransform(1, 0, 0, 1, 0, 0);
-    pen.drawImage(this.map, 0, 0);
-    pen.setTransform(pixelRatio(), 0, 0, pixelRatio(), 0, 0);
+    const pen = penOf(this.canvas);
+    pen.drawImage(this.map, 0, 0, this.map.width / pixelRatio(), this.map.height / pixelRatio());
     const perBeat = width / Math.max(roll.end, 1);
     const left = roll.view.start * perBeat;
     const wide = Math.min(roll.view.span * perBeat, width - left);
     if (roll.view.span < roll.end) {
-      pen.fillStyle = colours.paper;
-      pen.globalAlpha = 0.55;
-      pen.fillRect(0, 0, left, height);
-      pen.fillRect(left + wide, 0, width, height);
-      pen.globalAlpha = 1;
+      fill(pen, colours.paper, 0, 0, left, height, 0.55);
+      fill(pen, colours.paper, left + wide, 0, width, height, 0.55);
       pen.strokeStyle = colours.text;
       pen.lineWidth = 1.25;
       pen.beginPath();
       pen.roundRect(left + 0.75, 0.75, Math.max(6, wide - 1.5), height - 1.5, 4);
       pen.stroke();
     }
-    if (roll.playhead !== null) {
-      pen.fillStyle = colours.head;
-      pen.fillRect(roll.playhead * perBeat - 0.75, 0, 1.5, height);
-    }
+    if (roll.playhead !== null) fill(pen, colours.head, roll.playhead * perBeat - 0.75, 0, 1.5, height);
   }
 }

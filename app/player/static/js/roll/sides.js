@@ -1,7 +1,7 @@
 // What surrounds the notes: the keyboard, drum names, bar lines, and the ruler above.
 
 import { DRUMS, lowerBound } from "./notes.js";
-import { clipTo } from "./tiles.js";
+import { clipTo, fill } from "./pen.js";
 import { BAND, LANE_EDGE, RULER } from "./view.js";
 
 const BLACK_KEYS = new Set([1, 3, 6, 8, 10]);
@@ -42,8 +42,7 @@ export function drawBars(pen, roll, { height }) {
       for (let beat = bar + 1; beat < next - 0.01; beat += 1) pen.fillRect(Math.round(roll.x(beat)), RULER, 1, height);
     }
     if (index % step && wide <= 10) return;
-    pen.fillStyle = colours.bar;
-    pen.fillRect(Math.round(roll.x(bar)), RULER, 1, height);
+    fill(pen, colours.bar, Math.round(roll.x(bar)), RULER, 1, height);
   });
 }
 
@@ -51,26 +50,20 @@ export function drawBars(pen, roll, { height }) {
 export function drawRuler(pen, roll, { width }) {
   const { bars, colours } = roll;
   const { step } = barSteps(roll);
-  pen.fillStyle = colours.paper;
-  pen.fillRect(0, 0, width, RULER);
+  fill(pen, colours.paper, 0, 0, width, RULER);
   pen.save();
   clipTo(pen, roll.keys, 0, width, RULER);
-  if (roll.joint > 0) {
-    pen.fillStyle = colours.shade;
-    pen.fillRect(roll.x(roll.first), BAND, roll.x(roll.joint) - roll.x(roll.first), RULER - BAND);
-  }
+  if (roll.joint > 0) fill(pen, colours.shade, roll.x(roll.first), BAND, roll.x(roll.joint) - roll.x(roll.first), RULER - BAND);
   pen.font = `11px ${roll.font}`;
   eachBar(roll, (index, bar) => {
     if (index % step) return;
-    pen.fillStyle = colours.bar;
-    pen.fillRect(Math.round(roll.x(bar)), 6, 1, RULER - 6);
+    fill(pen, colours.bar, Math.round(roll.x(bar)), 6, 1, RULER - 6);
     if (index === bars.length - 1) return;
     pen.fillStyle = colours.text;
     pen.fillText(String(index + 1), roll.x(bar) + 5, 11);
   });
   pen.restore();
-  pen.fillStyle = colours.bar;
-  pen.fillRect(roll.keys - 1, RULER, 1, roll.canvas.clientHeight);
+  fill(pen, colours.bar, roll.keys - 1, RULER, 1, roll.canvas.clientHeight);
   pen.fillRect(0, RULER - 1, width, 1);
 }
 
@@ -78,26 +71,18 @@ export function drawKeys(pen, roll, { y, row, floor }, sounding) {
   const { colours } = roll;
   pen.save();
   clipTo(pen, 0, RULER, roll.keys, floor - RULER);
-  pen.fillStyle = colours.white;
-  pen.fillRect(0, 0, roll.keys, floor);
+  fill(pen, colours.white, 0, 0, roll.keys, floor);
   pen.font = `${roll.keys < 40 ? 9 : 10}px ${roll.font}`;
   for (let pitch = Math.floor(roll.low) - 1; pitch <= roll.high; pitch += 1) {
     const tone = ((pitch % 12) + 12) % 12;
     const top = y(pitch);
     const lit = sounding.get(pitch);
     if (BLACK_KEYS.has(tone)) {
-      pen.fillStyle = lit ?? colours.black;
-      pen.fillRect(0, top, roll.keys * (roll.keys < 40 ? 0.4 : 0.58), row);
+      fill(pen, lit ?? colours.black, 0, top, roll.keys * (roll.keys < 40 ? 0.4 : 0.58), row);
       continue;
     }
-    if (lit) {
-      pen.fillStyle = lit;
-      pen.fillRect(0, top - (tone === 4 || tone === 11 ? 0 : row * 0.4), roll.keys - 1, row * 1.4);
-    }
-    if (tone === 0 || tone === 5) {
-      pen.fillStyle = colours.edge;
-      pen.fillRect(0, top + row - 0.5, roll.keys, 1);
-    }
+    if (lit) fill(pen, lit, 0, top - (tone === 4 || tone === 11 ? 0 : row * 0.4), roll.keys - 1, row * 1.4);
+    if (tone === 0 || tone === 5) fill(pen, colours.edge, 0, top + row - 0.5, roll.keys, 1);
     if (tone === 0 && row > 2.5) {
       pen.fillStyle = colours.label;
       pen.textAlign = "right";
@@ -110,11 +95,9 @@ export function drawKeys(pen, roll, { y, row, floor }, sounding) {
 
 export function drawDrumNames(pen, roll, { drumY, drumRow, floor, width, height }, sounding) {
   const { colours, keys } = roll;
-  pen.fillStyle = colours.paper;
-  pen.fillRect(0, floor, keys, height);
+  fill(pen, colours.paper, 0, floor, keys, height);
   for (const [key, colour] of sounding) {
-    pen.fillStyle = colour;
-    pen.fillRect(0, drumY(key), keys - 1, drumRow);
+    fill(pen, colour, 0, drumY(key), keys - 1, drumRow);
   }
   pen.font = `${Math.max(9, Math.min(drumRow - 1, 11))}px ${roll.font}`;
   pen.textAlign = "right";
@@ -131,6 +114,5 @@ export function drawDrumNames(pen, roll, { drumY, drumRow, floor, width, height 
   }
   pen.textAlign = "left";
   if (!roll.hasKeyboard) return;
-  pen.fillStyle = colours.bar;
-  pen.fillRect(0, Math.round(floor), width, 1);
+  fill(pen, colours.bar, 0, Math.round(floor), width, 1);
 }

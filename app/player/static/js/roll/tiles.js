@@ -1,8 +1,8 @@
 // Pictures of the notes, side by side along the piece: each is drawn once and then only moved, so that
 // thousands of notes cost no more than a few while the piece plays and scrolls.
 
-import { pixelRatio } from "../dom.js";
 import { colourName, lookOf, lowerBound } from "./notes.js";
+import { clipTo, fillNote, penOf, pixelRatio } from "./pen.js";
 import { RULER } from "./view.js";
 
 const TILE = 512; // width of a picture in device pixels
@@ -12,39 +12,6 @@ const ZOOM_REST = 160; // milliseconds after zooming until notes are drawn at th
 export const QUIET = 0.2; // opacity of muted tracks
 
 const loudness = (velocity) => 0.45 + (0.55 * velocity) / 127;
-
-export function clipTo(pen, left, top, width, height) {
-  pen.beginPath();
-  pen.rect(left, top, width, height);
-  pen.clip();
-}
-
-/** A note's box in one of three looks; drums and small notes have no round corners. */
-export function fillNote(pen, look, left, top, width, height) {
-  const isSmall = Math.min(width, height) < 3; // much faster, and looks the same
-  if (look === 0 && isSmall) {
-    pen.fillRect(left, top, width, height);
-    return;
-  }
-  if (look > 0) {
-    const { globalAlpha } = pen;
-    pen.globalAlpha = globalAlpha * (look === 1 ? 0.3 : 0.4);
-    pen.fillRect(left, top, width, height);
-    pen.globalAlpha = globalAlpha;
-    if (look === 2) {
-      pen.fillRect(left, top, width, height / 2);
-      return;
-    }
-    const edge = Math.min(1.5, height / 3);
-    pen.strokeStyle = pen.fillStyle;
-    pen.lineWidth = edge;
-    pen.strokeRect(left + edge / 2, top + edge / 2, Math.max(0.5, width - edge), Math.max(0.5, height - edge));
-    return;
-  }
-  pen.beginPath();
-  pen.roundRect(left, top, width, height, Math.min(3, width / 2, height / 2));
-  pen.fill();
-}
 
 export class Tiles {
   tiles = new Map(); // number of a picture to its canvas
@@ -134,9 +101,8 @@ export class Tiles {
     if (known) return known;
     const tile = document.createElement("canvas");
     [tile.width, tile.height] = [TILE, roll.canvas.height];
-    const scale = pixelRatio();
-    const pen = tile.getContext("2d");
-    pen.setTransform(scale, 0, 0, scale, -number * TILE, 0);
+    const pen = penOf(tile);
+    pen.translate(-number * this.tileWidth(), 0);
     const { perBeat } = this.drawn;
     const begin = (number * this.tileWidth() - 12) / perBeat;
     const end = ((number + 1) * this.tileWidth()) / perBeat;

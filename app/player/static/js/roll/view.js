@@ -1,7 +1,7 @@
 // What the roll shows: the notes, the range of keys, the part of the piece in view, and how the view moves.
 
-import { fitCanvas } from "../dom.js";
 import { NUM_HUES, drumPlace, isSolo, soundingLayers } from "./notes.js";
+import { fitCanvas } from "./pen.js";
 
 export const RULER = 36; // height of the bar numbers, with the region of the prompt and the playhead's knob below them
 export const BAND = 20; // top of that region in the ruler
@@ -11,20 +11,24 @@ const EASE_MS = 80; // in which the view moves two thirds of the way
 const SPARE = 1.06; // span of a piece that is shown whole, with room at its end
 const MANY_NOTES = 3000; // from this many on, a change of the range of keys is not animated
 
+/** A piece of which nothing is known. */
+export const BLANK_SCENE = {
+  layers: [], // {id, notes, longest, hue, drums, isNew, isQuiet}
+  bars: [0, 4, 8, 12, 16],
+  beats: true, // whether quarter notes are beats
+  first: 0, // start of the region of the prompt
+  joint: 0, // its end
+  end: 16,
+  cut: false, // whether notes of the prompt after the joint are hidden
+  pen: null, // where the model is generating
+};
+
 export class RollView {
   constructor(canvas, { onSeek, onDraw }) {
-    Object.assign(this, { canvas, onSeek, onDraw });
+    Object.assign(this, BLANK_SCENE, { canvas, onSeek, onDraw });
     this.still = window.matchMedia("(prefers-reduced-motion: reduce)");
-    this.layers = []; // {id, notes, longest, hue, drums, isNew, isQuiet}
     this.isSolo = true; // one instrument
-    this.bars = [0];
-    this.beats = true; // quarter notes are beats
-    this.first = 0; // the prompt's region
-    this.joint = 0;
-    this.end = 16;
-    this.cut = false; // whether notes of the prompt after the joint are hidden
     this.playhead = null;
-    this.pen = null; // where the model is generating
     this.follow = true;
     this.view = { start: 0, span: 32 };
     this.target = { start: 0, span: 32 };
@@ -82,15 +86,12 @@ export class RollView {
   show(scene, { reset }) {
     const cuts = [scene.cut, scene.joint].join() !== [this.cut, this.joint].join() && (scene.cut || this.cut);
     if (reset || cuts) this.isStale = true;
-    this.layers = soundingLayers(scene.layers);
-    this.isSolo = isSolo(scene.layers);
-    this.bars = scene.bars.length ? scene.bars : [0];
-    this.beats = scene.beats;
-    this.first = scene.first;
-    this.joint = scene.joint;
-    this.end = Math.max(scene.end, 4);
-    this.cut = scene.cut;
-    this.pen = scene.pen;
+    Object.assign(this, scene, {
+      layers: soundingLayers(scene.layers),
+      isSolo: isSolo(scene.layers),
+      bars: scene.bars.length ? scene.bars : [0],
+      end: Math.max(scene.end, 4),
+    });
     this.mapIsStale = true;
     this.measure();
     this.layOut();
@@ -99,7 +100,7 @@ export class RollView {
       this.lane = this.wantedLane;
       this.follow = true;
       this.target.span = Math.min(this.comfortableSpan(), this.end * SPARE);
-      if (scene.cut || !this.joint) this.lookAt(scene.focus ?? 0, true);
+      if (scene.cut || !this.joint) this.lookAt(this.joint, true);
       else this.showRegion();
     } else if (this.follow && this.pen !== null) {
       this.lookAt(this.pen, false);
