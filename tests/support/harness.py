@@ -1,7 +1,7 @@
-"""The player on a page of its own: frames without a model, and a server that answers at once.
+"""Serves the player on a page of its own, with made-up frames and a server that answers at once.
 
-`harness` serves the page with sounds that can be sought in; its object of that name in the browser
-shows frames and keeps what the player triggers and asks for.
+`harness` serves the page and seekable sounds. The object `harness` in the browser shows frames and
+records the events and requests of the player.
 """
 
 from __future__ import annotations
@@ -131,13 +131,13 @@ class _Handler(BaseHTTPRequestHandler):
         if body:
             try:
                 self.wfile.write(content[begin : end + 1])
-            except (BrokenPipeError, ConnectionResetError):  # the browser wants no more of it
+            except (BrokenPipeError, ConnectionResetError):  # the browser closed the connection
                 return
 
 
 @contextmanager
 def harness(seconds: float = 40.0) -> Iterator[str]:
-    """Address of the page while the block runs; every sound is so long."""
+    """Serve the page while the block runs; yields its address. Every sound lasts `seconds`."""
     handler = type("Handler", (_Handler,), {"sound": silence(seconds)})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -220,7 +220,7 @@ def done_frame(
 
 
 def many_notes(notes: int = 10_000) -> Frame:
-    """Two hands that play so many notes in all, as new music with sound."""
+    """New music for two hands with `notes` notes and sound."""
     chance = np.random.default_rng(5)
     onsets = np.sort(chance.integers(0, 12 * notes // 16, notes))
     hands = []
@@ -271,18 +271,18 @@ _COUNT_FRAMES = """async ([seconds, pixels]) => {
 
 
 class Smoothness(NamedTuple):
-    """How a page moved for some seconds."""
+    """Frame rate and cost of a page over some seconds."""
 
     rate: float
     """Frames per second."""
     slow: float
-    """Milliseconds that one frame in twenty exceeds."""
+    """95th percentile of the milliseconds between frames."""
     work: float
-    """Milliseconds of the page's own thread for one frame, which other programs do not change."""
+    """CPU milliseconds of the page per frame, independent of other programs."""
 
 
 def smoothness(page: Page, seconds: float, pixels: int = 0) -> Smoothness:
-    """Counts the frames of the player, moved by so many pixels in each of them."""
+    """Measure the player while each frame scrolls it by `pixels`."""
     tools = page.context.new_cdp_session(page)
     tools.send("Performance.enable", {"timeDomain": "threadTicks"})
 

@@ -18,7 +18,7 @@ _FIRST_SIZE = 1 << 14
 
 
 class ToneCache:
-    """Waves and envelopes that were used last, up to a number of bytes; threads may share it."""
+    """Keeps the most recently used arrays, up to `max_bytes`; thread-safe."""
 
     def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
         self.max_bytes = max_bytes
@@ -29,9 +29,9 @@ class ToneCache:
     def get(
         self, key: Hashable, count: int, make: Callable[[int], NDArray[np.float32]]
     ) -> NDArray[np.float32]:
-        """Read-only array of at least `count` items, or of all that there are.
+        """A read-only array of at least `count` items, or of all items if there are fewer.
 
-        `make(n)` gives the first n items of what `key` stands for, fewer when there are no more.
+        `make(n)` returns the first n items for `key`, or all of them.
         """
         with self._lock:
             array, is_whole = self._arrays.get(key, (None, False))
@@ -42,7 +42,7 @@ class ToneCache:
         while size < count:
             size = size * 3 // 2
         if 4 * size > self.max_bytes // 8:
-            size = count  # more would be for later, and it is too long to be kept
+            size = count  # spare items are for later calls, and this array is too long to be kept
         array = make(size)
         array.setflags(write=False)
         if array.nbytes <= self.max_bytes // 8:

@@ -34,7 +34,7 @@ class Envelope(NamedTuple):
 
     @classmethod
     def of(cls, values: Mapping[int, int], first: int, key: int) -> Envelope:
-        """Envelope of the eight generators from `first` on, at a key."""
+        """The envelope at a key, from eight generators starting with `first`."""
         delay, attack, hold, decay, sustain, release, key_to_hold, key_to_decay = (
             values[first + index] for index in range(8)
         )
@@ -48,7 +48,7 @@ class Envelope(NamedTuple):
         )
 
     def values(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Value 0 to 1 at each time after the onset while the key is down; straight lines."""
+        """Value, 0 to 1, at each time after the onset while the key is down; piecewise linear."""
         peak = self.delay + self.attack
         fall = peak + self.hold
         times = [self.delay, peak, fall, fall + self.decay * (1 - self.sustain)]
@@ -57,7 +57,7 @@ class Envelope(NamedTuple):
     def amplitudes(self, count: int, sample_rate: int) -> NDArray[np.float32]:
         """Amplitude 0 to 1 of the first `count` samples (count,) while the key is down.
 
-        It rises in a straight line; after that a value is a part of 96 decibels.
+        It rises linearly; after the peak, the value is a fraction of 96 decibels.
         """
         amplitudes = np.empty(count, dtype=np.float32)
         for start in range(0, count, BLOCK):
@@ -69,7 +69,7 @@ class Envelope(NamedTuple):
         return amplitudes
 
     def audible_seconds(self) -> float:
-        """How long a tone is heard while its key is down; infinite when it is sustained."""
+        """How long a tone is audible while its key is down; infinite if it is sustained."""
         if self.sustain > _FLOOR_VALUE:
             return np.inf
         return self.delay + self.attack + self.hold + self.decay * (1 - _FLOOR_VALUE)
@@ -77,7 +77,7 @@ class Envelope(NamedTuple):
 
 @lru_cache(maxsize=16)
 def release_curve(release: float, sample_rate: int) -> NDArray[np.float32]:
-    """Amplitude (n,) from 1 to the floor after the key is let go, for a release time in seconds."""
+    """Amplitude (n,) from 1 to the floor after the release of the key; `release` in seconds."""
     count = int(release * (1 - _FLOOR_VALUE) * sample_rate)
     slope = -_FULL_NEPERS / (release * sample_rate)
     curve = np.exp(np.arange(count, dtype=np.float32) * np.float32(slope))

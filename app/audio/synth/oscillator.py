@@ -24,15 +24,15 @@ _CHUNK_BLOCKS = 256  # resampled at a time, so that they stay in the processor's
 
 
 def control_seconds(count: int, sample_rate: int) -> NDArray[np.float64]:
-    """Times after the onset at which pitch, filter and volume are set, to past `count` samples."""
+    """Times after the onset at which pitch, filter and volume are set, past `count` samples."""
     indices = np.arange(count // CONTROL_SAMPLES + 2, dtype=np.float64)
     return indices * CONTROL_SAMPLES / sample_rate
 
 
-def line(
+def interpolate(
     count: int, sample_rate: int, seconds: NDArray[np.float64], values: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """Value at each of `count` samples (count,) on straight lines through `values` at `seconds`."""
+    """Linear interpolation (count,) of `values` at `seconds`, one value per sample."""
     drawn = np.empty(count, dtype=np.float32)
     for start in range(0, count, BLOCK):
         part = drawn[start : start + BLOCK]
@@ -50,10 +50,10 @@ def wave(
     bend_cents: NDArray[np.float64] | None = None,
     held: int | None = None,
 ) -> NDArray[np.float32]:
-    """The first `count` samples of a zone at a key, fewer when it ends before, without envelope.
+    """The first `count` samples of a zone at a key, without envelope; fewer if the zone ends.
 
     `bend_cents` has one value for each of `control_seconds`. `held` is the sample at which the key
-    is let go, of use to zones that leave their loop then. Full scale is 1.
+    is released, which matters to zones that leave their loop then. Full scale is 1.
     """
     modulation = _Modulation(zone, key, count, sample_rate)
     cents = zone.transposition(key) + modulation.pitch_cents()
@@ -68,9 +68,9 @@ def wave(
 def _resampled(
     soundfont: SoundFont, zone: Zone, places: NDArray[np.float64], held: int | None
 ) -> NDArray[np.float32]:
-    """Sample points at every place on straight lines through `places`, one of CONTROL_SAMPLES each.
+    """The sample data at positions interpolated linearly between `places`, CONTROL_SAMPLES apart.
 
-    Between points stands the cubic through four of them with Catmull and Rom's slopes.
+    Between data points, a Catmull-Rom cubic through four of them.
     """
     data, sample = soundfont.points, zone.sample
     parts = [data[sample.start : sample.loop_end if zone.loops else sample.end]]
@@ -126,7 +126,7 @@ def _cubics(points: NDArray[np.int16]) -> NDArray[np.float32]:
 
 
 class _Modulation:
-    """What the modulation envelope and the two oscillators of a zone do to a tone over time."""
+    """Modulation of a tone by the envelope and the two low-frequency oscillators of its zone."""
 
     def __init__(self, zone: Zone, key: int, count: int, sample_rate: int) -> None:
         self.values = zone.values
@@ -138,7 +138,7 @@ class _Modulation:
         return Envelope.of(self.values, Generator.MOD_ENVELOPE, self.key).values(self.seconds)
 
     def _oscillator(self, delay: Generator, frequency: Generator) -> NDArray[np.float64]:
-        """Triangle between -1 and 1 that starts upwards from 0 after its delay."""
+        """Triangle wave between -1 and 1 that rises from 0 after its delay."""
         turns = (self.seconds - seconds_of(self.values[delay])) * _hertz(self.values[frequency])
         turns = np.maximum(turns, 0) + 0.25
         return 1 - 4 * np.abs(turns - np.floor(turns) - 0.5)
@@ -163,18 +163,19 @@ class _Modulation:
         return cents
 
     def tremolo(self, sound: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Sound with the change of volume."""
+        """Apply the modulation of the volume."""
         if not self.values[Generator.MOD_LFO_TO_VOLUME]:
             return sound
         decibels = self.values[Generator.MOD_LFO_TO_VOLUME] / 10 * self._mod_oscillator()
-        sound *= line(len(sound), self.sample_rate, self.seconds, 10 ** (decibels / 20))
+        sound *= interpolate(len(sound), self.sample_rate, self.seconds, 10 ** (decibels / 20))
         return sound
 
     def filtered(self, sound: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Sound after the low-pass filter of two poles, whose cutoff moves in small steps.
+        """Apply the two-pole low-pass filter, whose cutoff moves in small steps.
 
         Source: Bristow-Johnson, Cookbook formulae for audio equalizer biquad filter coefficients;
-        resonance and the gain that pays for half of it as in section 8.1.3 of the specification.
+        resonance, and the gain that compensates half of it, from section 8.1.3 of the
+        specification.
         """
         cents = self._cents(
             float(self.values[Generator.FILTER_CUTOFF]),

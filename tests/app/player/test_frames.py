@@ -1,4 +1,4 @@
-"""What the player is told: notes, names and colours, bar lines and times."""
+"""Frames of the player: notes, names, colours, bar lines and times."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_bar_lines_are_those_that_the_app_counts(changes, end):
 
 
 @given(changes=metres, end=st.integers(1, 600), most=st.integers(1, 30))
-def test_more_bars_than_are_drawn_are_left_out_at_the_end(changes, end, most):
+def test_bars_beyond_the_limit_are_left_out(changes, end, most):
     score = Score(12, time_signatures=changes, end_ticks=end)
     whole = parse(timeline(score)["bars"])
     with mock.patch.object(player, "MOST_BARS", most):
@@ -115,7 +115,7 @@ def test_music_that_grows_keeps_its_colours(onsets, count):
 
 
 @pytest.mark.parametrize("metre", [(1, 32), (1, 128)])
-def test_a_hostile_length_fills_neither_page_nor_memory(metre):
+def test_a_hostile_length_costs_neither_time_nor_memory(metre):
     score = Score(480, time_signatures=(TimeSignature(0, *metre),), end_ticks=10**11)
     tracemalloc.start()
     bars = parse(timeline(score)["bars"])
@@ -139,7 +139,7 @@ def test_bar_lines_can_be_given():
 # names and colours
 
 
-def test_tracks_are_called_as_their_file_calls_them_or_by_their_instrument():
+def test_tracks_have_the_name_in_the_file_or_that_of_their_instrument():
     tracks = (
         drums(),
         track(33),
@@ -159,7 +159,7 @@ def test_equal_names_are_counted():
     assert [frame["name"] for frame in frames] == ["Piano 1", "Lead 1", "Piano 2", "Lead 2"]
 
 
-def test_new_music_looks_like_the_tracks_that_it_continues():
+def test_new_music_looks_like_the_tracks_it_continues():
     upload = Score(
         480,
         (

@@ -8,7 +8,7 @@ from app.audio.synth.cache import ToneCache
 
 
 @given(sizes=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 60000)), max_size=40))
-def test_a_cache_gives_what_is_asked_for_and_stays_within_its_bytes(sizes):
+def test_a_cache_returns_the_requested_items_within_its_limit(sizes):
     cache = ToneCache(max_bytes=1 << 20)
     for key, count in sizes:
         found = cache.get(key, count, lambda n, key=key: np.full(n, key, dtype=np.float32))
@@ -17,7 +17,7 @@ def test_a_cache_gives_what_is_asked_for_and_stays_within_its_bytes(sizes):
         assert cache.num_bytes <= cache.max_bytes
 
 
-def test_a_cache_knows_what_has_ended():
+def test_a_cache_makes_a_finished_array_only_once():
     cache, calls = ToneCache(), []
 
     def make(count: int) -> np.ndarray:
