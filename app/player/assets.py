@@ -27,8 +27,9 @@ EVENTS = ("continue_this", "discard", "region", "replay", "stop", "tracks", "und
 """What the player triggers; Gradio takes an event if its quoted name is in `js_on_load`."""
 SCRIPT = f"""
 // events: {EVENTS}
-const {{ root = "" }} = window.gradio_config ?? {{}};
-import(`${{root}}{ROUTE}/player.js`)
+const {{ pathname }} = new URL(window.gradio_config?.root || "/", document.baseURI);
+import(pathname.replace(/\\/$/, "") + "{ROUTE}/player.js")
   .then(({{ start }}) => start({{ element, props, watch, trigger, server }}));
 """
-"""`js_on_load` of the HTML component; `root` is the address of the page behind any proxy."""
+"""`js_on_load` of the HTML component. The path of `root` is that of the page behind any proxy; its
+host and protocol may be wrong there."""
