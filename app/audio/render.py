@@ -59,8 +59,8 @@ _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 class Audio:
     """Stereo audio."""
 
-    samples: NDArray[np.float32] | NDArray[np.int16]
-    """(n, 2), full scale 1, or 32767 for integers."""
+    samples: NDArray
+    """(n, 2), float32 of full scale 1 or int16."""
     sample_rate: int
     renderer: Literal["builtin", "fluidsynth"]
 

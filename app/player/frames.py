@@ -7,7 +7,8 @@ is the whole state, so a lost frame does no harm.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, NotRequired, TypedDict
+import itertools
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
 import numpy as np
 
@@ -143,15 +144,10 @@ def pack_tracks(score: Score, like: Score | None = None) -> list[TrackFrame]:
     chunk and channel, or else the same instrument) looks like it; others get new hues.
     """
     frames: list[TrackFrame] = []
-    for track, look in _looks(score, like):
-        frame = TrackFrame(
-            name=look.name,
-            hue=look.id,
-            drums=track.is_drum,
-            notes=pack_notes(track, score.ticks_per_beat),
-            id=look.id,
-        )
-        if (instrument := instrument_name(track)) not in look.name:
+    for track, name, number in _named(score, like):
+        notes = pack_notes(track, score.ticks_per_beat)
+        frame = TrackFrame(name=name, hue=number, drums=track.is_drum, notes=notes, id=number)
+        if (instrument := instrument_name(track)) not in name:
             frame["instrument"] = instrument
         frames.append(frame)
     return frames
@@ -159,31 +155,22 @@ def pack_tracks(score: Score, like: Score | None = None) -> list[TrackFrame]:
 
 def track_ids(score: Score, like: Score | None = None) -> list[int]:
     """The id of each track of a score in the frames of `pack_tracks`; -1 without notes."""
-    ids = {id(track): look.id for track, look in _looks(score, like)}
+    ids = {id(track): number for track, _, number in _named(score, like)}
     return [ids.get(id(track), -1) for track in score.tracks]
 
 
-class _Look(NamedTuple):
-    """Name and hue of a track."""
-
-    name: str
-    id: int
-
-
-def _looks(score: Score, like: Score | None) -> list[tuple[Track, _Look]]:
-    """Tracks with notes, in order, each with its look: that of a track in `like`, or a new one."""
+def _named(score: Score, like: Score | None) -> list[tuple[Track, str, int]]:
+    """Tracks with notes, in order, with the name and id of the track in `like`, or new ones."""
     known, tracks = _in_order(like) if like else [], _in_order(score)
-    looks: dict[tuple[object, ...], _Look] = {}
+    looks: dict[tuple[object, ...], tuple[str, int]] = {}
     for index, (track, name) in enumerate(zip(known, track_names(known), strict=True)):
         for key in _keys(track):
-            looks.setdefault(key, _Look(name, index))
-    unknown = len(known)
-    found: list[tuple[Track, _Look]] = []
+            looks.setdefault(key, (name, index))
+    new_ids = itertools.count(len(known))
+    found: list[tuple[Track, str, int]] = []
     for track, name in zip(tracks, track_names(tracks), strict=True):
         look = next((looks[key] for key in _keys(track) if key in looks), None)
-        if look is None:
-            look, unknown = _Look(name, unknown), unknown + 1
-        found.append((track, look))
+        found.append((track, *(look or (name, next(new_ids)))))
     return found
 
 

@@ -282,29 +282,30 @@ class SoundFont:
         for generator, amount in added.items():
             if generator not in _INSTRUMENT_ONLY and generator in values:
                 values[generator] += amount
-        keys = _overlap(_range(own, _G.KEY_RANGE), _range(added, _G.KEY_RANGE))
-        velocities = _overlap(_range(own, _G.VELOCITY_RANGE), _range(added, _G.VELOCITY_RANGE))
+        keys = _range(_G.KEY_RANGE, own, added)
+        velocities = _range(_G.VELOCITY_RANGE, own, added)
 
         def moved(field: str, fine: Generator, coarse: Generator) -> int:
             place = int(header[field]) + values[fine] + 32768 * values[coarse]
             return min(max(place, 0), len(self.points))
 
+        start = moved("start", _G.START, _G.START_COARSE)
+        end = moved("end", _G.END, _G.END_COARSE)
+        loop = [
+            moved("loop_start", _G.LOOP_START, _G.LOOP_START_COARSE),
+            moved("loop_end", _G.LOOP_END, _G.LOOP_END_COARSE),
+        ]
+        playable = end - start > 1 and header["rate"] > 0
+        if not playable or header["type"] & _UNUSABLE_SAMPLE or keys is None or velocities is None:
+            return None
         sample = Sample(
-            start=moved("start", _G.START, _G.START_COARSE),
-            end=moved("end", _G.END, _G.END_COARSE),
-            loop_start=moved("loop_start", _G.LOOP_START, _G.LOOP_START_COARSE),
-            loop_end=moved("loop_end", _G.LOOP_END, _G.LOOP_END_COARSE),
+            start,
+            end,
+            *np.clip(loop, start, end).tolist(),
             rate=int(header["rate"]),
             root_key=int(header["key"]) if header["key"] <= 127 else 60,
             correction_cents=int(header["correction"]),
         )
-        playable = sample.end - sample.start > 1 and sample.rate > 0
-        if not playable or header["type"] & _UNUSABLE_SAMPLE or keys is None or velocities is None:
-            return None
-        loop_start, loop_end = np.clip(
-            [sample.loop_start, sample.loop_end], sample.start, sample.end
-        ).tolist()
-        sample = sample._replace(loop_start=loop_start, loop_end=loop_end)
         return Zone(keys, velocities, values, sample)
 
 
@@ -364,14 +365,8 @@ def _records(chunk: NDArray[np.uint8], dtype: np.dtype) -> NDArray:
     return np.asarray(chunk[: len(chunk) // dtype.itemsize * dtype.itemsize]).view(dtype)
 
 
-def _range(values: Mapping[int, int], generator: Generator) -> tuple[int, int]:
-    """Lowest and highest key or velocity, the two bytes of an amount."""
-    if generator not in values:
-        return 0, 127
-    amount = values[generator] & 0xFFFF
-    return amount & 0xFF, amount >> 8
-
-
-def _overlap(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int] | None:
-    low, high = max(first[0], second[0]), min(first[1], second[1])
+def _range(generator: Generator, *zones: Mapping[int, int]) -> tuple[int, int] | None:
+    """Lowest and highest key or velocity of all zones, the two bytes of an amount; None: none."""
+    amounts = [values.get(generator, 127 << 8) & 0xFFFF for values in zones]
+    low, high = max(amount & 0xFF for amount in amounts), min(amount >> 8 for amount in amounts)
     return (low, high) if low <= high else None

@@ -27,9 +27,7 @@ def test_modules_of_the_player_are_served_as_javascript(client):
         assert answer.status_code == 200
         assert answer.content == path.read_bytes()
         assert answer.headers["content-type"].partition(";")[0] == "text/javascript"
-    again = client.get(f"{ROUTE}/player.js", headers={"if-none-match": answer.headers["etag"]})
-    assert again.status_code == 200  # the tag of another file
-    tag = {"if-none-match": again.headers["etag"]}
+    tag = {"if-none-match": client.get(f"{ROUTE}/player.js").headers["etag"]}
     assert client.get(f"{ROUTE}/player.js", headers=tag).status_code == 304
 
 
