@@ -10,6 +10,10 @@ from scipy.signal import resample_poly, sosfilt
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+LOUDNESS_LUFS = -23.0
+"""Loudness of rendered audio (EBU R 128): a louder piece would win every comparison."""
+CEILING = 10 ** (-1 / 20)
+"""Highest true peak, as an amplitude."""
 _BLOCK_HOPS = 4
 _HOP_SECONDS = 0.1
 _ABSOLUTE_GATE = -70.0
@@ -65,21 +69,19 @@ def true_peak(channels: NDArray[np.float32], at_least: float = 0.0) -> float:
     return peak
 
 
-def gain_for(
-    channels: NDArray[np.float32], sample_rate: int, lufs: float, ceiling: float
-) -> np.float32:
-    """Factor that scales `channels` (c, n) to a loudness, or lower to keep the true peak.
+def gain_for(channels: NDArray[np.float32], sample_rate: int) -> np.float32:
+    """Factor that scales `channels` (c, n) to LOUDNESS_LUFS, or less to respect CEILING.
 
-    1 for silence. `ceiling` is the highest true peak, as an amplitude.
+    1 for silence.
     """
     powers = block_powers(channels, sample_rate)
     if not np.any(powers > 0):
         return np.float32(1)
     gain = np.sqrt(1 / powers.max())
     for _ in range(3):  # the blocks below the absolute gate depend on the gain
-        gain *= 10 ** ((lufs - integrated_loudness(powers * gain**2)) / 20)
-    peak = true_peak(channels, at_least=ceiling / gain / 2)
-    return np.float32(min(gain, ceiling / peak))
+        gain *= 10 ** ((LOUDNESS_LUFS - integrated_loudness(powers * gain**2)) / 20)
+    peak = true_peak(channels, at_least=CEILING / gain / 2)
+    return np.float32(min(gain, CEILING / peak))
 
 
 def _weighting(sample_rate: int) -> NDArray[np.float64]:

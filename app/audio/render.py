@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tokenization.score import Score
 
 __all__ = [
-    "LOUDNESS_LUFS",
     "Audio",
     "Renderer",
     "SoundError",
@@ -43,10 +42,6 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 Renderer = Literal["auto", "builtin", "fluidsynth"]
-LOUDNESS_LUFS = -23.0
-"""Loudness of rendered audio (EBU R 128): a louder piece would win every comparison."""
-CEILING = 10 ** (-1 / 20)
-"""Highest true peak, as an amplitude."""
 _SILENCE = 1e-5
 _MAX_SECONDS = 1800.0  # 635 MB of 44,100 Hz stereo, most of the memory that rendering needs
 _FORMATS = {".wav": ("WAV", "PCM_16"), ".flac": ("FLAC", "PCM_16"), ".ogg": ("OGG", "VORBIS")}
@@ -80,7 +75,7 @@ def render(
 ) -> Audio:
     """Render a score to its end, and at most two seconds more while notes still ring.
 
-    The loudness is LOUDNESS_LUFS, or lower if the true peak would exceed -1 dB. `auto` uses
+    The loudness is -23 LUFS, or lower if the true peak would exceed -1 dB. `auto` uses
     FluidSynth if it is installed and the built-in player otherwise; both play `soundfont`, by
     default the General MIDI one of pretty_midi, without reverb, and give the same samples for the
     same score. `progress` is called with the fraction done, 0 to 1.
@@ -108,7 +103,7 @@ def render(
             _log.warning("%s; the built-in player goes on", error)
     if mixed is None:
         mixed = Mixer(score, font, sample_rate).mix(progress)
-    mixed *= gain_for(mixed, sample_rate, LOUDNESS_LUFS, CEILING)
+    mixed *= gain_for(mixed, sample_rate)
     if progress is not None:
         progress(1.0)
     return Audio(mixed.T, sample_rate, used)

@@ -7,7 +7,6 @@ summed quickly and no process holds them in memory.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import shutil
 import tempfile
@@ -16,20 +15,14 @@ import wave
 import zipfile
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from app.audio.loudness import gain_for
-from app.audio.render import (
-    CEILING,
-    LOUDNESS_LUFS,
-    Audio,
-    cannot_write,
-    check_length,
-    save_audio,
-)
+from app.audio.render import Audio, cannot_write, check_length, save_audio
 from app.audio.synth import BLOCK
 from app.audio.synth.mixer import Mixer
 from app.audio.synth.soundfont import SoundError, default_soundfont, open_soundfont
@@ -205,7 +198,7 @@ class Stems:
 def places_of(score: Score, ids: Sequence[int] | None = None) -> dict[int, list[int]]:
     """Indices of the tracks with notes in a score, by their `ids` (default: the index itself)."""
     numbers: dict[int, list[int]] = {}
-    pairs = zip(ids or itertools.count(), score.tracks, strict=False)
+    pairs = zip(ids or count(), score.tracks, strict=False)
     for place, (number, track) in enumerate(pairs):
         if len(track):
             numbers.setdefault(number, []).append(place)
@@ -264,33 +257,30 @@ def _tracks(
     """
     seconds = mixer.length / mixer.sample_rate
     if len(numbers) < 2 or seconds * len(numbers) > MOST_SECONDS:
-        whole = _on_disk(folder / "whole", mixer.mix(progress), None, mixer.sample_rate)
+        total = mixer.mix(progress)
+        whole = _on_disk(folder / "whole", total, gain_for(total, mixer.sample_rate))
         return whole, dict.fromkeys(numbers, whole) if len(numbers) == 1 else {}
     total = np.zeros((_CHANNELS, mixer.length), np.float32)
     shares = np.cumsum([0, *(mixer.voices_of(places) for places in numbers.values())])
     shares = shares / max(shares[-1], 1)
-    for (number, places), done, after in zip(numbers.items(), shares, shares[1:], strict=False):
-        mixed = mixer.mix(_part_of(progress, done, after), places)
+    for (number, places), share in zip(numbers.items(), pairwise(shares), strict=True):
+        mixed = mixer.mix(_part_of(progress, *share), places)
         total += mixed
         _write(folder / f"{number}.float", _blocks(mixed.T))
-    gain = gain_for(total, mixer.sample_rate, LOUDNESS_LUFS, CEILING)
-    whole = _on_disk(folder / "whole", total, gain, mixer.sample_rate)
+    gain = gain_for(total, mixer.sample_rate)
+    whole = _on_disk(folder / "whole", total, gain)
     del total
     tracks: dict[int, _Samples] = {}
     for number in numbers:
         path = folder / f"{number}.float"
         mixed = np.memmap(path, np.float32, "r", shape=(mixer.length, _CHANNELS))
-        tracks[number] = _on_disk(folder / str(number), mixed.T, gain, mixer.sample_rate)
+        tracks[number] = _on_disk(folder / str(number), mixed.T, gain)
         path.unlink()
     return whole, tracks
 
 
-def _on_disk(
-    path: Path, channels: NDArray[np.float32], gain: np.float32 | None, sample_rate: int
-) -> _Samples:
-    """A mix (2, n) as 16-bit samples in a file; None: at the gain of this mix alone."""
-    if gain is None:
-        gain = gain_for(channels, sample_rate, LOUDNESS_LUFS, CEILING)
+def _on_disk(path: Path, channels: NDArray[np.float32], gain: np.float32) -> _Samples:
+    """Write a mix (2, n) as 16-bit samples and map the file."""
     factor = np.float32(gain * _FULL_SCALE)
     rounded = (
         np.clip(np.rint(np.multiply(block, factor)), -_FULL_SCALE, _FULL_SCALE).astype(np.int16)
