@@ -11,9 +11,6 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from starlette.routing import Route
-from starlette.staticfiles import StaticFiles
-
 from app.compose.options import MAX_FILE_BYTES
 from app.player import assets as player
 from app.server.store import KEPT_SECONDS, prune, remove_raw
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import gradio as gr
-    from starlette.requests import Request
-    from starlette.responses import Response
 
     from app.compose.models import Models
 
@@ -128,27 +123,11 @@ def open_page(page: gr.Blocks, output_folder: Path, serving: Serving | None = No
         allowed_paths=[str(output_folder.resolve())],
         max_file_size=serving.max_upload_bytes,
         max_threads=THREADS + jobs,
-        app_kwargs={
-            "middleware": [guarded(page, health)],
-            "routes": [modules_route()],
-        },
+        app_kwargs={"middleware": [guarded(page, health)]},
         theme=theme(),
         css_paths=(player.STYLE, PAGE_STYLE),
     )
     return address
-
-
-def modules_route() -> Route:
-    """Serves the JavaScript modules of the player, and no other files; without a login.
-
-    A route, since a mount does not find its files if a proxy removes the root path.
-    """
-    files = StaticFiles(directory=player.MODULES)
-
-    async def module(request: Request) -> Response:
-        return await files.get_response(request.path_params["path"], request.scope)
-
-    return Route(f"{player.ROUTE}/{{path:path}}", module)
 
 
 @contextmanager

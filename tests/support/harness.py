@@ -107,9 +107,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, *, body: bool) -> None:
         url = urlsplit(self.path)
-        if url.path.startswith(assets.ROUTE):
-            module = assets.MODULES / url.path.removeprefix(f"{assets.ROUTE}/")
-            content, kind = module.read_bytes(), "text/javascript"
+        if module := assets.module_at(url.path):
+            content, kind = module, "text/javascript"
         elif url.path.startswith("/gradio_api"):
             content, kind = self.sound, "audio/wav"
         else:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
-import shutil
 
-from app.player.assets import EVENTS, MODULES, ROUTE, SCRIPT, STYLE, TEMPLATE, digest
+from app.player.assets import (
+    EVENTS,
+    MODULES,
+    ROUTE,
+    SCRIPT,
+    STYLE,
+    TEMPLATE,
+    module_at,
+    route_of,
+)
 
-SOURCES = {path: path.read_text(encoding="utf-8") for path in MODULES.rglob("*.js")}
+SOURCES = {address: source.decode() for address, source in MODULES.items()}
 CODE = "\n".join(SOURCES.values())
 IMPORT = re.compile(r'^import {([^}]*)} from "([^"]+)";$', re.MULTILINE)
 
@@ -31,26 +40,28 @@ def test_the_script_names_every_event_that_the_player_triggers():
 
 def test_every_import_names_an_export_of_a_module_beside_it():
     imported = set()
-    for path, source in SOURCES.items():
-        for names, address in re.findall(
-            r'^import {([^}]*)} from "([^"]+)";$', source, re.MULTILINE
-        ):
-            target = (path.parent / address).resolve()
+    for address, source in SOURCES.items():
+        for names, relative in IMPORT.findall(source):
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(address), relative))
             imported.add(target)
             for name in names.split(","):
                 kind = rf"^export (const|class|(async )?function) {name.strip()}\b"
-                assert re.search(kind, SOURCES[target], re.MULTILINE), (path.name, name)
+                assert re.search(kind, SOURCES[target], re.MULTILINE), (address, name)
         assert source.count("import ") == len(IMPORT.findall(source))
-    entry = MODULES / "player.js"
-    assert imported == set(SOURCES) - {entry}
-    assert "export function start(" in SOURCES[entry]
+    assert imported == set(SOURCES) - {"player.js"}
+    assert "export function start(" in SOURCES["player.js"]
 
 
-def test_the_address_changes_with_the_modules(tmp_path):
-    folder = tmp_path / "js"
-    shutil.copytree(MODULES, folder)
-    assert ROUTE.endswith(f"/{digest(folder)}")
-    (folder / "roll" / "notes.js").write_text("export {}", encoding="utf-8")
-    changed = digest(folder)
-    (folder / "roll" / "notes.js").rename(folder / "notes.js")
-    assert len({ROUTE.rpartition("/")[2], changed, digest(folder)}) == 3
+def test_the_address_changes_with_the_modules():
+    changed = {**MODULES, "roll/notes.js": b"export {}"}
+    renamed = {name.removeprefix("roll/"): source for name, source in MODULES.items()}
+    assert len({ROUTE, route_of(changed), route_of(renamed)}) == 3
+    assert route_of(dict(MODULES)) == ROUTE
+
+
+def test_modules_are_found_by_their_address_behind_any_root_path():
+    for name, source in MODULES.items():
+        assert module_at(ROUTE + name) == module_at(f"/music{ROUTE}{name}") == source
+    others = ["", "x.js", "../player.html", "../../assets.py", "/player.js", "roll/../player.js"]
+    assert {module_at(ROUTE + name) for name in others} == {None}
+    assert module_at("/player.js") is module_at("/player-modules/0/player.js") is None

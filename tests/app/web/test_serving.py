@@ -1,4 +1,4 @@
-"""What a page serves beside Gradio's own files, and what it leaves on the disk when it ends."""
+"""What a page leaves on the disk when it ends."""
 
 from __future__ import annotations
 
@@ -6,38 +6,9 @@ import os
 import time
 from types import SimpleNamespace
 
-import pytest
-from starlette.applications import Starlette
-from starlette.testclient import TestClient
-
 from app.files import RAW_SOUND
-from app.player.assets import MODULES, ROUTE
 from app.server.store import KEPT_SECONDS
-from app.web.serving import Serving, launch, modules_route
-
-
-@pytest.fixture
-def client():
-    return TestClient(Starlette(routes=[modules_route()]))
-
-
-def test_modules_of_the_player_are_served_as_javascript(client):
-    for path in MODULES.rglob("*.js"):
-        answer = client.get(f"{ROUTE}/{path.relative_to(MODULES).as_posix()}")
-        assert answer.status_code == 200
-        assert answer.content == path.read_bytes()
-        assert answer.headers["content-type"].partition(";")[0] == "text/javascript"
-    tag = {"if-none-match": client.get(f"{ROUTE}/player.js").headers["etag"]}
-    assert client.get(f"{ROUTE}/player.js", headers=tag).status_code == 304
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["", "roll", "../player.html", "..%2fplayer.html", "%2e%2e/%2e%2e/assets.py", "/etc/passwd"],
-)
-def test_no_other_file_is_served_with_the_modules(client, path):
-    assert client.get(f"{ROUTE}/{path}").status_code == 404
-    assert client.post(f"{ROUTE}/player.js").status_code == 405
+from app.web.serving import Serving, launch
 
 
 def test_raw_sound_goes_at_the_end_and_the_music_stays(tmp_path, monkeypatch):
