@@ -16,6 +16,8 @@ from urllib.parse import parse_qs
 import gradio as gr
 from gradio.exceptions import InvalidPathError
 
+from app.player.assets import module_at
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping
     from types import TracebackType
@@ -69,6 +71,9 @@ class Guard:
         path, method = scope["path"], scope["method"]
         if path.endswith(HEALTH) and method in {"GET", "HEAD"}:
             await _answer(send, 200, self.health(), body=method == "GET")
+            return
+        if (module := module_at(path)) is not None and method in {"GET", "HEAD"}:
+            await _send_file(send, module, body=method == "GET")
             return
         sent = _Sent(send, calls=method == "POST")
         try:
@@ -313,6 +318,17 @@ async def _answer(
         (b"cache-control", b"no-store"),
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": data if body else b""})
+
+
+async def _send_file(send: Send, data: bytes, *, body: bool) -> None:
+    """A module of the player, whose address changes with it."""
+    headers = [
+        (b"content-type", b"text/javascript; charset=utf-8"),
+        (b"content-length", str(len(data)).encode()),
+        (b"cache-control", b"public, max-age=31536000, immutable"),
+    ]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": data if body else b""})
 
 

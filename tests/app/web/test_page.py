@@ -15,7 +15,8 @@ import pytest
 
 from app.compose.models import Models
 from app.compose.options import LARGEST_SEED, MusicOptions
-from app.player.frames import SCRIPT, STYLE, TEMPLATE, pack_tracks
+from app.player.assets import TEMPLATE
+from app.player.frames import pack_tracks
 from app.server.uploads import read_upload
 from app.web.about import about, model_line
 from app.web.call_values import LIMITS
@@ -85,7 +86,7 @@ def name_of(block):
 def test_every_example_and_every_button_of_the_player_is_explained():
     for example in EXAMPLES:
         assert TITLES[f"chip-{example.name}"].lower() == f"{example.told}.".lower()
-    buttons = re.findall("<button[^>]*>", TEMPLATE)
+    buttons = re.findall("<button(?![^>]*menuitem)[^>]*>", TEMPLATE)  # entries of a menu say it
     assert len(buttons) > 10
     assert [button for button in buttons if "title=" not in button] == []
 
@@ -202,14 +203,6 @@ def test_settings_of_a_piece_fill_the_form():
     assert (length.value, unit, variations, mood) == (40.0, "seconds", 2, "Wild")
     long = widget_values(MusicOptions(bars=200))[0]
     assert (long.value, long.maximum) == (200, 200)
-
-
-def test_the_players_files_suit_gradios_template():
-    assert all(path.is_file() for path in (STYLE, PAGE_STYLE))
-    assert not any(sign in TEMPLATE for sign in ("${", "{{", "`", "<script"))
-    used = {name.split('"')[0] for name in SCRIPT.split('part("')[1:]}
-    assert all(f'data-part="{name}"' in TEMPLATE for name in used)
-    assert "http" not in SCRIPT + TEMPLATE
 
 
 def test_creativity_names_its_settings():
