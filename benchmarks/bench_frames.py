@@ -1,8 +1,8 @@
-"""How smoothly the player moves: frames per second with thousands of notes, in headless Chromium.
+"""Measures the frame rate of the player with thousands of notes, in headless Chromium.
 
 Run from the top of the repository: `python -m benchmarks.bench_frames`. Needs Playwright and
-Chromium. Nothing but the processor draws (software canvas). Prints CSV; 60 frames a second are the
-most there can be. The last column does not change on a busy machine: 16.7 ms are 60 frames.
+Chromium. Drawing is in software. Prints CSV; the frame rate is at most 60 per second. The last
+column does not depend on the load of the machine: 16.7 ms are 60 frames per second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support import harness
 
 
 def cases(page: Page, seconds: float) -> list[tuple[str, harness.Smoothness]]:
-    """Each thing that a user does, and how smooth it is."""
+    """The smoothness of each user action."""
     found: list[tuple[str, harness.Smoothness]] = []
 
     def measure(name: str, pixels: int = 0) -> None:

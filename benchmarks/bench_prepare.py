@@ -83,7 +83,7 @@ def joining(batch: Path, count: int, folder: Path) -> dict[str, Any]:
     tokenizer = PRESETS["piano"].build()
     tokenizer.save(folder)
     splits = {"train": [batch] * count}
-    data = join(splits, [], folder, tokenizer.vocabulary.hash, progress=False)
+    data = join(splits, [], folder, tokenizer.vocabulary.hash)
     (folder / "data.json").write_text(json.dumps({"format": 2} | data))
     facts = data["splits"]["train"]
     return {key: facts[key] for key in ("files", "tokens")}
@@ -91,9 +91,7 @@ def joining(batch: Path, count: int, folder: Path) -> dict[str, Any]:
 
 def preparing(path: Path, include: str | None, output: Path, tokenizer: str) -> dict[str, Any]:
     """All files to tokens, by one process."""
-    data = prepare(
-        path, output, PRESETS[tokenizer].build(), include=include, workers=1, progress=False
-    )
+    data = prepare(path, output, PRESETS[tokenizer].build(), include=include, workers=1)
     facts = data["splits"].values()
     return {
         key: sum(split[key] for split in facts) for key in ("files", "tokens", "notes", "bars")

@@ -1,9 +1,9 @@
-"""Sound: how long a piece takes, at first and when its tones are cached, and a mix without tracks.
+"""Measures audio rendering: a whole piece with an empty and a filled cache, stems, and a mix.
 
-Run from the top of the repository: `python -m benchmarks.bench_sound`. Prints CSV: seconds of the
-clock and of the processor, of 200 seconds of solo piano and of a groove of five tracks by the
-built-in player, each in a process of its own for the first time. `stems` renders all tracks apart,
-as the page does; `mix` leaves one track out of them; `flac` writes the file that is played.
+Run from the top of the repository: `python -m benchmarks.bench_sound`. Prints CSV: wall and CPU
+seconds for 200 seconds of solo piano and of a groove of five tracks with the built-in player, each
+in a new process. `stems` renders all tracks separately, as the page does; `mix` leaves one of them
+out; `flac` writes the file that is played.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 TICKS_PER_BEAT = 500
 """At 120 beats a minute a tick is a millisecond."""
 NOTES_A_SECOND = {"piano": (7.4,), "groove": (8.0, 4.0, 5.0, 6.0, 7.0)}
-"""Of each track: of music as the models write it."""
+"""For each track, as in generated music."""
 INSTRUMENTS = {"piano": (0,), "groove": (None, 33, 0, 27, 48)}
 """Programs of the tracks; None: drums."""
 _SCALE = np.array([0, 2, 4, 5, 7, 9, 11])
@@ -38,9 +38,9 @@ _DRUMS = np.array([36, 38, 42, 42, 42, 46, 49])
 
 
 def music(kind: str, seconds: float) -> Score:
-    """Notes at random times and pitches, with a pedal for the piano; the same each time.
+    """Notes at random times and pitches, with a pedal for the piano; the same on every call.
 
-    The piano plays on four octaves, instruments of the groove on two of one scale.
+    The piano plays in four octaves, the instruments of the groove in two octaves of one scale.
     """
     draw = np.random.default_rng(0)
     tracks: list[Track] = []

@@ -1,4 +1,4 @@
-"""Typed configuration of a run, read from YAML and the command line; imports no engine."""
+"""Typed configuration of a run, read from YAML and the command line; does not import torch."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import ast
 import inspect
 import re
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import yaml
 
 from training.errors import TrainingError, check_range
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
 ConfigT = TypeVar("ConfigT")
 
 MOST_THREADS = 1024
-"""More threads than any machine has; far more of them end the process."""
+"""Upper bound of thread counts; many more would crash the process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +128,7 @@ class ExperimentConfig:
 
 
 def read_yaml(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
-    """Mapping of a YAML file; `extends: other.yaml` takes over what that file holds.
+    """Read a YAML file; `extends: other.yaml` starts from another file.
 
     An override is `section.key=value` with the value in YAML.
 
@@ -169,22 +168,19 @@ def _read_extended(path: Path, heirs: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`; a section of another `kind` replaces the base's section."""
+    """Merge `over` into `base`; a section of another `kind` replaces the section of the base."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        same_kind = isinstance(value, dict) and value.get("kind") in (None, _kind(old))
-        both = isinstance(old, dict) and isinstance(value, dict) and same_kind
-        merged[key] = _merge(old, value) if both else value  # type: ignore[arg-type]
+        if isinstance(old, dict) and isinstance(value, dict):
+            same_kind = value.get("kind") in (None, old.get("kind"))
+            value = _merge(old, value) if same_kind else value
+        merged[key] = value
     return merged
 
 
-def _kind(section: object) -> object:
-    return section.get("kind") if isinstance(section, dict) else None
-
-
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 without its surprise that 1e-3 is a text."""
+    """YAML 1.1, but 1e-3 is a number."""
 
 
 _Loader.add_implicit_resolver(
@@ -196,18 +192,17 @@ _Loader.add_implicit_resolver(
 
 def _parse(text: str | bytes, where: str) -> object:
     try:
-        return yaml.load(text, Loader=_Loader)  # as safe as SafeLoader, which it derives from
+        return yaml.load(text, Loader=_Loader)  # derives from SafeLoader
     except (yaml.YAMLError, ValueError) as error:  # a date such as 2026-13-45 is a ValueError
         raise TrainingError(f"{where}: not YAML: {' '.join(str(error).split())}") from error
 
 
 def build(kind: type[ConfigT], mapping: object, where: str = "config") -> ConfigT:
-    """Instance of a config dataclass from plain values; unions are told apart by `kind`.
+    """Build a config dataclass from plain values; `kind` selects the member of a union.
 
     Raises:
-        TrainingError: a key is unknown or missing, or a value is of another type.
+        TrainingError: a key is unknown or missing, or a value has the wrong type.
     """
-    # brings the engine, without which --help has to answer
     from relpe.models.checkpoint import CheckpointError
     from relpe.models.config import from_plain
 
@@ -218,16 +213,13 @@ def build(kind: type[ConfigT], mapping: object, where: str = "config") -> Config
 
 
 def describe(kind: type, prefix: str) -> list[str]:
-    """One line of help per field of a config dataclass: name, default, the docstring below it."""
+    """Help for the fields of a config dataclass: name, default and docstring, one line each."""
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(body, ast.ClassDef)
     lines: list[str] = []
-    for item, following in zip(body.body, [*body.body[1:], None], strict=True):
-        if not isinstance(item, ast.AnnAssign) or not isinstance(item.target, ast.Name):
-            continue
-        text = ""
-        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-            text = " ".join(str(following.value.value).split())
-        default = f"={ast.unparse(item.value)}" if item.value else ""
-        lines.append(f"  {prefix}.{item.target.id}{default}: {text}")
+    for item, below in pairwise(body.body):
+        if isinstance(item, ast.AnnAssign) and isinstance(below, ast.Expr):
+            text = " ".join(ast.literal_eval(below.value).split())
+            default = f"={ast.unparse(item.value)}" if item.value else ""
+            lines.append(f"  {prefix}.{ast.unparse(item.target)}{default}: {text}")
     return lines

@@ -6,7 +6,7 @@ import math
 
 
 class TrainingError(ValueError):
-    """Data, configuration or a run cannot be used; says what was found and what to do."""
+    """Data, a configuration or a run is unusable; says what was found and what to do."""
 
 
 def check_range(
@@ -17,9 +17,9 @@ def check_range(
     *,
     above: bool = False,
 ) -> None:
-    """Refuse a number that is not finite or lies outside a range; None is no number.
+    """Refuse a number that is not finite or outside a range; None is accepted.
 
-    `low` itself is refused where the value has to be `above` it.
+    With `above`, `low` itself is refused.
 
     Raises:
         TrainingError: names the option, what was found and what was expected.

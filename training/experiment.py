@@ -1,26 +1,23 @@
-"""The tasks there are, and experiments of them, from plain values or from a run folder."""
+"""Builds experiments from plain values or from a run folder."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from training.config import ExperimentConfig, build, read_yaml
 from training.errors import TrainingError
 from training.tasks.music import MusicTask
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-Task = MusicTask
-TASKS: dict[str, type[Task]] = {"music": MusicTask}
+TASKS = {"music": MusicTask}
 
 
 def build_experiment(mapping: Mapping[str, Any], where: str = "config") -> ExperimentConfig:
-    """Experiment of plain values; its task is built by its kind.
+    """Build an experiment from plain values; `kind` selects the task.
 
     Raises:
-        TrainingError: a value does not fit; names its place within `where`.
+        TrainingError: a value is invalid; names its place within `where`.
     """
     values = dict(mapping)
     section = values.get("task")
@@ -36,12 +33,12 @@ def build_experiment(mapping: Mapping[str, Any], where: str = "config") -> Exper
 
 
 def is_run(folder: Path) -> bool:
-    """Whether `relpe-train fit` has written the folder."""
+    """Whether a folder was written by `relpe-train fit`."""
     return (folder / "config.yaml").is_file()
 
 
 def read_experiment(folder: Path) -> ExperimentConfig:
-    """Experiment of a run folder, as its last session resolved it.
+    """The experiment of a run folder, as resolved by its last session.
 
     Raises:
         TrainingError: config.yaml is missing or damaged.

@@ -1,27 +1,25 @@
-"""Files that are either whole or not there, and what JSON files hold."""
+"""Atomic writes and checked reading of JSON."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from training.errors import TrainingError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside `path` to write to; takes its place at the end, and is gone after an error.
+    """A temporary path to write to, which replaces `path` at the end; removed after an error.
 
-    What was written is on the disk before it takes the place of what was there.
+    The new content is synchronised to the disk before it replaces the old.
 
     Raises:
-        OSError: the disk is full, say; names `path`.
+        OSError: writing fails, for instance on a full disk; names `path`.
     """
     partial = path.with_name(f"{path.name}.partial")
     try:
@@ -32,17 +30,17 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
-        # what fails in a write does not say where
+        # errors of a write do not name the file
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
 
 
 def read_json(path: Path, names: Sequence[str], remedy: str) -> dict[str, Any]:
-    """The object of a JSON file, which has to have `names`.
+    """Read a JSON object that has at least the keys `names`.
 
     Raises:
-        TrainingError: the file is damaged; says so, and the remedy.
+        TrainingError: the file is damaged; the message ends with `remedy`.
     """
     try:
         content = json.loads(path.read_bytes())

@@ -1,10 +1,12 @@
-"""From a run folder to a released model, `checkpoints/<name>`."""
+"""Releases the weights of a run as `checkpoints/<name>`."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 
@@ -15,25 +17,18 @@ from training.evaluation.report import figure, goals, memory_rows, music_rows, t
 from training.experiment import is_run
 from training.files import read_json, replacing
 from training.runs.lineage import history, total_tokens, write_history
-from training.runs.record import read_run
-from training.runs.weights import load_decoder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from training.runs.lineage import PastRun, PastSession
-    from training.runs.weights import Origin
+from training.runs.record import PastRun, PastSession, read_run
+from training.runs.weights import Origin, load_decoder
 
 
 def export(run: Path, output: Path, weights: str = "best", licence: str = "unknown") -> Path:
     """Write weights, model.json, tokenizer.json, training.json and README.md; returns the folder.
 
-    The measured results are those that `relpe-train evaluate` has written into the run folder,
-    where it measured these very weights, tensor by tensor. `licence` is that of the data.
+    The README includes the results of `relpe-train evaluate` in the run folder, if they belong to
+    exactly these weights. `licence` is that of the data.
 
     Raises:
-        TrainingError: the folder is no run, or holds no such checkpoint, or nothing can be written.
+        TrainingError: the folder is no run, has no such checkpoint, or the model cannot be written.
     """
     if not is_run(run):
         raise TrainingError(f"{run}: found no config.yaml, expected a run folder")
@@ -43,14 +38,14 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
         raise TrainingError(f"{run}: tokenizer.json is not that of the run's data")
     results = run / "evaluation" / "results.json"
     measured = read_json(results, (), "evaluate again") if results.is_file() else {}
-    if measured.get("weights") == origin._asdict() and "streaming" in measured:  # not music alone
-        table = _results(measured)
+    if (
+        measured.get("weights") == origin._asdict() and "streaming" in measured
+    ):  # more than music was measured
+        found = _results(measured)
     else:
         why = " What the run folder holds was measured with other weights." if measured else ""
-        table = [
-            f"Not measured yet: run `relpe-train evaluate --weights {weights}`, then export again."
-            + why
-        ]
+        again = f"run `relpe-train evaluate --weights {weights}`, then export again."
+        found = [f"Not measured yet: {again}{why}"]
     runs = history(run, origin)
     with _whole(output) as folder:
         save_model(decoder, folder)
@@ -59,32 +54,32 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
             shutil.copyfile(run / "tokenizer.json", path)
         with replacing(folder / "README.md") as path:
             head = _head(output.resolve().name, description, origin, runs, licence)
-            path.write_text("\n".join([*head, *table, ""]), encoding="utf-8")
+            path.write_text("\n".join([*head, *found, ""]), encoding="utf-8")
     return output
 
 
 @contextmanager
 def _whole(output: Path) -> Iterator[Path]:
-    """A folder beside `output` to write a model to; its files take their places at the end.
+    """A temporary folder for a model, whose files are moved to `output` at the end.
 
-    After an error it is gone, and what was in `output` is as it was.
+    After an error it is removed, and `output` is unchanged.
 
     Raises:
-        TrainingError: they cannot be written, on a full disk say.
+        TrainingError: the files cannot be written, for instance on a full disk.
     """
     target = output.resolve()
     partial = target.with_name(f"{target.name}.partial")
     new = [parent for parent in target.parents if not parent.exists()]
     try:
-        shutil.rmtree(partial, ignore_errors=True)  # of an export that was killed
+        shutil.rmtree(partial, ignore_errors=True)  # left by an export that was killed
         partial.mkdir(parents=True)
         yield partial
         if not target.exists():
             partial.replace(target)
             return
         written = {path.name for path in partial.iterdir()}
-        (target / "README.md").unlink(missing_ok=True)  # it must not speak of other weights
-        for name in sorted(written, reverse=True):  # weights, what names them, what speaks of them
+        (target / "README.md").unlink(missing_ok=True)  # it must not describe other weights
+        for name in sorted(written, reverse=True):  # weights first, README last
             (partial / name).replace(target / name)
         for old in target.glob("model*.safetensors"):
             if old.name not in written:
@@ -97,7 +92,7 @@ def _whole(output: Path) -> Iterator[Path]:
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-        for parent in new:  # those that are empty
+        for parent in new:  # if empty
             with suppress(OSError):
                 parent.rmdir()
 
@@ -131,15 +126,13 @@ def _head(
         "",
     ]
     for number, past in enumerate(runs, 1):
-        head += [
-            f"{number}. {_described(past)}",
-            *(f"   {line}" for session in past.sessions for line in _session(session, past)),
-        ]
+        sessions = (f"   {line}" for session in past.sessions for line in _session(session, past))
+        head += [f"{number}. {_described(past)}", *sessions]
     return [*head, ""]
 
 
 def _described(run: PastRun) -> str:
-    """How far a run went, on what."""
+    """Length and data of a run."""
     if run.tokens is None or run.steps is None:
         return f"`{run.name}`: nothing is known of it."
     data = "" if run.data is None else f"; prepared corpus `{run.data[:16]}` of `{run.source}`"
@@ -147,7 +140,7 @@ def _described(run: PastRun) -> str:
 
 
 def _session(session: PastSession, run: PastRun) -> list[str]:
-    """What one session of a run was made by."""
+    """Command, commit and machine of a session."""
     since = f" from step {session.step:,}" if len(run.sessions) > 1 else ""
     return [
         f"- Command{since}: `{session.command}`",
@@ -173,6 +166,7 @@ def _results(measured: dict[str, Any]) -> list[str]:
     by_position = measured["by_position"]
     draws = measured["draws"]
     spread = f" Mean ± standard deviation over {draws} draws of the noise." if draws > 1 else ""
+    memory = [f"- {row.label}: {row.value}" for row in memory_rows(measured)]
     return [
         f"## Measured on the {measured['split']} split",
         "",
@@ -183,26 +177,20 @@ def _results(measured: dict[str, Any]) -> list[str]:
         "|---|---|---|",
         *table,
         *(_against_place(by_position) if by_position["pieces"] else []),
-        *_memory(measured),
+        *(["", *memory] if memory else []),
         *(_music(measured) if "music" in measured else []),
     ]
 
 
-def _memory(measured: dict[str, Any]) -> list[str]:
-    """What else was measured of its likelihood, as Markdown."""
-    rows = [f"- {row.label}: {row.value}" for row in memory_rows(measured)]
-    return ["", *rows] if rows else []
-
-
 def _music(measured: dict[str, Any]) -> list[str]:
-    """Figures of its music beside those of real music, and the goals, as Markdown."""
+    """Figures of generated and real music, and the goals, as Markdown."""
     rows = table({"model": measured}, music_rows)
     found = [f"- {goal.line()}" for goal in goals(measured)]
     return ["", "## Its music beside real music", "", *rows, "", *found]
 
 
 def _against_place(by_position: dict[str, Any]) -> list[str]:
-    """The loss along long pieces, as Markdown."""
+    """Loss against position in long pieces, as Markdown."""
     return [
         "",
         f"{by_position['pieces']} pieces reach {by_position['reach']:,} tokens; over these, "

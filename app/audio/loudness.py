@@ -1,4 +1,4 @@
-"""Loudness and true peak of stereo sound."""
+"""Loudness and true peak of stereo audio."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from scipy.signal import resample_poly, sosfilt
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+LOUDNESS_LUFS = -23.0
+"""Loudness of rendered audio (EBU R 128): a louder piece would win every comparison."""
+CEILING = 10 ** (-1 / 20)
+"""Highest true peak, as an amplitude."""
 _BLOCK_HOPS = 4
 _HOP_SECONDS = 0.1
 _ABSOLUTE_GATE = -70.0
@@ -17,17 +21,11 @@ _RELATIVE_GATE = -10.0
 _CHUNK_HOPS = 100  # filtered at a time, which bounds the memory
 
 
-def integrated_loudness(channels: NDArray[np.float32], sample_rate: int) -> float:
-    """Loudness in LUFS of `channels` (c, n), c at most 2; -inf for silence.
+def block_powers(channels: NDArray[np.float32], sample_rate: int) -> NDArray[np.float64]:
+    """K-weighted power (b,) of `channels` (c, n), c at most 2, in blocks of 400 ms, one per 100 ms.
 
-    Source: ITU-R BS.1770-4, annex 1. Sound shorter than one block of 400 ms is one block with
-    silence behind it.
+    Shorter audio is one block, padded with silence. Source: ITU-R BS.1770-4, annex 1.
     """
-    return _gated(_block_powers(channels, sample_rate))
-
-
-def _block_powers(channels: NDArray[np.float32], sample_rate: int) -> NDArray[np.float64]:
-    """Weighted power of each block (b,), summed over channels; a block starts every 100 ms."""
     hop = round(_HOP_SECONDS * sample_rate)
     sections = _weighting(sample_rate)
     num_hops = max(channels.shape[1] // hop, _BLOCK_HOPS)
@@ -43,8 +41,8 @@ def _block_powers(channels: NDArray[np.float32], sample_rate: int) -> NDArray[np
     return np.convolve(powers, np.ones(_BLOCK_HOPS), mode="valid") / (_BLOCK_HOPS * hop)
 
 
-def _gated(blocks: NDArray[np.float64]) -> float:
-    """Loudness of the blocks that pass both gates."""
+def integrated_loudness(blocks: NDArray[np.float64]) -> float:
+    """Loudness in LUFS of `block_powers`, those that pass both gates; -inf for silence."""
     blocks = blocks[blocks > _power(_ABSOLUTE_GATE)]
     if not len(blocks):
         return -np.inf
@@ -53,10 +51,10 @@ def _gated(blocks: NDArray[np.float64]) -> float:
 
 
 def true_peak(channels: NDArray[np.float32], at_least: float = 0.0) -> float:
-    """Largest absolute value of `channels` (c, n) between samples as well, at four times the rate.
+    """Largest absolute value of `channels` (c, n), oversampled four times.
 
-    Stretches whose samples stay under `at_least` are not looked at: a caller who only needs to know
-    whether a ceiling is passed saves most of the work.
+    Segments whose samples stay below `at_least` are skipped, which saves most of the work when only
+    a ceiling is to be checked.
     """
     length = 4096
     around = 32
@@ -71,32 +69,25 @@ def true_peak(channels: NDArray[np.float32], at_least: float = 0.0) -> float:
     return peak
 
 
-def normalize(channels: NDArray[np.float32], sample_rate: int, lufs: float, ceiling: float) -> None:
-    """Scale `channels` (c, n) in place as `gain_for` says."""
-    channels *= gain_for(channels, sample_rate, lufs, ceiling)
+def gain_for(channels: NDArray[np.float32], sample_rate: int) -> np.float32:
+    """Factor that scales `channels` (c, n) to LOUDNESS_LUFS, or less to respect CEILING.
 
-
-def gain_for(
-    channels: NDArray[np.float32], sample_rate: int, lufs: float, ceiling: float
-) -> np.float32:
-    """Factor that gives `channels` (c, n) a loudness, or less where the true peak is too high.
-
-    1 for silence. `ceiling` is the highest true peak, as an amplitude.
+    1 for silence.
     """
-    powers = _block_powers(channels, sample_rate)
+    powers = block_powers(channels, sample_rate)
     if not np.any(powers > 0):
         return np.float32(1)
     gain = np.sqrt(1 / powers.max())
-    for _ in range(3):  # what the absolute gate leaves out depends on the gain
-        gain *= 10 ** ((lufs - _gated(powers * gain**2)) / 20)
-    peak = true_peak(channels, at_least=ceiling / gain / 2)
-    return np.float32(min(gain, ceiling / peak))
+    for _ in range(3):  # the blocks below the absolute gate depend on the gain
+        gain *= 10 ** ((LOUDNESS_LUFS - integrated_loudness(powers * gain**2)) / 20)
+    peak = true_peak(channels, at_least=CEILING / gain / 2)
+    return np.float32(min(gain, CEILING / peak))
 
 
 def _weighting(sample_rate: int) -> NDArray[np.float64]:
-    """The two filters of the K weighting as second-order sections (2, 6), at any sample rate.
+    """The two K-weighting filters as second-order sections (2, 6), at any sample rate.
 
-    Analogue prototypes of the recommendation's coefficients at 48 kHz, by the bilinear transform.
+    Bilinear transform of the analogue prototypes of the recommendation's coefficients at 48 kHz.
     """
     warped = np.tan(np.pi * 1681.974450955533 / sample_rate)
     quality, high = 0.7071752369554196, 10 ** (3.999843853973347 / 20)

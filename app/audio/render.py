@@ -1,12 +1,14 @@
-"""Score to audio, at an equal loudness, and audio to files."""
+"""Renders scores to audio of equal loudness, and writes audio files."""
 
 from __future__ import annotations
 
 import logging
 import os
 import shutil
+import struct
 import subprocess
 import tempfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,9 +16,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import soundfile
 
-from app.audio.loudness import normalize
-from app.audio.ogg import number_stream
-from app.audio.synth.mixer import BLOCK, Mixer, fade_cut_end, length_with_tail
+from app.audio.loudness import gain_for
+from app.audio.synth import BLOCK
+from app.audio.synth.mixer import Mixer, fade_cut_end, length_with_tail
 from app.audio.synth.soundfont import SoundError, default_soundfont, open_soundfont
 from app.files import appearing
 from tokenization.midi import write_midi
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from tokenization.score import Score
 
 __all__ = [
-    "LOUDNESS_LUFS",
     "Audio",
     "Renderer",
     "SoundError",
@@ -41,28 +42,26 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 Renderer = Literal["auto", "builtin", "fluidsynth"]
-LOUDNESS_LUFS = -23.0
-"""Loudness of all that is rendered (EBU R 128): in a comparison the louder one would win."""
-CEILING = 10 ** (-1 / 20)
-"""True peak that is never passed, as an amplitude."""
 _SILENCE = 1e-5
-_MAX_SECONDS = 1800.0  # of 44,100 Hz stereo are 635 MB, most of what rendering takes
+_MAX_SECONDS = 1800.0  # 635 MB of 44,100 Hz stereo, most of the memory that rendering needs
 _FORMATS = {".wav": ("WAV", "PCM_16"), ".flac": ("FLAC", "PCM_16"), ".ogg": ("OGG", "VORBIS")}
+_OGG_HEADER = 27
+_OGG_SERIAL = 1
+_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
 @dataclass(frozen=True, eq=False)
 class Audio:
-    """Stereo sound."""
+    """Stereo audio."""
 
-    samples: NDArray[np.float32]
-    """(n, 2), full scale 1."""
+    samples: NDArray
+    """(n, 2), float32 of full scale 1 or int16."""
     sample_rate: int
     renderer: Literal["builtin", "fluidsynth"]
-    """What made it."""
 
     @property
     def seconds(self) -> float:
-        """Length."""
+        """Duration."""
         return len(self.samples) / self.sample_rate
 
 
@@ -74,44 +73,44 @@ def render(
     renderer: Renderer = "auto",
     progress: Callable[[float], None] | None = None,
 ) -> Audio:
-    """The sound of a score, to its end and at most two seconds more for what still sounds.
+    """Render a score to its end, and at most two seconds more while notes still ring.
 
-    Its loudness is LOUDNESS_LUFS, or less where the true peak would pass -1 dB. `auto` takes
-    FluidSynth when it is installed and else the built-in player; both play `soundfont`, or the
-    General MIDI one of pretty_midi, without reverb, and give the same samples for the same score.
-    `progress` is called with the part that is done, 0 to 1.
+    The loudness is -23 LUFS, or lower if the true peak would exceed -1 dB. `auto` uses
+    FluidSynth if it is installed and the built-in player otherwise; both play `soundfont`, by
+    default the General MIDI one of pretty_midi, without reverb, and give the same samples for the
+    same score. `progress` is called with the fraction done, 0 to 1.
 
-    SoundError when the SoundFont cannot be used, FluidSynth is asked for and not there or fails,
-    or the score lasts over half an hour.
+    Raises:
+        SoundError: the SoundFont cannot be used, FluidSynth was requested and is missing or fails,
+            or the score lasts over half an hour.
     """
     score_seconds = float(score.seconds_at(score.end_ticks))
     check_length(score_seconds)
     path = soundfont if soundfont is not None else default_soundfont()
     font = open_soundfont(path)
-    if renderer == "fluidsynth" and shutil.which("fluidsynth") is None:
+    is_installed = shutil.which("fluidsynth") is not None
+    if renderer == "fluidsynth" and not is_installed:
         raise SoundError(
             'the command fluidsynth was not found; install FluidSynth or render with "builtin"'
         )
-    mixed = None
-    made_by: Literal["builtin", "fluidsynth"] = "builtin"
-    if renderer != "builtin" and shutil.which("fluidsynth") is not None:
+    mixed, used = None, "builtin"
+    if renderer != "builtin" and is_installed:
         try:
-            mixed = _fluidsynth(score, path, sample_rate, score_seconds)
-            made_by = "fluidsynth"
+            mixed, used = _fluidsynth(score, path, sample_rate, score_seconds), "fluidsynth"
         except SoundError as error:
             if renderer == "fluidsynth":
                 raise
             _log.warning("%s; the built-in player goes on", error)
     if mixed is None:
         mixed = Mixer(score, font, sample_rate).mix(progress)
-    normalize(mixed, sample_rate, LOUDNESS_LUFS, CEILING)
+    mixed *= gain_for(mixed, sample_rate)
     if progress is not None:
         progress(1.0)
-    return Audio(mixed.T, sample_rate, made_by)
+    return Audio(mixed.T, sample_rate, used)
 
 
 def check_length(seconds: float) -> None:
-    """Raises SoundError where a piece is too long for its sound to be made."""
+    """Raise SoundError if a piece is too long to be rendered."""
     if seconds > _MAX_SECONDS:
         raise SoundError(
             f"the piece lasts {seconds / 60:.0f} minutes, expected at most "
@@ -120,19 +119,14 @@ def check_length(seconds: float) -> None:
 
 
 def save_audio(audio: Audio, path: Path) -> None:
-    """Write a sound file, as `save_samples`."""
-    save_samples(audio.samples, audio.sample_rate, path)
+    """Write a 16-bit WAV or FLAC file, or an Ogg Vorbis file, chosen by the path's suffix.
 
+    Equal samples give equal bytes. The file appears only once it is complete.
 
-def save_samples(
-    samples: NDArray[np.float32] | NDArray[np.int16], sample_rate: int, path: Path
-) -> None:
-    """Write a WAV or FLAC file of 16 bits, or an Ogg Vorbis one, by the path's suffix.
-
-    Samples (n, 2) have the full scale 1, or 32767 where they are whole numbers. The same ones give
-    the same bytes, and the file appears when it is whole. SoundError for another suffix and when it
-    cannot be written.
+    Raises:
+        SoundError: the suffix is another one, or the file cannot be written.
     """
+    samples, sample_rate = audio.samples, audio.sample_rate
     try:
         file_format, subtype = _FORMATS[path.suffix.lower()]
     except KeyError:
@@ -144,23 +138,51 @@ def save_samples(
     try:
         with appearing(path) as beside:
             with soundfile.SoundFile(beside, "w", sample_rate, **settings) as file:
-                # in pieces of one second: a long Ogg file at once overruns libsndfile's stack
+                # one second at a time: writing a long Ogg file at once overflows libsndfile's stack
                 for start in range(0, len(samples), sample_rate):
                     piece = samples[start : start + sample_rate]
                     file.write(np.ascontiguousarray(piece))
             if file_format == "OGG":
-                number_stream(beside)
+                _set_serial(beside)
     except (OSError, soundfile.LibsndfileError) as error:
-        raise SoundError(
-            f"{path.parent}: the sound cannot be written ({error}); check that the folder is there "
-            "and not full"
-        ) from error
+        raise cannot_write(path.parent, error) from error
+
+
+def cannot_write(folder: Path, reason: object) -> SoundError:
+    """The error for audio that cannot be written to a folder."""
+    return SoundError(
+        f"{folder}: the sound cannot be written ({reason}); check that the folder is there "
+        "and not full"
+    )
+
+
+def _set_serial(path: Path) -> None:
+    """Give the stream of an Ogg file a fixed serial number; libsndfile draws a random one.
+
+    The number is in the header of every page (RFC 3533, section 6).
+    """
+    with path.open("r+b") as file:
+        while header := file.read(_OGG_HEADER):
+            start = file.tell() - _OGG_HEADER
+            lengths = file.read(header[26])
+            body = lengths + file.read(sum(lengths))
+            numbered = header[:14] + struct.pack("<I", _OGG_SERIAL) + header[18:22] + bytes(4)
+            checksum = _page_checksum(numbered + header[26:] + body)
+            file.seek(start)
+            file.write(numbered[:22] + struct.pack("<I", checksum))
+            file.seek(start + _OGG_HEADER + len(body))
+
+
+def _page_checksum(page: bytes) -> int:
+    """CRC of an Ogg page whose checksum field is zero: zlib's, bit-reversed and starting at 0."""
+    crc = zlib.crc32(page.translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return int(f"{crc:032b}"[::-1], 2)
 
 
 def _fluidsynth(
     score: Score, soundfont: Path, sample_rate: int, score_seconds: float
 ) -> NDArray[np.float32]:
-    """The score played by FluidSynth without reverb and chorus (2, n); SoundError if it fails."""
+    """Render with FluidSynth, without reverb and chorus (2, n). Raises SoundError if it fails."""
     with tempfile.TemporaryDirectory(prefix="relpe-") as folder:
         midi, sound = Path(folder) / "score.mid", Path(folder) / "score.wav"
         midi.write_bytes(write_midi(score))
@@ -175,19 +197,19 @@ def _fluidsynth(
                 stdin=subprocess.DEVNULL,
                 timeout=60 + score_seconds,
             )
-            mixed, heard = _read(sound, length_with_tail(score_seconds, np.inf, sample_rate))
+            mixed, sounding = _read(sound, length_with_tail(score_seconds, np.inf, sample_rate))
         except (OSError, subprocess.SubprocessError, soundfile.LibsndfileError) as error:
             raise SoundError(f"FluidSynth could not play the score ({error})") from error
-    last = heard / sample_rate
+    last = sounding / sample_rate
     mixed = mixed[:, : length_with_tail(score_seconds, last, sample_rate)]
     fade_cut_end(mixed, last, sample_rate)
     return mixed
 
 
 def _read(path: Path, length: int) -> tuple[NDArray[np.float32], int]:
-    """The first `length` samples (2, n) of a stereo file, and how many last until it is silent.
+    """The first `length` samples (2, n) of a stereo file, and how many precede the final silence.
 
-    It is read in blocks: all at once would stand in memory twice more.
+    The file is read in blocks: all at once it would be in memory three times.
     """
     samples = np.zeros((2, length), dtype=np.float32)
     start = last = 0

@@ -1,28 +1,30 @@
-"""The sound of each track by itself, on one gain: what mutes a track, and what a mixer is given.
+"""Renders each track of a score separately, all at one gain, and writes mixes and archives of them.
 
-Stems lie on disk as raw numbers of 16 bits, silence as holes, so that a minute without some tracks
-is added up in a moment and no process holds them in memory.
+Stems are on disk as raw 16-bit samples, with silence as holes, so that a mix without some tracks is
+summed quickly and no process holds them in memory.
 """
 
 from __future__ import annotations
 
-import itertools
+import hashlib
+import os
 import shutil
 import tempfile
 import threading
 import wave
 import zipfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from app.audio.loudness import gain_for
-from app.audio.render import CEILING, LOUDNESS_LUFS, check_length, save_samples
-from app.audio.sound_files import SoundFiles, in_use
-from app.audio.synth.mixer import BLOCK, Mixer
+from app.audio.render import Audio, cannot_write, check_length, save_audio
+from app.audio.synth import BLOCK
+from app.audio.synth.mixer import Mixer
 from app.audio.synth.soundfont import SoundError, default_soundfont, open_soundfont
 from app.compose.tracks import track_names
 from app.files import RAW_SOUND, appearing, safe_name, size_on_disk
@@ -35,9 +37,11 @@ if TYPE_CHECKING:
     from tokenization.score import Score
 
 MOST_SECONDS = 3600.0
-"""Of all tracks together: of 44,100 Hz stereo they are 635 MB on disk. Longer pieces have none."""
+"""Of all tracks together, 635 MB of 44,100 Hz stereo on disk; longer pieces have no stems."""
+MOST_MIXES = 16
+"""Mixes without some tracks that are kept in a folder; the oldest are removed."""
 _AT_ONCE = threading.BoundedSemaphore(2)
-"""Each takes a core, and memory for two mixes."""
+"""Each rendering uses one core, and memory for two mixes."""
 _FULL_SCALE = 32767
 _CHANNELS = 2
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
@@ -46,50 +50,97 @@ _Number = TypeVar("_Number", np.int16, np.float32)
 _Samples = np.ndarray[tuple[int, int], np.dtype[np.int16]]
 
 
-@dataclass(frozen=True, eq=False)
-class Stems:
-    """The sound of a score and of its tracks, all on the gain of the whole."""
+@dataclass(frozen=True)
+class SoundFiles:
+    """Paths of the audio files of a piece, whether or not they exist."""
 
     folder: Path
-    """Where mixes and archives are written."""
     name: str
-    """Of their files, without suffix."""
+    """Of the files, without suffix."""
+    tracks: Collection[int]
+    """Ids of all tracks, in the order of the score."""
+
+    def left_out(self, without: Collection[int]) -> list[int]:
+        """The tracks that a mix omits; unknown ids are ignored."""
+        return [number for number in self.tracks if number in set(without)]
+
+    def mix(self, without: Collection[int] = (), suffix: str = ".flac") -> Path:
+        """The mix of all tracks except some."""
+        part = ""
+        if left_out := self.left_out(without):
+            ids = "-".join(map(str, left_out))
+            if len(ids) > 24:  # file systems allow 255 bytes for the whole name
+                ids = hashlib.blake2b(ids.encode(), digest_size=6).hexdigest()
+            part = f"_without-{ids}"
+        return self.folder / f"{self.name}{part}{suffix}"
+
+    @property
+    def archive(self) -> Path:
+        """The archive of all tracks."""
+        return self.folder / f"{self.name}_stems.zip"
+
+    def make_room(self) -> None:
+        """Remove the oldest mixes; others may remove them at the same time."""
+        mixes: list[tuple[float, Path]] = []
+        for path in self.folder.glob("*_without-*"):
+            with suppress(FileNotFoundError):
+                mixes.append((path.stat().st_mtime, path))
+        for _, path in sorted(mixes)[: -MOST_MIXES + 1]:
+            path.unlink(missing_ok=True)
+
+
+def in_use(path: Path) -> bool:
+    """Whether a file exists; its modification time becomes now.
+
+    Not with `touch`, which would create an empty file if the file has just been removed.
+    """
+    with suppress(FileNotFoundError):
+        os.utime(path)
+        return True
+    return False
+
+
+@dataclass(frozen=True, eq=False)
+class Stems:
+    """The rendered score and its tracks, all at the gain of the whole."""
+
+    files: SoundFiles
+    """Where mixes and archives are written."""
     sample_rate: int
     whole: _Samples
-    """(n, 2), full scale 32767; of a file on disk, as all of them."""
+    """(n, 2), full scale 32767; memory-mapped, like the tracks."""
     tracks: Mapping[int, _Samples]
-    """By the tracks' ids; empty where the piece is too long to have them apart."""
+    """By track id; empty if the piece is too long."""
     names: Mapping[int, str]
-    """What the tracks are called, in the order of the score."""
+    """Track names by id, in the order of the score."""
     raw: Path | None = None
     """The folder of the raw files."""
 
     @property
     def seconds(self) -> float:
-        """Length."""
+        """Duration."""
         return len(self.whole) / self.sample_rate
 
     def mix(self, without: Collection[int] = (), suffix: str = ".flac") -> Path:
-        """A sound file of all tracks but some; ids that no track has are passed over.
+        """An audio file of all tracks except some; unknown ids are ignored.
 
         Raises:
             SoundError: the piece is too long to leave tracks out, or the file cannot be written.
         """
-        files = self.files
-        path = files.mix(without, suffix)
+        path = self.files.mix(without, suffix)
         if not in_use(path):
             samples = self.whole
-            if left_out := files.left_out(without):
+            if left_out := self.files.left_out(without):
                 samples = self._sum([n for n in self.names if n not in left_out])
-                files.make_room()
-            save_samples(samples, self.sample_rate, path)
+                self.files.make_room()
+            save_audio(Audio(samples, self.sample_rate, "builtin"), path)
         return path
 
     def zip(self) -> Path:
-        """An archive of all tracks, each a WAV file; the same stems give the same bytes.
+        """An archive with a WAV file for each track; equal stems give equal bytes.
 
         Raises:
-            SoundError: the piece is too long to have them apart, or the file cannot be written.
+            SoundError: the piece is too long for stems, or the file cannot be written.
         """
         path = self.files.archive
         if in_use(path):
@@ -101,7 +152,7 @@ class Stems:
                 zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
             ):
                 for place, (number, title) in enumerate(self.names.items(), start=1):
-                    member = f"{self.name}_stems/{place:02d}_{safe_name(title)}.wav"
+                    member = f"{self.files.name}_stems/{place:02d}_{safe_name(title)}.wav"
                     info = zipfile.ZipInfo(member, _ZIP_DATE)
                     info.compress_type = zipfile.ZIP_DEFLATED
                     info.external_attr = 0o644 << 16
@@ -111,26 +162,21 @@ class Stems:
                         for block in _blocks(self.tracks[number]):
                             sound.writeframesraw(block.astype("<i2").tobytes())
         except OSError as error:
-            raise _unwritten(self.folder, error) from error
+            raise cannot_write(self.files.folder, error.strerror or error) from error
         return path
 
-    @property
-    def files(self) -> SoundFiles:
-        """What is written of it."""
-        return SoundFiles(self.folder, self.name, self.names)
-
     def drop(self) -> None:
-        """Removes the raw files: what goes on with them may do so, then they are gone."""
+        """Remove the raw files; they stay readable for work that has them open."""
         if self.raw is not None:
             shutil.rmtree(self.raw, ignore_errors=True)
 
     @property
     def size(self) -> int:
-        """Bytes of the raw files on the disk."""
+        """Bytes of the raw files on disk."""
         return size_on_disk(self.raw) if self.raw is not None else 0
 
     def _sum(self, numbers: Sequence[int]) -> _Samples:
-        """(n, 2), some of the tracks."""
+        """The sum (n, 2) of some tracks."""
         self._check_apart()
         total = np.zeros(self.whole.shape, np.int16)
         for start in range(0, len(total), BLOCK):
@@ -150,9 +196,10 @@ class Stems:
 
 
 def places_of(score: Score, ids: Sequence[int] | None = None) -> dict[int, list[int]]:
-    """The places in a score of all tracks with notes, by their ids: without these by the places."""
+    """Indices of the tracks with notes in a score, by their `ids` (default: the index itself)."""
     numbers: dict[int, list[int]] = {}
-    for place, (number, track) in enumerate(zip(ids or itertools.count(), score.tracks)):  # noqa: B905
+    pairs = zip(ids or count(), score.tracks, strict=False)
+    for place, (number, track) in enumerate(pairs):
         if len(track):
             numbers.setdefault(number, []).append(place)
     return numbers
@@ -168,12 +215,12 @@ def render(
     sample_rate: int = 44100,
     progress: Callable[[float], None] | None = None,
 ) -> Stems:
-    """The sound of a score and of its tracks by the built-in player, as raw files in `folder`.
+    """Render a score and each of its tracks with the built-in player, as raw files in `folder`.
 
-    Its loudness is that of `sound.render`. Tracks have `ids`, or their places in the score, and
-    those of one id are one; tracks of one channel still end each other's notes, so that their sum
-    is the whole: it differs by the rounding of each alone. `progress` is called with the part that
-    is done, 0 to 1; what it raises ends the work.
+    The loudness is that of `app.audio.render.render`. Tracks have `ids`, by default their indices;
+    tracks with the same id are rendered together. Tracks of one channel still end each other's
+    notes, so that the sum of all tracks is the whole, up to the rounding of each. `progress` is
+    called with the fraction done, 0 to 1; an exception from it ends the work.
 
     Raises:
         SoundError: the SoundFont cannot be used, the score lasts over half an hour, or the files
@@ -190,11 +237,12 @@ def render(
             undo.callback(shutil.rmtree, raw, ignore_errors=True)
             whole, tracks = _tracks(Mixer(score, font, sample_rate), numbers, raw, progress)
         except OSError as error:
-            raise _unwritten(folder, error) from error
+            raise cannot_write(folder, error.strerror or error) from error
         if progress is not None:
             progress(1.0)
         undo.pop_all()
-    return Stems(folder, name, sample_rate, whole, tracks, names, raw)
+    files = SoundFiles(folder, name, names)
+    return Stems(files, sample_rate, whole, tracks, names, raw)
 
 
 def _tracks(
@@ -203,39 +251,36 @@ def _tracks(
     folder: Path,
     progress: Callable[[float], None] | None,
 ) -> tuple[_Samples, dict[int, _Samples]]:
-    """The whole and the tracks, on disk; no tracks where they are too long.
+    """Render the whole and the tracks to disk; no tracks if they are too long.
 
-    `numbers` are those of the score's tracks, by the ids of the tracks that are made.
+    `numbers` are the indices of the score's tracks by the id of the track to render.
     """
     seconds = mixer.length / mixer.sample_rate
     if len(numbers) < 2 or seconds * len(numbers) > MOST_SECONDS:
-        whole = _on_disk(folder / "whole", mixer.mix(progress), None, mixer.sample_rate)
+        total = mixer.mix(progress)
+        whole = _on_disk(folder / "whole", total, gain_for(total, mixer.sample_rate))
         return whole, dict.fromkeys(numbers, whole) if len(numbers) == 1 else {}
     total = np.zeros((_CHANNELS, mixer.length), np.float32)
     shares = np.cumsum([0, *(mixer.voices_of(places) for places in numbers.values())])
     shares = shares / max(shares[-1], 1)
-    for (number, places), done, after in zip(numbers.items(), shares, shares[1:], strict=False):
-        mixed = mixer.mix(_part_of(progress, done, after), places)
+    for (number, places), share in zip(numbers.items(), pairwise(shares), strict=True):
+        mixed = mixer.mix(_part_of(progress, *share), places)
         total += mixed
         _write(folder / f"{number}.float", _blocks(mixed.T))
-    gain = gain_for(total, mixer.sample_rate, LOUDNESS_LUFS, CEILING)
-    whole = _on_disk(folder / "whole", total, gain, mixer.sample_rate)
+    gain = gain_for(total, mixer.sample_rate)
+    whole = _on_disk(folder / "whole", total, gain)
     del total
     tracks: dict[int, _Samples] = {}
     for number in numbers:
         path = folder / f"{number}.float"
         mixed = np.memmap(path, np.float32, "r", shape=(mixer.length, _CHANNELS))
-        tracks[number] = _on_disk(folder / str(number), mixed.T, gain, mixer.sample_rate)
+        tracks[number] = _on_disk(folder / str(number), mixed.T, gain)
         path.unlink()
     return whole, tracks
 
 
-def _on_disk(
-    path: Path, channels: NDArray[np.float32], gain: np.float32 | None, sample_rate: int
-) -> _Samples:
-    """A mix (2, n) as numbers of 16 bits in a file; on the gain of its own where None."""
-    if gain is None:
-        gain = gain_for(channels, sample_rate, LOUDNESS_LUFS, CEILING)
+def _on_disk(path: Path, channels: NDArray[np.float32], gain: np.float32) -> _Samples:
+    """Write a mix (2, n) as 16-bit samples and map the file."""
     factor = np.float32(gain * _FULL_SCALE)
     rounded = (
         np.clip(np.rint(np.multiply(block, factor)), -_FULL_SCALE, _FULL_SCALE).astype(np.int16)
@@ -246,15 +291,15 @@ def _on_disk(
 
 
 def _blocks(samples: NDArray[_Number]) -> Iterator[NDArray[_Number]]:
-    """Parts (m, 2) of some samples (n, 2)."""
+    """Split samples (n, 2) into blocks (m, 2)."""
     for start in range(0, len(samples), BLOCK):
         yield samples[start : start + BLOCK]
 
 
 def _write(path: Path, blocks: Iterator[NDArray[_Number]]) -> None:
-    """Numbers one after the other; silence takes no room on the disk.
+    """Write blocks one after the other; silence takes no space on disk.
 
-    Not through a map of the file: where the disk is full, that would end the process.
+    Not through a memory map: on a full disk that would kill the process.
     """
     end = 0
     with path.open("wb") as file:
@@ -269,14 +314,7 @@ def _write(path: Path, blocks: Iterator[NDArray[_Number]]) -> None:
 def _part_of(
     progress: Callable[[float], None] | None, start: float, end: float
 ) -> Callable[[float], None] | None:
-    """Progress of a part of the work, from 0 to 0.9, as that of all."""
+    """Callback that maps the progress 0 to 0.9 of one part to that of the whole work."""
     if progress is None:
         return None
     return lambda done: progress(0.9 * start + done * (end - start))
-
-
-def _unwritten(folder: Path, error: OSError) -> SoundError:
-    return SoundError(
-        f"{folder}: the sound cannot be written ({error.strerror or error}); check that the folder "
-        "is there and not full"
-    )

@@ -1,14 +1,14 @@
-"""The player's side in Python: scores as the frames that `player.js` draws.
+"""Converts scores to frames, the dictionaries that the player in the browser shows.
 
-A frame is a plain dictionary with all that the player shows. Notes, bar lines and tempos are texts
-of numbers ("onset,duration,pitch,velocity;"): while music is written they only grow, so that Gradio
-sends what was added and the browser reads only that, and a frame lost on the way does no harm.
+Notes, bar lines and tempos are packed as text ("onset,duration,pitch,velocity;"). While music is
+generated this text only grows, so Gradio sends, and the browser parses, only the addition. A frame
+is the whole state, so a lost frame does no harm.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, NotRequired, TypedDict
+import itertools
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
 
 import numpy as np
 
@@ -23,63 +23,41 @@ if TYPE_CHECKING:
     from tokenization.score import Track
 
 UNITS_PER_BEAT = 96
-"""Parts of a quarter note that frames count in: eight for each step. As in roll_notes.js."""
+"""Time units of frames per quarter note: eight for each grid step. The same in notes.js."""
 MOST_BARS = 20_000
-"""Bars drawn at most, whatever a file claims."""
+"""Limit for the bars that are drawn, even if a file has more."""
 
 BLANK = Score(STEPS_PER_BEAT)
-"""A piece of which nothing is known: MIDI's tempo and metre."""
+"""An unknown piece, with the default tempo and metre of MIDI."""
 _BLANK_BEATS = 4
 
-_FOLDER = Path(__file__).parent / "static"
-TEMPLATE = (_FOLDER / "player.html").read_text(encoding="utf-8")
-_SCRIPTS = (
-    "roll/notes.js",
-    "roll/view.js",
-    "roll/gestures.js",
-    "roll/overview.js",
-    "roll/tiles.js",
-    "roll/sides.js",
-    "roll/index.js",
-    "sound.js",
-    "files.js",
-    "tracks.js",
-    "region.js",
-    "compare.js",
-    "player.js",
-)
-SCRIPT = "\n".join((_FOLDER / "js" / name).read_text(encoding="utf-8") for name in _SCRIPTS)
-"""One function of the browser: each file uses what those before it have at their top."""
-STYLE = _FOLDER / "player.css"
-
-
 SoundState = Literal["ready", "making", "none"]
-"""Whether the sound of something can be asked for, is being made, or is not there."""
+"""Whether a sound can be requested, is being rendered, or does not exist."""
 
 
 class TrackFrame(TypedDict):
-    """Notes of one track; `hue` chooses its colour, `drums` go to the lane of drums."""
+    """The notes of a track; `hue` selects its colour, `drums` are drawn in a lane of their own."""
 
     name: str
     hue: int
     drums: bool
     notes: str
     id: NotRequired[int]
-    """The same in prompt and new music, from 0: mutes the sound, and names tracks in `tracks`."""
+    """The same in the prompt and the new music, from 0; identifies the track to the server."""
     instrument: NotRequired[str]
-    """What plays it, where its name does not say so."""
+    """The instrument, if the name of the track does not contain it."""
     heard: NotRequired[bool]
-    """Whether the model hears it as a part of the prompt."""
+    """Whether it is part of the prompt that the model sees."""
     played: NotRequired[bool]
     """Whether it may play in the new music."""
     why: NotRequired[str]
-    """A short sentence, where the model does not hear it or only a part of it."""
+    """A short reason, if the model sees only a part of the track or nothing."""
 
 
 class TimelineFrame(TypedDict):
-    """Bar lines and tempo map as texts, and where the piece ends in quarter notes.
+    """Packed bar lines and tempo map, and the end of the piece in quarter notes.
 
-    `beats` says that the quarter notes are beats, and can be drawn as such.
+    `beats`: whether quarter notes are beats and are drawn as such.
     """
 
     bars: str
@@ -89,20 +67,20 @@ class TimelineFrame(TypedDict):
 
 
 class PromptFrame(TypedDict):
-    """The upload: its tracks, and where new music begins, in quarter notes."""
+    """The uploaded file; `joint` is the splice, where new music begins, in quarter notes."""
 
     tracks: list[TrackFrame]
     joint: float
     first: NotRequired[float]
-    """Where the region begins that the model hears; its end is the joint."""
+    """Start of the region that the model sees, which ends at the splice."""
     sound: NotRequired[SoundState]
-    """Of the upload itself: `server.mix` with variation -1."""
+    """Of the uploaded file: `server.mix` with variation -1."""
 
 
 class VariationFrame(TypedDict, total=False):
-    """New music of one variation; its files are asked for by their kinds.
+    """The new music of one variation; its files are requested by kind.
 
-    The paths `midi`, `new_midi` and `audio` are for scripts; the player plays `audio` as it is.
+    The paths `midi`, `new_midi` and `audio` are for scripts; the player also plays `audio`.
     """
 
     tracks: list[TrackFrame]
@@ -113,17 +91,17 @@ class VariationFrame(TypedDict, total=False):
     settings: str
     sound: SoundState
     files: list[str]
-    """Of midi, new_midi, flac, wav, ogg, stems, replay: what `server.file` can give."""
+    """Kinds that `server.file` accepts, of midi, new_midi, flac, wav, ogg, stems, replay."""
     facts: str
-    """One short line of what was written, such as "212 notes · 0:27"."""
+    """A short summary such as "212 notes · 0:27"."""
 
 
 class Frame(TypedDict, total=False):
-    """All that the player shows.
+    """The whole state of the player.
 
-    `phase` is one of empty, prompt, waiting, composing, rendering, done; frames of one `job` keep
-    view and position. `line` is the progress line, `status` what a screen reader hears, `alert` an
-    error.
+    `phase` is one of empty, prompt, waiting, composing, rendering, done. Frames of one `job` keep
+    the view and the position. `line` describes the progress, `status` is for screen readers,
+    `alert` is an error.
     """
 
     job: str
@@ -140,11 +118,11 @@ class Frame(TypedDict, total=False):
     can_undo: bool
     can_discard: bool
     table: bool
-    """Whether the table of tracks stands open, where tracks say what is `heard` and `played`."""
+    """Whether the table of tracks is open, in which `heard` and `played` are chosen."""
     busy: bool
-    """Whether something is made: Stop is offered, and the region stays as it is."""
+    """Whether a job runs: Stop is offered, and the region cannot be changed."""
     example: bool
-    """Whether this is only what a finished piece looks like: pale, and with a line that says so."""
+    """Whether this is an example of a finished piece, drawn pale and with a caption."""
 
 
 def _units(ticks: NDArray[np.int64], ticks_per_beat: int) -> NDArray[np.int64]:
@@ -152,7 +130,7 @@ def _units(ticks: NDArray[np.int64], ticks_per_beat: int) -> NDArray[np.int64]:
 
 
 def pack_notes(track: Track, ticks_per_beat: int) -> str:
-    """The notes of a track as the text "onset,duration,pitch,velocity;…", times in player units."""
+    """Pack the notes of a track as "onset,duration,pitch,velocity;…", times in player units."""
     onsets = _units(track.notes[:, 0], ticks_per_beat)
     ends = _units(track.notes[:, 0] + track.notes[:, 1], ticks_per_beat)
     rows = np.column_stack([onsets, np.maximum(ends - onsets, 1), track.notes[:, 2:]]).tolist()
@@ -160,67 +138,53 @@ def pack_notes(track: Track, ticks_per_beat: int) -> str:
 
 
 def pack_tracks(score: Score, like: Score | None = None) -> list[TrackFrame]:
-    """Frames of a score's tracks that have notes, each with its name, hue and id.
+    """Frames of the tracks with notes of a score, each with its name, hue and id.
 
-    With `like`, the file that the score continues, a track that goes on in one of its tracks (the
-    same chunk and channel, or else instrument) looks like that one; others get new hues.
+    `like` is the file that the score continues: a track that continues one of its tracks (the same
+    chunk and channel, or else the same instrument) looks like it; others get new hues.
     """
     frames: list[TrackFrame] = []
-    for track, look in _looks(score, like):
-        frame = TrackFrame(
-            name=look.name,
-            hue=look.id,
-            drums=track.is_drum,
-            notes=pack_notes(track, score.ticks_per_beat),
-            id=look.id,
-        )
-        if (instrument := instrument_name(track)) not in look.name:
+    for track, name, number in _named(score, like):
+        notes = pack_notes(track, score.ticks_per_beat)
+        frame = TrackFrame(name=name, hue=number, drums=track.is_drum, notes=notes, id=number)
+        if (instrument := instrument_name(track)) not in name:
             frame["instrument"] = instrument
         frames.append(frame)
     return frames
 
 
 def track_ids(score: Score, like: Score | None = None) -> list[int]:
-    """The id of each of a score's tracks in the frames of `pack_tracks`; -1 without notes."""
-    ids = {id(track): look.id for track, look in _looks(score, like)}
+    """The id of each track of a score in the frames of `pack_tracks`; -1 without notes."""
+    ids = {id(track): number for track, _, number in _named(score, like)}
     return [ids.get(id(track), -1) for track in score.tracks]
 
 
-class _Look(NamedTuple):
-    """How one track is told apart."""
-
-    name: str
-    id: int
-
-
-def _looks(score: Score, like: Score | None) -> list[tuple[Track, _Look]]:
-    """Tracks that have notes, in order, each with its look: that of the file's, or a new one."""
+def _named(score: Score, like: Score | None) -> list[tuple[Track, str, int]]:
+    """Tracks with notes, in order, with the name and id of the track in `like`, or new ones."""
     known, tracks = _in_order(like) if like else [], _in_order(score)
-    looks: dict[tuple[object, ...], _Look] = {}
+    looks: dict[tuple[object, ...], tuple[str, int]] = {}
     for index, (track, name) in enumerate(zip(known, track_names(known), strict=True)):
         for key in _keys(track):
-            looks.setdefault(key, _Look(name, index))
-    unknown = len(known)
-    found: list[tuple[Track, _Look]] = []
+            looks.setdefault(key, (name, index))
+    new_ids = itertools.count(len(known))
+    found: list[tuple[Track, str, int]] = []
     for track, name in zip(tracks, track_names(tracks), strict=True):
         look = next((looks[key] for key in _keys(track) if key in looks), None)
-        if look is None:
-            look, unknown = _Look(name, unknown), unknown + 1
-        found.append((track, look))
+        found.append((track, *(look or (name, next(new_ids)))))
     return found
 
 
 def _in_order(score: Score) -> list[Track]:
-    """Tracks that have notes: those of a file as they stand, others as they set in.
+    """Tracks with notes: those of a file in its order, then others by their first onset.
 
-    So music that is being written keeps its colours when one more instrument sets in.
+    Music that is being generated thus keeps its colours when another instrument enters.
     """
     playing = [track for track in score.tracks if len(track)]
     return sorted(playing, key=lambda track: int(track.notes[0, 0]) if track.chunk is None else -1)
 
 
 def _keys(track: Track) -> list[tuple[object, ...]]:
-    """What makes two tracks one, the surest first."""
+    """Keys by which tracks are matched, the most specific first."""
     instrument = (track.program, track.is_drum)
     if track.chunk is None:
         return [instrument]
@@ -233,7 +197,7 @@ def timeline(
 ) -> TimelineFrame:
     """Bar lines and tempo map of a score, up to its end or to `end_ticks`, whichever is later.
 
-    `lines` are bar lines in ticks, rising, that stand for those of the time signatures: of a
+    `lines` are ascending bar lines in ticks that replace those of the time signatures, for a
     performance whose beats were estimated.
     """
     per_beat = score.ticks_per_beat
@@ -256,14 +220,14 @@ def timeline(
 
 
 def blank_timeline(bars: int, score: Score = BLANK) -> TimelineFrame:
-    """Of a piece from nothing that will have so many bars, of which the first may be in `score`."""
+    """Timeline of a new piece of `bars` bars, the first of which may be in `score`."""
     return timeline(score, bars * score.ticks_per_beat * _BLANK_BEATS)
 
 
 def _written_lines(score: Score, end_ticks: int) -> NDArray[np.int64]:
-    """The score's own bar lines up to the first at or after `end_ticks`.
+    """The notated bar lines of a score, up to the first one at or after `end_ticks`.
 
-    Of a file that claims more than MOST_BARS they end early: what is not shown is not made either.
+    They end early if there are more than MOST_BARS, so that no more are computed than are drawn.
     """
     metres = [metre for metre in score.time_signatures if metre.numerator > 0]
     ticks = [metre.tick for metre in metres]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.audio import stems
-from app.audio.sound_files import SoundFiles, in_use
+from app.audio.stems import SoundFiles, in_use
 from app.audio.synth.soundfont import SoundError
 from app.player.frames import track_ids
 from app.server.admission import POLL_SECONDS, Queue

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs
 import gradio as gr
 from gradio.exceptions import InvalidPathError
 
+from app.player.assets import module_at
 from app.web.refusals import refusal, short
 
 if TYPE_CHECKING:
@@ -71,6 +72,12 @@ class Guard:
         path, method = scope["path"], scope["method"]
         if path.endswith(HEALTH) and method in {"GET", "HEAD"}:
             await _answer(send, 200, self.health(), body=method == "GET")
+            return
+        if (module := module_at(path)) is not None and method in {"GET", "HEAD"}:
+            # the address of a module changes with its content
+            cached = b"public, max-age=31536000, immutable"
+            kind = b"text/javascript; charset=utf-8"
+            await _respond(send, 200, module, kind, cached, body=method == "GET")
             return
         sent = _Sent(send, calls=method == "POST")
         try:
@@ -297,10 +304,16 @@ async def _answer(
     send: Send, status: int, content: Mapping[str, object], *, body: bool = True
 ) -> None:
     data = json.dumps(content).encode()
+    await _respond(send, status, data, b"application/json", b"no-store", body=body)
+
+
+async def _respond(
+    send: Send, status: int, data: bytes, kind: bytes, cached: bytes, *, body: bool
+) -> None:
     headers = [
-        (b"content-type", b"application/json"),
+        (b"content-type", kind),
         (b"content-length", str(len(data)).encode()),
-        (b"cache-control", b"no-store"),
+        (b"cache-control", cached),
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": data if body else b""})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import gradio as gr
 
 from app.compose.options import MAX_FILE_BYTES
-from app.player import frames as player
+from app.player import assets as player
 from app.server.studio import Studio
 from app.web import api as endpoints
 from app.web.about import ABOUT_SCRIPT, about

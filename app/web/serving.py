@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.compose.options import MAX_FILE_BYTES
-from app.player import frames as player
+from app.player import assets as player
 from app.server.store import KEPT_SECONDS, prune, remove_raw
 from app.server.studio import Sharing
 from app.server.uploads import READER

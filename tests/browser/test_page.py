@@ -67,7 +67,7 @@ def page(address, browser):
     tab.on("request", lambda request: hosts.add(urlsplit(request.url)))
     tab.on("pageerror", lambda error: failures.append(str(error)))
     tab.goto(address)
-    tab.wait_for_selector(".player-roll")
+    tab.wait_for_selector(".player-roll[aria-valuetext]")  # the player has started
     yield tab
     tab.close()
     own = urlsplit(address).netloc

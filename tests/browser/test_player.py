@@ -1,4 +1,4 @@
-"""The player in a real browser, on a page of its own: mouse, keys and fingers."""
+"""The player in a browser, on a page of its own: mouse, keyboard and touch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def browser():
 
 @pytest.fixture
 def page(address, browser):
-    """A fresh page of 1060 pixels; afterwards no script has failed."""
+    """A new page 1060 pixels wide; no script may fail in it."""
     tab = browser.new_page(viewport={"width": 1060, "height": 900})
     yield from opened(tab, address)
 
@@ -59,6 +59,7 @@ def opened(tab, address):
     tab.on("pageerror", lambda error: failures.append(str(error)))
     tab.set_default_timeout(PATIENCE)
     tab.goto(address)
+    tab.evaluate("harness.ready")
     yield tab
     tab.close()
     assert failures == []
@@ -70,7 +71,7 @@ def show(page, frame):
 
 
 def show_done(page, **others):
-    """A finished job, its sound loaded."""
+    """Show a finished job and wait for its sound."""
     show(page, harness.done_frame(**others))
     page.wait_for_function("document.querySelector('.player audio').readyState > 2")
     page.wait_for_function("!document.querySelector('.player').classList.contains('making')")
@@ -106,7 +107,7 @@ def centre(locator):
 
 
 def playhead(page):
-    """Where the playhead's line is, in CSS pixels from the left of the roll."""
+    """Position of the playhead in CSS pixels from the left of the roll."""
     return page.evaluate(
         """(() => { const c = document.querySelector('.player-roll');
         const row = c.getContext('2d').getImageData(0, 22, c.width, 1).data;
@@ -193,7 +194,7 @@ def test_another_region_of_the_same_file_leaves_the_view_alone(page):
     assert centre(page.locator(".player-handle.to")) == pytest.approx(before, abs=1)
 
 
-def test_bars_that_are_counted_anew_bring_the_region_into_sight(page):
+def test_changed_bar_lines_bring_the_region_into_view(page):
     frame: Any = harness.prompt_frame(bars=40, first=32)
     show(page, frame)
     part(page, "zoom-in").click()
@@ -210,7 +211,7 @@ def test_bars_that_are_counted_anew_bring_the_region_into_sight(page):
         assert page.locator(f".player-handle.{side}").is_visible()
 
 
-def test_while_something_is_made_the_region_stays(page):
+def test_the_region_cannot_be_changed_while_a_job_runs(page):
     show(page, harness.prompt_frame() | {"busy": True})
     assert not page.locator(".player-handle.from").is_visible()
     show(page, harness.done_frame())
@@ -241,7 +242,7 @@ def test_muting_asks_for_another_mix_at_the_same_place(page):
     plays(page)
 
 
-def test_the_new_mix_goes_on_without_a_gap(page):
+def test_the_new_mix_continues_without_a_gap(page):
     show_done(page)
     part(page, "play").click()
     plays(page)
@@ -280,7 +281,7 @@ def test_m_and_s_mute_and_solo_the_track_in_focus(page):
     assert page.locator(".solo").nth(1).get_attribute("aria-pressed") == "true"
 
 
-def test_a_mix_that_cannot_be_had_is_said_and_taken_back(page):
+def test_a_failed_mix_is_reported_and_taken_back(page):
     show_done(page)
     page.evaluate("harness.refuse = 'Nobody can mix this.'")
     page.locator(".mute").nth(1).click()
@@ -399,7 +400,7 @@ def test_the_playhead_is_where_the_sound_is(page):
     assert playhead(page) - second[0] == pytest.approx((now(page) - second[1]) * per_second, abs=2)
 
 
-def test_the_upload_is_played_before_anything_is_made_and_not_asked_for_earlier(page):
+def test_the_upload_is_rendered_only_when_it_is_played(page):
     page.evaluate("harness.delay = 4000")
     show(page, harness.prompt_frame())
     assert asked(page) == []
@@ -436,7 +437,7 @@ def test_space_plays_after_any_click_and_writes_in_texts(page):
     assert now(page) == pytest.approx(16, abs=0.1)
 
 
-def test_sound_that_is_there_is_played_and_not_asked_for(page):
+def test_a_given_sound_file_is_played_without_a_request(page):
     frame: Any = harness.done_frame()
     frame["variations"][0]["audio"] = "/music/whole.flac"
     show(page, frame)
@@ -451,7 +452,7 @@ def test_sound_that_is_there_is_played_and_not_asked_for(page):
 # variations, files, what else can be done
 
 
-def test_variations_stand_side_by_side_and_are_chosen_by_click_and_key(page):
+def test_variations_are_side_by_side_and_chosen_by_click_and_key(page):
     show_done(page, variations=4)
     cards = part(page, "chips").get_by_role("radio")
     assert cards.count() == 4
@@ -474,7 +475,7 @@ def test_variations_stand_side_by_side_and_are_chosen_by_click_and_key(page):
     assert len(set(maps)) == 4
 
 
-def test_the_menu_of_files_works_with_keys_and_asks_by_kind(page):
+def test_the_menu_of_files_works_with_keys_and_requests_by_kind(page):
     show_done(page)
     more = part(page, "more")
     more.focus()
@@ -494,7 +495,7 @@ def test_the_menu_of_files_works_with_keys_and_asks_by_kind(page):
     page.wait_for_function("/It was removed/.test(document.body.innerText)")
 
 
-def test_what_can_be_done_is_offered_where_it_can_be_done(page):
+def test_only_possible_actions_are_offered(page):
     offered = {"discard": "discard", "undo": "undo", "continue-this": "continue_this"}
     show(page, harness.prompt_frame())
     assert not any(part(page, name).is_visible() for name in offered)
@@ -515,7 +516,7 @@ def test_what_can_be_done_is_offered_where_it_can_be_done(page):
     assert not part(page, "continue-this").is_visible()
 
 
-def test_who_waits_reads_place_and_time_once(page, monkeypatch, tmp_path):
+def test_a_waiting_user_reads_place_and_time_once(page, monkeypatch, tmp_path):
     model = fakes.install(monkeypatch, speed=200.0)
     sharing = Sharing(max_rows=1)
     studio = Studio(Models.only(cast("MusicModel", model)), tmp_path, sharing=sharing)
@@ -531,7 +532,7 @@ def test_who_waits_reads_place_and_time_once(page, monkeypatch, tmp_path):
     assert part(page, "subtitle").inner_text() == frame["line"]
 
 
-def test_the_bar_shows_the_share_that_is_known(page):
+def test_the_progress_bar_shows_a_known_fraction(page):
     bar = part(page, "bar")
     frame: Any = harness.done_frame() | {"phase": "rendering", "line": "Making the sound"}
     for phase, progress, shown in (
@@ -545,7 +546,7 @@ def test_the_bar_shows_the_share_that_is_known(page):
         assert ("unknown" in bar.get_attribute("class")) is (shown is None)
 
 
-def test_while_another_page_is_before_the_player_the_keys_are_not_its_own(page):
+def test_keys_are_ignored_while_another_tab_covers_the_player(page):
     show_done(page, variations=2)
     page.evaluate("document.querySelector('#player').style.display = 'none'")
     page.evaluate("document.body.style.minHeight = '5000px'")
@@ -560,7 +561,7 @@ def test_while_another_page_is_before_the_player_the_keys_are_not_its_own(page):
     assert first.get_attribute("aria-checked") == "true"
 
 
-def test_an_example_is_pale_and_says_so(page):
+def test_an_example_is_pale_and_has_a_caption(page):
     show(page, harness.done_frame() | {"phase": "empty", "example": True})
     assert "This is what it looks like" in page.inner_text(".player-stage")
     assert float(part(page, "roll").evaluate("roll => getComputedStyle(roll).opacity")) < 0.6

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from app.audio.stems import Stems, places_of
+from app.audio.stems import SoundFiles, Stems, places_of
 from app.compose import continuation
 from app.compose.continuation import Progress, Result
 from app.compose.options import MusicOptions
@@ -237,4 +237,5 @@ def silent_stems(
     samples = np.zeros((int(8000 * float(score.seconds_at(score.end_ticks))), 2), np.int16)
     numbers = places_of(score, ids)
     names = {number: f"Track {number}" for number in numbers}
-    return Stems(folder, name, 8000, samples, dict.fromkeys(numbers, samples), names)
+    files = SoundFiles(folder, name, names)
+    return Stems(files, 8000, samples, dict.fromkeys(numbers, samples), names)

@@ -1,7 +1,7 @@
-"""The player on a page of its own: frames without a model, and a server that answers at once.
+"""Serves the player on a page of its own, with made-up frames and a server that answers at once.
 
-`harness` serves the page with sounds that can be sought in; its object of that name in the browser
-shows frames and keeps what the player triggers and asks for.
+`harness` serves the page and seekable sounds. The object `harness` in the browser shows frames and
+records the events and requests of the player.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import soundfile
 
-from app.player import frames as player
+from app.player import assets
 from app.player.frames import Frame, PromptFrame, VariationFrame, pack_tracks, timeline
 from app.web.theme import PAGE_STYLE
 from tokenization.score import Score, Tempo, Track
@@ -57,7 +57,7 @@ body {{ margin: 0; padding: 16px; font: 14px system-ui, sans-serif; box-sizing: 
 window.gradio_config = {{ root: "", api_prefix: "/gradio_api" }};
 window.harness = {{
   events: [], asked: [], refuse: null, delay: 0, props: {{ value: null }}, watcher: null,
-  show(frame) {{ this.props.value = frame; this.watcher(); }},
+  async show(frame) {{ this.props.value = frame; await this.ready; this.watcher(); }},
 }};
 const answer = (name) => async (request) => {{
   harness.asked.push([name, request]);
@@ -67,18 +67,20 @@ const answer = (name) => async (request) => {{
   return {{ path: `/music/sound_v${{request.variation}}_${{request.without.join("-")}}.wav` }};
 }};
 const server = {{ mix: answer("mix"), file: answer("file") }};
-new Function("element", "props", "watch", "trigger", "server", {script})(
-  document.getElementById("player"), harness.props,
-  (name, call) => {{ harness.watcher = call; }},
-  (name, data) => {{ harness.events.push([name, data ?? null]); }}, server);
+harness.ready = new Promise((resolve) => {{
+  new Function("element", "props", "watch", "trigger", "server", {script})(
+    document.getElementById("player"), harness.props,
+    (name, call) => {{ harness.watcher = call; resolve(); }},
+    (name, data) => {{ harness.events.push([name, data ?? null]); }}, server);
+}});
 </script></body></html>"""
 
 
 def harness_page(scheme: str = "") -> str:
     """The page as HTML; `scheme` may be "dark"."""
-    css = "\n".join(path.read_text(encoding="utf-8") for path in (player.STYLE, PAGE_STYLE))
-    script = json.dumps(player.SCRIPT).replace("</", "<\\/")
-    return _PAGE.format(css=css, template=player.TEMPLATE, script=script, scheme=scheme)
+    css = "\n".join(path.read_text(encoding="utf-8") for path in (assets.STYLE, PAGE_STYLE))
+    script = json.dumps(assets.SCRIPT).replace("</", "<\\/")
+    return _PAGE.format(css=css, template=assets.TEMPLATE, script=script, scheme=scheme)
 
 
 def silence(seconds: float) -> bytes:
@@ -90,7 +92,7 @@ def silence(seconds: float) -> bytes:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """The page, and below /gradio_api/file= the sound, in ranges."""
+    """The page, the modules of the player, and below /gradio_api/file= the sound, in ranges."""
 
     sound = b""
 
@@ -105,9 +107,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, *, body: bool) -> None:
         url = urlsplit(self.path)
-        is_page = not url.path.startswith("/gradio_api")
-        content = harness_page(url.query).encode() if is_page else self.sound
-        kind = "text/html; charset=utf-8" if is_page else "audio/wav"
+        if module := assets.module_at(url.path):
+            content, kind = module, "text/javascript"
+        elif url.path.startswith("/gradio_api"):
+            content, kind = self.sound, "audio/wav"
+        else:
+            content, kind = harness_page(url.query).encode(), "text/html; charset=utf-8"
         begin, end = 0, len(content) - 1
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
         if asked:
@@ -125,13 +130,13 @@ class _Handler(BaseHTTPRequestHandler):
         if body:
             try:
                 self.wfile.write(content[begin : end + 1])
-            except (BrokenPipeError, ConnectionResetError):  # the browser wants no more of it
+            except (BrokenPipeError, ConnectionResetError):  # the browser closed the connection
                 return
 
 
 @contextmanager
 def harness(seconds: float = 40.0) -> Iterator[str]:
-    """Address of the page while the block runs; every sound is so long."""
+    """Serve the page while the block runs; yields its address. Every sound lasts `seconds`."""
     handler = type("Handler", (_Handler,), {"sound": silence(seconds)})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -214,7 +219,7 @@ def done_frame(
 
 
 def many_notes(notes: int = 10_000) -> Frame:
-    """Two hands that play so many notes in all, as new music with sound."""
+    """New music for two hands with `notes` notes and sound."""
     chance = np.random.default_rng(5)
     onsets = np.sort(chance.integers(0, 12 * notes // 16, notes))
     hands = []
@@ -265,18 +270,18 @@ _COUNT_FRAMES = """async ([seconds, pixels]) => {
 
 
 class Smoothness(NamedTuple):
-    """How a page moved for some seconds."""
+    """Frame rate and cost of a page over some seconds."""
 
     rate: float
     """Frames per second."""
     slow: float
-    """Milliseconds that one frame in twenty exceeds."""
+    """95th percentile of the milliseconds between frames."""
     work: float
-    """Milliseconds of the page's own thread for one frame, which other programs do not change."""
+    """CPU milliseconds of the page per frame, independent of other programs."""
 
 
 def smoothness(page: Page, seconds: float, pixels: int = 0) -> Smoothness:
-    """Counts the frames of the player, moved by so many pixels in each of them."""
+    """Measure the player while each frame scrolls it by `pixels`."""
     tools = page.context.new_cdp_session(page)
     tools.send("Performance.enable", {"timeDomain": "threadTicks"})
 

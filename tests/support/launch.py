@@ -54,7 +54,7 @@ def launch(world: int, experiment: dict[str, object], folder: Path, stop: int | 
             if rank == world - 1 and stop is not None:
                 stop_at(stop)
             result = fit(build_experiment(experiment), folder, show=False)
-            code = 0 if result.rank == rank and result.finished == (stop is None) else 3
+            code = 0 if result.rank == rank and (result.stopped_by is None) == (stop is None) else 3
         except Exception:  # noqa: BLE001 - whatever it was: nothing of the parent's runs here
             traceback.print_exc()
         finally:

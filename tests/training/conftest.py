@@ -1,4 +1,4 @@
-"""A small corpus made here, prepared once, and a tiny model."""
+"""A small corpus, prepared once, and an experiment with a tiny model."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.support.runs import piece
 from tokenization.midi import write_midi
 from tokenization.remi.remi import PianoRemi
-from tokenization.score import Score, Tempo, TimeSignature, Track
 from training.data.prepare import prepare
 
 if TYPE_CHECKING:
@@ -25,27 +25,6 @@ TINY_MODEL: dict[str, Any] = {
     "hidden": 16,
     "encoding": {"kind": "sine_spe", "num_sines": 2, "num_realizations": 4},
 }
-
-
-def piece(seed: int, bars: int = 12) -> Score:
-    """Notes drawn at random between C3 and C5, a change of metre and two of tempo."""
-    draw = np.random.default_rng(seed)
-    onsets = np.sort(draw.integers(0, bars * 4 * 12, bars * 8)) * 40
-    notes = np.stack(
-        [
-            onsets,
-            draw.integers(1, 13, len(onsets)) * 40,
-            draw.integers(48, 73, len(onsets)),
-            draw.integers(40, 100, len(onsets)),
-        ],
-        1,
-    )
-    return Score(
-        480,
-        (Track(notes),),
-        (Tempo(0, 100), Tempo(3 * 1920, 90), Tempo(5 * 1920 + 960, 120)),
-        (TimeSignature(0, 4, 4), TimeSignature(4 * 1920, 3, 4)),
-    )
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +42,7 @@ def midi_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def data(midi_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("prepared") / "data"
-    prepare(midi_folder, output, PianoRemi(), progress=False)
+    prepare(midi_folder, output, PianoRemi())
     return output
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
@@ -150,4 +151,8 @@ def test_values_out_of_range_are_refused(kind, values, message):
 
 def test_every_field_has_help():
     for kind in (TrainerConfig, OptimizerConfig):
-        assert all(not line.endswith(": ") for line in describe(kind, "x"))
+        lines = describe(kind, "x")
+        assert [re.split("[=:]", line)[0] for line in lines] == [
+            f"  x.{f.name}" for f in fields(kind)
+        ]
+        assert all(not line.endswith(": ") for line in lines)

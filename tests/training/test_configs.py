@@ -11,12 +11,12 @@ import torch
 import training
 from relpe.decoding.base import StepsMaker
 from relpe.decoding.eager import PlainSteps
-from tests.training.conftest import piece
+from tests.support.runs import piece
 from tokenization.midi import write_midi
 from tokenization.presets import PRESETS
+from training import continuations as samples
 from training.config import read_yaml
 from training.data.prepare import prepare
-from training.evaluation import continuations as samples
 from training.experiment import build_experiment
 from training.runs import callbacks
 from training.runs.fit import fit
@@ -53,7 +53,7 @@ def corpora(data, tmp_path_factory):
         for seed in seeds:
             (midi / split / f"{seed}.mid").write_bytes(write_midi(band(seed)))
     groove = tmp_path_factory.mktemp("prepared_bands") / "data"
-    prepare(midi, groove, PRESETS["multitrack"].build(), progress=False)
+    prepare(midi, groove, PRESETS["multitrack"].build())
     return {"piano": data, "groove": groove}
 
 
@@ -65,7 +65,7 @@ def _quick_samples(monkeypatch):
         return StepsMaker("", lambda: PlainSteps(decoder))
 
     monkeypatch.setattr(samples, "choose_steps", plain)
-    monkeypatch.setattr(samples, "BAR_TOKENS", 4)
+    monkeypatch.setattr(callbacks, "MAX_BAR_TOKENS", 4)
     monkeypatch.setattr(callbacks, "NEW_BARS", 1)
 
 

@@ -20,7 +20,7 @@ from training.runs.weights import load_decoder
 def test_export_tells_no_results_of_other_weights(experiment, data, tmp_path):
     run = tmp_path / "run"
     fit(build_experiment(experiment), run, show=False)
-    evaluate(EvaluateOptions(model=str(run), data=data, length=32), show=False)
+    evaluate(EvaluateOptions(model=str(run), data=data, length=32))
     export(run, tmp_path / "best")
     export(run, tmp_path / "last", "last")
     assert "Measured on the test split" in (tmp_path / "best" / "README.md").read_text()
@@ -33,7 +33,7 @@ def test_export_compares_weights_and_not_what_they_are_called(experiment, data, 
     for run, config in (("one", experiment), ("two", other)):
         fit(build_experiment(config), tmp_path / run, show=False)
     one, two = tmp_path / "one", tmp_path / "two"
-    evaluate(EvaluateOptions(model=str(one), data=data, length=32, weights="last"), show=False)
+    evaluate(EvaluateOptions(model=str(one), data=data, length=32, weights="last"))
     shutil.copytree(one / "evaluation", two / "evaluation")
     origins = [load_decoder(run, "last")[1]._replace(digest="") for run in (one, two)]
     assert origins[0] == origins[1]
@@ -82,7 +82,7 @@ def test_a_run_of_an_earlier_version_is_measured_and_exported(experiment, data, 
         checkpoint = torch.load(run / name, weights_only=True)
         del checkpoint["callbacks"]["Checkpoints"]["due"]
         torch.save(checkpoint, run / name)
-    evaluate(EvaluateOptions(model=str(run), data=data, length=32), show=False)
+    evaluate(EvaluateOptions(model=str(run), data=data, length=32))
     readme = (export(run, tmp_path / "model") / "README.md").read_text()
     assert f"- Command: `{session['command']}`" in readme
     assert "Measured on the test split" in readme

@@ -1,57 +1,52 @@
-"""Changes to examples of several instruments, so that a model has to listen to its prompt.
+"""Random changes to training examples of several instruments.
 
-A corpus of few styles can be learned by heart: who plays then tells how. With instruments that
-change places, drums of another piece or with other sounds, and parts that are shifted within the
-bar, only the music before tells how it goes on; loops reward nothing but copying it.
+A model can memorise a corpus of few styles: the instruments alone then predict the music. When
+instruments are exchanged, drums come from another piece or have other sounds, and parts are shifted
+within the bar, only the preceding music predicts what follows. Loops reward copying it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.vocabulary import BOS, EOS
 from tokenization.score import Score, Tempo, Track
+from tokenization.tokenizer import Tokenizer
 from training.errors import check_range
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from tokenization.tokenizer import Tokenizer
-
 FAMILY = 8
-"""Programs of General MIDI that are kinds of one instrument."""
+"""Programs in a family of General MIDI, such as pianos."""
 DRUM_SOUNDS = np.arange(35, 82)
-"""Drums of General MIDI."""
+"""Drum pitches of General MIDI."""
 LOOP_BARS = (1, 2, 4)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """How often what is changed in an example; all but the last are probabilities."""
+    """Probability of each change to an example; `tempo` is a factor."""
 
     program: float = 0.0
-    """That an instrument becomes another kind of it; of these, one in four any other but drums."""
+    """An instrument gets a program of its family, or, one time in four, any but the percussive."""
     drums: float = 0.0
-    """That the drums are those of another example in the same metre."""
+    """The drums are taken from another example in the same metre."""
     dropped: float = 0.0
-    """That an instrument, or the drums, is left out; one always stays."""
+    """An instrument or the drums are left out; at least one track is kept."""
     velocity: float = 0.0
-    """That an instrument, or the drums, is louder or softer, by up to 24 of 127."""
+    """The velocities of an instrument or of the drums are shifted by up to 24."""
     sounds: float = 0.0
-    """That each drum of the example is another drum."""
+    """Each drum of the example is mapped to another drum."""
     shifted: float = 0.0
-    """That all notes of an instrument, or of the drums, stand some eighths later, those beyond the
-    bar at its beginning. Not where the metre changes."""
+    """All notes of an instrument or of the drums move some eighths later, wrapping around within
+    their bar. Examples with a change of metre are left alone."""
     looped: float = 0.0
-    """That the example is its first bar, or its first two or four, again and again. Not where the
-    metre changes."""
+    """The example repeats its first bar, or its first two or four bars. Examples with a change of
+    metre are left alone."""
     tempo: float = 1.0
-    """Greatest factor by which all is faster or slower."""
+    """Largest factor by which the tempo rises or falls."""
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -66,9 +61,9 @@ class Augmentation:
         other: Callable[[], NDArray[np.integer]],
         draw: np.random.Generator,
     ) -> NDArray[np.integer]:
-        """An example, changed; `other` gives another one, of whatever piece.
+        """The changed example; `other` returns a random example of any piece.
 
-        Canonical ids in and out; BOS and EOS stay where they are, and nowhere else.
+        Takes and returns canonical ids. BOS and EOS are kept where the example has them.
         """
         if self == NOTHING:
             return ids
@@ -92,9 +87,9 @@ class Augmentation:
     def _rearranged(
         self, tracks: list[Track], score: Score, draw: np.random.Generator
     ) -> list[Track]:
-        """Tracks of the score with other drums, shifted or looped, as chance has it.
+        """Tracks with other drum sounds, shifted or looped, at random.
 
-        Nothing is drawn for what never happens: runs of earlier versions go on as they were.
+        Changes with probability 0 draw no random numbers, so that older runs resume unchanged.
         """
         if self.sounds and draw.random() < self.sounds:
             tracks = [_with_other_sounds(t, draw) if t.is_drum else t for t in tracks]
@@ -112,17 +107,17 @@ class Augmentation:
             lengths = [length for length in LOOP_BARS if 2 * length <= num_bars]
             if lengths:
                 length = lengths[int(draw.integers(len(lengths)))] * bar
-                times = -(-3 * score.end_ticks // (2 * length))  # loops may have fewer tokens
+                times = -(-3 * score.end_ticks // (2 * length))  # a loop may encode to fewer tokens
                 tracks = [looped(track, length, times) for track in tracks]
         return tracks
 
     def _changed(self, track: Track, draw: np.random.Generator) -> Track:
-        """The track with another program and another loudness, as chance has it."""
+        """The track with another program and loudness, at random."""
         other_program, other_loudness = draw.random(2) < (self.program, self.velocity)
         first = track.program - track.program % FAMILY
         program = int(draw.integers(first, first + FAMILY))
         if draw.random() < 0.25:
-            program = int(draw.integers(112))  # up to the percussive ones
+            program = int(draw.integers(112))  # below the percussive programs
         if other_program and not track.is_drum:
             track = replace(track, program=program)
         louder = int(draw.integers(-24, 25))
@@ -137,7 +132,7 @@ NOTHING = Augmentation()
 
 
 def _drums_of(other: Score, score: Score) -> list[Track]:
-    """Drums of another example, up to the end of this one; none where the metres differ."""
+    """Drums of another example up to the end of this one; none if the metres differ."""
     if [s[1:] for s in other.time_signatures] != [s[1:] for s in score.time_signatures]:
         return []
     drums = [track for track in other.tracks if track.is_drum]
@@ -145,7 +140,7 @@ def _drums_of(other: Score, score: Score) -> list[Track]:
 
 
 def _with_other_sounds(drums: Track, draw: np.random.Generator) -> Track:
-    """Each drum another one, no two the same; more than General MIDI has stay."""
+    """Maps the drums to distinct drums; unchanged if there are more than General MIDI has."""
     sounds, which = np.unique(drums.notes[:, 2], return_inverse=True)
     if len(sounds) > len(DRUM_SOUNDS):
         return drums
@@ -155,14 +150,14 @@ def _with_other_sounds(drums: Track, draw: np.random.Generator) -> Track:
 
 
 def _shifted(track: Track, shift: int, bar: int) -> Track:
-    """All notes `shift` ticks later, within their bars of `bar` ticks."""
+    """Moves notes `shift` ticks later, wrapping around within bars of `bar` ticks."""
     notes = track.notes.copy()
     notes[:, 0] += (notes[:, 0] + shift) % bar - notes[:, 0] % bar
     return replace(track, notes=notes)
 
 
 def looped(track: Track, length: int, times: int) -> Track:
-    """The first `length` ticks, so many times."""
+    """Repeats the first `length` ticks `times` times."""
     first = track.notes[track.notes[:, 0] < length]
     notes = np.tile(first, (times, 1))
     notes[:, 0] += np.repeat(np.arange(times) * length, len(first))

@@ -1,47 +1,42 @@
-"""Memory-mapped tokens of a prepared corpus, and crops of them."""
+"""A prepared corpus: its memory-mapped pieces, training crops and validation windows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tokenization.tokenizer import Tokenizer
 from training.data.augmentation import NOTHING, Augmentation
 from training.data.shards import Shard, shard_folders
 from training.errors import TrainingError
 from training.files import read_json
 from training.learning.seeding import generator
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from tokenization.tokenizer import Tokenizer
-
 FORMAT_VERSION = 2
-"""Format 1 is one of a single shard for each split, and loaded as such."""
+"""Format 1 has a single shard per split and can still be read."""
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Pieces of one split, as if its shards were one.
+    """Pieces of one split, indexed across its shards.
 
-    Nothing but where pieces start is held in memory, 16 bytes a piece. Tokens are mapped: who reads
-    some rows of a batch, such as one rank of many, loads the pages of these alone; pages that many
-    processes of a machine read are there once, and given back where memory is needed.
+    Only the offsets of pieces are held in memory, 16 bytes per piece. Tokens are memory-mapped: a
+    process loads only the pages of the rows that it reads, and processes of one machine share them.
     """
 
     shards: tuple[Shard, ...]
 
     @classmethod
     def load(cls, folder: Path, split: str) -> Corpus:
-        """Tokens of a split of a prepared corpus.
+        """Open a split of a prepared corpus.
 
         Raises:
-            TrainingError: the folder holds no such prepared corpus.
+            TrainingError: the folder holds no prepared corpus with this split.
         """
         splits = read_facts(folder)["splits"]
         if split not in splits:
@@ -52,12 +47,12 @@ class Corpus:
 
     @cached_property
     def _first_pieces(self) -> NDArray[np.int64]:
-        """Number of each shard's first piece, and of all pieces: (shards + 1,)."""
+        """Index of the first piece of each shard, then the number of pieces: (shards + 1,)."""
         return np.append(0, np.cumsum([len(shard) for shard in self.shards]))
 
     @cached_property
     def _first_tokens(self) -> NDArray[np.int64]:
-        """Place of each shard's first token, and number of all tokens: (shards + 1,)."""
+        """Index of the first token of each shard, then the number of tokens: (shards + 1,)."""
         return np.append(0, np.cumsum([shard.offsets[-1] for shard in self.shards]))
 
     def __len__(self) -> int:
@@ -66,51 +61,56 @@ class Corpus:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens of all pieces."""
+        """Number of tokens in all pieces."""
         return int(self._first_tokens[-1])
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each piece: (pieces,)."""
+        """Number of tokens of each piece: (pieces,)."""
         return np.concatenate([np.diff(shard.offsets) for shard in self.shards])
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest piece; 0 without pieces."""
+        """Number of tokens of the longest piece; 0 without pieces."""
         return max((int(np.diff(s.offsets).max(initial=0)) for s in self.shards), default=0)
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the pieces; empty for a corpus of an older version."""
+        return [name for shard in self.shards for name in shard.names()]
+
     def piece_at(self, place: int) -> int:
-        """Number of the piece that the token at a place belongs to, counted over all pieces."""
+        """Index of the piece that contains the token at index `place` of the split."""
         index = int(np.searchsorted(self._first_tokens, place, side="right")) - 1
         within = place - self._first_tokens[index]
         piece = np.searchsorted(self.shards[index].offsets, within, side="right") - 1
         return int(self._first_pieces[index] + piece)
 
     def length(self, index: int) -> int:
-        """Tokens of a piece."""
+        """Number of tokens of a piece."""
         shard, number = self._shard_of(index)
         return int(shard.offsets[number + 1] - shard.offsets[number])
 
     def piece(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[np.int32]:
-        """Tokens of a piece, all of them from BOS to EOS or those in between."""
+        """Tokens of a piece, BOS and EOS included, from `start` to before `stop`."""
         shard, number = self._shard_of(index)
         first, end = shard.offsets[number : number + 2]
         end = end if stop is None else min(first + stop, end)
         return shard.tokens[first + start : end].astype(np.int32)
 
     def piece_bars(self, index: int) -> NDArray[np.int64]:
-        """Places of a piece's Bar tokens within the piece."""
+        """Indices of the Bar tokens within a piece."""
         shard, number = self._shard_of(index)
         return shard.bars[shard.bar_offsets[number] : shard.bar_offsets[number + 1]]
 
     def _shard_of(self, index: int) -> tuple[Shard, int]:
-        """The shard of a piece, and its number there."""
+        """The shard of a piece, and the index of the piece in it."""
         shard = int(np.searchsorted(self._first_pieces, index, side="right")) - 1
         return self.shards[shard], index - int(self._first_pieces[shard])
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """What `data.json` of a prepared corpus holds.
+    """Read `data.json` of a prepared corpus.
 
     Raises:
         TrainingError: the folder holds no prepared corpus of this format.
@@ -133,39 +133,38 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Crops:
-    """Training examples: row r of the batch of step s is a function of (seed, s, r) alone.
+    """Training examples: row r of the batch of step s depends only on (seed, s, r).
 
-    Shards change nothing. A rank that has some of the rows reads no other ones: `example`.
+    Shards make no difference. A process that takes some rows of a batch reads only those.
     """
 
     corpus: Corpus
     tokenizer: Tokenizer
     length: int
-    """Tokens that the model reads; examples have one more, the last one's target."""
+    """Tokens that the model reads; an example has one more, the last target."""
     batch_size: int
     seed: int
     beginnings: float = 0.1
-    """Share of the examples that are the beginning of a piece, with BOS."""
+    """Share of examples that are the beginning of a piece, with BOS."""
     transposition: tuple[int, int] = (-5, 6)
-    """Least and greatest transposition, semitones."""
+    """Smallest and largest transposition in semitones."""
     augmentation: Augmentation = NOTHING
-    """What else is changed."""
+    """Further random changes."""
     first_row: int = 0
-    """Of the rows that a batch has here, where processes take the rows of a step among themselves.
-    """
+    """Index of the first row of the batch that this process draws."""
 
     def __post_init__(self) -> None:
         if not len(self.corpus):
             raise TrainingError("the corpus holds no piece to train on")
 
     def __getitem__(self, step: int) -> NDArray[np.int64]:
-        """Batch of one step: (batch_size, length + 1), filled up with PAD."""
+        """Batch of one step: (batch_size, length + 1), padded with PAD."""
         return np.stack(
             [self.example(step, self.first_row + row) for row in range(self.batch_size)]
         )
 
     def example(self, step: int, row: int) -> NDArray[np.int64]:
-        """One row of the batch of one step: (length + 1,)."""
+        """One row of the batch of a step: (length + 1,)."""
         draw = generator(self.seed, step, "data", row)
         piece = self.corpus.piece_at(int(draw.integers(self.corpus.num_tokens)))
         ids = self.crop(piece, self._draw_bar(piece, draw))
@@ -186,10 +185,10 @@ class Crops:
         return self.crop(piece, self._draw_bar(piece, draw))
 
     def _draw_bar(self, piece: int, draw: np.random.Generator) -> int:
-        """First bar of a crop: 0 in `beginnings` of the cases.
+        """First bar of a crop; 0 with probability `beginnings`.
 
-        Bars with less than half an example left behind them are not drawn: most of the example
-        would be padding.
+        Bars that are followed by less than half an example are not drawn: most of the example would
+        be padding.
         """
         starts = self.corpus.piece_bars(piece)
         behind = self.corpus.length(piece) - self.length // 2
@@ -198,22 +197,24 @@ class Crops:
         return 0 if beginning or last < 2 else int(draw.integers(1, last))
 
     def crop(self, piece: int, first_bar: int) -> NDArray[np.integer]:
-        """At most length + 1 tokens of a piece from a bar on."""
+        """Up to length + 1 tokens of a piece, starting at a bar."""
         bars = self.corpus.piece_bars(piece)
         next_bar = int(np.searchsorted(bars, bars[first_bar] + self.length + 1))
         stop = int(bars[next_bar]) if next_bar < len(bars) else None
-        ids = self.corpus.piece(piece, stop=stop)  # from the start: what is in force stands there
+        ids = self.corpus.piece(piece, stop=stop)  # from the start, where metre and tempo are found
         return self.tokenizer.crop(ids, first_bar)[: self.length + 1]
 
 
 def windows(corpus: Corpus, length: int, count: int | None = None) -> NDArray[np.int64]:
-    """All pieces cut into windows of length + 1 tokens, filled up with PAD (0): (n, length + 1).
+    """Cut all pieces into windows of length + 1 tokens, padded with PAD (0): (n, length + 1).
 
-    Windows share one token, the last one's target and the next one's first input: so every token
-    after a piece's first is a target once. With `count` at most so many, spread evenly over all;
-    no others are read.
+    Consecutive windows share one token, the last target and the next first input: every token but
+    the first of a piece is a target once. With `count`, at most that many windows are read, evenly
+    spaced over all.
     """
-    ends = np.cumsum((corpus.lengths + length - 2) // length)  # windows up to the end of each piece
+    ends = np.cumsum(
+        (corpus.lengths + length - 2) // length
+    )  # number of windows up to the end of each piece
     total = int(ends[-1]) if len(ends) else 0
     chosen = np.arange(total)
     if count is not None and total:
@@ -229,7 +230,7 @@ def windows(corpus: Corpus, length: int, count: int | None = None) -> NDArray[np
 
 
 def note_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """Ids of the tokens that stand for one note each."""
+    """Ids of the tokens that start a note."""
     kinds = ("Pitch_", "Drum_", "Note_Pitch_")
     names = tokenizer.vocabulary.names
     return np.array([i for i, name in enumerate(names) if name.startswith(kinds)], np.int64)

@@ -1,28 +1,25 @@
-"""Batches of tokens to a corpus: shards, lists of what was left out, data card."""
+"""Writes a corpus from batches of tokens: shards, lists of rejected files, data card."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
+from tokenization.tokenizer import Tokenizer
 from training.data.shards import ShardWriter
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from tokenization.tokenizer import Tokenizer
-
 COUNTS = ("dropped", "clipped", "merged", "tempos_clipped")
-"""What encoding does to notes and tempos, counted over a split."""
+"""Changes to notes and tempos by the encoding, counted per split."""
 LISTS = ("refused", "damaged")
-"""What `data.json` lists by file: those that cannot be read, and those of which a part can."""
+"""Lists of files in `data.json`: unreadable ones, and ones that were read in part."""
 LISTED = 100
-"""Files of each list that stand in `data.json` and on the card; `<list>.txt` has all."""
+"""Most files of a list in `data.json` and on the card; `<list>.txt` has all of them."""
 
 
 def join(
@@ -30,21 +27,19 @@ def join(
     unassigned: Sequence[str],
     folder: Path,
     vocabulary_hash: str,
-    *,
-    progress: bool,
 ) -> dict[str, Any]:
-    """Write the batches of each split as one corpus, one after the other; returns its facts.
+    """Write the batches of each split as one corpus; returns its entries of `data.json`.
 
-    A batch is an npz of `ids` and their `lengths` by piece, `bars` and `num_bars` likewise,
-    `counts` of notes and of `COUNTS`, and `texts`: JSON of names, refused and damaged files. The
-    hash is that of the vocabulary and all tokens: shards and batches do not change it.
+    A batch is an npz file with the `ids` of all pieces and the `lengths` of each, `bars` and
+    `num_bars` likewise, `counts` of notes and of `COUNTS`, and `texts`: names, refused and damaged
+    files as JSON. The hash covers the vocabulary and all tokens, whatever the shards and batches.
     """
     lists = {name: _List(folder / f"{name}.txt") for name in (*LISTS, "unassigned")}
     lists["unassigned"].add(dict.fromkeys(unassigned, ""))
     digest = hashlib.sha256(vocabulary_hash.encode())
     facts: dict[str, Any] = {}
     total = sum(map(len, batches.values()))
-    with tqdm(total=total, desc="joining", unit="batch", disable=not progress, delay=2) as bar:
+    with tqdm(total=total, desc="joining", unit="batch", delay=2) as bar:
         for split, paths in batches.items():
             facts[split] = _join_split(paths, folder / split, lists, digest.update, bar.update)
     return {
@@ -64,7 +59,7 @@ def _join_split(
     hash_update: Callable[[bytes], None],
     done: Callable[[], object],
 ) -> dict[str, Any]:
-    """Write the batches of a split; returns its facts."""
+    """Write the batches of a split; returns its counts."""
     writer = ShardWriter(folder)
     facts = dict.fromkeys(("files", "tokens", "notes", "bars", *COUNTS), 0)
     for path in batches:
@@ -87,7 +82,7 @@ def _join_split(
 
 
 class _List:
-    """Names of files, each with a reason: the first of them here, all in a text file."""
+    """A list of files with reasons: the first in memory, all in a text file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -95,7 +90,7 @@ class _List:
         self.count = 0
 
     def add(self, reasons: Mapping[str, str]) -> None:
-        """More of them; without any there is no file."""
+        """Append files; an empty list has no text file."""
         for name in [*reasons][: LISTED - len(self.first)]:
             self.first[name] = reasons[name]
         self.count += len(reasons)
@@ -107,7 +102,7 @@ class _List:
 
 
 def card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
-    """What people want to know of a corpus, in Markdown; `data` is what `data.json` holds."""
+    """The data card of a corpus in Markdown; `data` is the content of `data.json`."""
     counts = data["listed"]
     columns = ("files", "bars", "notes", "tokens", *COUNTS)
     rows = [
@@ -145,7 +140,7 @@ def card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
 
 
 def _listed(data: dict[str, Any], key: str) -> str:
-    """The first files of a list, and where the others stand."""
+    """The first files of a list, and where to find the others."""
     first = "".join(f"- {name}: {reason}\n" for name, reason in data[key].items())
     more = data["listed"][key] - len(data[key])
     return first + (f"- and {more:,} more in `{key}.txt`\n" if more else "")

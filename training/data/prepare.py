@@ -1,4 +1,4 @@
-"""Folders or zips of MIDI files to memory-mapped tokens, over all cores."""
+"""Prepares a corpus: encodes folders or zips of MIDI files in parallel."""
 
 from __future__ import annotations
 
@@ -6,33 +6,29 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
+from tokenization.tokenizer import Tokenizer
 from training.data.corpus import FORMAT_VERSION, note_ids
 from training.data.corpus_writer import COUNTS, card, join
 from training.data.sources import MemberError, Source, deal
 from training.errors import TrainingError, check_range
 from training.files import read_json, replacing
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.tokenizer import Tokenizer
-
 BATCH_FORMAT = 3
-"""Of what a stopped run leaves behind; one of another format is not taken over."""
+"""Format of encoded batches; a resumed run reuses only batches of the same format."""
 BATCH_FILES = 200
-"""Files that a process takes at once; what a run that is stopped loses at most for each."""
+"""Files per batch: the most work that a stopped run loses per process."""
 
 
 def prepare(
@@ -43,20 +39,18 @@ def prepare(
     include: str | Sequence[str] | None = None,
     splits: Path | None = None,
     workers: int | None = None,
-    progress: bool = True,
 ) -> dict[str, Any]:
-    """Write the tokens of all MIDI files of a corpus, by split; returns what `data.json` holds.
+    """Encode all MIDI files of one or several corpora; returns the content of `data.json`.
 
-    Of several corpora each is dealt on its own, so that a piece is in the split it would be in
-    alone, and names begin with that of its corpus. `include` is a pattern of names within a corpus,
-    as a shell writes it, one for all or one for each; `splits` a JSON file of split -> list of file
-    names without suffix. Without one, a `splits.json` in a corpus is used; without that, folders
-    named train, validation and test; without those, names are dealt by their hash, 90 : 5 : 5.
-    Files that cannot be read, those of which only a part can, and those in no split stand in
-    `refused.txt`, `damaged.txt` and `unassigned.txt`, the first of them in `data.json`. `workers`
-    processes do the work, one per core where None; the result does not depend on them. A run that
-    was stopped goes on where it was, if no file has changed since. Memory holds names of files and
-    the tokens of one batch of them for each process, whatever the size of a corpus.
+    Several corpora are split independently, so that each piece is in the same split as on its own;
+    names are prefixed with that of the corpus. `include` is a shell pattern for names within a
+    corpus, one for all corpora or one for each. `splits` is a JSON file of split -> list of names
+    without suffix. Otherwise a `splits.json` in the corpus is used, then folders named train,
+    validation and test, then a hash of the names, 90 : 5 : 5. Unreadable files, files that were
+    read in part and files in no split are listed in `refused.txt`, `damaged.txt` and
+    `unassigned.txt`, the first of them also in `data.json`. `workers` is the number of processes,
+    one per core if None; results do not depend on it. A stopped run resumes if no file has changed.
+    Memory holds the names of all files, and the tokens of one batch per process.
 
     Raises:
         TrainingError: a corpus, the splits or the output folder cannot be used.
@@ -71,31 +65,16 @@ def prepare(
             f"found {len(patterns)} patterns for {len(paths)} corpora named {', '.join(names)}; "
             "expected one pattern for all or one for each, and no two corpora of one name"
         )
-    taken = output.is_file() or (output.is_dir() and any(output.iterdir()))
-    if taken and not (output / "data.json").exists():
-        raise TrainingError(f"{output}: exists and is no prepared corpus; name a new folder")
-    if taken:
-        _check_same_corpus(output, tokenizer, ", ".join(names))
+    _check_output(output, tokenizer, ", ".join(names))
     batches, unassigned = plan_batches(paths, patterns, output, tokenizer, splits)
-    open_batches = [batch for batch in batches if not batch.path.exists()]
-    total, waiting = (sum(len(b.source.names) for b in some) for some in (batches, open_batches))
-    with tqdm(total=total, initial=total - waiting, unit="file", disable=not progress) as bar:
-        for count in _encode_all(open_batches, workers or os.cpu_count() or 1):
-            bar.update(count)
-    partial = _partial(output)
-    joined = partial / "joined"
-    shutil.rmtree(joined, ignore_errors=True)  # of a run that was stopped while it joined
-    joined.mkdir()
-    of_split: dict[str, list[Path]] = {}
-    for batch in batches:
-        of_split.setdefault(batch.split, []).append(batch.path)
-    facts = join(of_split, unassigned, joined, tokenizer.vocabulary.hash, progress=progress)
+    _encode_all(batches, workers or os.cpu_count() or 1)
+    joined = _partial(output) / "joined"
+    facts = _join_all(batches, unassigned, joined)
     if not facts["splits"]["train"]["tokens"]:
         reason = next(iter(facts["refused"].values()), "no file is in the split 'train'")
-        shutil.rmtree(partial)
+        shutil.rmtree(_partial(output))
         found = ", ".join(map(str, paths))
         raise TrainingError(f"{found}: found no music to train on; {reason}")
-    tokenizer.save(joined)
     several = len(set(patterns)) > 1
     data = {
         "format": FORMAT_VERSION,
@@ -103,25 +82,19 @@ def prepare(
         "include": ", ".join(p or "*" for p in patterns) if several else patterns[0],
         **facts,
     }
-    text = card(data, tokenizer)
-    (joined / "README.md").write_text(text, encoding="utf-8", errors="backslashreplace")
-    (joined / "data.json").write_text(json.dumps(data, indent=1) + "\n")
-    if output.exists():
-        shutil.rmtree(output)
-    joined.rename(output)
-    shutil.rmtree(partial)
+    _publish(data, tokenizer, joined, output)
     return data
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some files of a split, and where their tokens go."""
+    """Some files of a split, encoded together."""
 
     source: Source
-    """Of these files alone, since a process is told of one batch after the other."""
+    """Restricted to these files, so that little is sent to a worker."""
     split: str
     prefix: str
-    """What stands before names in all that is written."""
+    """Prefix of the names in all output."""
     tokenizer: Tokenizer
     path: Path
 
@@ -133,9 +106,9 @@ def plan_batches(
     tokenizer: Tokenizer,
     splits: Path | None,
 ) -> tuple[list[Batch], list[str]]:
-    """All batches, by corpus and split, and the files in none.
+    """All batches by corpus and split, and the files in no split.
 
-    Those that a stopped run with the same plan has left behind are kept, others removed.
+    Encoded batches of a stopped run with the same plan are kept, all others are removed.
     """
     planned: list[tuple[Source, str, str, list[str]]] = []
     unassigned: list[str] = []
@@ -163,31 +136,37 @@ def plan_batches(
             folder / f"{number}-{start}.npz",
         )
         for number, (source, split, prefix, members) in enumerate(planned)
-        for start in range(0, max(len(members), 1), BATCH_FILES)  # an empty split is a split too
+        for start in range(
+            0, max(len(members), 1), BATCH_FILES
+        )  # an empty split has one empty batch
     ], unassigned
 
 
 def _partial(output: Path) -> Path:
-    """Where a corpus is made."""
+    """Folder in which a corpus is built."""
     return output.with_name(output.name + ".partial")
 
 
-def _encode_all(batches: Sequence[Batch], workers: int) -> Iterator[int]:
-    """Encode batches; yields how many files each had."""
-    if workers == 1 or len(batches) < 2:
-        yield from map(_encode, batches)
-        return
-    with ProcessPoolExecutor(min(workers, len(batches))) as pool:
-        futures = [pool.submit(_encode, batch) for batch in batches]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+def _encode_all(batches: Sequence[Batch], workers: int) -> None:
+    """Encode all batches but those that a stopped run has encoded."""
+    waiting = [batch for batch in batches if not batch.path.exists()]
+    total, left = (sum(len(batch.source.names) for batch in some) for some in (batches, waiting))
+    with tqdm(total=total, initial=total - left, unit="file") as bar:
+        if workers == 1 or len(waiting) < 2:
+            for batch in waiting:
+                bar.update(_encode(batch))
+            return
+        with ProcessPoolExecutor(min(workers, len(waiting))) as pool:
+            futures = [pool.submit(_encode, batch) for batch in waiting]
+            try:
+                for future in as_completed(futures):
+                    bar.update(future.result())
+            finally:
+                pool.shutdown(cancel_futures=True)
 
 
 def _encode(batch: Batch) -> int:
-    """Write the tokens of a batch; returns how many files it had."""
+    """Encode a batch and write its tokens; returns the number of files."""
     bar_id, of_notes = batch.tokenizer.vocabulary.ids["Bar"], note_ids(batch.tokenizer)
     names: list[str] = []
     refused: dict[str, str] = {}
@@ -227,8 +206,35 @@ def _encode(batch: Batch) -> int:
     return len(batch.source.names)
 
 
-def _check_same_corpus(output: Path, tokenizer: Tokenizer, source: str) -> None:
-    """Raises TrainingError for a folder that holds a corpus of another source or tokenizer."""
+def _join_all(batches: Sequence[Batch], unassigned: Sequence[str], folder: Path) -> dict[str, Any]:
+    """Write all batches as one corpus; returns its entries of `data.json`."""
+    shutil.rmtree(folder, ignore_errors=True)  # left by a run that was stopped at this point
+    folder.mkdir()
+    of_split: dict[str, list[Path]] = {}
+    for batch in batches:
+        of_split.setdefault(batch.split, []).append(batch.path)
+    vocabulary = batches[0].tokenizer.vocabulary
+    return join(of_split, unassigned, folder, vocabulary.hash)
+
+
+def _publish(data: dict[str, Any], tokenizer: Tokenizer, folder: Path, output: Path) -> None:
+    """Complete a corpus with tokenizer, card and data.json, and move it to `output`."""
+    tokenizer.save(folder)
+    text = card(data, tokenizer)
+    (folder / "README.md").write_text(text, encoding="utf-8", errors="backslashreplace")
+    (folder / "data.json").write_text(json.dumps(data, indent=1) + "\n")
+    if output.exists():
+        shutil.rmtree(output)
+    folder.rename(output)
+    shutil.rmtree(_partial(output))
+
+
+def _check_output(output: Path, tokenizer: Tokenizer, source: str) -> None:
+    """Raise TrainingError if a folder holds anything but a corpus of this source and tokenizer."""
+    if not output.is_file() and not (output.is_dir() and any(output.iterdir())):
+        return
+    if not (output / "data.json").exists():
+        raise TrainingError(f"{output}: exists and is no prepared corpus; name a new folder")
     held = read_json(output / "data.json", (), "remove it")
     if held.get("vocabulary", tokenizer.vocabulary.hash) != tokenizer.vocabulary.hash:
         raise TrainingError(

@@ -1,52 +1,48 @@
-"""Tokens on disk: a split is written as shards of bounded size, which are mapped into memory.
+"""Shards: files of bounded size that hold the tokens of a split and are memory-mapped.
 
-A split of one shard is that shard, in the split's folder; one of several has a folder for each,
-`shard-00000` and so on. A piece is never cut.
+A single shard is stored in the folder of the split, several in subfolders `shard-00000` and so on.
+A piece is never divided.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from training.errors import TrainingError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
 SHARD_TOKENS = 2**27
-"""Tokens of a shard at most, 256 MiB; a longer piece is a shard of its own."""
+"""Most tokens of a shard, 256 MiB; a longer piece is a shard of its own."""
 
 
 def shard_folders(folder: Path, count: int) -> list[Path]:
-    """Where the shards of a split lie."""
+    """Folders of the shards of a split."""
     return [folder] if count == 1 else [folder / f"shard-{index:05}" for index in range(count)]
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """Tokens of some pieces, mapped into memory: only the pages that are read are loaded."""
+    """Memory-mapped tokens of some pieces."""
 
     folder: Path
     tokens: NDArray[np.uint16]
     offsets: NDArray[np.int64]
-    """Where each piece starts in `tokens`, and the end of the last: (pieces + 1,)."""
+    """Start of each piece in `tokens`, then the end of the last: (pieces + 1,)."""
     bars: NDArray[np.int64]
-    """Places of the Bar tokens of all pieces, each counted from its piece's start; mapped too."""
+    """Indices of the Bar tokens of all pieces, from the start of each piece; memory-mapped."""
     bar_offsets: NDArray[np.int64]
-    """Where each piece's places start in `bars`: (pieces + 1,)."""
+    """Start of each piece in `bars`, then the end of the last: (pieces + 1,)."""
 
     @classmethod
     def load(cls, folder: Path) -> Shard:
-        """The shard of a folder, with two files open from now on.
+        """Open the shard in a folder; keeps two files open.
 
         Raises:
-            TrainingError: it is damaged.
+            TrainingError: the shard is damaged.
         """
         try:
             size = (folder / "tokens.uint16").stat().st_size // 2
@@ -63,21 +59,29 @@ class Shard:
                 )
         if not size:
             return cls(folder, np.zeros(0, np.uint16), offsets, bars, bar_offsets)
-        # as a plain array: slices of a memmap take several times as long
+        # a plain array: slicing a memmap is several times slower
         tokens = np.memmap(folder / "tokens.uint16", dtype="<u2", mode="r").view(np.ndarray)
         return cls(folder, tokens, offsets, bars, bar_offsets)
 
     def __reduce__(self) -> tuple[Callable[[Path], Shard], tuple[Path]]:
-        """Mapped again by a process that is sent one, such as a worker of a data loader."""
+        """Pickled as its folder: the receiving process maps the files again."""
         return Shard.load, (self.folder,)
 
     def __len__(self) -> int:
         """Number of pieces."""
         return len(self.offsets) - 1
 
+    def names(self) -> list[str]:
+        """Names of the pieces; empty if the folder has none."""
+        path = self.folder / "names.txt"
+        if not path.is_file():
+            return []
+        text = path.read_text(encoding="utf-8", errors="replace")
+        return text.removesuffix("\n").split("\n")
+
 
 class ShardWriter:
-    """Writes the pieces of a split, some at a time; holds the tables of one shard."""
+    """Writes the pieces of a split incrementally; holds the tables of one shard in memory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -93,11 +97,11 @@ class ShardWriter:
         num_bars: NDArray[np.int64],
         names: Sequence[str],
     ) -> None:
-        """Pieces behind those before: all their tokens, and how many each has; bars likewise."""
+        """Append pieces: all their tokens and the number of each, and the same for bars."""
         ends, bar_ends = (np.append(0, np.cumsum(sizes)) for sizes in (lengths, num_bars))
         first = 0
         while first < len(names):
-            room = SHARD_TOKENS - self._filled  # below zero behind a longer piece
+            room = SHARD_TOKENS - self._filled  # negative after an oversized piece
             last = int(np.searchsorted(ends, ends[first] + room, side="right")) - 1
             if last <= first and self._filled:
                 self._end()
@@ -116,7 +120,7 @@ class ShardWriter:
             first = last
 
     def close(self) -> int:
-        """Write what is open; returns the number of shards."""
+        """Finish the last shard; returns the number of shards."""
         self._end()
         if self._count == 1:
             [only] = self._folder.iterdir()

@@ -1,4 +1,4 @@
-"""Where MIDI files come from, and which split each belongs to."""
+"""Sources of MIDI files, folders or zip archives, and the assignment of files to splits."""
 
 from __future__ import annotations
 
@@ -10,43 +10,34 @@ import struct
 import zipfile
 import zlib
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from training.errors import TrainingError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-_SPLITS = {
-    "train": "train",
-    "training": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
-    "test": "test",
-}
+_NAMES = {"train": ("train", "training"), "validation": ("validation", "valid", "val")}
+_SPLITS = {name: split for split, names in _NAMES.items() for name in names} | {"test": "test"}
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """MIDI files of a folder or a zip archive, by name, and texts that stand beside them."""
+    """Files of a folder or a zip archive."""
 
     path: Path
     names: tuple[str, ...]
-    """Sorted, as `open` finds them."""
+    """Sorted by `open`."""
     members: NDArray[np.int64] | None = None
-    """Of an archive, where each file's header begins, bytes it takes there, method, CRC-32, flags:
-    (names, 5). So its directory, half a kilobyte a file, is read once and not by every worker."""
+    """Of an archive, header offset, compressed size, method, CRC-32 and flags of each file:
+    (names, 5). Workers do not have to read the directory, half a kilobyte per file."""
 
     @classmethod
     def open(cls, path: Path) -> Source:
-        """All files below a folder or in a zip archive.
+        """List all files below a folder or in a zip archive.
 
         Raises:
             TrainingError: there is no such folder or zip archive.
@@ -55,7 +46,7 @@ class Source:
             return cls(path, tuple(sorted(_files_below(path))))
         if path.is_file() and zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                # of a name that stands there twice the last one counts
+                # the last file with a name counts
                 found = {info.filename: info for info in archive.infolist() if not info.is_dir()}
             names = tuple(sorted(found))
             members = np.empty((len(names), 5), np.int64)
@@ -68,14 +59,14 @@ class Source:
         raise TrainingError(f"{path}: found {found}, expected a folder or a zip archive of MIDI")
 
     def part(self, names: Sequence[str]) -> Source:
-        """Some of the files, in the order given: what a worker is told."""
+        """Some of the files, in the given order."""
         if self.members is None:
             return Source(self.path, tuple(names))
         rows = [bisect_left(self.names, name) for name in names]
         return Source(self.path, tuple(names), self.members[rows])
 
     def read(self) -> Iterator[tuple[str, bytes | MemberError]]:
-        """Name and content of each file; of what an archive does not give back, the reason."""
+        """Name and content of each file, or why an archive cannot return it."""
         if self.members is None:
             yield from ((name, (self.path / name).read_bytes()) for name in self.names)
             return
@@ -87,18 +78,18 @@ class Source:
                     yield name, error
 
     def stamp(self, names: Sequence[str]) -> bytes:
-        """Hash of names, and of size and time of change of each file (of an archive: its own)."""
+        """Hash of the names, sizes and modification times of files (for an archive: its own)."""
         digest = hashlib.sha256()
         root = None if self.members is None else os.stat(self.path)  # noqa: PTH116  # see below
         for name in names:
-            # a path of text: objects of a million files take their time
+            # a string: a million Path objects take time
             status = root or os.stat(f"{self.path}/{name}")  # noqa: PTH116
             line = f"{len(name)} {name} {status.st_size} {status.st_mtime_ns}\n"
             digest.update(line.encode("utf-8", "surrogateescape"))
         return digest.digest()
 
     def midi_names(self, include: str | None = None) -> list[str]:
-        """Names of the MIDI files that fit the pattern.
+        """Names of the MIDI files that match the pattern.
 
         Raises:
             TrainingError: there are none.
@@ -113,11 +104,11 @@ class Source:
 
 
 class MemberError(ValueError):
-    """A file cannot be taken out of its archive; says why."""
+    """A file cannot be read from its archive."""
 
 
 def _files_below(folder: Path) -> Iterator[str]:
-    """Names of all files below a folder; links to files are followed, links to folders are not."""
+    """Names of all files below a folder; follows links to files but not to folders."""
     waiting = [""]
     while waiting:
         inside = waiting.pop()
@@ -132,7 +123,7 @@ def _files_below(folder: Path) -> Iterator[str]:
 def _read_member(
     stream: BinaryIO, start: int, size: int, method: int, crc: int, flags: int
 ) -> bytes:
-    """Content of a file of a zip archive whose header begins at `start`."""
+    """Content of the file of a zip archive whose header starts at `start`."""
     encrypted = flags & 1
     if encrypted or method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         kind = "encrypted" if encrypted else f"compressed by method {method}"
@@ -141,7 +132,7 @@ def _read_member(
     header = stream.read(30)
     if len(header) < 30 or header[:4] != b"PK\x03\x04":
         raise MemberError("damaged in the archive: there is no file where one should begin")
-    # of the local header only the lengths of the name and of what follows it are needed
+    # only the lengths of the name and of the extra field are needed
     stream.seek(sum(struct.unpack("<2H", header[26:])), 1)
     content = stream.read(size)
     if method == zipfile.ZIP_DEFLATED:
@@ -157,26 +148,28 @@ def _read_member(
 def deal(
     source: Source, names: Sequence[str], splits: Path | None
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Files of each split, and those that are in none.
+    """Files of each split, and files in no split.
 
-    By the table of splits, given or inside the source; else by folders named train and test or the
-    like; else by the hash of each name, 90 : 5 : 5, and of three files or more at least one in
-    each. `val` and `valid` are names of `validation`, `training` of `train`.
+    Splits come from a table, given or inside the source; else from folders with names such as train
+    and test; else from a hash of each name, 90 : 5 : 5, with at least one file in each split of
+    three files or more. `val` and `valid` mean `validation`, `training` means `train`.
 
     Raises:
         TrainingError: the table cannot be read.
     """
-    table = _read_splits(source, splits)
+    table, depth = _read_splits(source, splits), _depth_of_splits(names)
     if table is not None:
-        return _deal_by_table(names, table)
-    depth = _depth_of_splits(names)
-    if depth is None:
+        split_of = {name: split for split, members in table.items() for name in members}
+        found = (split_of.get(name) or split_of.get(PurePosixPath(name).stem) for name in names)
+    elif depth is not None:
+        found = (PurePosixPath(name).parts[depth] for name in names)
+    else:
         return _deal_by_hash(names), []
-    dealt = _no_files()
-    for name in names:
-        folder = PurePosixPath(name).parts[depth]
-        dealt.setdefault(_SPLITS.get(folder, folder), []).append(name)
-    return dealt, []
+    dealt, unassigned = _no_files(), []
+    for name, split in zip(names, found, strict=True):
+        members = dealt.setdefault(_SPLITS.get(split, split), []) if split else unassigned
+        members.append(name)
+    return dealt, unassigned
 
 
 def _no_files() -> dict[str, list[str]]:
@@ -185,7 +178,7 @@ def _no_files() -> dict[str, list[str]]:
 
 def _deal_by_hash(names: Sequence[str]) -> dict[str, list[str]]:
     def share(name: str) -> float:
-        # a name of other bytes than UTF-8 holds them as surrogates
+        # names that are not UTF-8 contain surrogates
         content = name.encode("utf-8", "surrogateescape")
         return int.from_bytes(hashlib.sha256(content).digest()[:4]) / 2**32
 
@@ -193,19 +186,18 @@ def _deal_by_hash(names: Sequence[str]) -> dict[str, list[str]]:
     for name in names:
         split = "train" if share(name) < 0.9 else "validation" if share(name) < 0.95 else "test"
         dealt[split].append(name)
-    if len(names) >= len(dealt):
-        for split, members in dealt.items():
-            if not members:
-                fullest = max(dealt.values(), key=len)
-                moved = (min if split == "train" else max)(fullest, key=share)
-                fullest.remove(moved)
-                members.append(moved)
+    for split, members in dealt.items():
+        if not members and len(names) >= len(dealt):
+            fullest = max(dealt.values(), key=len)
+            moved = (min if split == "train" else max)(fullest, key=share)
+            fullest.remove(moved)
+            members.append(moved)
     return dealt
 
 
 def _depth_of_splits(names: Sequence[str]) -> int | None:
-    """Level of the folders that are named after splits, where all files lie below such ones."""
-    # by folders, of which there are fewer than files
+    """Depth of the folders named after splits; None if there are no such folders."""
+    # folders are fewer than files
     parents = {name.rpartition("/")[0] for name in names}
     folders = [PurePosixPath(parent).parts for parent in parents]
     for depth in range(min(map(len, folders), default=0)):
@@ -233,15 +225,3 @@ def _read_splits(source: Source, path: Path | None) -> dict[str, list[str]] | No
     except (ValueError, AttributeError, TypeError) as error:
         where = path or source.path
         raise TrainingError(f"{where}: splits.json is not JSON of split -> names") from error
-
-
-def _deal_by_table(
-    names: Sequence[str], splits: Mapping[str, list[str]]
-) -> tuple[dict[str, list[str]], list[str]]:
-    dealt = _no_files()
-    split_of = {name: _SPLITS.get(split, split) for split in splits for name in splits[split]}
-    unassigned: list[str] = []
-    for name in names:
-        split = split_of.get(name) or split_of.get(PurePosixPath(name).stem)
-        (dealt.setdefault(split, []) if split else unassigned).append(name)
-    return dealt, unassigned

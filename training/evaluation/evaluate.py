@@ -1,60 +1,49 @@
-"""Measures a model on a split: what it expects of real music, and the music that it writes."""
+"""Evaluates a model on a split: likelihood of real music, and quality of generated music."""
 
 from __future__ import annotations
 
 import json
 import logging
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from relpe.decoding.choose import why_not_compiled
 from relpe.models.checkpoint import find_checkpoint
+from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
 from tokenization.remi.vocabulary import BAR
+from tokenization.tokenizer import Tokenizer
 from training.config import MOST_THREADS
 from training.data.corpus import Corpus, note_ids, read_facts
 from training.errors import TrainingError, check_range
 from training.evaluation.generated_music import GenerationOptions, measure_music, plain
-from training.evaluation.likelihood import streaming_nats, window_nats
+from training.evaluation.likelihood import Advance, Nats, streaming_nats, window_nats
 from training.evaluation.metrics.loops import loop_nats, loops
 from training.evaluation.metrics.ngram import greatest_order, ngram_nats
-from training.evaluation.metrics.nll_by_position import (
-    beyond_training,
-    nll_by_position,
-    plot,
-    write_csv,
-)
+from training.evaluation.metrics.nll_by_position import beyond_training, nll_by_position, write_csv
 from training.evaluation.metrics.relative import relativity
-from training.evaluation.plots import draw_results
+from training.evaluation.plots import draw_by_position, draw_results
 from training.evaluation.report import figure, goals, write_table
 from training.experiment import is_run, read_experiment
 from training.files import read_json, replacing
 from training.learning.seeding import draw_seeds
 from training.runs.device import choose_device
-from training.runs.weights import load_decoder, round_as_released
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from relpe.models.decoder import Decoder
-    from tokenization.tokenizer import Tokenizer
-    from training.evaluation.likelihood import Advance, Nats
-    from training.runs.weights import Origin
+from training.runs.weights import Origin, load_decoder, round_as_released
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    """What is measured, and on what."""
+    """Settings of an evaluation."""
 
     model: str
     """Run folder, or checkpoint folder or name."""
@@ -67,26 +56,26 @@ class EvaluateOptions:
     batch_size: int = 8
     device: str = "auto"
     draws: int = 1
-    """Draws of the positional noise and of the random features; the first is the model's own."""
+    """Draws of the positional noise and the random features; the first is the model's own."""
     threads: int | None = None
-    """Threads of torch; None leaves torch's choice."""
+    """CPU threads of torch; None keeps its default."""
     ngram: int | None = None
-    """Order of the n-gram models that are measured as well."""
+    """Order of n-gram models to measure as well; None: no such models."""
     trained_length: int | None = None
-    """Tokens that the model was trained on at once; None: that of a run, unknown of a model."""
+    """Tokens per training example; None: that of a run, unknown for a released model."""
     map_length: int = 512
-    """Positions of the maps whose translation invariance and monotonicity are measured."""
+    """Positions of the maps for translation invariance and monotonicity."""
     music: GenerationOptions | None = None
-    """Music to generate and measure; None: none."""
+    """Music to generate and measure; None: no music."""
     music_only: bool = False
-    """Leaves the likelihood out: what the folder holds of it stays, if it is of these weights."""
+    """Skip the likelihood, and keep earlier results of these weights."""
     output: Path | None = None
-    """Folder to write; None: `evaluation` in a run folder, `evaluation/<name>` of another model."""
+    """Folder to write; None: `evaluation` in a run folder, else `evaluation/<name>`."""
 
     def __post_init__(self) -> None:
-        for name in ("length", "chunk", "reach", "batch_size", "draws", "ngram"):
+        counts = ("length", "chunk", "reach", "batch_size", "draws", "ngram", "trained_length")
+        for name in counts:
             check_range(f"--{name.replace('_', '-')}", getattr(self, name), 1)
-        check_range("--trained-length", self.trained_length, 1)
         check_range("--map-length", self.map_length, 2)
         if self.music_only and self.music is None:
             raise TrainingError("--music-only leaves nothing to measure; add --continuations 200")
@@ -95,61 +84,46 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class _Subject:
-    """A model that is measured, and on what."""
+    """The evaluated model and its data."""
 
     name: str
     decoder: Decoder
-    """Its weights rounded as they are released."""
+    """With weights rounded as for a release."""
     origin: Origin
     tokenizer: Tokenizer
     corpus: Corpus
     pieces: list[NDArray[np.int64]]
     trained_length: int | None
     folder: Path
-    """Where the results are written."""
+    """Folder of the results."""
 
 
-def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
-    """Measure a model; writes results.json, a table and pictures, returns the results.
+def evaluate(options: EvaluateOptions) -> dict[str, Any]:
+    """Evaluate a model; writes results.json, a table and pictures, and returns the results.
 
-    Measured are weights as they are released, in bfloat16; computed is in float32. Music is made as
-    the application makes it, by compiled steps where the model has them.
+    Weights are rounded to bfloat16 as for a release; computation is in float32. Music is generated
+    as in the application, with compiled steps if the model supports them.
 
     Raises:
-        TrainingError: data and model do not fit.
+        TrainingError: data and model do not match.
     """
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     device = choose_device(options.device, "--device")
     facts = read_facts(options.data)
     subject = _subject(options, facts)
-    pieces, decoder = subject.pieces, subject.decoder
-    results: dict[str, Any] = {
-        "model": options.model,
-        "weights": subject.origin._asdict(),
-        "precision": "weights rounded to bfloat16 as they are released, likelihood in float32",
-        "device": device,
-        "draws": options.draws,
-        "parameters": sum(parameter.numel() for parameter in decoder.parameters()),
-        "data": facts["hash"],
-        "split": options.split,
-        "pieces": len(pieces),
-        "tokens": sum(len(piece) - 1 for piece in pieces),
-        "notes": sum(int(np.isin(p[1:], note_ids(subject.tokenizer)).sum()) for p in pieces),
-        "bars": sum(int(np.count_nonzero(piece[1:] == BAR)) for piece in pieces),
-        "trained_length": subject.trained_length,
-    }
+    results = _described(options, subject, device, facts["hash"])
     subject.folder.mkdir(parents=True, exist_ok=True)
     before = _measured_before(subject.folder, results)
-    if options.music_only:  # what was measured stands beside what it was measured with
+    if options.music_only:  # earlier results keep their settings
         results |= before
     else:
         results |= {name: before[name] for name in ("music",) if name in before}
-        decoder.to(device)
-        _measure_likelihood(options, subject, results, show)
+        subject.decoder.to(device)
+        _measure_likelihood(options, subject, results)
     if options.music is not None:
-        # compiled steps are a CPU's, and on a GPU the prompts would take turns
-        decoder.to("cpu")
+        # compiled steps run on the CPU; a GPU would process prompts one by one
+        decoder = subject.decoder.to("cpu")
         if why_not_compiled(decoder) is not None:
             decoder.to(device)
         results["music"] = measure_music(
@@ -158,22 +132,22 @@ def evaluate(options: EvaluateOptions, *, show: bool = True) -> dict[str, Any]:
             subject.corpus,
             Corpus.load(options.data, "train"),
             options.music,
-            names=_names(subject.corpus),
+            names=subject.corpus.names,
             folder=subject.folder,
-            show=show,
         )
-    results["goals"] = [goal._asdict() for goal in goals(results)]
+    found = goals(results)
+    results["goals"] = [goal._asdict() for goal in found]
     with replacing(subject.folder / "results.json") as path:
         path.write_text(json.dumps(results, indent=1) + "\n")
     write_table({subject.name: results}, subject.folder / "evaluation.md")
     draw_results({subject.name: results}, subject.folder / "evaluation.png")
-    for goal in goals(results):
+    for goal in found:
         logger.info("%s", goal.line())
     return results
 
 
 def _subject(options: EvaluateOptions, facts: dict[str, Any]) -> _Subject:
-    """What is measured on what. Raises TrainingError where they do not fit."""
+    """Load model and data. Raises TrainingError if they do not match."""
     tokenizer = load_tokenizer(options.data)
     size = len(tokenizer.vocabulary)
     check_range("--ngram", options.ngram, 1, greatest_order(size))
@@ -206,11 +180,31 @@ def _subject(options: EvaluateOptions, facts: dict[str, Any]) -> _Subject:
     return _Subject(name, decoder, origin, tokenizer, corpus, pieces, trained_length, folder)
 
 
-def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
-    """What a folder's results.json holds, if it is of the same weights and data; else nothing.
+def _described(
+    options: EvaluateOptions, subject: _Subject, device: str, data: str
+) -> dict[str, Any]:
+    """First part of the results: identifies weights and data."""
+    pieces = subject.pieces
+    notes = note_ids(subject.tokenizer)
+    return {
+        "model": options.model,
+        "weights": subject.origin._asdict(),
+        "precision": "weights rounded to bfloat16 as they are released, likelihood in float32",
+        "device": device,
+        "draws": options.draws,
+        "parameters": sum(parameter.numel() for parameter in subject.decoder.parameters()),
+        "data": data,
+        "split": options.split,
+        "pieces": len(pieces),
+        "tokens": sum(len(piece) - 1 for piece in pieces),
+        "notes": sum(int(np.isin(piece[1:], notes).sum()) for piece in pieces),
+        "bars": sum(int(np.count_nonzero(piece[1:] == BAR)) for piece in pieces),
+        "trained_length": subject.trained_length,
+    }
 
-    But for the name that the model was called by.
-    """
+
+def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
+    """Earlier results without the name of the model; empty for other weights or data."""
     path = folder / "results.json"
     before = read_json(path, (), "evaluate again without --music-only") if path.is_file() else {}
     same = ("weights", "data", "split", "pieces", "tokens")
@@ -219,33 +213,17 @@ def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
     return {name: before[name] for name in before if name != "model"}
 
 
-def _names(corpus: Corpus) -> list[str]:
-    """Names of a split's pieces, where it holds them."""
-    paths = [shard.folder / "names.txt" for shard in corpus.shards]
-    return [
-        name
-        for path in paths
-        if path.is_file()
-        for name in path.read_text(encoding="utf-8", errors="replace")
-        .removesuffix("\n")
-        .split("\n")
-    ]
-
-
 def _measure_likelihood(
-    options: EvaluateOptions, subject: _Subject, results: dict[str, Any], show: bool
+    options: EvaluateOptions, subject: _Subject, results: dict[str, Any]
 ) -> None:
-    """Adds to results what the model expects of real music; writes nll_by_position.csv and .png."""
+    """Add the likelihood of real music to results; writes nll_by_position.csv and .png."""
     decoder, pieces, folder = subject.decoder, subject.pieces, subject.folder
     units = {"nats_per_note": results["notes"], "nats_per_bar": results["bars"]}
     seeds = draw_seeds(decoder.config.noise_seed, options.draws)
 
     def measure(name: str, read: Callable[[int, Advance], Nats]) -> tuple[Nats, dict[str, float]]:
-        """Nats of each token, mean over the draws, and what they sum up to."""
-        total = results["tokens"] * len(seeds)
-        with tqdm(
-            total=total, desc=name, unit="token", unit_scale=True, disable=not show, mininterval=2
-        ) as bar:
+        """Nats of each token, averaged over the draws, and their summary."""
+        with _progress(name, results["tokens"] * len(seeds)) as bar:
             draws = [read(seed, bar.update) for seed in seeds]
         values = summary(draws, units)
         logger.info("%s: %s", name, _line(values))
@@ -271,38 +249,39 @@ def _measure_likelihood(
     results["beyond_training"] = None if beyond is None else plain(beyond._asdict())
     if options.ngram is not None:
         train = Corpus.load(options.data, "train")
-        models = ngram_nats(options.ngram, train, subject.tokenizer, pieces, show=show)
-        results[f"{options.ngram}-gram"] = {
-            name: summary([values], units) for name, values in models.items()
-        }
-        best = min(results[f"{options.ngram}-gram"].items(), key=lambda i: i[1]["nats_per_token"])
-        logger.info("%d-gram, %s: %s", options.ngram, best[0], _line(best[1]))
+        models = ngram_nats(options.ngram, train, subject.tokenizer, pieces)
+        found = {name: summary([values], units) for name, values in models.items()}
+        results[f"{options.ngram}-gram"] = found
+        name, best = min(found.items(), key=lambda item: item[1]["nats_per_token"])
+        logger.info("%d-gram, %s: %s", options.ngram, name, _line(best))
     if bins:
         write_csv(bins, folder / "nll_by_position.csv")
-        plot({subject.name: bins}, folder / "nll_by_position.png", subject.trained_length)
-    results["loops"] = _loops(subject, show)
-    results["relativity"] = _relativity(options, decoder, seeds, show)
+        draw_by_position(
+            {subject.name: bins}, folder / "nll_by_position.png", subject.trained_length
+        )
+    results["loops"] = _loops(subject)
+    results["relativity"] = _relativity(decoder, options.map_length, seeds)
 
 
-def _loops(subject: _Subject, show: bool) -> dict[str, Any]:
-    """What is expected of a bar that comes again and again; nothing where no bar can be looped."""
+def _progress(name: str, tokens: int) -> tqdm[NoReturn]:
+    return tqdm(total=tokens, desc=name, unit="token", unit_scale=True, mininterval=2)
+
+
+def _loops(subject: _Subject) -> dict[str, Any]:
+    """Loss on a bar that is repeated; no figures if no bar can be looped."""
     made = loops(subject.pieces, subject.tokenizer)
     ids = [loop.ids for loop in made]
-    total = sum(len(one) - 1 for one in ids)
-    with tqdm(total=total, desc="loops", unit="token", unit_scale=True, disable=not show) as bar:
+    with _progress("loops", sum(len(one) - 1 for one in ids)) as bar:
         nats = streaming_nats(subject.decoder, ids, 1024, 8, advance=bar.update)
     found = loop_nats(nats, made)
     return {"pieces": len(made), "nats_per_token": {str(time): found[time] for time in found}}
 
 
-def _relativity(
-    options: EvaluateOptions, decoder: Decoder, seeds: Sequence[int], show: bool
-) -> dict[str, Any]:
-    """Translation invariance and monotonicity of the model's maps: means, and by layer and head."""
-    length = options.map_length
+def _relativity(decoder: Decoder, length: int, seeds: Sequence[int]) -> dict[str, Any]:
+    """Translation invariance and monotonicity of the maps: means, and by layer and head."""
     try:
-        found = relativity(decoder, length, token=BAR, seeds=seeds, show=show)
-    except ValueError as error:  # the encoding or its numbers allow no map
+        found = relativity(decoder, length, token=BAR, seeds=seeds)
+    except ValueError as error:  # no map for this encoding
         logger.warning("no maps of positions: %s; try a --map-length below %d", error, length)
         return {"length": length, "why_not": str(error)}
     return {"length": length} | {
@@ -312,10 +291,10 @@ def _relativity(
 
 
 def summary(draws: Sequence[Nats], units: Mapping[str, int]) -> dict[str, float]:
-    """Negative log-likelihood of a split, nats per token and per each of `units`: mean over draws.
+    """Negative log-likelihood of a split in nats per token and per unit, averaged over draws.
 
-    `units` are names of results, and how many the split has. With more than one draw also the
-    standard deviation of one draw's figures.
+    `units` maps names of results to counts in the split. With several draws the standard deviation
+    over draws is added.
     """
     totals = np.array([sum(piece.sum() for piece in nats) for nats in draws])
     counts = {"nats_per_token": sum(map(len, draws[0])), **units}

@@ -12,8 +12,8 @@ from tqdm import tqdm
 
 from relpe.decoding.choose import choose_steps
 from relpe.decoding.sampling import SamplingOptions
+from training.continuations import continuations, in_bars, write_sample
 from training.errors import TrainingError, check_range
-from training.evaluation.continuations import continuations, in_bars, write_sample
 from training.evaluation.metrics.bars import BarNotes, new_music
 from training.evaluation.metrics.copies import NoteIndex, copies
 from training.evaluation.metrics.structure import (
@@ -197,7 +197,7 @@ def measure_music(
             for (index, seed), passage in zip(origins, new, strict=True):
                 values = (*passage.faults.values(), *passage.figures.values())
                 writer.writerow([label[index], seed, *values])
-    index = NoteIndex.of_corpus(train, tokenizer, show=show)
+    index = NoteIndex.of_corpus(train, tokenizer)
     groups = {"generated": alike, "real": real}
     found = {name: _figures(group) for name, group in groups.items()}
     result: dict[str, Any] = {
@@ -317,7 +317,7 @@ def _style(
 
 
 def _copies(index: NoteIndex, scores: Sequence[Score], show: bool) -> dict[str, Any]:
-    found, _ = copies(index, scores, show=show)
+    found = copies(index, scores)
     shares = {str(size): share for size, share in found.shares.items()}
     return {"shares": shares, "longest": found.longest, "notes": found.num_notes}
 

@@ -1,23 +1,19 @@
-"""What a decoder expects of pieces: the negative log-likelihood of each of their tokens."""
+"""Negative log-likelihood of each token of pieces."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from relpe.models.decoder import Decoder, DecoderState
 
-    from numpy.typing import NDArray
-    from torch import Tensor
-
-    from relpe.models.decoder import Decoder, DecoderState
-
-    Nats = list[NDArray[np.float64]]
-    Advance = Callable[[int], object]
+Nats = list[NDArray[np.float64]]
+Advance = Callable[[int], object]
 
 
 @torch.inference_mode()
@@ -29,15 +25,15 @@ def window_nats(
     seed: int | None = None,
     advance: Advance = lambda _: None,
 ) -> Nats:
-    """Nats of each token but the first of each piece, read in windows without overlap.
+    """Nats of each token but the first of each piece, in windows without overlap.
 
-    A window's first token is the last one's target: every token but a piece's first is a target
-    once, and nothing is remembered from one window to the next. `seed` is that of the noise, the
-    model's where None; `advance` is called with the number of tokens done.
+    The last target of a window is the first token of the next, so that every token but the first of
+    a piece is a target once; no state is passed on. `seed` is that of the noise, None for the
+    model's own; `advance` is called with the number of processed tokens.
     """
     nats = [np.zeros(len(piece) - 1) for piece in pieces]
     places = [(i, s) for i, piece in enumerate(pieces) for s in range(0, len(piece) - 1, length)]
-    # Windows of like length together, so that little is padding.
+    # windows of similar length together, to avoid padding
     places.sort(key=lambda place: min(length, len(pieces[place[0]]) - 1 - place[1]), reverse=True)
     for first in range(0, len(places), batch_size):
         rows = places[first : first + batch_size]
@@ -58,9 +54,9 @@ def streaming_nats(
     seed: int | None = None,
     advance: Advance = lambda _: None,
 ) -> Nats:
-    """Nats of each token but the first of each piece, read whole: the state is carried on.
+    """Nats of each token but the first of whole pieces: the state is passed from chunk to chunk.
 
-    `seed` and `advance` are as for windows.
+    `seed` and `advance` are as in `window_nats`.
     """
     nats = [np.zeros(len(piece) - 1) for piece in pieces]
     order = sorted(range(len(pieces)), key=lambda index: -len(pieces[index]))
@@ -80,7 +76,7 @@ def streaming_nats(
 def _nats(
     decoder: Decoder, parts: Sequence[NDArray[np.int64]], start: int, state: DecoderState
 ) -> tuple[NDArray[np.float64], DecoderState]:
-    """Nats of all tokens but the first of each part, filled up to the longest: (b, l)."""
+    """Nats of all tokens but the first of each part, padded to the longest: (b, l)."""
     tokens = np.zeros((len(parts), max(map(len, parts))), np.int64)
     for row, part in zip(tokens, parts, strict=True):
         row[: len(part)] = part

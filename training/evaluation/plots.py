@@ -1,33 +1,35 @@
-"""What was measured of models as one picture: each in its colour, real music in grey."""
+"""Pictures of results: one colour per model, real music in grey."""
 
 from __future__ import annotations
 
 import csv
 import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from itertools import cycle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from training.evaluation.metrics.nll_by_position import Bin, draw_curves
+from training.evaluation.metrics.nll_by_position import Bin
 from training.files import replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
+    from matplotlib.figure import Figure
 
-    Results = Mapping[str, Any]
-    """What a results.json holds."""
-    Curve = tuple[list[float], list[float]]
-    """Tokens, and nats per token of a validation."""
-    Colours = Mapping[str, Any]
-    """Of each model by name."""
-    Panel = Callable[[Axes], None]
-    """Draws one part of the picture."""
+Results = Mapping[str, Any]
+"""Content of a results.json."""
+Curve = tuple[list[float], list[float]]
+"""Tokens and nats per token of validations."""
+Colours = Mapping[str, Any]
+"""Colour of each model by name."""
+Panel = Callable[["Axes"], None]
+"""Draws one panel of the picture."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +42,9 @@ _STEPS_PER_QUARTER = 12
 
 
 def read_curve(path: Path) -> Curve:
-    """Tokens and nats per token of the validations of a run, from its metrics.csv.
+    """Read tokens and nats per token of the validations of a run from its metrics.csv.
 
-    Runs of earlier versions tell the tokens of their training steps alone, the same in each step.
+    Older versions store tokens only with training steps; all steps have the same number.
     """
     with path.open(newline="") as stream:
         rows = [*csv.DictReader(stream)]
@@ -54,8 +56,8 @@ def read_curve(path: Path) -> Curve:
     )
 
 
-def by_real_music(entries: Mapping[str, Results]) -> dict[tuple[Any, ...] | None, list[str]]:
-    """Names of the models by the real music that they stand beside; None: by none."""
+def by_real_music(entries: Mapping[str, Results]) -> list[tuple[str | None, list[str]]]:
+    """Label of real music, and names of the models compared with it; None for no music."""
     groups: dict[tuple[Any, ...] | None, list[str]] = {}
     for name, results in entries.items():
         key = None
@@ -64,19 +66,49 @@ def by_real_music(entries: Mapping[str, Results]) -> dict[tuple[Any, ...] | None
             key = (results["data"], results["split"], results["pieces"], results["tokens"])
             key += (protocol["prompt_bars"], protocol["bars"], *protocol["pieces"])
         groups.setdefault(key, []).append(name)
-    return groups
+    label = "real music" if len(groups) == 1 else "real music for {}"
+    return [
+        (None if key is None else label.format(", ".join(names)), names)
+        for key, names in groups.items()
+    ]
+
+
+def readings(results: Results) -> dict[str, Mapping[str, float]]:
+    """Likelihood of whole pieces and of windows, by key of results.json."""
+    return {k: v for k, v in results.items() if k == "streaming" or k.startswith("windows_")}
+
+
+@contextmanager
+def picture(path: Path, width: float, height: float, dpi: int) -> Iterator[Figure]:
+    """A figure of a size in inches, written as a PNG at the end."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    yield figure
+    with replacing(path) as partial_path:
+        figure.savefig(partial_path, format="png", dpi=dpi, metadata={"Software": None})
+
+
+def draw_by_position(
+    curves: Mapping[str, Sequence[Bin]], path: Path, trained_length: int | None
+) -> None:
+    """Draw one curve per name with standard errors, and a line at the training length."""
+    with picture(path, 7, 4, 120) as figure:
+        axes = figure.subplots()
+        _draw_curves(axes, curves, trained_length)
+        axes.legend()
 
 
 def draw_results(
     entries: Mapping[str, Results], path: Path, curves: Mapping[str, Curve] | None = None
 ) -> None:
-    """Draws all that there is of some models in one PNG; says so where there is nothing.
+    """Draw all results of some models in one PNG; logs if there is nothing to draw.
 
-    `curves` are validations while the models were trained.
+    `curves` are validations during training.
     """
     from matplotlib import colormaps
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     shades = colormaps["tab10" if len(entries) <= 10 else "tab20"]
@@ -84,59 +116,55 @@ def draw_results(
     lines = [*_music_lines(entries, colours)]
     panels = [*_panels(entries, {n: c for n, c in (curves or {}).items() if c[0]}, colours, lines)]
     if not panels:
-        path.unlink(missing_ok=True)  # it would be of earlier results
+        path.unlink(missing_ok=True)  # left from earlier results
         logger.info("%s: not drawn, since nothing was measured that a picture can show", path)
         return
     columns = min(len(panels), _COLUMNS)
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(5.5 * columns, 4 * rows), layout="constrained")
-    FigureCanvasAgg(figure)
-    places = np.atleast_1d(figure.subplots(rows, columns)).ravel()
-    for axes in places[len(panels) :]:
-        axes.set_axis_off()
-    for axes, panel in zip(places, panels, strict=False):
-        panel(axes)
     handles = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
     handles += [
         Line2D([], [], label=line.label, **line.look) for line in lines if line.group == "real"
     ]
-    # one for all panels, outside them, so that it covers no curve
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 5))
-    with replacing(path) as partial_path:
-        figure.savefig(partial_path, format="png", dpi=110, metadata={"Software": None})
+    with picture(path, 5.5 * columns, 4 * rows, 110) as figure:
+        places = np.atleast_1d(figure.subplots(rows, columns)).ravel()
+        for axes in places[len(panels) :]:
+            axes.set_axis_off()
+        for axes, panel in zip(places, panels, strict=False):
+            panel(axes)
+        # one legend for all panels, outside of them
+        figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 5))
 
 
 class _MusicLine(NamedTuple):
-    """Measured music that is a line of some panels."""
+    """Measured music, drawn as a line in several panels."""
 
     label: str
     group: str
-    """generated or real."""
+    """`generated` or `real`."""
     music: Results
     look: dict[str, Any]
 
     def similarities(self) -> list[float]:
-        """Those of bars by lag, NaN where there is none."""
+        """Similarity of bars by lag; NaN if undefined."""
         return [np.nan if x is None else x for x in self.music["self_similarity"][self.group]]
 
     def shares(self, kind: str) -> NDArray[np.float64]:
-        """A histogram that sums up to 1; zeros where nothing was counted."""
+        """A histogram normalised to 1; zeros if it is empty."""
         histogram = self.music["histograms"].get(kind, {self.group: []})
         counts = np.array(histogram[self.group], np.float64).ravel()
         return counts / max(counts.sum(), 1)
 
 
 def _music_lines(entries: Mapping[str, Results], colours: Colours) -> Iterator[_MusicLine]:
-    """Music of each model, then real music: once for all models that stand beside the same."""
+    """Music of each model, then real music, once for all models compared with it."""
     for name, results in entries.items():
         if "music" in results:
             yield _MusicLine(name, "generated", results["music"], {"color": colours[name]})
-    groups = by_real_music(entries)
-    real = {key: names for key, names in groups.items() if key is not None}
-    for number, names in enumerate(real.values()):
-        label = "real music" if len(groups) == 1 else f"real music for {', '.join(names)}"
-        look = {"color": "0.4", "linestyle": _DASHES[number % len(_DASHES)]}
-        yield _MusicLine(label, "real", entries[names[0]]["music"], look)
+    dashes = cycle(_DASHES)
+    for label, names in by_real_music(entries):
+        if label is not None:
+            look = {"color": "0.4", "linestyle": next(dashes)}
+            yield _MusicLine(label, "real", entries[names[0]]["music"], look)
 
 
 def _panels(
@@ -145,14 +173,14 @@ def _panels(
     colours: Colours,
     lines: Sequence[_MusicLine],
 ) -> Iterator[Panel]:
-    """What there is something to draw in."""
+    """The panels for which there are results."""
     if curves:
         yield partial(_draw_training, curves=curves, colours=colours)
     if any(of.get("by_position", {}).get("bins") for of in entries.values()):
         yield partial(_draw_by_position, entries=entries, colours=colours)
-    readings = {name: nats for name, of in entries.items() if (nats := _readings(of))}
-    if readings:
-        yield partial(_draw_readings, readings=readings, colours=colours)
+    nats = {name: found for name, of in entries.items() if (found := _nats_by_reading(of))}
+    if nats:
+        yield partial(_draw_readings, nats=nats, colours=colours)
     looped = {n: of.get("loops", {}).get("nats_per_token") for n, of in entries.items()}
     if any(looped.values()):
         yield partial(_draw_loops, looped=looped, colours=colours)
@@ -165,20 +193,20 @@ def _panels(
             yield partial(_draw_histogram, lines=lines, kind=kind)
 
 
-def _readings(results: Results) -> dict[str, float]:
-    """Nats per token by how the pieces were read."""
-    named = {
-        key: "whole pieces" if key == "streaming" else f"windows of {key.removeprefix('windows_')}"
-        for key in results
-        if key == "streaming" or key.startswith("windows_")
+def _nats_by_reading(results: Results) -> dict[str, float]:
+    """Nats per token, by label of windows or whole pieces."""
+    return {
+        "whole pieces" if key == "streaming" else f"windows of {key.removeprefix('windows_')}": (
+            values["nats_per_token"]
+        )
+        for key, values in readings(results).items()
     }
-    return {name: results[key]["nats_per_token"] for key, name in named.items()}
 
 
 def _draw_training(axes: Axes, curves: Mapping[str, Curve], colours: Colours) -> None:
     for name, (tokens, nats) in curves.items():
         axes.plot(np.array(tokens) / 1e6, nats, color=colours[name], **_SMALL)
-    axes.set_xlabel("million tokens of the run")  # not of those before it
+    axes.set_xlabel("million tokens of the run")  # not those of earlier runs
     axes.set_ylabel("validation, nats per token")
 
 
@@ -190,21 +218,34 @@ def _draw_by_position(axes: Axes, entries: Mapping[str, Results], colours: Colou
     }
     lengths = {entries[name].get("trained_length") for name in bins}
     axes.set_prop_cycle(color=[colours[name] for name in bins])
-    draw_curves(axes, bins, lengths.pop() if len(lengths) == 1 else None)
-    if own := axes.get_legend():
-        own.remove()
+    _draw_curves(axes, bins, lengths.pop() if len(lengths) == 1 else None)
     _explain(axes, [line for line in axes.lines if line.get_label() == "training length"])
 
 
-def _draw_readings(
-    axes: Axes, readings: Mapping[str, Mapping[str, float]], colours: Colours
+def _draw_curves(
+    axes: Axes, curves: Mapping[str, Sequence[Bin]], trained_length: int | None
 ) -> None:
-    ways = [*dict.fromkeys(way for of in readings.values() for way in of)]
-    width = 0.8 / len(readings)
-    for number, (name, of) in enumerate(readings.items()):
+    pieces = 0
+    for name, bins in curves.items():
+        middle = [(b.first + b.last) / 2 for b in bins]
+        mean = np.array([b.nats_per_token for b in bins])
+        error = np.nan_to_num([b.standard_error for b in bins])
+        axes.plot(middle, mean, marker="o", markersize=3, label=name)
+        axes.fill_between(middle, mean - error, mean + error, alpha=0.2)
+        pieces = max([pieces, *(b.pieces for b in bins)])
+    if trained_length is not None:
+        axes.axvline(trained_length, color="grey", linestyle=":", label="training length")
+    axes.set_xlabel(f"token index in the piece ({pieces} pieces)")
+    axes.set_ylabel("nats per token")
+
+
+def _draw_readings(axes: Axes, nats: Mapping[str, Mapping[str, float]], colours: Colours) -> None:
+    ways = [*dict.fromkeys(way for of in nats.values() for way in of)]
+    width = 0.8 / len(nats)
+    for number, (name, of) in enumerate(nats.items()):
         places = [ways.index(way) + (number + 0.5) * width - 0.4 for way in of]
         bars = axes.bar(places, [*of.values()], 0.9 * width, color=colours[name])
-        if len(readings) * len(ways) <= 8:
+        if len(nats) * len(ways) <= 8:
             axes.bar_label(bars, fmt="%.2f", padding=2, fontsize="small")
     axes.margins(y=0.1)
     axes.set_xticks(range(len(ways)), ways)
@@ -226,7 +267,7 @@ def _draw_loops(
 
 
 def _draw_style(axes: Axes, lines: Sequence[_MusicLine]) -> None:
-    """Of one model each profile, of several the mean of all."""
+    """Draw each profile of one model, or the mean over profiles of several models."""
     from matplotlib.lines import Line2D
 
     alone = sum(line.group == "generated" for line in lines) == 1
@@ -243,13 +284,11 @@ def _draw_style(axes: Axes, lines: Sequence[_MusicLine]) -> None:
             quarters = range(1, len(values) + 1)
             axes.plot(quarters, values, marker=markers[profile], markersize=5, **line.look)
     if alone:
-        _explain(
-            axes,
-            [
-                Line2D([], [], color="0.4", linestyle="", marker=marker, label=words(profile))
-                for profile, marker in markers.items()
-            ],
-        )
+        handles = [
+            Line2D([], [], color="0.4", linestyle="", marker=marker, label=words(profile))
+            for profile, marker in markers.items()
+        ]
+        _explain(axes, handles)
     axes.set_xticks(range(1, 5))
     axes.set_xlabel("quarter of the new music")
     axes.set_ylabel("style similarity to the piece" + ("" if alone else ", mean of profiles"))
@@ -270,7 +309,7 @@ def _draw_histogram(axes: Axes, lines: Sequence[_MusicLine], kind: str) -> None:
     for line in lines:
         shares = line.shares(kind)
         places = np.arange(len(shares), dtype=np.float64)
-        if kind == "duration":  # the first is of one step
+        if kind == "duration":  # the first bin is one grid step
             places = (places + 1) / _STEPS_PER_QUARTER
         axes.plot(places, shares, drawstyle="steps-mid", **line.look)
     if kind == "pitch_class":
@@ -281,13 +320,13 @@ def _draw_histogram(axes: Axes, lines: Sequence[_MusicLine], kind: str) -> None:
 
 
 def _set_octaves(axes: Axes, values: Sequence[int]) -> None:
-    """An axis of values each of which is twice the one before it."""
+    """Use a logarithmic axis with these ticks, powers of two."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(values, [str(value) for value in values])
 
 
 def _explain(axes: Axes, handles: Sequence[Artist]) -> None:
-    """What is in one panel alone, said above it."""
+    """Add a legend above a panel."""
     if handles:
         axes.legend(
             handles=handles,
@@ -300,5 +339,5 @@ def _explain(axes: Axes, handles: Sequence[Artist]) -> None:
 
 
 def words(name: str) -> str:
-    """A name of results.json as words."""
+    """A name of results.json with spaces."""
     return name.replace("_", " ")

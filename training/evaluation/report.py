@@ -1,30 +1,34 @@
-"""What was measured of models, side by side: a table, and the goals that they reach."""
+"""Compares evaluated models in a table, with goals for released models."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from training.errors import TrainingError
-from training.evaluation.plots import by_real_music, draw_results, read_curve, words
+from training.evaluation.plots import (
+    Curve,
+    Results,
+    by_real_music,
+    draw_results,
+    read_curve,
+    readings,
+    words,
+)
 from training.experiment import is_run
 from training.files import read_json, replacing
 from training.runs.lineage import NAME, history, read_history, total_tokens
+from training.runs.record import PastRun
 from training.runs.weights import Origin
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from training.evaluation.plots import Curve, Results
-    from training.runs.lineage import PastRun
-
 MOST_LOST = 0.05
-"""Nats per token that a model may lose beyond its training length."""
+"""Largest increase in nats per token beyond the training length."""
 LEAST_KEPT = 0.9
-"""Share of the style similarity of the first quarter that the last one has to keep."""
+"""Smallest style similarity of the last quarter, as a share of the first."""
 REPEATED = "bars_of_prompt"
-"""Share of the new bars that equal one of the prompt, as `structure` names it."""
+"""Name in `structure` of the share of new bars that equal a bar of the prompt."""
 
 _FAULTS = {
     "stuck_notes": "with a note longer than 4 bars and than every note of the prompt",
@@ -58,71 +62,59 @@ _FIGURES = {
     "bars": "bars that these figures are of",
     "notes": "notes in these bars",
 } | {f"similarity_lag_{lag}": f"similarity of bars {lag} apart" for lag in (1, 2, 4, 8, 16)}
-"""What musicians understand, by the name in results.json."""
+"""Labels for musicians, by the name in results.json."""
 
 
 class Goal(NamedTuple):
-    """Something that a released model has to reach, and whether it does."""
+    """A goal for released models, and whether a model reaches it."""
 
     goal: str
     figure: str
     holds: bool
 
     def line(self) -> str:
-        """As a sentence."""
+        """The goal as a line of text."""
         return f"{'holds' if self.holds else 'MISSED'}: {self.goal} ({self.figure})"
 
 
 def goals(results: Results) -> list[Goal]:
-    """The goals that results can tell something about."""
-    found: list[Goal] = []
-    beyond = results.get("beyond_training")
-    if beyond:
-        found.append(
-            Goal(
-                f"nats per token beyond the training length at most {MOST_LOST} above those within",
-                f"{beyond['difference']:+.3f}, {beyond['pieces']} pieces",
-                beyond["difference"] <= MOST_LOST,
-            )
-        )
-    return found + (_music_goals(results["music"]) if "music" in results else [])
-
-
-def _music_goals(music: Results) -> list[Goal]:
-    count, faults = music["protocol"]["continuations"], music["faults"]["generated"]
-    bars = music["protocol"]["bars"]
-    found = [
-        Goal(goal, f"{faults[name]} of {count} continuations fail", faults[name] == 0)
-        for name, goal in (
-            ("stuck_notes", "no stuck notes"),
-            ("longer_silences", "no run of empty bars longer than those of the prompt"),
-            ("silent_instruments", f"every instrument of a prompt still plays after {bars} bars"),
-        )
-    ]
-    for profile, groups in music["style"]["exact"].items():
-        first, *_, last = groups["generated"]["mean"]
-        found.append(
-            Goal(
-                f"style similarity ({words(profile)}) of quarter 4 at least {LEAST_KEPT:.0%} of "
-                "quarter 1",
-                f"{last:.3f} of {first:.3f}, {last / first:.0%}" if first else f"{last} of {first}",
-                first > 0 and last >= LEAST_KEPT * first,
-            )
-        )
-    new, real = (music["figures"][group].get(REPEATED) for group in ("generated", "real"))
-    if new and real and None not in (new["mean"], real["mean"]):
-        found.append(
-            Goal(
-                "bars equal to a prompt bar at most as frequent as in real pieces",
-                f"{new['mean']:.3f}, real {real['mean']:.3f}",
-                new["mean"] <= real["mean"],
-            )
-        )
+    """The goals that can be checked with these results."""
+    found = [*_music_goals(results["music"])] if "music" in results else []
+    if beyond := results.get("beyond_training"):
+        goal = f"nats per token beyond the training length at most {MOST_LOST} above those within"
+        said = f"{beyond['difference']:+.3f}, {beyond['pieces']} pieces"
+        found.insert(0, Goal(goal, said, beyond["difference"] <= MOST_LOST))
     return found
 
 
+def _music_goals(music: Results) -> Iterator[Goal]:
+    count, faults = music["protocol"]["continuations"], music["faults"]["generated"]
+    bars = music["protocol"]["bars"]
+    for name, goal in (
+        ("stuck_notes", "no stuck notes"),
+        ("longer_silences", "no run of empty bars longer than those of the prompt"),
+        ("silent_instruments", f"every instrument of a prompt still plays after {bars} bars"),
+    ):
+        yield Goal(goal, f"{faults[name]} of {count} continuations fail", faults[name] == 0)
+    for profile, groups in music["style"]["exact"].items():
+        first, *_, last = groups["generated"]["mean"]
+        yield Goal(
+            f"style similarity ({words(profile)}) of quarter 4 at least {LEAST_KEPT:.0%} of "
+            "quarter 1",
+            f"{last:.3f} of {first:.3f}, {last / first:.0%}" if first else f"{last} of {first}",
+            first > 0 and last >= LEAST_KEPT * first,
+        )
+    new, real = (music["figures"][group].get(REPEATED) for group in ("generated", "real"))
+    if new and real and None not in (new["mean"], real["mean"]):
+        yield Goal(
+            "bars equal to a prompt bar at most as frequent as in real pieces",
+            f"{new['mean']:.3f}, real {real['mean']:.3f}",
+            new["mean"] <= real["mean"],
+        )
+
+
 class Row(NamedTuple):
-    """A row of a table: one model's figure, and that of real music."""
+    """A row of a table: the figure of one model, and that of real music."""
 
     label: str
     value: str
@@ -130,37 +122,35 @@ class Row(NamedTuple):
 
 
 def figure(values: Mapping[str, float], name: str, digits: int) -> str:
-    """One figure of a summary, with its deviation where there is one."""
+    """A figure of a summary, with its deviation if there is one."""
     deviation = values.get(f"{name}_deviation")
     spread = "" if deviation is None else f" ± {deviation:.{digits}f}"
     return f"{values[name]:.{digits}f}{spread}"
 
 
 def rows_of(results: Results) -> Iterator[Row]:
-    """All that a table says of one model."""
+    """All rows of a table for one model."""
     yield Row("parameters", f"{results['parameters']:,}")
     yield Row("tokens learnt from, all runs", _tokens_learnt(results))
     yield Row("measured on", f"{results['split']}, `{results['data'][:8]}`")
-    readings = {
-        key: "whole pieces" if key == "streaming" else words(key)
-        for key in results
-        if key == "streaming" or key.startswith("windows_")
-    }
-    found = [(name, results[key]) for key, name in readings.items()]
+    found = [
+        ("whole pieces" if key == "streaming" else words(key), values)
+        for key, values in readings(results).items()
+    ]
     for key, models in results.items():
         if key.endswith("-gram"):
             name, best = min(models.items(), key=lambda item: item[1]["nats_per_token"])
             found.append((f"best {key} ({words(name)})", best))
     for name, values in found:
         for unit, digits in (("token", 4), ("note", 3), ("bar", 2)):
-            if f"nats_per_{unit}" in values:  # evaluations of earlier versions have no bars
+            if f"nats_per_{unit}" in values:  # results of older versions have no bars
                 yield Row(f"nats per {unit}, {name}", figure(values, f"nats_per_{unit}", digits))
     yield from memory_rows(results)
     yield from music_rows(results)
 
 
 def _tokens_learnt(results: Results) -> str:
-    """Tokens of all runs that made the weights; at least the last one's where the model is gone."""
+    """Tokens of all runs behind the weights; a lower bound if the model is gone."""
     known = results["weights"]["tokens"]
     try:
         runs = _runs(results)
@@ -172,11 +162,11 @@ def _tokens_learnt(results: Results) -> str:
 
 
 def _runs(results: Results) -> tuple[PastRun, ...]:
-    """Runs behind weights that were measured; none where the model is another by now.
+    """Runs behind the measured weights; none if the model has changed since.
 
     Raises:
-        TrainingError: what made them cannot be read.
-        CheckpointError: there is no such model any more.
+        TrainingError: their record cannot be read.
+        CheckpointError: the model no longer exists.
     """
     weights, place = results["weights"], Path(results.get("model", ""))
     digest = weights.get("digest", "")
@@ -189,9 +179,8 @@ def _runs(results: Results) -> tuple[PastRun, ...]:
 
 
 def memory_rows(results: Results) -> Iterator[Row]:
-    """What a model makes of what it has heard: along a piece, in loops, by its positions."""
-    beyond = results.get("beyond_training")
-    if beyond:
+    """Rows about the use of context: beyond the training length, in loops, by position."""
+    if beyond := results.get("beyond_training"):
         yield Row("pieces for the next three rows", str(beyond["pieces"]))
         for name, label in (
             ("within", "nats per token within the training length"),
@@ -210,7 +199,7 @@ def memory_rows(results: Results) -> Iterator[Row]:
 
 
 def music_rows(results: Results) -> Iterator[Row]:
-    """What was measured of the music that a model writes; nothing where none was made."""
+    """Rows about generated music; none if no music was generated."""
     if "music" not in results:
         return
     music = results["music"]
@@ -225,12 +214,8 @@ def music_rows(results: Results) -> Iterator[Row]:
         yield Row(label, f"{count / protocol['continuations']:.1%}", f"{real:.1%}")
     for form, profiles in music["style"].items():
         for profile, groups in profiles.items():
-            texts = [
-                " ".join(_number(value) for value in groups[group]["mean"])
-                if group in groups
-                else ""
-                for group in ("generated", "real")
-            ]
+            means = (groups.get(group, {"mean": ()})["mean"] for group in ("generated", "real"))
+            texts = (" ".join(map(_number, mean)) for mean in means)
             label = f"style by quarter, {words(profile)} ({_PROFILES.get(profile, 'profile')})"
             yield Row(label + _FORMS.get(form, f", {form}"), *texts)
     new, real = (music["figures"][group] for group in ("generated", "real"))
@@ -238,7 +223,7 @@ def music_rows(results: Results) -> Iterator[Row]:
         texts = (_number(group[name]["mean"]) for group in (new, real))
         yield Row(_FIGURES.get(name, words(name)), *texts)
     for name, histogram in music["histograms"].items():
-        # a piece has no half to be compared with
+        # a single piece has no halves to compare
         halves = histogram["divergence_of_real_halves"] if protocol["prompts"] > 1 else None
         label = f"divergence from real music, {words(name)} (real music: of its halves)"
         yield Row(label, _number(histogram["divergence"]), _number(halves))
@@ -256,31 +241,26 @@ def _number(value: float | None) -> str:
 def table(
     entries: Mapping[str, Results], rows_of: Callable[[Results], Iterator[Row]] = rows_of
 ) -> list[str]:
-    """Markdown: a row for each figure, a column for each model, beside it that of real music.
+    """A Markdown table with a row per figure, and columns for each model and for real music.
 
-    Models that were measured beside the same real music share its column. `rows_of` says which
-    figures.
+    Models that were compared with the same real music share its column. `rows_of` selects the rows.
     """
     rows: dict[str, dict[str, str]] = {}
     columns: list[str] = []
-    groups = by_real_music(entries)
-    for group, names in groups.items():
-        real = "real music" if len(groups) == 1 else f"real music for {', '.join(names)}"
+    for real, names in by_real_music(entries):
         for name in names:
-            columns.append(name)
             for label, value, of_real in rows_of(entries[name]):
                 rows.setdefault(label, {})[name] = value
-                if of_real:
+                if of_real and real is not None:
                     rows[label][real] = of_real
-        if group is not None:
-            columns.append(real)
+        columns += names if real is None else [*names, real]
     lines = [["", *columns], ["---"] * (len(columns) + 1)]
     lines += [[label, *(of.get(name, "") for name in columns)] for label, of in rows.items()]
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
 def write_table(entries: Mapping[str, Results], path: Path) -> None:
-    """Writes the table of some models and the goals that each reaches."""
+    """Write the table of some models, and the goals of each."""
     lines = [*table(entries), ""]
     for name, results in entries.items():
         found = goals(results)
@@ -291,12 +271,12 @@ def write_table(entries: Mapping[str, Results], path: Path) -> None:
 
 
 def report(models: Sequence[str], output: Path) -> Path:
-    """Writes report.md and report.png of some models into a folder; returns the former's path.
+    """Write report.md and report.png of some models into a folder; returns the path of report.md.
 
-    A model is a run folder, a released model's name or folder, or a folder that `evaluate` wrote.
+    A model is a run folder, the name or folder of a released model, or a folder with results.
 
     Raises:
-        TrainingError: one of them has not been measured.
+        TrainingError: a model has not been evaluated.
     """
     entries: dict[str, Results] = {}
     curves: dict[str, Curve] = {}
@@ -310,7 +290,7 @@ def report(models: Sequence[str], output: Path) -> Path:
             )
         name = model if name in entries else name
         results = read_json(path, ("weights", "parameters", "data", "split"), "evaluate again")
-        # results call it as it was called where it was measured
+        # the stored name is that given to evaluate
         entries[name] = results if place is None else results | {"model": str(place)}
         if place is not None and (place / "metrics.csv").is_file():
             curves[name] = read_curve(place / "metrics.csv")
@@ -321,7 +301,7 @@ def report(models: Sequence[str], output: Path) -> Path:
 
 
 def _evaluation_of(model: str) -> tuple[str, Path, Path | None]:
-    """Name of a model, the folder where its results stand, and its own; None: the results know."""
+    """Name of a model, folder of its results, and its own folder; None: as in the results."""
     place = Path(model)
     if (place / "results.json").is_file():
         within = place.name == "evaluation" and is_run(place.parent)

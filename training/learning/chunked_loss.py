@@ -1,20 +1,17 @@
-"""The likelihood of long examples in bounded memory: by chunks, the state carried on."""
+"""Loss of long examples in bounded memory: processed in chunks that pass on their state."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from torch import Tensor
-
-    from relpe.models.decoder import Decoder, DecoderState
+from relpe.models.decoder import Decoder, DecoderState
 
 
 def negative_log_likelihoods(
@@ -25,21 +22,21 @@ def negative_log_likelihoods(
     *,
     truncated: bool = False,
 ) -> Iterator[Tensor]:
-    """Negative log-likelihood of all tokens (b, l + 1) after the first, nats; PAD counts nothing.
+    """Sums of the negative log-likelihood of tokens (b, l + 1) after the first, nats, without PAD.
 
-    Sums to take the gradient of one after the other; they add up to that of the batch. Without a
-    `chunk`, or with one not shorter than l, one sum. With one, `chunk` tokens go through the model
-    at a time and hand their state on, and it is again one sum, whose gradient is that of the
-    batch: of a chunk only the state before it is kept, the rest is computed again in the backward
-    pass (Chen et al., 2016). `truncated`: one sum for each chunk, and no gradient goes from a chunk
-    to the one before it (truncated back-propagation through time, Williams & Peng, 1990).
+    The sums add up to that of the batch; take the gradient of each before the next is computed.
+    Without a `chunk`, or with one of l or more tokens, there is one sum. With a `chunk`, so many
+    tokens pass through the model at a time, and the single sum has the gradient of the whole batch:
+    only the state before each chunk is stored, all else is recomputed in the backward pass (Chen et
+    al., 2016). `truncated`: one sum per chunk and no gradient from a chunk to the one before it
+    (truncated back-propagation through time, Williams & Peng, 1990).
     """
     length = batch.shape[1] - 1
     step = length if chunk is None else chunk
     starts = range(0, length, step)
     again = torch.is_grad_enabled() and not truncated and len(starts) > 1
     recomputed = partial(checkpoint, _one_call, use_reentrant=False, preserve_rng_state=False)
-    call: Any = recomputed if again else _one_call  # both give the same
+    call: Any = recomputed if again else _one_call  # with the same results
     nats: Tensor | None = None
     for start in starts:
         part = batch[:, start : start + step + 1]
@@ -66,7 +63,7 @@ def _one_call(
 
 
 def _mapped(state: Any, change: Callable[[Tensor], Tensor]) -> Any:  # noqa: ANN401
-    """A state, which is tuples of tensors in one another, with each of them changed."""
+    """Apply `change` to every tensor of a state, which consists of nested tuples."""
     if isinstance(state, torch.Tensor):
         return change(state)
     if not isinstance(state, tuple):
@@ -76,14 +73,15 @@ def _mapped(state: Any, change: Callable[[Tensor], Tensor]) -> Any:  # noqa: ANN
 
 
 def _own(tensor: Tensor) -> Tensor:
-    """A tensor that holds no more memory than its own: a view would hold all of a chunk's."""
+    """A tensor with storage of its own: a view would keep the memory of the chunk alive."""
     return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
 
 
 def compute_again(decoder: Decoder) -> None:
-    """Let the blocks keep their inputs alone, and compute the rest again in the backward pass.
+    """Enable activation checkpointing of the blocks (Chen et al., 2016).
 
-    Chen et al., 2016: activation checkpointing. Results and names of parameters stay.
+    Only their inputs are stored, all else is recomputed in the backward pass. Results and parameter
+    names do not change.
     """
     for block in decoder.blocks:
         block.forward = partial(

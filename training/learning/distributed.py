@@ -1,64 +1,56 @@
-"""Processes of a run: how many there are and how they came to be, and what they tell one another.
+"""Distributed set-up and collective operations.
 
-A process has one device. Lightning's strategies connect them: DDP keeps all weights in each
-(Li et al., 2020), FSDP a share of every weight (Zhao et al., 2023). What a step computes does not
-depend on their number but for rounding: they take the rows of one batch among themselves, and all
-means are over the tokens of all.
+Each process has one device. With DDP every process holds all weights (Li et al., 2020), with FSDP a
+shard of each weight (Zhao et al., 2023). Apart from rounding a step does not depend on the number
+of processes: they divide the rows of one batch, and means are over the tokens of all of them.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
+from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from relpe.models.decoder import Decoder
+from training.config import TrainerConfig
 from training.errors import TrainingError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pytorch_lightning as pl
-    from torch import Tensor
-
-    from relpe.models.decoder import Decoder
-    from training.config import TrainerConfig
 
 
 class Processes(NamedTuple):
-    """The processes of a run, and which of them this one is."""
+    """Number of processes of a run, and the rank of this one."""
 
     devices: int
-    """Of each node."""
+    """Processes per node."""
     nodes: int
     rank: int
-    """0 writes the files."""
+    """Rank of this process; rank 0 writes the files."""
 
     @property
     def world(self) -> int:
-        """All of them."""
+        """Number of all processes."""
         return self.devices * self.nodes
 
 
 ALONE = Processes(1, 1, 0)
-NOT_OURS = (".*FSDP2-wrapped module .* returned a view tensor.*",)
-"""Warnings that do not concern us: nothing that a block has given is changed in place."""
 
 
 def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> Processes:
-    """Those that torchrun or SLURM's srun has started, else those that the settings ask for.
+    """Processes started by torchrun or SLURM's srun, else those of the settings.
 
     Raises:
-        TrainingError: the settings contradict what was started.
+        TrainingError: the settings contradict the processes that were started.
     """
-    launched: tuple[str, Processes] | None = None
     if "TORCHELASTIC_RUN_ID" in environment:
         world, local = int(environment["WORLD_SIZE"]), int(environment["LOCAL_WORLD_SIZE"])
-        launched = "torchrun", Processes(local, world // local, int(environment["RANK"]))
+        by, found = "torchrun", Processes(local, world // local, int(environment["RANK"]))
     elif int(environment.get("SLURM_NTASKS", 1)) > 1 and _is_a_task(environment):
         world, nodes = int(environment["SLURM_NTASKS"]), int(environment.get("SLURM_NNODES", 1))
         if world % nodes:
@@ -66,12 +58,11 @@ def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> P
                 f"SLURM has started {world} tasks on {nodes} nodes, expected as many on each; set "
                 "--ntasks-per-node"
             )
-        launched = "srun", Processes(world // nodes, nodes, int(environment["SLURM_PROCID"]))
-    if launched is None:
+        by, found = "srun", Processes(world // nodes, nodes, int(environment["SLURM_PROCID"]))
+    else:
         devices, nodes = settings.devices or 1, settings.nodes or 1
         node, local = (int(environment.get(name, 0)) for name in ("NODE_RANK", "LOCAL_RANK"))
         return Processes(devices, nodes, node * devices + local if devices * nodes > 1 else 0)
-    by, found = launched
     for name in ("devices", "nodes"):
         asked, started = getattr(settings, name), getattr(found, name)
         if asked not in (None, started):
@@ -82,16 +73,16 @@ def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> P
 
 
 def _is_a_task(environment: Mapping[str, str]) -> bool:
-    """Whether srun has started this process, and no shell of an allocation by hand."""
+    """Whether srun started this process, not an interactive shell of an allocation."""
     interactive = environment.get("SLURM_JOB_NAME") in ("bash", "interactive")
     return "SLURM_PROCID" in environment and not interactive
 
 
 def rows_of(processes: Processes, batch_size: int, accumulate: int) -> range:
-    """Rows of a step's batch that a process takes.
+    """Rows of the batch of a step that belong to a process.
 
     Raises:
-        TrainingError: rows do not divide among processes and micro-batches.
+        TrainingError: the rows cannot be divided among processes and micro-batches.
     """
     parts = processes.world * accumulate
     if batch_size % parts:
@@ -104,7 +95,7 @@ def rows_of(processes: Processes, batch_size: int, accumulate: int) -> range:
 
 
 def choose_strategy(settings: TrainerConfig, processes: Processes) -> Any:  # noqa: ANN401
-    """Lightning's strategy, as its Trainer takes it."""
+    """Strategy for the Trainer of Lightning."""
     if settings.strategy == "fsdp":
         return ModelParallelStrategy(
             data_parallel_size=processes.world,
@@ -113,28 +104,28 @@ def choose_strategy(settings: TrainerConfig, processes: Processes) -> Any:  # no
         )
     if processes.world == 1 and settings.strategy == "auto":
         return "auto"
-    # Buckets stay as they are while unused parameters are looked for; otherwise the second step
-    # would sum in another order than the first, and a resumed run in another than a whole one.
+    # searching for unused parameters keeps DDP from rebuilding its buckets after the first step,
+    # which would change the order of sums, so that a resumed run would differ
     return DDPStrategy(find_unused_parameters=True)
 
 
 def choose_plugins(processes: Processes, environment: Mapping[str, str]) -> list[Any]:
-    """SLURM without Lightning's own checkpoints and requeueing: `last.ckpt` is the one there is."""
+    """The SLURM plugin without requeueing, which would write checkpoints beside `last.ckpt`."""
     by_slurm = "TORCHELASTIC_RUN_ID" not in environment and _is_a_task(environment)
     if not by_slurm or processes.world == 1:
         return []
-    # Lightning asks for it, and srun with --ntasks alone does not say it
+    # required by Lightning; not set by srun with --ntasks alone
     os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(processes.devices))
     return [SLURMEnvironment(auto_requeue=False)]
 
 
 def leave_signals(worker: int) -> None:
-    """Let a process that draws examples live on a Ctrl-C until the run has ended its step."""
+    """Ignore Ctrl-C in a data loader worker: the run ends after its step."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def total(trainer: pl.Trainer, *values: float | Tensor) -> list[float]:
-    """Sums over all processes, which all have to ask for them; in float64."""
+    """Sums over all processes in float64; all of them have to call this."""
     mine = torch.tensor([float(value) for value in values], dtype=torch.float64)
     if trainer.world_size > 1:
         strategy = trainer.strategy
@@ -144,15 +135,15 @@ def total(trainer: pl.Trainer, *values: float | Tensor) -> list[float]:
 
 
 def any_of(trainer: pl.Trainer, condition: object) -> bool:
-    """Whether it holds in any of the processes, which all have to ask."""
+    """Whether the condition holds in any process; all of them have to call this."""
     return total(trainer, float(bool(condition)))[0] > 0
 
 
 def shard(decoder: Decoder, mesh: Any) -> None:  # noqa: ANN401 - a DeviceMesh of Lightning's
-    """Give each process its share of the weights: block by block, and of all the rest.
+    """Shard the weights among the processes, block by block, then the rest.
 
     Raises:
-        TrainingError: the encoding has a window of learned width, which is read as a whole.
+        TrainingError: the encoding has a window of learned width, which each process needs whole.
     """
     from torch.distributed.fsdp import fully_shard
 
@@ -164,17 +155,17 @@ def shard(decoder: Decoder, mesh: Any) -> None:  # noqa: ANN401 - a DeviceMesh o
     mesh = mesh["data_parallel"]
     for block in decoder.blocks:
         fully_shard(block, mesh=mesh)
-    # the rest as well: between two calls there are shares alone, of weights and their mean
+    # the rest as well, so that weights and their mean are always sharded between calls
     fully_shard(decoder, mesh=mesh, reshard_after_forward=True)
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor of which processes may hold shares; then all of them have to ask."""
+    """The whole of a tensor that may be sharded; then all processes have to call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def shared_like(tensor: Tensor, other: Tensor) -> Tensor:
-    """This process's share of a whole tensor, dealt out as `other` is, on its device."""
+    """Shard a whole tensor like `other`, on its device."""
     tensor = tensor.to(other.device)
     if isinstance(other, DTensor) and not isinstance(tensor, DTensor):
         return distribute_tensor(tensor, other.device_mesh, other.placements)

@@ -1,30 +1,72 @@
-"""Muon: momentum whose singular values are all brought to one (Jordan et al., 2024)."""
+"""The optimizer Muon (Jordan et al., 2024) and its parameter groups."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from relpe.encodings.base import Encoding
 from training.learning.distributed import shared_like, whole
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
-"""Coefficients of the quintic iteration; five rounds bring singular values to about 0.7 to 1.2."""
+"""Coefficients of the quintic iteration; five rounds map singular values to about 0.7 to 1.2."""
 MOMENTUM = 0.95
 ADAMW_RMS = 0.2
-"""Root mean square of an update over the learning rate, as AdamW's: both share one learning rate
-(Liu et al., 2025, section 2.2)."""
+"""Root mean square of an update over the learning rate, about that of AdamW, so that both can share
+one learning rate (Liu et al., 2025, section 2.2)."""
+
+_UNDECAYED = ("embedding", "bias", "norm", "temperature", "convolution")
+"""Parameters whose name contains one of these have no weight decay, nor do one-dimensional ones and
+those of encodings: frequencies, angles and widths are meaningful at any magnitude."""
+
+
+def parameter_groups(
+    module: nn.Module,
+    weight_decay: float,
+    *,
+    orthogonalized: bool,
+    encoding_learning_rate: float | None = None,
+) -> list[dict[str, Any]]:
+    """Groups of weight matrices with weight decay, by `parts`, and of parameters without.
+
+    `parts` is the number of matrices that a weight stacks, or 0 for parameters that AdamW updates:
+    all but the matrices of the blocks. With an `encoding_learning_rate` the parameters of encodings
+    form the last group, with that rate as `peak`.
+    """
+    parts = [part for part in module.modules() if isinstance(part, Encoding)]
+    of_encodings = {id(parameter) for part in parts for parameter in part.parameters()}
+    groups: dict[int, list[nn.Parameter]] = {0: [], 1: [], 2: [], 3: []}
+    others: list[nn.Parameter] = []
+    encodings: list[nn.Parameter] = []
+    for name, parameter in module.named_parameters():
+        if id(parameter) in of_encodings:
+            (others if encoding_learning_rate is None else encodings).append(parameter)
+        elif parameter.ndim < 2 or any(word in name for word in _UNDECAYED):
+            others.append(parameter)
+        elif not orthogonalized or not name.startswith("blocks."):
+            groups[0].append(parameter)
+        elif name.endswith("attention.project_in.weight"):
+            groups[3].append(parameter)
+        else:
+            groups[2 if "project_in" in name else 1].append(parameter)
+    decayed = [
+        {"params": parameters, "parts": parts, "weight_decay": weight_decay}
+        for parts, parameters in groups.items()
+        if parameters
+    ]
+    undecayed = {"parts": 0, "weight_decay": 0.0}
+    own = {"params": encodings, **undecayed, "peak": encoding_learning_rate}
+    return [*decayed, {"params": others, **undecayed}, *([own] if encodings else [])]
 
 
 class Muon(torch.optim.AdamW):
     """Muon for groups with `parts` > 0, AdamW for all others.
 
-    `parts` is the number of matrices that a weight stacks along its rows (queries, keys and values
-    are 3); each is orthogonalized by itself. Computed in float32: bfloat16 is slow on some CPUs.
+    `parts` is the number of matrices that a weight stacks along its rows (3 for queries, keys and
+    values); each is orthogonalized separately, in float32, since bfloat16 is slow on some CPUs.
     """
 
     def __init__(
@@ -33,23 +75,20 @@ class Muon(torch.optim.AdamW):
         super().__init__([{"parts": 0, **group} for group in groups], lr=lr, betas=betas)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """State from a checkpoint; AdamW expects a number of steps for every weight."""
+        """Restore a state; AdamW expects a step count for every weight."""
         for held in state["state"].values():
             if held:
                 held.setdefault("step", torch.tensor(0.0))
         super().__setstate__(state)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One update of all weights; the loss that the closure gives, where there is one."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        """Update all weights; returns the loss of the closure, if any."""
+        loss = None if closure is None else closure()
         for group in self.param_groups:
             if group["parts"]:
                 for weight in group["params"]:
                     self._orthogonal_step(weight, group)
-        super().step()  # passes over what has no gradient left
+        super().step()  # skips weights without a gradient
         return loss
 
     @torch.no_grad()
@@ -60,7 +99,7 @@ class Muon(torch.optim.AdamW):
         if not state:
             state["momentum"] = torch.zeros_like(weight)
         momentum = state["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
-        # a matrix of which processes hold shares is orthogonalized whole, by each of them
+        # every process orthogonalizes the whole matrix, of which it may hold a shard
         update = whole(weight.grad.lerp(momentum, MOMENTUM)).unflatten(0, (group["parts"], -1))
         update = shared_like(orthogonalize(update.float()).flatten(0, 1), weight)
         rows, columns = weight.shape[0] // group["parts"], weight.shape[1]

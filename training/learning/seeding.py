@@ -1,39 +1,37 @@
-"""Order of data and random numbers as functions of (seed, step): a resumed run repeats itself."""
+"""Random numbers and data order as functions of (seed, step), so that resumed runs repeat."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Stream = Literal["data", "noise", "draws"]
 _STREAMS: dict[Stream, int] = {"data": 1, "noise": 2, "draws": 4}
 
 
 def generator(seed: int, step: int, stream: Stream, row: int = 0) -> np.random.Generator:
-    """Generator of the random numbers of one row of one step; streams are independent."""
+    """Random generator of one row of one step; streams are independent."""
     return np.random.default_rng((seed, _STREAMS[stream], step, row))
 
 
 def noise_seed(seed: int, step: int) -> int:
-    """Seed of the positional noise of one step, 0 to 2**31 - 1, shared by all rows and ranks."""
+    """Seed of the positional noise of a step, 0 to 2**31 - 1, shared by all rows and processes."""
     return int(generator(seed, step, "noise").integers(2**31))
 
 
 def draw_seeds(seed: int, draws: int) -> list[int]:
-    """Seeds of the noise of each draw of an evaluation: the model's own, then others, all fixed."""
+    """Seeds of the noise draws of an evaluation: the model's own, then other fixed ones."""
     others = (generator(seed, draw, "draws").integers(2**31) for draw in range(1, draws))
     return [seed, *map(int, others)]
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Sampler of the numbers of the steps from `start` on, without an end."""
+    """Endless sampler of step numbers from `start` on."""
 
     start: int = 0
 

@@ -1,4 +1,4 @@
-"""What a run does beside learning: progress, checkpoints, samples, and a clean end on a signal."""
+"""Callbacks of a run: progress, checkpoints, signals and samples."""
 
 from __future__ import annotations
 
@@ -7,51 +7,47 @@ import signal
 import sys
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from numpy.typing import NDArray
 from pytorch_lightning.utilities.seed import isolate_rng
 from tqdm import tqdm
 
 from tokenization.presets import load_tokenizer
+from training.config import TrainerConfig
+from training.continuations import MAX_BAR_TOKENS, continuations, write_sample
 from training.data.corpus import Corpus
-from training.evaluation.continuations import MAX_BAR_TOKENS, continuations, write_sample
 from training.learning.distributed import any_of, whole
 from training.runs.device import memory_in_use
 from training.runs.weights import fill
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import FrameType
-
-    from numpy.typing import NDArray
-
-    from training.config import TrainerConfig
-    from training.tasks.music import MusicModule
+from training.tasks.music import MusicModule
 
 logger = logging.getLogger(__name__)
 
 PROMPT_BARS = 4
-"""Bars of a piece that a sample goes on from."""
+"""Bars of the prompt of a sample."""
 NEW_BARS = 8
-"""New bars of a sample."""
+"""Generated bars of a sample."""
 SAMPLE_SECONDS = 30.0
-"""After this time no new bar is begun."""
+"""No new bar is started after this time."""
 
 
 class InterruptedRunError(Exception):
-    """A signal ended the run after its checkpoint was written."""
+    """A signal stopped the run, after its checkpoint was written."""
 
     def __init__(self, step: int, number: int) -> None:
         super().__init__(f"stopped at step {step}")
         self.number = number
-        """Of the signal."""
+        """Number of the signal."""
 
 
 class Report(pl.Callback):
-    """Loss, speed, memory and remaining time: to the logs, and to a bar or lines of text."""
+    """Reports loss, speed, memory and remaining time to the logs and the terminal."""
 
     def __init__(self, log_every: int, tokens_per_step: int, *, show: bool) -> None:
         self._log_every = log_every
@@ -70,13 +66,7 @@ class Report(pl.Callback):
         if self._show and sys.stderr.isatty():
             self._bar = tqdm(total=100.0, bar_format="{percentage:5.1f}%|{bar}|{postfix}")
 
-    def on_train_batch_start(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        batch: torch.Tensor,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_start(self, *_: object) -> None:  # type: ignore[override]
         """Start the clock of a step."""
         self._step_started = time.monotonic()
 
@@ -85,28 +75,26 @@ class Report(pl.Callback):
         trainer: pl.Trainer,
         pl_module: MusicModule,
         outputs: dict[str, torch.Tensor],
-        batch: torch.Tensor,
-        batch_idx: int,
+        *_: object,
     ) -> None:
-        """Write a line of the logs every few steps."""
-        self._losses.append(outputs["nats_per_token"])  # the loss may hold penalties as well
+        """Log the metrics every `log_every` steps."""
+        self._losses.append(outputs["nats_per_token"])  # the loss may include penalties
         self._seconds += time.monotonic() - self._step_started
         step = trainer.global_step
         if step % self._log_every:
             return
-        rate = len(self._losses) * self._tokens_per_step / max(self._seconds, 1e-9)
+        tokens = len(self._losses) * self._tokens_per_step
         metrics = {
             "tokens": step * self._tokens_per_step,
             "seconds": pl_module.budget.elapsed(),
             "train/nats_per_token": float(torch.stack(self._losses).mean()),
             "learning_rate": pl_module.budget.learning_rate(step - 1),
             "gradient_norm": pl_module.gradient_norm,
-            "tokens_per_second": rate,
+            "tokens_per_second": tokens / max(self._seconds, 1e-9),
             **memory_in_use(pl_module.device),
             **pl_module.encoding_metrics(),
         }
-        self._losses.clear()
-        self._seconds = 0.0
+        self._losses, self._seconds = [], 0.0
         for log in trainer.loggers:
             log.log_metrics(metrics, step)
         self._show_progress(pl_module.budget.progress(step), step, metrics)
@@ -131,10 +119,9 @@ class Report(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
         """Log a validation."""
         step = trainer.global_step
-        elapsed = pl_module.budget.elapsed()
+        spent = {"tokens": step * self._tokens_per_step, "seconds": pl_module.budget.elapsed()}
         for log in trainer.loggers:
-            tokens = step * self._tokens_per_step
-            log.log_metrics({"tokens": tokens, "seconds": elapsed, **pl_module.validation}, step)
+            log.log_metrics(spent | pl_module.validation, step)
         if self._show:
             value = pl_module.validation["validation/nats_per_token"]
             with tqdm.external_write_mode(file=sys.stderr):
@@ -150,7 +137,7 @@ class Report(pl.Callback):
 class Checkpoints(pl.Callback):
     """Writes `last.ckpt` every few steps, after validations and on a signal, and `best.ckpt`.
 
-    A run that never validates has the same weights in both.
+    Without validation both have the same weights.
     """
 
     def __init__(self, folder: Path, settings: TrainerConfig, *, validates: bool) -> None:
@@ -163,48 +150,46 @@ class Checkpoints(pl.Callback):
         self._handlers: dict[int, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Value of the best checkpoint so far, and the step whose validation is still to come."""
+        """Best validation so far, and the step whose validation is due."""
         return {"best": self._best, "due": self._due}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the value of the best checkpoint; earlier versions did not say what is due."""
+        """Restore the state; older versions have no `due`."""
         self._best = state_dict["best"]
         self._due = state_dict.get("due")
 
     @classmethod
     def is_due(cls, checkpoint: dict[str, Any]) -> bool:
-        """Whether a run that goes on from a checkpoint has to validate before its first step."""
+        """Whether a run that resumes from this checkpoint has to validate first."""
         held = checkpoint["callbacks"].get(cls.__qualname__, {})
         return held.get("due") == checkpoint["global_step"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
-        """Listen for signals: the first one ends the run after the step, a second one at once.
+        """Handle signals: the first stops the run after the step, the second immediately.
 
-        A validation that the last session did not come to is made up for.
+        A validation that was due when the last session ended is run first.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             try:
-                self._handlers[number] = signal.signal(number, self._note)
+                self._handlers[number] = signal.signal(number, self._note) or signal.SIG_DFL
             except ValueError:  # not in the main thread
                 break
         if self._validates and self._due == trainer.global_step:
             _validate(trainer)
-            # one process may have been at its samples, and the clocks are not agreed on yet
+            # the processes have not agreed on the time yet
             spent = pl_module.budget.progress(trainer.global_step) >= 1
             trainer.should_stop = any_of(trainer, spent)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._signal = number
-        signal.signal(number, self._handlers[number] or signal.SIG_DFL)
+        signal.signal(number, self._handlers[number])
 
-    def on_train_batch_end(  # type: ignore[override]
-        self, trainer: pl.Trainer, pl_module: MusicModule, *_: object
-    ) -> None:
-        """End the run when its budget is spent; write `last.ckpt` when it is due."""
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: MusicModule, *_: object) -> None:  # type: ignore[override]
+        """Stop when the budget is spent; write checkpoints when they are due."""
         step = trainer.global_step
         if pl_module.budget.progress(step) >= 1:
             trainer.should_stop = True
-        if any_of(trainer, self._signal):  # all processes end at the same step
+        if any_of(trainer, self._signal):  # all processes stop at the same step
             self._signal = self._signal or signal.SIGTERM
         validation = trainer.should_stop or step % self._settings.validate_every == 0
         self._due = step if validation and self._validates else None
@@ -216,10 +201,10 @@ class Checkpoints(pl.Callback):
             raise InterruptedRunError(step, self._signal)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
-        """Write `best.ckpt` when the validation is the best so far, and `last.ckpt`.
+        """Write `best.ckpt` if the validation is the best so far, and `last.ckpt`.
 
-        `last.ckpt` says what the best is: a run that goes on from one older than the validation
-        would replace a better `best.ckpt`.
+        `last.ckpt` stores the best value: resuming from one written before the validation could
+        replace a better `best.ckpt`.
         """
         self._due = None
         value = pl_module.validation["validation/nats_per_token"]
@@ -229,21 +214,21 @@ class Checkpoints(pl.Callback):
         self._save(trainer, "last.ckpt")
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Give the signals back."""
+        """Restore the signal handlers."""
         for number, handler in self._handlers.items():
-            signal.signal(number, handler or signal.SIG_DFL)
+            signal.signal(number, handler)
         self._handlers.clear()
 
     def _save(self, trainer: pl.Trainer, name: str) -> None:
-        trainer.save_checkpoint(self._folder / name)  # whole or not at all: weights.CheckpointFiles
+        trainer.save_checkpoint(self._folder / name)  # atomic: see weights.CheckpointFiles
 
 
 class Samples(pl.Callback):
-    """After each validation: beginnings of validation pieces and how the model goes on from them.
+    """Generates continuations of validation pieces after each validation.
 
-    Into `samples/step_000500` of the run folder, as MIDI and piano roll. Prompts and seeds are the
-    same every time, so that samples differ by the weights alone: those that are validated. Training
-    notices nothing: random states are left as they were, and what fails is said in one line.
+    Writes MIDI files and piano rolls to `samples/step_000500` of the run folder. Prompts and seeds
+    are always the same, so that samples differ only by the weights, those that were validated.
+    Training is not affected: random states are restored, and errors are logged in one line.
     """
 
     def __init__(self, folder: Path, data: Path, count: int) -> None:
@@ -252,7 +237,7 @@ class Samples(pl.Callback):
         self._count = count
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
-        """Write the samples of this step; one process of several does, with the weights of all."""
+        """Write the samples of this step; only rank 0 does, with weights gathered from all."""
         if not self._count:
             return
         weights = pl_module.decoder.state_dict()
@@ -266,15 +251,15 @@ class Samples(pl.Callback):
         try:
             with isolate_rng():
                 self._write(pl_module, held, self._folder / f"step_{step:06d}")
-        # music to listen to is not worth hours of training, whatever went wrong
+        # no failure of a sample is worth hours of training
         except Exception as error:  # noqa: BLE001
             logger.warning(
                 "samples of step %d: %s: %s; training goes on", step, type(error).__name__, error
             )
 
     def _write(self, pl_module: MusicModule, held: dict[str, Any], folder: Path) -> None:
-        # a model of their own: what an encoding keeps for its weights, kept under inference, would
-        # have no gradient
+        # a separate model: values that an encoding caches in inference mode would have no
+        # gradient
         decoder = pl_module.decoder.config.build()
         fill(decoder, held, folder)
         decoder.to(pl_module.device).eval()
@@ -295,7 +280,7 @@ class Samples(pl.Callback):
 
 
 def validation_prompts(data: Path, count: int) -> list[tuple[NDArray[np.int64], int]]:
-    """First bars of `count` pieces, spread over the validation split: ids, and how many bars."""
+    """First bars of up to `count` pieces of the validation split: ids and number of bars."""
     corpus = Corpus.load(data, "validation")
     chosen = np.unique(np.linspace(0, len(corpus), count, endpoint=False).astype(int))
     prompts: list[tuple[NDArray[np.int64], int]] = []
@@ -307,7 +292,7 @@ def validation_prompts(data: Path, count: int) -> list[tuple[NDArray[np.int64], 
 
 
 def _validate(trainer: pl.Trainer) -> None:
-    """A validation outside its turn, as Lightning's loop runs one after a step."""
+    """Run a validation now, as Lightning's loop does after a step."""
     loop = trainer.fit_loop.epoch_loop.val_loop
     loop.restarting = False
     trainer.validating = True

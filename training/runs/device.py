@@ -1,73 +1,70 @@
-"""What of the machine a run computes with, and that a resumed run stays with it."""
+"""Device, precision and threads of a run."""
 
 from __future__ import annotations
 
 import logging
 import os
-import time
+import timeit
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
+from training.config import TrainerConfig
 from training.errors import TrainingError
-from training.learning.distributed import ALONE
+from training.learning.distributed import ALONE, Processes
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from training.config import TrainerConfig
-    from training.learning.distributed import Processes
-
-    Device = Literal["cpu", "cuda"]
-    Precision = Literal["32-true", "bf16-mixed"]
+Device = Literal["cpu", "cuda"]
+Precision = Literal["32-true", "bf16-mixed"]
 
 logger = logging.getLogger(__name__)
 
 PRECISIONS: dict[str, Precision] = {"32": "32-true", "bf16": "bf16-mixed"}
-"""Lightning's names of ours."""
+"""Names of precisions in Lightning."""
 
 
 class Arithmetic(NamedTuple):
-    """What the last bits of a run's weights depend on, beside its data and seed."""
+    """Settings of the machine that determine the last bits of the weights."""
 
     device: Device
     precision: Precision
     threads: int
-    """Threads of torch on the CPU."""
+    """CPU threads of torch."""
 
 
 def choose_arithmetic(settings: TrainerConfig, processes: Processes = ALONE) -> Arithmetic:
-    """That of a new run, the same in all of its processes.
+    """Choose device, precision and threads of a new run, the same in all processes.
 
     Raises:
-        TrainingError: a GPU is asked for and there is none.
+        TrainingError: a GPU is requested but not found.
     """
     device = choose_device(settings.device)
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     elif processes.devices > 1 and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, torch.get_num_threads() // processes.devices))
-    if processes.world > 1 and settings.precision == "auto":
-        # each would time it, and not all might find the same
-        bfloat16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        precision = PRECISIONS["bf16" if bfloat16 else "32"]
-    else:
-        precision = choose_precision(settings, device)
-    return Arithmetic(device, precision, torch.get_num_threads())
+    name = settings.precision
+    if name == "auto":
+        if processes.world == 1:
+            bfloat16 = _bfloat16_is_faster(device)
+        else:  # timing could differ between processes
+            bfloat16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        name = "bf16" if bfloat16 else "32"
+    return Arithmetic(device, PRECISIONS[name], torch.get_num_threads())
 
 
 def resume_arithmetic(
     settings: TrainerConfig, stored: Mapping[str, Any], folder: Path
 ) -> Arithmetic:
-    """That of the run in `folder`, as its run.json has `stored` it, whatever is faster here.
+    """Restore the arithmetic of the run in `folder` from its run.json, `stored`.
 
-    Warns where this machine does it slowly; for bfloat16 it times a product to tell.
+    Warns if it is slow on this machine; bfloat16 is timed.
 
     Raises:
-        TrainingError: the settings ask for another, or it needs a GPU and there is none.
+        TrainingError: the settings request another, or a GPU is needed but not found.
     """
-    # run.json of earlier versions does not name the device
+    # run.json of older versions has no device
     device = stored.get("device") or choose_device(settings.device)
     kept = Arithmetic(device, stored["precision"], stored["threads"])
     precision = PRECISIONS.get(settings.precision, settings.precision)
@@ -87,19 +84,17 @@ def resume_arithmetic(
     if slow or kept.threads > (os.cpu_count() or 1):
         logger.warning(
             "%s: goes on as it began, in %s with %d threads, which this machine does slowly",
-            folder,
-            kept.precision,
-            kept.threads,
+            *(folder, kept.precision, kept.threads),
         )
     torch.set_num_threads(kept.threads)
     return kept
 
 
 def choose_device(wanted: str, name: str = "trainer.device") -> Device:
-    """The device to compute on; auto takes a GPU if there is one.
+    """Choose the device; auto takes a GPU if there is one.
 
     Raises:
-        TrainingError: a GPU is asked for and there is none.
+        TrainingError: a GPU is requested but not found.
     """
     found = torch.cuda.is_available()
     if wanted == "cuda" and not found:
@@ -107,34 +102,22 @@ def choose_device(wanted: str, name: str = "trainer.device") -> Device:
     return "cuda" if found and wanted != "cpu" else "cpu"
 
 
-def choose_precision(settings: TrainerConfig, device: Device) -> Precision:
-    """Precision of matrix products; auto times one in both."""
-    if settings.precision != "auto":
-        return PRECISIONS[settings.precision]
-    return PRECISIONS["bf16" if _bfloat16_is_faster(device) else "32"]
-
-
 def _bfloat16_is_faster(device: Device) -> bool:
-    """It is several times faster on a CPU with instructions for it, far slower on one without."""
+    """Whether bfloat16 is clearly faster; on a CPU this depends on its instructions."""
     return _time_product(torch.bfloat16, device) < 0.8 * _time_product(torch.float32, device)
 
 
 def _time_product(dtype: torch.dtype, device: Device) -> float:
-    # Large enough for a GPU to be busy; small enough where bfloat16 is emulated.
+    # large enough to keep a GPU busy, small enough for emulated bfloat16
     size = 4096 if device == "cuda" else 256
     matrix = torch.ones(size, size, dtype=dtype, device=device)
-    best = float("inf")
-    for _ in range(4):
-        started = time.perf_counter()
-        float((matrix @ matrix)[0, 0])
-        best = min(best, time.perf_counter() - started)
-    return best
+    return min(timeit.repeat(lambda: float((matrix @ matrix)[0, 0]), number=1, repeat=4))
 
 
 def memory_in_use(device: torch.device) -> dict[str, float]:
-    """Memory that this process holds, GiB: `memory_gib`, its resident set, where Linux says so.
+    """Memory of this process in GiB: `memory_gib`, its resident set (on Linux).
 
-    Where a GPU computes also `gpu_memory_gib`, what torch has reserved there.
+    On a GPU also `gpu_memory_gib`, the memory reserved by torch.
     """
     memory: dict[str, float] = {}
     pages = Path("/proc/self/statm")

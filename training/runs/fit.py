@@ -1,54 +1,59 @@
-"""Builds trainer, loggers and callbacks of a run, and runs it."""
+"""Trains a model in a run folder, or resumes a run."""
 
 from __future__ import annotations
 
 import logging
 import os
 import warnings
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 
 from tokenization.presets import load_tokenizer
+from training.config import ExperimentConfig
 from training.errors import TrainingError
-from training.learning.distributed import NOT_OURS, choose_plugins, choose_strategy, find_processes
+from training.learning.distributed import (
+    Processes,
+    choose_plugins,
+    choose_strategy,
+    find_processes,
+)
 from training.runs.callbacks import Checkpoints, InterruptedRunError, Report, Samples
-from training.runs.device import choose_arithmetic, resume_arithmetic
-from training.runs.lineage import FirstWeights, first_weights
+from training.runs.device import Arithmetic, choose_arithmetic, resume_arithmetic
+from training.runs.lineage import first_weights
 from training.runs.loggers import build_loggers, check_loggers
-from training.runs.record import check_same_run, clear_run, describe_session, read_run
+from training.runs.record import FirstWeights, check_same_run, clear_run, describe_session, read_run
 from training.runs.weights import CheckpointFiles, fill, load_decoder, read_checkpoint, start_from
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from training.config import ExperimentConfig, TrainerConfig
-    from training.tasks.music import MusicModule
+from training.tasks.music import MusicData, MusicModule
 
 logger = logging.getLogger(__name__)
+
+_EXPECTED_WARNINGS = (
+    ".*does not have many workers.*",
+    ".*isinstance.treespec, LeafSpec.*",
+    ".*GPU available but not used.*",
+    ".*DataLoader will create.*",  # the number of workers is a setting
+    ".*FSDP2-wrapped module .* returned a view tensor.*",  # views are never changed in place
+)
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended."""
+    """Outcome of a session."""
 
     step: int
     tokens: int
-    """Tokens that all steps have read, padding included."""
+    """Tokens read by all steps, padding included."""
     minutes: float
     """Wall-clock minutes of all sessions."""
     validation: float | None
-    """Nats per token at the end."""
+    """Last validation loss in nats per token."""
     stopped_by: int | None = None
-    """The signal that ended the run; None: its budget is spent."""
+    """Signal that stopped the run; None if its budget is spent."""
     rank: int = 0
-    """Which of the run's processes says so."""
-
-    @property
-    def finished(self) -> bool:
-        """Whether the budget is spent."""
-        return self.stopped_by is None
+    """Rank of this process."""
 
 
 def fit(
@@ -59,157 +64,87 @@ def fit(
     init_from: Path | None = None,
     show: bool = True,
 ) -> Result:
-    """Train, going on from `last.ckpt` where the folder holds one.
+    """Train, resuming from `last.ckpt` if the folder has one.
 
-    `fresh` starts anew over an old run, of which nothing is left; `init_from` is a run or a
-    checkpoint folder whose weights a new run starts from. Without pieces to validate on `best.ckpt`
-    is the same as `last.ckpt`.
+    `fresh` removes an old run first. `init_from` is a run or a checkpoint folder with the initial
+    weights of a new run. Without validation pieces `best.ckpt` equals `last.ckpt`. `show` reports
+    progress on the terminal.
 
     Raises:
-        TrainingError: data, configuration and an earlier session of the run do not fit.
+        TrainingError: data, configuration or an earlier session of the run do not match.
     """
-    settings: TrainerConfig = config.trainer
-    processes = find_processes(settings, os.environ)
-    if processes.rank:  # one process speaks for all
-        logging.getLogger("training").setLevel(logging.WARNING)
-        show = False
-    last = folder / "last.ckpt"
-    resume = last if last.exists() and not fresh else None
-    if processes.rank == 0 and not fresh:
-        _check_folder(folder)
-    earlier: dict[str, Any] | None = None
+    session = _open(config, folder, fresh=fresh, init_from=init_from)
+    module, step, stopped_by = session.module, session.step, None
+    if module.budget.progress(step) >= 1 and not session.is_due:
+        logger.info("%s: the budget of this run is spent", folder)
+    else:
+        _write_start(session, fresh=fresh)
+        step, stopped_by = _train(session, show=show and not session.processes.rank)
+    return Result(
+        step=step,
+        tokens=step * config.task.tokens_per_step,
+        minutes=module.budget.elapsed() / 60,
+        validation=module.validation.get("validation/nats_per_token"),
+        stopped_by=stopped_by,
+        rank=session.processes.rank,
+    )
+
+
+@dataclass(frozen=True)
+class _Session:
+    """A session of a run: what it uses, and where it starts."""
+
+    config: ExperimentConfig
+    folder: Path
+    processes: Processes
+    arithmetic: Arithmetic
+    data: MusicData
+    module: MusicModule
+    """With the initial weights of the session."""
+    earlier: dict[str, Any] | None
+    """Content of run.json; None for a new run."""
     first: FirstWeights | None = None
+    """Origin of the initial weights of a new run; None if they are random."""
+    step: int = 0
+    """Step of the checkpoint to resume from."""
+    is_due: bool = False
+    """Whether that step still has to be validated."""
+
+
+def _open(
+    config: ExperimentConfig, folder: Path, *, fresh: bool, init_from: Path | None
+) -> _Session:
+    """Load everything a session needs and check that it matches; writes nothing."""
+    settings = config.trainer
+    processes = find_processes(settings, os.environ)
+    if processes.rank:  # only one process logs
+        logging.getLogger("training").setLevel(logging.WARNING)
+    elif not fresh:
+        _check_folder(folder)
     check_loggers(settings)
-    if resume is None:
+    last = folder / "last.ckpt"
+    earlier = read_run(folder) if last.exists() and not fresh else None
+    if earlier is None:
         arithmetic = choose_arithmetic(settings, processes)
     else:
-        earlier = read_run(folder)
         arithmetic = resume_arithmetic(settings, earlier, folder)
     data = config.task.build_data(settings, processes)
-    module: MusicModule = config.task.build_module(config.optimizer, settings)
-
-    def result(step: int, stopped_by: int | None = None) -> Result:
-        return Result(
-            step=step,
-            tokens=step * config.task.tokens_per_step,
-            minutes=module.budget.elapsed() / 60,
-            validation=module.validation.get("validation/nats_per_token"),
-            stopped_by=stopped_by,
-            rank=processes.rank,
-        )
-
-    start, is_due = 0, False
+    module = config.task.build_module(config.optimizer, settings)
+    session = _Session(config, folder, processes, arithmetic, data, module, earlier)
     if earlier is not None:
         check_same_run(config, folder, earlier, data.facts, init_from)
-        other = "put best.ckpt in its place, or " if (folder / "best.ckpt").exists() else ""
-        checkpoint = read_checkpoint(last, f"{other}start anew with --fresh")
-        # states of the optimizer are numbered by the model there, elsewhere by its groups
-        if settings.strategy == "fsdp" and not checkpoint.get("sharded"):
-            raise TrainingError(
-                f"{last}: written without fsdp, which cannot go on from it; leave trainer.strategy "
-                "out, or give its weights to a new run with --init-from"
-            )
-        fill(module.decoder, checkpoint, last)
-        start, is_due = checkpoint["global_step"], Checkpoints.is_due(checkpoint)
-        module.budget.earlier = checkpoint["elapsed_seconds"]
-        del checkpoint
-        if module.budget.progress(start) >= 1 and not is_due:
-            logger.info("%s: the budget of this run is spent", folder)
-            return result(start)
-        logger.info("%s: goes on from step %d", folder, start)
-    elif init_from is not None:
-        weights, origin = load_decoder(init_from)
-        first = first_weights(init_from, origin, data.facts["vocabulary"])
-        start_from(module.decoder, weights, init_from)
-    if (
-        fresh
-        and processes.rank == 0
-        and any((folder / name).exists() for name in ("run.json", "last.ckpt", "best.ckpt"))
-    ):  # nothing of a folder that holds no run
-        clear_run(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    parameters = sum(parameter.numel() for parameter in module.decoder.parameters())
-    logger.info("%s parameters, %s, %s, %d threads", f"{parameters:,}", *arithmetic)
-    if not data.validates:
-        logger.warning(
-            "%s: the split 'validation' holds no pieces, so nothing tells which weights are best: "
-            "best.ckpt will be the last ones",
-            config.task.data,
-        )
-    steps = -(-settings.token_budget // config.task.tokens_per_step)
-    if steps <= config.optimizer.warmup_steps:
-        logger.warning(
-            "the budget of %d steps ends while the learning rate still warms up, over %d steps "
-            "(optimizer.warmup_steps): little will be learnt",
-            *(steps, config.optimizer.warmup_steps),
-        )
-    if processes.rank == 0:
-        describe_session(
-            config,
-            folder,
-            data.facts,
-            parameters,
-            arithmetic,
-            earlier=earlier,
-            step=start,
-            first=first,
-            processes=processes.world,
-        )
-        load_tokenizer(config.task.data).save(folder)
-    report = Report(settings.log_every, config.task.tokens_per_step, show=show)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-        warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")
-        warnings.filterwarnings("ignore", message=".*GPU available but not used.*")
-        # how many draw the examples was asked for
-        warnings.filterwarnings("ignore", message=".*DataLoader will create.*")
-        for message in NOT_OURS:
-            warnings.filterwarnings("ignore", message=message)
-        logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-        trainer = pl.Trainer(
-            accelerator="gpu" if arithmetic.device == "cuda" else "cpu",
-            devices=processes.devices,
-            num_nodes=processes.nodes,
-            strategy=choose_strategy(settings, processes),
-            plugins=[CheckpointFiles(), *choose_plugins(processes, os.environ)],
-            precision=arithmetic.precision,
-            max_epochs=-1,
-            val_check_interval=settings.validate_every,
-            check_val_every_n_epoch=None,
-            num_sanity_val_steps=0,
-            limit_val_batches=None if data.validates else 0,
-            logger=(
-                False if processes.rank else build_loggers(config, folder, start, is_due=is_due)
-            ),
-            callbacks=[
-                report,
-                Checkpoints(folder, settings, validates=data.validates),
-                # one process writes them, and with fsdp none has the weights
-                Samples(
-                    folder,
-                    config.task.data,
-                    0 if settings.strategy == "fsdp" else settings.samples,
-                ),
-            ],
-            log_every_n_steps=settings.log_every,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            inference_mode=False,
-            use_distributed_sampler=False,
-            default_root_dir=folder,
-        )
-        stopped_by = None
-        try:
-            trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
-        except InterruptedRunError as stop:
-            logger.info("%s: %s; the same command goes on from there", folder, stop)
-            stopped_by = stop.number
-    return result(trainer.global_step, stopped_by)
+        step, is_due = _resume(module, last, sharded=settings.strategy == "fsdp")
+        return replace(session, step=step, is_due=is_due)
+    if init_from is None:
+        return session
+    weights, origin = load_decoder(init_from)
+    first = first_weights(init_from, origin, data.facts["vocabulary"])
+    start_from(module.decoder, weights, init_from)
+    return replace(session, first=first)
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises TrainingError for a folder whose files a new run would mix with or write over."""
+    """Raise TrainingError if a new run would overwrite files in its folder or mix with them."""
     if (folder / "last.ckpt").exists() or not folder.exists():
         return
     if not folder.is_dir():
@@ -219,6 +154,114 @@ def _check_folder(folder: Path) -> None:
             f"{folder}: holds a run without last.ckpt; copy best.ckpt there to go on from it, or "
             "start anew with --fresh"
         )
-    # a run that was killed before its first checkpoint begins again
+    # a run that was killed before its first checkpoint starts over
     if not (folder / "run.json").exists() and any(folder.iterdir()):
         raise TrainingError(f"{folder}: holds other files and no run; name a new folder with --run")
+
+
+def _resume(module: MusicModule, last: Path, *, sharded: bool) -> tuple[int, bool]:
+    """Restore weights and elapsed time; returns the step, and whether its validation is due.
+
+    Lightning restores the rest.
+    """
+    other = "put best.ckpt in its place, or " if last.with_name("best.ckpt").exists() else ""
+    checkpoint = read_checkpoint(last, f"{other}start anew with --fresh")
+    # with fsdp the states of the optimizer are in the order of the model, else of the groups
+    if sharded and not checkpoint.get("sharded"):
+        raise TrainingError(
+            f"{last}: written without fsdp, which cannot go on from it; leave trainer.strategy "
+            "out, or give its weights to a new run with --init-from"
+        )
+    fill(module.decoder, checkpoint, last)
+    module.budget.earlier = checkpoint["elapsed_seconds"]
+    return checkpoint["global_step"], Checkpoints.is_due(checkpoint)
+
+
+def _write_start(session: _Session, *, fresh: bool) -> None:
+    """Describe the start of a session in the log and in the run folder."""
+    config, folder = session.config, session.folder
+    if session.earlier is not None:
+        logger.info("%s: goes on from step %d", folder, session.step)
+    parameters = sum(parameter.numel() for parameter in session.module.decoder.parameters())
+    logger.info("%s parameters, %s, %s, %d threads", f"{parameters:,}", *session.arithmetic)
+    if not session.data.validates:
+        logger.warning(
+            "%s: the split 'validation' holds no pieces, so nothing tells which weights are best: "
+            "best.ckpt will be the last ones",
+            config.task.data,
+        )
+    steps = -(-config.trainer.token_budget // config.task.tokens_per_step)
+    if steps <= config.optimizer.warmup_steps:
+        logger.warning(
+            "the budget of %d steps ends while the learning rate still warms up, over %d steps "
+            "(optimizer.warmup_steps): little will be learnt",
+            *(steps, config.optimizer.warmup_steps),
+        )
+    if session.processes.rank == 0:
+        if fresh:
+            clear_run(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        describe_session(
+            config,
+            folder,
+            session.data.facts,
+            parameters,
+            session.arithmetic,
+            earlier=session.earlier,
+            step=session.step,
+            first=session.first,
+            processes=session.processes.world,
+        )
+        load_tokenizer(config.task.data).save(folder)
+
+
+def _train(session: _Session, *, show: bool) -> tuple[int, int | None]:
+    """Run Lightning's Trainer; returns the last step, and the signal that stopped it."""
+    with warnings.catch_warnings():
+        for message in _EXPECTED_WARNINGS:
+            warnings.filterwarnings("ignore", message=message)
+        logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+        trainer = _build_trainer(session, show=show)
+        resumed = None if session.earlier is None else session.folder / "last.ckpt"
+        try:
+            trainer.fit(
+                session.module, datamodule=session.data, ckpt_path=resumed, weights_only=True
+            )
+        except InterruptedRunError as stop:
+            logger.info("%s: %s; the same command goes on from there", session.folder, stop)
+            return trainer.global_step, stop.number
+    return trainer.global_step, None
+
+
+def _build_trainer(session: _Session, *, show: bool) -> pl.Trainer:
+    config, folder, processes = session.config, session.folder, session.processes
+    settings, validates = config.trainer, session.data.validates
+    # samples are written by one process, and with fsdp none has all weights
+    samples = 0 if settings.strategy == "fsdp" else settings.samples
+    return pl.Trainer(
+        accelerator="gpu" if session.arithmetic.device == "cuda" else "cpu",
+        devices=processes.devices,
+        num_nodes=processes.nodes,
+        strategy=choose_strategy(settings, processes),
+        plugins=[CheckpointFiles(), *choose_plugins(processes, os.environ)],
+        precision=session.arithmetic.precision,
+        max_epochs=-1,
+        val_check_interval=settings.validate_every,
+        check_val_every_n_epoch=None,
+        num_sanity_val_steps=0,
+        limit_val_batches=None if validates else 0,
+        logger=not processes.rank
+        and build_loggers(config, folder, session.step, is_due=session.is_due),
+        callbacks=[
+            Report(settings.log_every, config.task.tokens_per_step, show=show),
+            Checkpoints(folder, settings, validates=validates),
+            Samples(folder, config.task.data, samples),
+        ],
+        log_every_n_steps=settings.log_every,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        inference_mode=False,
+        use_distributed_sampler=False,
+        default_root_dir=folder,
+    )

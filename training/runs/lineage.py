@@ -1,85 +1,34 @@
-"""What made weights: runs one after the other, each from the weights of the one before it."""
+"""Lineage of weights: the runs that led to them, each from the weights of the one before."""
 
 from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from relpe.models.checkpoint import CheckpointError
-from relpe.models.checkpoint import find_checkpoint
+from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from relpe.models.config import to_plain
 from tokenization.presets import load_tokenizer
 from training.config import build
 from training.errors import TrainingError
 from training.experiment import is_run
 from training.files import read_json, replacing
-from training.runs.record import read_run
+from training.runs.record import FirstWeights, PastRun, past_session, read_run
 from training.runs.weights import Origin, load_decoder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 NAME = "training.json"
-"""File of a released model that holds the runs behind it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PastSession:
-    """One start of the command."""
-
-    step: int = 0
-    """Step that it went on from."""
-    command: str | None = None
-    commit: str | None = None
-    machine: str | None = None
-    python: str | None = None
-    torch: str | None = None
-    lightning: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PastRun:
-    """One run on the way to some weights; None is what nothing says."""
-
-    name: str
-    """Of its folder."""
-    steps: int | None = None
-    """Steps up to the weights that were taken."""
-    tokens: int | None = None
-    """Tokens that these steps have read, padding included."""
-    weights: str | None = None
-    """SHA-256 of the weights that were taken, as of `weights.digest`."""
-    source: str | None = None
-    """What its data was prepared from."""
-    data: str | None = None
-    """Hash of the prepared corpus."""
-    device: str | None = None
-    precision: str | None = None
-    threads: int | None = None
-    sessions: tuple[PastSession, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class FirstWeights:
-    """Weights that a run starts from, as its run.json keeps them."""
-
-    path: str
-    digest: str | None = None
-    """SHA-256, as of `weights.digest`; run.json of earlier versions does not hold it."""
-    history: tuple[PastRun, ...] = ()
+"""File of a released model that lists its runs."""
 
 
 def first_weights(model: Path, origin: Origin, vocabulary: str) -> FirstWeights:
-    """Where the weights of `--init-from` come from, which `load_decoder` has loaded.
+    """Origin and lineage of the weights of `--init-from`.
 
     Raises:
-        TrainingError: they have learnt another vocabulary than that of the data.
+        TrainingError: they were trained with another vocabulary than that of the data.
     """
     folder = model if is_run(model) else find_checkpoint(model)
     if load_tokenizer(folder).vocabulary.hash != vocabulary:
@@ -91,10 +40,9 @@ def first_weights(model: Path, origin: Origin, vocabulary: str) -> FirstWeights:
 
 
 def history(folder: Path, origin: Origin) -> tuple[PastRun, ...]:
-    """Runs that made the weights of a run or of a released model, first to last.
+    """Runs that led to the weights of a run or of a released model, first to last.
 
-    `origin` is what `load_decoder` says of them. Of a model that does not say how it was made,
-    released by an earlier version, there is one run of which nothing is known.
+    `origin` comes from `load_decoder`. A model released by an older version has one unknown run.
     """
     if is_run(folder):
         run = read_run(folder)
@@ -108,33 +56,28 @@ def history(folder: Path, origin: Origin) -> tuple[PastRun, ...]:
             device=run.get("device"),
             precision=run["precision"],
             threads=run["threads"],
-            sessions=tuple(_session(session) for session in run["sessions"]),
+            sessions=tuple(past_session(session) for session in run["sessions"]),
         )
         return (*_before(run.get("init_from"), folder, last), last)
     if (folder / NAME).is_file():
         return read_history(folder)
     logger.warning(
         "%s: found no %s, so nothing is known of the tokens that its weights have read",
-        folder,
-        NAME,
+        *(folder, NAME),
     )
     return (PastRun(name=folder.resolve().name, weights=origin.digest),)
 
 
-def _session(session: dict[str, Any]) -> PastSession:
-    names = [field.name for field in fields(PastSession)]
-    return PastSession(**{name: session[name] for name in names if name in session})
-
-
 def _before(held: object, folder: Path, last: PastRun) -> tuple[PastRun, ...]:
-    """Runs before the `last` one, from what run.json holds of its first weights."""
+    """Runs before the `last` one; `held` is `init_from` of its run.json."""
     if held is None:
         return ()
     where = f"{folder / 'run.json'}: init_from"
     if not isinstance(held, str):
         return build(FirstWeights, held, where).history
-    # run.json of earlier versions has the path alone
-    found = [place for place in _places(held, folder) if is_run(place) or _released(place)]
+    # run.json of older versions has only the path
+    places = _places(held, folder)
+    found = [place for place in places if is_run(place) or (place / "model.json").is_file()]
     if not found:
         raise TrainingError(
             f"{where}: found no {held} beside the run, nor here, and needs it to know what its "
@@ -142,13 +85,13 @@ def _before(held: object, folder: Path, last: PastRun) -> tuple[PastRun, ...]:
         )
     place = next((p for p in found if is_run(p) or (p / NAME).is_file()), found[0])
     runs = history(place, load_decoder(place)[1])
-    # this run may have been released there since
+    # the model may have been replaced by a release of this run
     released = [run.sessions[:1] == last.sessions[:1] for run in runs]
     return runs[: released.index(True)] if True in released else runs
 
 
 def _places(name: str, folder: Path) -> Iterator[Path]:
-    """Where a path may lead that was given when a run was started."""
+    """Places that a path given at the start of a run may refer to."""
     yield Path(name)
     for parent in folder.resolve().parents:
         yield parent / name
@@ -158,12 +101,8 @@ def _places(name: str, folder: Path) -> Iterator[Path]:
         return
 
 
-def _released(folder: Path) -> bool:
-    return (folder / "model.json").is_file()
-
-
 def read_history(folder: Path) -> tuple[PastRun, ...]:
-    """Runs that made a released model, from its training.json.
+    """Read training.json of a released model.
 
     Raises:
         TrainingError: the file is damaged, or of a later version.
@@ -186,7 +125,7 @@ def write_history(runs: Sequence[PastRun], folder: Path) -> None:
 
 
 def total_tokens(runs: Sequence[PastRun]) -> str:
-    """Tokens of all runs, as a text: at least so many, where one does not say."""
+    """Tokens of all runs as a text; a lower bound if those of a run are unknown."""
     total = sum(run.tokens or 0 for run in runs)
     known = all(run.tokens is not None for run in runs)
     return f"{total:,}" if known else f"at least {total:,}"

@@ -1,24 +1,21 @@
-"""Where the figures of a run go: always a CSV file, and TensorBoard or Weights & Biases."""
+"""Loggers of a run: a CSV file, TensorBoard and Weights & Biases."""
 
 from __future__ import annotations
 
 import csv
 import importlib
 import secrets
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.loggers.logger import Logger
 
 from relpe.models.config import to_plain
+from training.config import ExperimentConfig, TrainerConfig
 from training.errors import TrainingError
 from training.files import replacing
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
-    from training.config import ExperimentConfig, TrainerConfig
 
 COLUMNS: tuple[str, ...] = (
     "step",
@@ -36,32 +33,32 @@ COLUMNS: tuple[str, ...] = (
     "receptive_field",
     "outgrown_spans",
 )
-"""Of metrics.csv. Empty are: the memory of a GPU where none computes, and the last ones where the
-encoding has no parameters, or no window."""
+"""Columns of metrics.csv. `gpu_memory_gib` is empty without a GPU, the last four are empty if the
+encoding has no parameters or no window."""
 
 
 def build_loggers(
     config: ExperimentConfig, folder: Path, start: int, *, is_due: bool = False
 ) -> list[Logger]:
-    """The logs of a session that begins after step `start`; `is_due`: see `CsvLog`.
+    """Loggers of a session that starts after step `start`; `is_due` as in `CsvLog`.
 
-    Of several processes one has them.
+    Only rank 0 has loggers.
 
     Raises:
-        TrainingError: the package of one is not installed.
+        TrainingError: the package of a logger is not installed.
     """
+    wanted = config.trainer.loggers
     loggers: list[Logger] = [CsvLog(folder / "metrics.csv", start, is_due=is_due)]
-    if "tensorboard" in config.trainer.loggers:
-        loggers.append(
-            TensorBoardLogger(folder, name="", version="tensorboard", purge_step=start + 1)
-        )
-    if "wandb" in config.trainer.loggers:
+    if "tensorboard" in wanted:
+        board = TensorBoardLogger(folder, name="", version="tensorboard", purge_step=start + 1)
+        loggers.append(board)
+    if "wandb" in wanted:
         loggers.append(WandbLog(folder, to_plain(config)))
     return loggers
 
 
 def check_loggers(settings: TrainerConfig) -> None:
-    """Find out before a run writes anything that a package is missing.
+    """Check, before anything is written, that the packages of the loggers are installed.
 
     Raises:
         TrainingError: the package of a logger is not installed.
@@ -80,11 +77,28 @@ def _import_wandb() -> ModuleType:
         ) from error
 
 
-class CsvLog(Logger):
-    """Appends to `metrics.csv`, so that a resumed run goes on in the same file.
+class _Log(Logger):
+    """A logger without hyperparameters: the run folder has the configuration."""
 
-    Rows of steps after `step` are dropped: a run that was killed comes to them again. So are
-    validations of that very step where one `is_due` again, and a last row that was cut off.
+    @property
+    def name(self) -> str:
+        """Empty: a run has one logger of each kind."""
+        return ""
+
+    @property
+    def version(self) -> str:
+        """Empty: there is one version."""
+        return ""
+
+    def log_hyperparams(self, *_: object, **__: object) -> None:
+        """Do nothing."""
+
+
+class CsvLog(_Log):
+    """Appends to `metrics.csv`; a resumed run continues the file.
+
+    Rows after `step` are dropped, since a run that was killed repeats these steps, as are
+    validations of that step if one `is_due`, and an incomplete last row.
     """
 
     def __init__(self, path: Path, step: int = 0, *, is_due: bool = False) -> None:
@@ -98,21 +112,8 @@ class CsvLog(Logger):
                 writer.writeheader()
                 writer.writerows(rows)
 
-    @property
-    def name(self) -> str:
-        """Name of the log."""
-        return self._path.stem
-
-    @property
-    def version(self) -> str:
-        """There is one version."""
-        return ""
-
-    def log_hyperparams(self, *_: object, **__: object) -> None:
-        """The run folder holds the configuration."""
-
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Write one row; what is not measured stays empty."""
+        """Write one row; missing metrics stay empty."""
         row = {key: metrics[key] for key in COLUMNS if key in metrics} | {"step": step}
         new = not self._path.exists()
         with self._path.open("a", newline="") as stream:
@@ -123,18 +124,18 @@ class CsvLog(Logger):
 
 
 def _stands(row: dict[str, str | None], step: int, *, is_due: bool) -> bool:
-    """Whether a row of `metrics.csv` is whole and of a run's steps up to `step`."""
+    """Whether to keep a row of `metrics.csv`: it is complete and not after `step`."""
     number = row.get("step") or ""
     if None in row.values() or not number.isdecimal() or int(number) > step:
         return False
     return not (is_due and int(number) == step and row.get("validation/nats_per_token"))
 
 
-class WandbLog(Logger):
-    """Weights & Biases: one run there for a run folder, whatever its sessions.
+class WandbLog(_Log):
+    """Weights & Biases; all sessions of a run folder are one run there.
 
-    Project, account and mode are those of the package's own settings: `WANDB_PROJECT`,
-    `WANDB_MODE=offline` and the like.
+    Project, account and mode come from the settings of the package, such as `WANDB_PROJECT` and
+    `WANDB_MODE=offline`.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
@@ -145,28 +146,18 @@ class WandbLog(Logger):
             named.parent.mkdir(parents=True, exist_ok=True)
             with replacing(named) as partial:
                 partial.write_text(secrets.token_hex(4))
-        self._id = named.read_text()
         self._run = wandb.init(
-            dir=str(folder), name=folder.name, id=self._id, resume="allow", config=config
+            dir=str(folder),
+            name=folder.name,
+            id=named.read_text(),
+            resume="allow",
+            config=config,
         )
-        # steps come again after a run was killed; W&B's own count would refuse them
+        # a resumed run repeats steps, which the default step counter of W&B rejects
         self._run.define_metric("*", step_metric="step")
 
-    @property
-    def name(self) -> str:
-        """Name of the log."""
-        return "wandb"
-
-    @property
-    def version(self) -> str:
-        """Identity of the run there."""
-        return self._id
-
-    def log_hyperparams(self, *_: object, **__: object) -> None:
-        """The configuration is given at the start."""
-
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Send one row."""
+        """Send the metrics of a step."""
         self._run.log({**metrics, "step": step})
 
     def finalize(self, status: str) -> None:

@@ -1,4 +1,4 @@
-"""What a run folder says of its run, session by session, and whether another one goes with it."""
+"""The record of a run, run.json: its sessions, and whether another session may resume it."""
 
 from __future__ import annotations
 
@@ -9,57 +9,111 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib.metadata import distributions, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import yaml
 
 from relpe.models.config import to_plain
+from training.config import ExperimentConfig
 from training.data.corpus_writer import LISTS
 from training.errors import TrainingError
 from training.experiment import read_experiment
 from training.files import read_json, replacing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from training.config import ExperimentConfig
-    from training.runs.device import Arithmetic
-    from training.runs.lineage import FirstWeights
+from training.runs.device import Arithmetic
 
 _FIXED = ("seed", "ema_decay")
-"""What of the trainer's settings holds for a whole run: weights depend on it. `machine` sees to
-device, precision and threads; budgets and intervals may change."""
-_WRITTEN = ("last.ckpt", "best.ckpt", "metrics.csv", "config.yaml", "run.json", "tokenizer.json")
-_WRITTEN_FOLDERS = ("tensorboard", "wandb", "samples", "evaluation")
-_OF_SESSION = ("command", "commit", "machine", "python", "torch", "lightning")
+"""Settings of the trainer that may not change within a run, since the weights depend on them. See
+`device` for device, precision and threads; budgets and intervals may change."""
+_WRITTEN = (
+    *("last.ckpt", "best.ckpt", "metrics.csv", "config.yaml", "run.json", "tokenizer.json"),
+    *("tensorboard", "wandb", "samples", "evaluation"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastSession:
+    """A session of a run: one start of the command."""
+
+    step: int = 0
+    """Step from which it resumed."""
+    command: str | None = None
+    commit: str | None = None
+    machine: str | None = None
+    python: str | None = None
+    torch: str | None = None
+    lightning: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastRun:
+    """A run that contributed to some weights; None for unknown values."""
+
+    name: str
+    """Name of its folder."""
+    steps: int | None = None
+    """Steps up to the weights that were used."""
+    tokens: int | None = None
+    """Tokens read in these steps, padding included."""
+    weights: str | None = None
+    """SHA-256 of the weights that were used, from `weights.digest`."""
+    source: str | None = None
+    """Source of its data."""
+    data: str | None = None
+    """Hash of the prepared corpus."""
+    device: str | None = None
+    precision: str | None = None
+    threads: int | None = None
+    sessions: tuple[PastSession, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstWeights:
+    """Initial weights of a run, as stored in its run.json."""
+
+    path: str
+    digest: str | None = None
+    """SHA-256 from `weights.digest`; unknown in run.json of older versions."""
+    history: tuple[PastRun, ...] = ()
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """What `run.json` holds; that of earlier versions as one session.
+    """Read `run.json`; that of older versions has a single session.
 
     Raises:
-        TrainingError: it is missing or damaged.
+        TrainingError: the file is missing or damaged.
     """
     path = folder / "run.json"
     if not path.is_file():
         raise TrainingError(f"{folder}: found no run.json, expected a run folder")
     run = read_json(path, ("data", "precision", "threads"), "start anew with --fresh")
     if "sessions" not in run:
-        run["sessions"] = [{"step": 0} | {key: run.pop(key, None) for key in _OF_SESSION}]
+        run["sessions"] = [
+            {one.name: run.pop(one.name, one.default) for one in fields(PastSession)}
+        ]
     return run
 
 
+def past_session(session: dict[str, Any]) -> PastSession:
+    """The session that an entry of run.json describes."""
+    names = [field.name for field in fields(PastSession)]
+    return PastSession(**{name: session[name] for name in names if name in session})
+
+
 def clear_run(folder: Path) -> None:
-    """Remove all that a run has written into its folder, and what was measured of it."""
-    for name in _WRITTEN:
-        (folder / name).unlink(missing_ok=True)
-    for name in _WRITTEN_FOLDERS:
-        if (folder / name).is_dir():
-            shutil.rmtree(folder / name)
+    """Remove the files of a run and of its evaluation; does nothing if the folder has no run."""
+    if not any((folder / name).exists() for name in ("run.json", "last.ckpt", "best.ckpt")):
+        return
+    for path in (folder / name for name in _WRITTEN):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def check_same_run(
@@ -69,10 +123,10 @@ def check_same_run(
     facts: dict[str, Any],
     init_from: Path | None,
 ) -> None:
-    """Refuse to go on with other settings, data or first weights than the run began with.
+    """Check that a session has the settings, data and initial weights of its run.
 
     Raises:
-        TrainingError: names the first setting that differs.
+        TrainingError: names the first difference.
     """
     remedy = "name a new folder with --run, or start anew with --fresh"
     if _of_data(run["data"]) != _of_data(facts):
@@ -89,15 +143,15 @@ def check_same_run(
 
 
 def _of_data(facts: dict[str, Any]) -> tuple[str, dict[str, tuple[int, int]]]:
-    """What may not change of data: the hash is that of all splits, whichever a file is in."""
+    """Identity of data: its hash, the same for any splits, and the size of each split."""
     splits = facts.get("splits", {})
     return facts["hash"], {name: (s["files"], s["tokens"]) for name, s in splits.items()}
 
 
 def _lasting(config: ExperimentConfig) -> dict[str, Any]:
-    """What of an experiment may not change from one session to the next."""
+    """Settings of an experiment that may not change between sessions."""
     plain = to_plain(config)
-    del plain["task"]["data"]  # a folder can be moved; its hash is compared
+    del plain["task"]["data"]  # the folder may be moved; its hash is compared
     return plain | {"trainer": {key: plain["trainer"][key] for key in _FIXED}}
 
 
@@ -122,9 +176,9 @@ def describe_session(
     first: FirstWeights | None,
     processes: int = 1,
 ) -> None:
-    """Store the resolved configuration and what makes the run.
+    """Write config.yaml and run.json at the start of a session.
 
-    `earlier` is what run.json held, `first` the weights that a new run starts from if not fresh.
+    `earlier` is the content of run.json, `first` the initial weights of a new run unless random.
     """
     with replacing(folder / "config.yaml") as path:
         path.write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
@@ -156,27 +210,20 @@ def describe_session(
 
 
 def _machine(arithmetic: Arithmetic) -> str:
-    """Processor, how many cores, and the GPU that computes, in one line."""
-    parts = [_processor(), f"{os.cpu_count()} CPUs"]
+    """Processor with its model (on Linux), number of CPUs and GPU, in one line."""
+    listed = Path("/proc/cpuinfo")
+    lines = listed.read_text().splitlines() if listed.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    parts = [f"{platform.machine()} ({models[0]})" if models else platform.machine()]
+    parts.append(f"{os.cpu_count()} CPUs")
     if arithmetic.device == "cuda":
         parts.append(torch.cuda.get_device_name())
     return ", ".join(parts)
 
 
-def _processor() -> str:
-    """Architecture and, where Linux says it, name of the processor."""
-    listed = Path("/proc/cpuinfo")
-    if listed.exists():
-        for line in listed.read_text().splitlines():
-            key, _, name = line.partition(":")
-            if key.strip() == "model name":
-                return f"{platform.machine()} ({name.strip()})"
-    return platform.machine()
-
-
 @cache
 def _environment() -> dict[str, Any]:
-    """System, how torch was built and what it uses here, and the version of every package."""
+    """Operating system, build of torch, and versions of all packages."""
     built = torch.__config__.show().splitlines()[1:]
     return {
         "system": platform.platform(),
@@ -189,16 +236,16 @@ def _environment() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Commit of the sources, with a plus where they were changed since; None without git."""
-    here = os.path.dirname(__file__)  # noqa: PTH120  # git takes a text
+    """Commit of the sources, with a plus if they have changes; None without git."""
+
+    def git(*words: str) -> str:
+        here = Path(__file__).parent
+        command = ["git", "-C", here, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        git = ["git", "-C", here]
-        head = subprocess.run(
-            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
-        )
-        changed = subprocess.run(
-            [*git, "status", "--porcelain"], capture_output=True, text=True, check=True
+        return git("rev-parse", "--short=12", "HEAD") + (
+            "+" if git("status", "--porcelain") else ""
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")

@@ -1,4 +1,4 @@
-"""Weights of a run or of a released model, and where they come from."""
+"""Weights of a run or of a released model: loading, storing, digest."""
 
 from __future__ import annotations
 
@@ -7,48 +7,46 @@ import json
 import pickle
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from relpe.models.checkpoint import find_checkpoint, load_model
+from relpe.models.decoder import Decoder
 from relpe.models.rotary_weights import load_rotary, takes_rotary
 from training.errors import TrainingError
 from training.experiment import is_run, read_experiment
 from training.files import replacing
 from training.runs.record import read_run
 
-if TYPE_CHECKING:
-    from relpe.models.decoder import Decoder
-
 RELEASED = torch.bfloat16
-"""Precision of released weights, as `relpe.models.checkpoint.save_model` writes them."""
+"""Precision of released weights, as written by `relpe.models.checkpoint.save_model`."""
 _KEYS = {"state_dict", "global_step", "average", "elapsed_seconds", "callbacks"}
 
 
 class Origin(NamedTuple):
-    """Which weights they are; a released model knows its files alone."""
+    """Identity of weights; of a released model only files and digest are known."""
 
     file: str
-    """Names within the folder."""
+    """Names of the files within the folder."""
     digest: str
-    """SHA-256 of all tensors in the precision of released weights, with names and shapes."""
+    """SHA-256 as returned by `digest`."""
     step: int | None = None
-    """Steps that they have learnt for."""
+    """Number of training steps."""
     tokens: int | None = None
-    """Tokens that these steps have read, padding included."""
+    """Tokens read in these steps, padding included."""
     commit: str | None = None
-    """Commit of the run's last session."""
+    """Commit of the last session of the run."""
 
 
 def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Origin]:
-    """Decoder of a run folder, or of a released model's folder or name.
+    """Load a decoder from a run folder, or from the folder or name of a released model.
 
-    Of a run that averages its weights, the averaged ones.
+    A run that averages its weights gives the average.
 
     Raises:
-        TrainingError: the run holds no such checkpoint, or it is damaged.
+        TrainingError: the run has no such checkpoint, or it is damaged.
     """
     folder = Path(model)
     if not is_run(folder):
@@ -73,21 +71,21 @@ def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Ori
 
 
 class CheckpointFiles(TorchCheckpointIO):
-    """Writes a run's checkpoints: each is whole, or the one before it stays."""
+    """Writes checkpoints of a run atomically."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None
     ) -> None:
-        """Write a checkpoint in place of the one before it; there are no options.
+        """Replace a checkpoint; `storage_options` are not used.
 
         Raises:
-            TrainingError: it cannot be written, on a full disk say.
+            TrainingError: it cannot be written, for instance on a full disk.
         """
         try:
             with replacing(Path(path)) as partial, partial.open("wb") as stream:
                 torch.save(checkpoint, stream)
         except (OSError, RuntimeError) as error:
-            # after a write that failed torch ends its archive, which fails as well
+            # after a failed write torch closes its archive, which fails as well
             cause = error if isinstance(error, OSError) else error.__context__
             if not isinstance(cause, OSError):
                 raise
@@ -98,13 +96,13 @@ class CheckpointFiles(TorchCheckpointIO):
 
 
 def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
-    """What a checkpoint of a run holds.
+    """Read a checkpoint of a run.
 
     Raises:
-        TrainingError: it is damaged, or something else; says so, and the remedy.
+        TrainingError: the file is damaged or no checkpoint; the message ends with `remedy`.
     """
     try:
-        # torch takes numbers as they come: only the archive's check sums tell that one has changed
+        # torch does not verify the check sums of the archive
         with zipfile.ZipFile(path) as archive:
             changed = archive.testzip()
         if changed is not None:
@@ -121,10 +119,10 @@ def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
 
 
 def fill(decoder: Decoder, checkpoint: dict[str, Any], where: Path) -> None:
-    """Put a checkpoint's weights into a decoder; their mean, where the run keeps one.
+    """Load the weights of a checkpoint into a decoder; their average, if the run has one.
 
     Raises:
-        TrainingError: they are of another model.
+        TrainingError: the weights belong to another model.
     """
     state = {k.removeprefix("decoder."): v for k, v in checkpoint["state_dict"].items()}
     try:
@@ -139,13 +137,13 @@ def fill(decoder: Decoder, checkpoint: dict[str, Any], where: Path) -> None:
 
 
 def start_from(decoder: Decoder, first: Decoder, where: Path) -> None:
-    """Give a new decoder the weights of another one.
+    """Initialise a decoder with the weights of another one.
 
-    One with rotary embedding may become one with the algebraic encoding of sequences, and windowed
-    attention: the same function within the window.
+    Weights of a model with rotary embedding can initialise one with the algebraic encoding of
+    sequences and windowed attention: both compute the same function within the window.
 
     Raises:
-        TrainingError: they are of another model.
+        TrainingError: the weights belong to another model.
     """
     if takes_rotary(decoder.config, first.config):
         load_rotary(decoder, first)
@@ -154,7 +152,7 @@ def start_from(decoder: Decoder, first: Decoder, where: Path) -> None:
 
 
 def round_as_released(decoder: Decoder) -> None:
-    """Give a decoder the values that its released weights will have, in its own precision."""
+    """Round the weights of a decoder to the precision of released weights."""
     for tensor in decoder.state_dict().values():
         tensor.copy_(tensor.to(RELEASED))
 

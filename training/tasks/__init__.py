@@ -1,1 +1,1 @@
-"""Tasks: what is trained on what; they differ here and nowhere else."""
+"""Tasks: data, model and loss of an experiment."""

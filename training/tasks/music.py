@@ -1,73 +1,76 @@
-"""Music: a decoder that learns to predict the next token of a piece."""
+"""Music: next-token prediction with a decoder."""
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.core.optimizer import LightningOptimizer
+from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from relpe.models.decoder import DecoderConfig
+from relpe.encodings.offset.windows import Window
+from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 from tokenization.presets import load_tokenizer
+from training.config import OptimizerConfig, TrainerConfig
 from training.data.augmentation import NOTHING, Augmentation
 from training.data.corpus import Corpus, Crops, read_facts, windows
 from training.errors import TrainingError, check_range
+from training.learning.averaging import Average
 from training.learning.chunked_loss import compute_again, negative_log_likelihoods
-from training.learning.distributed import ALONE, leave_signals, rows_of, shard, total, whole
-from training.learning.muon import Muon
-from training.learning.optimization import Average, Budget, Movement, parameter_groups
+from training.learning.distributed import (
+    ALONE,
+    Processes,
+    leave_signals,
+    rows_of,
+    shard,
+    total,
+    whole,
+)
+from training.learning.movement import Movement
+from training.learning.muon import Muon, parameter_groups
+from training.learning.schedule import Budget
 from training.learning.seeding import Steps, noise_seed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch import Tensor
-
-    from relpe.encodings.offset.windows import Window
-    from relpe.models.decoder import Decoder, DecoderState
-    from training.config import OptimizerConfig, TrainerConfig
-    from training.learning.distributed import Processes
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MusicTask:
-    """Next-token prediction on crops of pieces, transposed at random."""
+    """Next-token prediction on randomly transposed crops of pieces."""
 
     kind: Literal["music"] = "music"
     data: Path
-    """Folder that `relpe-train prepare` has written."""
+    """Folder of a corpus written by `relpe-train prepare`."""
     model: DecoderConfig
-    """The model."""
+    """Configuration of the model."""
     length: int = 1024
-    """Tokens of an example."""
+    """Tokens per example."""
     batch_size: int = 4
-    """Examples of a step, of all processes and micro-batches together."""
+    """Examples per step, over all processes and micro-batches."""
     chunk: int | None = None
-    """Tokens of an example that go through the model at a time, the state carried on: memory for
-    activations is that of one chunk. None: all at once."""
+    """Tokens of an example that pass through the model at a time, to bound the memory of
+    activations; the state is passed on. None: all at once."""
     truncated: bool = False
-    """Whether no gradient goes from a chunk to the one before it; otherwise results are those of
-    all at once."""
+    """Whether gradients stop at the borders of chunks; otherwise chunks do not change results."""
     beginnings: float = 0.1
-    """Share of the examples that are the beginning of a piece."""
+    """Share of examples that are the beginning of a piece."""
     transposition: tuple[int, int] = (-5, 6)
-    """Least and greatest transposition of an example, semitones."""
+    """Smallest and largest transposition of an example in semitones."""
     augmentation: Augmentation = NOTHING
-    """What else is changed in an example of several instruments."""
+    """Further random changes to examples of several instruments."""
     validation_windows: int = 64
-    """Windows of `length` tokens of the validation split that a validation reads."""
+    """Windows of `length` tokens that a validation reads."""
 
     def __post_init__(self) -> None:
         for name in ("length", "batch_size", "validation_windows"):
@@ -84,23 +87,23 @@ class MusicTask:
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens that a step reads, padding included."""
+        """Tokens read per step, padding included."""
         return self.batch_size * self.length
 
     def build_data(self, trainer: TrainerConfig, processes: Processes = ALONE) -> MusicData:
-        """Data module of the prepared corpus, of what one of the processes reads.
+        """Build the data module of one of the processes.
 
         Raises:
-            TrainingError: the corpus fits neither model nor tokenizer, or the batch not the
-                processes.
+            TrainingError: the corpus does not match the model or the tokenizer, or the batch cannot
+                be divided among the processes.
         """
         return MusicData(self, trainer, processes)
 
     def build_module(self, optimizer: OptimizerConfig, trainer: TrainerConfig) -> MusicModule:
-        """Module with fresh weights that are a function of the seed.
+        """Build the module, with random weights that depend only on the seed.
 
         Raises:
-            TrainingError: the model's config contradicts itself.
+            TrainingError: the configuration of the model is inconsistent.
         """
         torch.manual_seed(trainer.seed)
         try:
@@ -111,7 +114,7 @@ class MusicTask:
 
 
 class MusicData(pl.LightningDataModule):
-    """Training crops from the step on where the trainer stands, and validation windows."""
+    """Training crops, from the current step of the trainer on, and validation windows."""
 
     def __init__(
         self, task: MusicTask, trainer: TrainerConfig, processes: Processes = ALONE
@@ -121,16 +124,15 @@ class MusicData(pl.LightningDataModule):
         tokenizer = load_tokenizer(task.data)
         if self.facts["vocabulary"] != tokenizer.vocabulary.hash:
             raise TrainingError(f"{task.data}: made with another vocabulary; prepare again")
-        if task.model.vocabulary_size < len(tokenizer.vocabulary):
-            raise TrainingError(
-                f"task.model.vocabulary_size is {task.model.vocabulary_size}, the tokenizer of "
-                f"{task.data} has {len(tokenizer.vocabulary)} ids; give the model as many"
-            )
-        if task.model.vocabulary_size > len(tokenizer.vocabulary) and not processes.rank:
+        known, used = task.model.vocabulary_size, len(tokenizer.vocabulary)
+        sizes = (
+            f"task.model.vocabulary_size is {known}, the tokenizer of {task.data} has {used} ids"
+        )
+        if known < used:
+            raise TrainingError(f"{sizes}; give the model as many")
+        if known > used and not processes.rank:
             logger.warning(
-                "task.model.vocabulary_size is %d, the tokenizer of %s has %d ids: the others are "
-                "never used; is it the data that the config is for?",
-                *(task.model.vocabulary_size, task.data, len(tokenizer.vocabulary)),
+                "%s: the others are never used; is it the data that the config is for?", sizes
             )
         rows = rows_of(processes, task.batch_size, trainer.accumulate)
         self.crops = Crops(
@@ -150,19 +152,19 @@ class MusicData(pl.LightningDataModule):
                 f"task.length is {task.length}, the longest piece of {task.data} has {longest} "
                 f"tokens: most of every example would be padding; --set task.length={longest}"
             )
-        held_out = Corpus.load(task.data, "validation")
-        self.held_out = windows(held_out, task.length, task.validation_windows)
+        validation = Corpus.load(task.data, "validation")
+        self.held_out = windows(validation, task.length, task.validation_windows)
         self._rows = len(rows) // trainer.accumulate
         self._workers = trainer.workers
         self._processes = processes
 
     @property
     def validates(self) -> bool:
-        """Whether there is anything to validate on."""
+        """Whether there are validation windows."""
         return len(self.held_out) > 0
 
     def train_dataloader(self) -> DataLoader[Tensor]:
-        """One batch per step, from the trainer's global step on: this process's rows of it."""
+        """The rows of this process of one batch per step, from the trainer's global step on."""
         start = self.trainer.global_step if self.trainer else 0
         return DataLoader(
             self.crops,  # type: ignore[arg-type]
@@ -173,9 +175,10 @@ class MusicData(pl.LightningDataModule):
         )
 
     def val_dataloader(self) -> DataLoader[Tensor]:
-        """Windows of the validation split, spread evenly over it, dealt out to the processes.
+        """The validation windows of this process.
 
-        All have as many, since they go through the model together: the last ones may be padding.
+        All processes have the same number, since they run the model together; the last windows may
+        be padding.
         """
         world = self._processes.world
         padding = np.zeros((-len(self.held_out) % world, self.held_out.shape[1]), np.int64)
@@ -186,8 +189,8 @@ class MusicData(pl.LightningDataModule):
 class MusicModule(pl.LightningModule):
     """A decoder with its loss, optimizer and budget.
 
-    A batch of Lightning's is the step of one process; its micro-batches and chunks are gone through
-    here, so that a step is never half done when something looks at it.
+    A batch of Lightning is a whole step of one process: micro-batches and chunks are iterated here,
+    so that callbacks never see an incomplete step.
     """
 
     def __init__(
@@ -207,39 +210,33 @@ class MusicModule(pl.LightningModule):
         self.gradient_norm = math.nan
         self.skipped = 0
         self.validation: dict[str, float] = {}
-        self._seed = trainer.seed
-        self._accumulate = trainer.accumulate
+        self._task, self._trainer_settings = task, trainer
         self._shares = trainer.strategy == "fsdp"
-        self._limited = trainer.time_budget_minutes is not None
-        self._chunk, self._truncated = task.chunk, task.truncated
         self._sums: list[tuple[float, int]] = []
         if trainer.activation_checkpointing:
             compute_again(decoder)
 
     def configure_model(self) -> None:
-        """Deal the weights out, where each process holds a share of them."""
+        """Shard the weights, with fsdp."""
         if self._shares and not isinstance(self.decoder, FSDPModule):
             shard(self.decoder, self.device_mesh)
 
     @property
     def window(self) -> Window | None:
-        """The encoding's window; as an attribute it would stand in checkpoints twice."""
+        """Window of the encoding; an attribute would be stored in checkpoints twice."""
         return self.decoder.encoding.training_window()
 
     def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:
-        """Negative log-likelihood of each token after the first, nats, in sums; PAD counts nothing.
-
-        See `negative_log_likelihoods`.
-        """
+        """Sums of the negative log-likelihood of tokens: see `negative_log_likelihoods`."""
         return negative_log_likelihoods(
-            self.decoder, batch, state, self._chunk, truncated=self._truncated
+            self.decoder, batch, state, self._task.chunk, truncated=self._task.truncated
         )
 
     def training_step(self, batch: Tensor, batch_idx: int) -> dict[str, Tensor]:
-        """A whole step on this process's rows; all processes have the same weights after it.
+        """Take a whole step, after which all processes have the same weights.
 
-        What goes down is the mean negative log-likelihood, nats per token, over the rows of all
-        processes, and the penalty of a window. The noise is the step's. Returns the first of them.
+        Minimises the mean negative log-likelihood in nats per token over the rows of all processes,
+        which is returned, plus the penalty of a window. The noise depends on the step.
         """
         optimizer = self.optimizers(use_pl_optimizer=True)
         assert isinstance(optimizer, LightningOptimizer)
@@ -251,31 +248,30 @@ class MusicModule(pl.LightningModule):
         self._clip()
         optimizer.step()
         self.average.update()
-        mine = 0.0 if self.global_rank else self.budget.elapsed()
-        sums, seconds = total(self.trainer, nats, mine)
-        self.budget.agreed = seconds if self._limited and self.trainer.world_size > 1 else None
+        sums = self._agree_on_time(nats)
         return {"nats_per_token": torch.tensor(sums / max(count, 1.0))}
 
     def gradients(self, batch: Tensor, count: float) -> float:
-        """Add up the gradients of all micro-batches and chunks; returns the sum of their nats.
+        """Accumulate the gradients of all micro-batches and chunks; returns the sum of their nats.
 
-        `count` are the tokens of all processes, over which the mean is taken.
+        `count` is the number of tokens of all processes, over which the mean is taken.
         """
-        seed = noise_seed(self._seed, self.global_step)
-        held = noise_seed(self._seed, self.decoder.last_redraw(self.global_step, self._seed))
+        seed, step = self._trainer_settings.seed, self.global_step
+        noise = noise_seed(seed, step)
+        features = noise_seed(seed, self.decoder.last_redraw(step, seed))
         nats = torch.zeros((), dtype=torch.float64, device=batch.device)
-        parts = batch.chunk(self._accumulate)
-        cuts = self._chunk if self._chunk is not None and self._truncated else batch.shape[1]
-        left = len(parts) * math.ceil((batch.shape[1] - 1) / cuts)
+        parts = batch.chunk(self._trainer_settings.accumulate)
+        cut = self._task.chunk if self._task.truncated else None
+        left = len(parts) * math.ceil((batch.shape[1] - 1) / (cut or batch.shape[1]))
         for part in parts:
-            state = self.decoder.init_state(len(part), seed=seed, feature_seed=held)
+            state = self.decoder.init_state(len(part), seed=noise, feature_seed=features)
             for value in self.losses(part, state):
                 left -= 1
-                # strategies take the mean over processes
+                # strategies average gradients over processes
                 loss = value * (self.trainer.world_size / count)
                 if self.window is not None and not left:
                     loss = loss + self.window.penalty()
-                # autocast is for what is computed forwards
+                # autocast is for the forward pass only
                 with self._alone(left > 0), torch.autocast(batch.device.type, enabled=False):
                     self.manual_backward(loss)
                 nats += value.detach()
@@ -283,7 +279,7 @@ class MusicModule(pl.LightningModule):
 
     @contextmanager
     def _alone(self, alone: bool) -> Iterator[None]:
-        """Whether gradients are added up in this process alone, as long as a step is not over."""
+        """Keep gradients from being synchronised if `alone`: the step is not complete."""
         model = self.trainer.model
         if isinstance(model, DistributedDataParallel) and alone:
             with model.no_sync():
@@ -293,24 +289,32 @@ class MusicModule(pl.LightningModule):
             self.decoder.set_requires_gradient_sync(not alone)
         yield
 
+    def _agree_on_time(self, nats: float = 0.0) -> float:
+        """Use the clock of rank 0 for a time budget; returns the sum of nats over processes."""
+        mine = 0.0 if self.global_rank else self.budget.elapsed()
+        nats, seconds = total(self.trainer, nats, mine)
+        limited = self._trainer_settings.time_budget_minutes is not None
+        self.budget.agreed = seconds if limited and self.trainer.world_size > 1 else None
+        return nats
+
     def _agree_on_spans(self) -> None:
-        """Take over the spans of process 0, which may have been rounded another way here."""
+        """Use the spans of rank 0: rounding may differ here."""
         if self.window is not None and self.trainer.world_size > 1:
             spans = self.trainer.strategy.broadcast(self.window.span_state())
             self.window.load_span_state(spans)
 
     def validation_step(self, batch: Tensor, batch_idx: int) -> None:
-        """Add up the negative log-likelihood of a batch of windows."""
+        """Accumulate the negative log-likelihood of a batch of windows."""
         state = self.decoder.init_state(len(batch))
         nats = sum(float(value) for value in self.losses(batch, state))
         self._sums.append((nats, int((batch[:, 1:] != 0).sum())))
 
     def on_validation_epoch_start(self) -> None:
-        """Validate the averaged weights, where there are any."""
+        """Validate the averaged weights, if any."""
         self.average.swap()
 
     def on_validation_epoch_end(self) -> None:
-        """Put the mean over all windows, of all processes, where the callbacks read it."""
+        """Store the mean over all windows of all processes for the callbacks."""
         self.average.swap()
         mine = (sum(column) for column in zip(*self._sums, strict=True))
         nats, count = total(self.trainer, *mine)
@@ -323,12 +327,12 @@ class MusicModule(pl.LightningModule):
             )
 
     def encoding_metrics(self) -> dict[str, float]:
-        """How far the encoding is from where it began, and what its window spans."""
+        """Change of the encoding since its start, and the spans of its window."""
         spans = {} if self.window is None else self.window.metrics()
         return self.movement.changes("encoding_change") | spans
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Muon for the matrices of the blocks and AdamW for all else, or AdamW alone."""
+        """Build Muon with AdamW, or AdamW alone."""
         config = self.settings
         groups = parameter_groups(
             self.decoder,
@@ -339,7 +343,7 @@ class MusicModule(pl.LightningModule):
         return Muon(groups, lr=config.learning_rate, betas=config.betas)
 
     def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
-        """Set the learning rates of this step."""
+        """Set the learning rates of the step."""
         rate = self.budget.learning_rate(self.global_step)
         for group in self.trainer.optimizers[0].param_groups:
             peak = group.get("peak")
@@ -348,7 +352,7 @@ class MusicModule(pl.LightningModule):
             )
 
     def _clip(self) -> None:
-        """Scale gradients down to the greatest norm allowed; drop those that are not finite."""
+        """Clip the norm of the gradients; drop gradients that are not finite."""
         norm = torch.nn.utils.clip_grad_norm_(
             self.decoder.parameters(), self.settings.max_gradient_norm
         )
@@ -366,18 +370,16 @@ class MusicModule(pl.LightningModule):
             parameter.grad = None
 
     def on_fit_start(self) -> None:
-        """Let the clock of the time budget run; a validation that was due may come first."""
+        """Start the clock of the time budget, before a validation that may be due."""
         self.budget.start()
         self.movement.begin()
 
     def on_train_start(self) -> None:
-        """Let all processes begin at the time of the first one."""
-        [seconds] = total(self.trainer, 0.0 if self.global_rank else self.budget.elapsed())
-        if self._limited and self.trainer.world_size > 1:
-            self.budget.agreed = seconds
+        """Start all processes with the time of rank 0."""
+        self._agree_on_time()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep what a resumed run needs beside weights and optimizer."""
+        """Store what a resumed run needs besides weights and optimizer."""
         checkpoint["elapsed_seconds"] = self.budget.elapsed()
         checkpoint["skipped"] = self.skipped
         checkpoint["average"] = self.average.state()
@@ -387,14 +389,14 @@ class MusicModule(pl.LightningModule):
             checkpoint["spans"] = self.window.span_state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take over what a former session left."""
-        # one of earlier versions, whose steps Lightning took by itself, has counted them elsewhere
+        """Restore the state of an earlier session."""
+        # checkpoints of older versions, with automatic optimization, counted steps elsewhere
         steps = "epoch_loop.manual_optimization.optim_step_progress"
         for number in ("ready", "completed"):
             checkpoint["loops"]["fit_loop"][steps]["total"][number] = checkpoint["global_step"]
         self.budget.earlier = checkpoint["elapsed_seconds"]
         self.average.load(checkpoint["average"])
-        # a checkpoint of earlier versions has none of these
+        # checkpoints of older versions may lack the following
         self.skipped = checkpoint.get("skipped", 0)
         self.movement.load(checkpoint.get("encoding_start", {}))
         if self.window is not None and "spans" in checkpoint:

@@ -1,4 +1,4 @@
-"""The built-in player's mix of a score: all of its tracks, or one of them."""
+"""Mixes the voices of a score, or of some of its tracks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from app.audio.synth import BLOCK
+from app.audio.synth.cache import ToneCache
+from app.audio.synth.envelope import Envelope, release_curve
+from app.audio.synth.oscillator import control_seconds, interpolate, wave
 from app.audio.synth.soundfont import Generator
-from app.audio.synth.tones import Envelope, ToneCache, control_seconds, line, release_curve, wave
 from app.audio.synth.voices import score_voices
 
 if TYPE_CHECKING:
@@ -19,20 +22,18 @@ if TYPE_CHECKING:
     from app.audio.synth.voices import Voices
     from tokenization.score import Score
 
-BLOCK = 1 << 18
-"""Samples read, added or written at a time, which bounds the memory."""
 _TAIL_SECONDS = 2.0
 _SHORTEST_TAIL_SECONDS = 0.1
 _FADE_SECONDS = 1.0
 _LONGEST_TONE_SECONDS = 300.0
-_LONGEST_CHOKE_SECONDS = 1800.0  # an infinite one has no number of samples
+_LONGEST_CHOKE_SECONDS = 1800.0  # a finite limit, to count samples
 _CHOKE_SECONDS = 0.9
 
 _cache = ToneCache()
 
 
 class Mixer:
-    """The tones of a score, and how long it sounds: to its end and for a tail behind it."""
+    """Renders the voices of a score, to its end and for a tail after it."""
 
     def __init__(self, score: Score, font: SoundFont, sample_rate: int) -> None:
         self.sample_rate = sample_rate
@@ -41,14 +42,14 @@ class Mixer:
         self.length = length_with_tail(
             float(score.seconds_at(score.end_ticks)), self._last, sample_rate
         )
-        """Samples of a mix."""
+        """Number of samples of a mix."""
 
     def mix(
         self, progress: Callable[[float], None] | None = None, tracks: Collection[int] | None = None
     ) -> NDArray[np.float32]:
-        """Sum of all voices, or of those of some tracks by their numbers (2, length).
+        """The sum of all voices, or of those of some tracks by index (2, length).
 
-        `progress` is called with the part that is done, 0 to 0.9: its loudness comes after it.
+        `progress` is called with the fraction done, 0 to 0.9: measuring the loudness is the rest.
         """
         mixed = np.zeros((2, self.length), dtype=np.float32)
         num_voices = sum(len(tone.voices.onsets) for tone in self._tones)
@@ -62,37 +63,37 @@ class Mixer:
         return mixed
 
     def voices_of(self, tracks: Collection[int]) -> int:
-        """How many voices some tracks have: a measure of the work."""
+        """Number of voices of some tracks, a measure of the work."""
         return sum(int(np.count_nonzero(tone.of(tracks))) for tone in self._tones)
 
 
 def length_with_tail(score_seconds: float, last: float, sample_rate: int) -> int:
-    """Samples of a score and its tail, when the last sound is over at `last` seconds."""
+    """Number of samples of a score and its tail, if the last voice ends at `last` seconds."""
     tail = min(max(last - score_seconds, _SHORTEST_TAIL_SECONDS), _TAIL_SECONDS)
     return int((score_seconds + tail) * sample_rate)
 
 
 def fade_cut_end(mixed: NDArray[np.float32], last: float, sample_rate: int) -> None:
-    """Fade a mix (2, n) out where sound until `last` seconds was cut off."""
+    """Fade out a mix (2, n) in place if it ends before its last voice, at `last` seconds."""
     if last * sample_rate > mixed.shape[1] + 1:
         count = min(int(_FADE_SECONDS * sample_rate), mixed.shape[1])
         mixed[:, -count:] *= np.linspace(1, 0, count, dtype=np.float32)
 
 
 def _nearest_sample(seconds: NDArray[np.float64], sample_rate: int) -> NDArray[np.int64]:
-    """Halves go up, also those that rounding errors have made a little less."""
+    """Nearest sample; halves are rounded up, also if a rounding error made them smaller."""
     return np.floor(seconds * sample_rate + 0.5 + 1e-6).astype(np.int64)
 
 
 def _add(mixed: NDArray[np.float32], tone: NDArray[np.float32], gain: np.float32) -> None:
-    """Add a tone to the beginning of a mix, in blocks: a long one would stand in memory twice."""
+    """Add a tone to the start of a mix, in blocks, so that no second copy is in memory."""
     for start in range(0, len(tone), BLOCK):
         block = tone[start : start + BLOCK]
         mixed[start : start + len(block)] += block * gain
 
 
 class _Tone:
-    """The voices of one zone and key, which share wave and envelope."""
+    """The voices of one zone and key, which share a waveform and an envelope."""
 
     def __init__(self, voices: Voices, font: SoundFont, sample_rate: int) -> None:
         self.voices = voices
@@ -106,14 +107,14 @@ class _Tone:
         self.choke_seconds = np.minimum(voices.chokes - voices.onsets, _LONGEST_CHOKE_SECONDS)
 
     def over_seconds(self) -> float:
-        """When the last voice is surely over."""
+        """Upper bound of the time at which the last voice ends."""
         lengths = np.minimum(
             self.held_seconds + self.envelope.release, self.choke_seconds + _CHOKE_SECONDS
         )
         return float((self.voices.onsets + lengths).max())
 
     def of(self, tracks: Collection[int] | None) -> NDArray[np.bool_]:
-        """(voices,), which are of some tracks; all are where None."""
+        """Mask (voices,) of the voices of some tracks; None: of all."""
         numbers = self.voices.tracks
         return np.isin(numbers, numbers if tracks is None else list(tracks))
 
@@ -150,7 +151,7 @@ class _Tone:
             _add(mixed[1, start:], tone, np.float32(np.sin(angles[index])))
 
     def _wave(self, index: int, count: int, held: int, longest: int) -> NDArray[np.float32]:
-        """Wave of a voice, at most `count` samples; out of the cache when nothing bends it."""
+        """Waveform of a voice, at most `count` samples; cached unless it depends on the voice."""
         font, zone, key, rate = self.font, self.voices.zone, self.voices.key, self.sample_rate
         bends = self.voices.channel.bend_cents
         seconds = self.voices.onsets[index] + control_seconds(count, rate)
@@ -162,7 +163,7 @@ class _Tone:
         )[:count]
 
     def _gain(self, index: int, count: int) -> NDArray[np.float32] | np.float32:
-        """Amplitude factor of a voice, for each of `count` samples where it changes."""
+        """Amplitude factor of a voice; for each of `count` samples if it changes."""
         channel, onset = self.voices.channel, self.voices.onsets[index]
         gain = self.voices.gains[index]
         end = onset + count / self.sample_rate
@@ -171,4 +172,4 @@ class _Tone:
             return np.float32(gain * channel.gain(onset))
         seconds = control_seconds(count, self.sample_rate)
         gains = gain * channel.gain(onset + seconds)
-        return line(count, self.sample_rate, seconds, gains)
+        return interpolate(count, self.sample_rate, seconds, gains)

@@ -1,9 +1,9 @@
-"""SoundFont 2 files: which samples a preset plays, with which parameters.
+"""Reads SoundFont 2 files: the samples of each preset, with their synthesis parameters.
 
 Source of names, units and defaults: SoundFont Technical Specification 2.04 (E-mu Systems, 2006),
-sections 6 to 9. Not read: modulators (the default ones for velocity, volume, expression, pan and
-pitch bend are built in; mod wheel and pressure do nothing), chorus and reverb sends, the low bytes
-of 24-bit samples.
+sections 6 to 9. Ignored: modulators (the default ones for velocity, volume, expression, pan and
+pitch bend are built in; mod wheel and pressure have no effect), chorus and reverb sends, and the
+low bytes of 24-bit samples.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _ADVICE = "install pretty_midi again, which brings one, or render with another S
 
 
 class SoundError(UserError):
-    """Sound cannot be made or saved; the message says what was found and what to do."""
+    """Audio cannot be rendered or saved; the message is for the user."""
 
 
 class Generator(IntEnum):
-    """Numbers of the synthesis parameters that are played (section 8.1.2)."""
+    """Numbers of the supported synthesis parameters (section 8.1.2)."""
 
     START = 0
     END = 1
@@ -89,8 +89,8 @@ _INSTRUMENT_ONLY = frozenset(
     | {_G.KEY_RANGE, _G.VELOCITY_RANGE, _G.KEY, _G.VELOCITY, _G.EXCLUSIVE_CLASS, _G.ROOT_KEY}
 )
 _ATTENUATION_SCALE = 0.4
-# The hardware that the first SoundFonts were made for took only this part of the initial
-# attenuation, and players have done so since.
+# The hardware for which SoundFonts were made applied only this fraction of the initial
+# attenuation, and players still do.
 _LOOP, _LOOP_UNTIL_RELEASE = 1, 3
 _UNUSABLE_SAMPLE = 0x8000  # in the ROM of a sound card
 _COMPRESSED_SAMPLE = 0x10  # Ogg Vorbis: the unofficial format 3
@@ -126,7 +126,7 @@ _RECORDS = {
 
 
 class Sample(NamedTuple):
-    """A stretch of the sample data."""
+    """A range of the sample data."""
 
     start: int
     end: int
@@ -135,18 +135,18 @@ class Sample(NamedTuple):
     rate: int
     """Points per second."""
     root_key: int
-    """MIDI key that sounds at the stretch's own rate."""
+    """MIDI key that sounds at the range's own rate."""
     correction_cents: int
 
 
 @dataclass(frozen=True, eq=False)
 class Zone:
-    """One sample in one preset, with the keys and velocities that play it. Compared by identity."""
+    """One sample in one preset, and the keys and velocities that play it; compared by identity."""
 
     keys: tuple[int, int]
     velocities: tuple[int, int]
     values: Mapping[int, int]
-    """Every generator's value, those of preset and instrument added."""
+    """The value of every generator, summed over preset and instrument."""
     sample: Sample
 
     @property
@@ -156,7 +156,7 @@ class Zone:
 
     @property
     def exclusive_class(self) -> int:
-        """A later tone of the same class on the same channel stops this one; 0: none does."""
+        """A later voice of the same class on the same channel stops this one; 0: no class."""
         return self.values[_G.EXCLUSIVE_CLASS]
 
     @property
@@ -167,26 +167,26 @@ class Zone:
 
     @property
     def loops(self) -> bool:
-        """Whether the sample goes round in its loop while the key is down."""
+        """Whether the sample repeats its loop while the key is down."""
         has_loop = self.sample.loop_end - self.sample.loop_start > 1
         return has_loop and self.values[_G.SAMPLE_MODES] & 3 in {_LOOP, _LOOP_UNTIL_RELEASE}
 
     @property
     def leaves_loop(self) -> bool:
-        """Whether the sample plays on to its end at the release, which its wave then depends on."""
+        """Whether the sample leaves its loop at the release; its waveform then depends on it."""
         return self.loops and self.values[_G.SAMPLE_MODES] & 3 == _LOOP_UNTIL_RELEASE
 
     def played_key(self, key: int) -> int:
-        """Key that sounds when `key` is struck; some zones have one for all."""
+        """Key that sounds when `key` is struck; some zones have a fixed one."""
         return self.values[_G.KEY] if self.values[_G.KEY] >= 0 else key
 
     def played_velocities(self, velocities: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Velocities that sound when `velocities` are struck; some zones have one for all."""
+        """Velocities that sound when `velocities` are struck; some zones have a fixed one."""
         fixed = self.values[_G.VELOCITY]
         return np.full_like(velocities, fixed) if fixed > 0 else velocities
 
     def transposition(self, key: int) -> float:
-        """Cents from the sample's own pitch to that of a struck key."""
+        """Cents from the pitch of the sample to that of a struck key."""
         root = self.values[_G.ROOT_KEY] if self.values[_G.ROOT_KEY] >= 0 else self.sample.root_key
         tune = self.values[_G.COARSE_TUNE] * 100 + self.values[_G.FINE_TUNE]
         keys = self.played_key(key) - root
@@ -194,10 +194,10 @@ class Zone:
 
 
 class SoundFont:
-    """A SoundFont file, open for reading; its samples stay on disk until they are played."""
+    """An open SoundFont file; its samples stay on disk until they are played."""
 
     def __init__(self, path: Path) -> None:
-        """Open a file; SoundError when it is not a SoundFont that can be played."""
+        """Open a file. Raises SoundError if it is not a playable SoundFont."""
         self.path = path
         chunks = _read_chunks(path)
         missing = [name.decode() for name in (b"smpl", *_RECORDS) if name not in chunks]
@@ -220,16 +220,16 @@ class SoundFont:
 
     @cached_property
     def _places(self) -> dict[tuple[int, int], int]:
-        """Row of each (bank, program); the last row ends the table."""
+        """Row of each (bank, program); the last row of the table is its end marker."""
         rows = self._tables[b"phdr"][:-1]
         return {(int(row["bank"]), int(row["program"])): place for place, row in enumerate(rows)}
 
     def zones(self, bank: int, program: int) -> tuple[Zone, ...]:
-        """Zones of a preset, or of the nearest one that is there.
+        """Zones of a preset, or of the nearest existing one.
 
-        Bank 128 is percussion, whose programs are kits. A melodic program that a bank lacks is
-        taken from bank 0, and one that is nowhere is played by program 0; a missing kit by the
-        standard one. A SoundFont without percussion plays none: no zones.
+        Bank 128 is percussion, whose programs are kits. A missing melodic program is replaced by
+        that of bank 0, or else by program 0; a missing kit by the standard kit. A SoundFont without
+        percussion has no zones for it.
         """
         if bank == _DRUM_BANK:
             wanted = [(bank, program), (bank, 0)]
@@ -260,7 +260,7 @@ class SoundFont:
     def _bags(
         self, headers: bytes, bags: bytes, generators: bytes, row: int, target: Generator
     ) -> Iterator[dict[int, int]]:
-        """Generators of each zone of a header's row, over those of its global zone."""
+        """Generators of each zone of a header row, on top of those of its global zone."""
         first, end = (int(bag) for bag in self._tables[headers]["bag"][row : row + 2])
         places = self._tables[bags]["generator"]
         common: dict[int, int] = {}
@@ -282,34 +282,35 @@ class SoundFont:
         for generator, amount in added.items():
             if generator not in _INSTRUMENT_ONLY and generator in values:
                 values[generator] += amount
-        keys = _overlap(_range(own, _G.KEY_RANGE), _range(added, _G.KEY_RANGE))
-        velocities = _overlap(_range(own, _G.VELOCITY_RANGE), _range(added, _G.VELOCITY_RANGE))
+        keys = _range(_G.KEY_RANGE, own, added)
+        velocities = _range(_G.VELOCITY_RANGE, own, added)
 
         def moved(field: str, fine: Generator, coarse: Generator) -> int:
             place = int(header[field]) + values[fine] + 32768 * values[coarse]
             return min(max(place, 0), len(self.points))
 
+        start = moved("start", _G.START, _G.START_COARSE)
+        end = moved("end", _G.END, _G.END_COARSE)
+        loop = [
+            moved("loop_start", _G.LOOP_START, _G.LOOP_START_COARSE),
+            moved("loop_end", _G.LOOP_END, _G.LOOP_END_COARSE),
+        ]
+        playable = end - start > 1 and header["rate"] > 0
+        if not playable or header["type"] & _UNUSABLE_SAMPLE or keys is None or velocities is None:
+            return None
         sample = Sample(
-            start=moved("start", _G.START, _G.START_COARSE),
-            end=moved("end", _G.END, _G.END_COARSE),
-            loop_start=moved("loop_start", _G.LOOP_START, _G.LOOP_START_COARSE),
-            loop_end=moved("loop_end", _G.LOOP_END, _G.LOOP_END_COARSE),
+            start,
+            end,
+            *np.clip(loop, start, end).tolist(),
             rate=int(header["rate"]),
             root_key=int(header["key"]) if header["key"] <= 127 else 60,
             correction_cents=int(header["correction"]),
         )
-        playable = sample.end - sample.start > 1 and sample.rate > 0
-        if not playable or header["type"] & _UNUSABLE_SAMPLE or keys is None or velocities is None:
-            return None
-        loop_start, loop_end = np.clip(
-            [sample.loop_start, sample.loop_end], sample.start, sample.end
-        ).tolist()
-        sample = sample._replace(loop_start=loop_start, loop_end=loop_end)
         return Zone(keys, velocities, values, sample)
 
 
 def default_soundfont() -> Path:
-    """Path of the General MIDI SoundFont inside pretty_midi; SoundError when it is not there."""
+    """Path of the General MIDI SoundFont of pretty_midi. Raises SoundError if it is missing."""
     package = importlib.util.find_spec("pretty_midi")  # importing it would take a second
     for folder in (package.submodule_search_locations or []) if package else []:
         path = Path(folder) / "TimGM6mb.sf2"
@@ -321,7 +322,7 @@ def default_soundfont() -> Path:
 
 
 def open_soundfont(path: Path) -> SoundFont:
-    """The SoundFont at a path, kept open for the next call; SoundError when it cannot be played."""
+    """The SoundFont at a path, cached. Raises SoundError if it cannot be played."""
     try:
         status = path.stat()
     except OSError as error:
@@ -337,7 +338,7 @@ def _opened(path: Path, _modified: int, _size: int) -> SoundFont:
 
 
 def _read_chunks(path: Path) -> dict[bytes, NDArray[np.uint8]]:
-    """Bytes of each leaf chunk, mapped from disk."""
+    """Memory-mapped bytes of each leaf chunk."""
     try:
         data = np.memmap(path, dtype=np.uint8, mode="r")
     except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
@@ -364,14 +365,8 @@ def _records(chunk: NDArray[np.uint8], dtype: np.dtype) -> NDArray:
     return np.asarray(chunk[: len(chunk) // dtype.itemsize * dtype.itemsize]).view(dtype)
 
 
-def _range(values: Mapping[int, int], generator: Generator) -> tuple[int, int]:
-    """Lowest and highest key or velocity, which stand in the two bytes of an amount."""
-    if generator not in values:
-        return 0, 127
-    amount = values[generator] & 0xFFFF
-    return amount & 0xFF, amount >> 8
-
-
-def _overlap(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int] | None:
-    low, high = max(first[0], second[0]), min(first[1], second[1])
+def _range(generator: Generator, *zones: Mapping[int, int]) -> tuple[int, int] | None:
+    """Lowest and highest key or velocity of all zones, the two bytes of an amount; None: none."""
+    amounts = [values.get(generator, 127 << 8) & 0xFFFF for values in zones]
+    low, high = max(amount & 0xFF for amount in amounts), min(amount >> 8 for amount in amounts)
     return (low, high) if low <= high else None

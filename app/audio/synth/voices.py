@@ -1,4 +1,4 @@
-"""Which tones a score asks for: its notes with pedal, volume, pan, bends and choked drums."""
+"""Converts a score to voices: notes with pedal, volume, pan, bends and choked drums."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _DRUM_BANK = 128
 
 
 class Steps(NamedTuple):
-    """A value that holds from each time on until the next; `first` before all of them."""
+    """A piecewise constant value: each holds until the next time; `first` before all of them."""
 
     seconds: NDArray[np.float64]
     values: NDArray[np.float64]
     first: float
 
     def at(self, seconds: NDArray[np.float64] | float) -> NDArray[np.float64]:
-        """Value at each time; same shape."""
+        """The value at each time; same shape."""
         place = np.searchsorted(self.seconds, seconds, side="right")
         return np.concatenate([[self.first], self.values])[place]
 
     def changes_between(self, start: float, end: float) -> bool:
-        """Whether a value was set after `start` and before `end`."""
+        """Whether a value is set between `start` and `end`."""
         first, last = np.searchsorted(self.seconds, [start, end], side="right")
         return bool(last > first)
 
 
 @dataclass(frozen=True, eq=False)
 class Channel:
-    """What a channel's controllers do to all its tones."""
+    """Controllers of a channel, which apply to all its voices."""
 
     volume: Steps
     """Controller 7, 0-127."""
@@ -55,37 +55,37 @@ class Channel:
     bend_cents: Steps
 
     def gain(self, seconds: NDArray[np.float64] | float) -> NDArray[np.float64]:
-        """Amplitude factor at each time: volume and expression, both squared."""
+        """Amplitude factor at each time: the squares of volume and expression."""
         return (self.volume.at(seconds) * self.expression.at(seconds) / 127**2) ** 2
 
 
 @dataclass(frozen=True, eq=False)
 class Voices:
-    """Tones of one zone and one key on one channel; all arrays (n,), times in seconds."""
+    """Voices of one zone and one key on one channel; all arrays (n,), times in seconds."""
 
     zone: Zone
     key: int
     channel: Channel
     onsets: NDArray[np.float64]
     ends: NDArray[np.float64]
-    """Where key and pedal are let go."""
+    """When key and pedal are released."""
     chokes: NDArray[np.float64]
-    """Where another tone of the same exclusive class cuts it; infinite when none does."""
+    """When another voice of the same exclusive class stops this one; infinite if none does."""
     gains: NDArray[np.float64]
-    """Amplitude factor of velocity and attenuation."""
+    """Amplitude factors of velocity and attenuation."""
     pans: NDArray[np.float64]
     """-500 (left) to 500 (right)."""
     tracks: NDArray[np.int64]
-    """Number of the score's track that each is of."""
+    """Index of the score's track of each voice."""
 
 
 def score_voices(score: Score, soundfont: SoundFont) -> list[Voices]:
-    """All tones of a score.
+    """All voices of a score.
 
-    Tracks read from a file share the controllers of their channel, as they do in the file; tracks
-    of new music have their own. A key struck again ends its earlier tone, whatever the pedal does;
-    of several notes of a key at one time the last is left. The first end of a key on a channel ends
-    all its notes that sound, as MIDI has it: two hands that hold one key let it go together.
+    Tracks read from a file share the controllers of their channel; tracks of new music have their
+    own. Striking a key again ends its earlier note, even with the pedal down; of several
+    simultaneous notes of a key only the last one remains. As in MIDI, the first note-off of a key
+    on a channel ends all its sounding notes: two hands that hold one key release it together.
     """
     shared: dict[tuple[object, ...], list[int]] = {}
     for number, track in enumerate(score.tracks):
@@ -96,7 +96,7 @@ def score_voices(score: Score, soundfont: SoundFont) -> list[Voices]:
 
 
 def _voices(score: Score, numbers: list[int], soundfont: SoundFont) -> Iterator[Voices]:
-    """Those of the tracks of one channel."""
+    """The voices of the tracks of one channel."""
     tracks = [score.tracks[number] for number in numbers]
     notes = np.concatenate([track.notes for track in tracks])
     if not len(notes):
@@ -149,7 +149,7 @@ def _voices(score: Score, numbers: list[int], soundfont: SoundFont) -> Iterator[
 def _held_by_pedal(
     ends: NDArray[np.float64], pedal: Steps, score_end: float
 ) -> NDArray[np.float64]:
-    """Ends of notes, moved to where the pedal is lifted when it is down at their end."""
+    """Ends of notes, moved to the next pedal release if the pedal is down."""
     is_down = np.concatenate([[False], pedal.values >= 64])
     before = np.searchsorted(pedal.seconds, ends, side="left")
     lifts = np.append(pedal.seconds[pedal.values < 64], np.inf)
@@ -160,7 +160,7 @@ def _held_by_pedal(
 def _until_let_go(
     onsets: NDArray[np.float64], ends: NDArray[np.float64], keys: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Ends of notes, at the latest where another note of their key ends."""
+    """Ends of notes, at the latest when another note of their key ends."""
     ends = ends.copy()
     for key in np.unique(keys):
         places = np.flatnonzero(keys == key)
@@ -173,7 +173,7 @@ def _until_let_go(
 def _until_struck_again(
     onsets: NDArray[np.float64], ends: NDArray[np.float64], keys: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Ends of notes, at the latest where their key is struck again."""
+    """Ends of notes, at the latest when their key is struck again."""
     ends = ends.copy()
     for key in np.unique(keys):
         places = np.flatnonzero(keys == key)
@@ -187,7 +187,7 @@ def _until_struck_again(
 
 
 def _in_time(tables: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """All rows by their ticks; of a table that tracks share, once."""
+    """All rows sorted by tick; a table that several tracks share counts once."""
     rows = np.concatenate(list({id(table): table for table in tables}.values()))
     return rows[np.argsort(rows[:, 0], kind="stable")]
 
@@ -196,7 +196,7 @@ def _channel(score: Score, controls: NDArray[np.int64], bends: NDArray[np.int64]
     semitones = _bend_semitones(score, controls)
     resets = controls[controls[:, 1] == _RESET, 0]
     centred = np.column_stack([resets, np.zeros_like(resets)])
-    bends = _in_time([centred, bends])  # of one tick, what is set stays
+    bends = _in_time([centred, bends])  # at equal ticks, a bend overrides a reset
     seconds = score.seconds_at(bends[:, 0])
     cents = bends[:, 1] / 8192 * semitones.at(seconds) * 100
     return Channel(
@@ -215,7 +215,7 @@ def _steps(
     *,
     after_reset: float | None = None,
 ) -> Steps:
-    """Values of a controller; `after_reset` is what Reset All Controllers makes of it."""
+    """Values of a controller; `after_reset` is its value after Reset All Controllers."""
     chosen = controls[:, 1] == number
     values = controls[:, 2].astype(np.float64)
     if after_reset is not None:
@@ -226,7 +226,7 @@ def _steps(
 
 
 def _bend_semitones(score: Score, controls: NDArray[np.int64]) -> Steps:
-    """Reach of the pitch bend: registered parameter 0, two semitones until it is set."""
+    """Range of the pitch bend: registered parameter 0, two semitones by default."""
     ticks: list[int] = []
     values: list[float] = []
     parameter: dict[int, int] = {}

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 import sys
+import time
 import tracemalloc
 from dataclasses import replace
 
@@ -17,8 +19,8 @@ from app.audio import render as sound
 from app.audio.loudness import true_peak
 from app.audio.render import Audio, SoundError, render, save_audio
 from app.audio.synth import mixer as mixing
+from app.audio.synth.cache import ToneCache
 from app.audio.synth.soundfont import default_soundfont
-from app.audio.synth.tones import ToneCache
 from tests.support.paths import ROOT
 from tokenization.midi import read_midi
 from tokenization.score import Score, Tempo, Track
@@ -177,7 +179,7 @@ def test_tracks_are_added_in_any_order():
     np.testing.assert_allclose(one.samples, other.samples, atol=1e-6)
 
 
-def test_the_same_score_gives_the_same_samples_whatever_is_cached(monkeypatch):
+def test_samples_do_not_depend_on_the_cache(monkeypatch):
     music = texture(1, 5)
     first = played(music).samples
     np.testing.assert_array_equal(played(music).samples, first)
@@ -197,13 +199,13 @@ def test_sound_lasts_to_the_end_of_the_score_and_two_seconds_more_at_most(end, d
 @pytest.mark.parametrize(
     "music", [score(), score(end_ticks=1000), score(piano((0, 500, 60, 1)), end_ticks=0)]
 )
-def test_little_or_no_music_is_rendered_too(music):
+def test_short_and_empty_scores_are_rendered(music):
     audio = played(music)
     assert audio.seconds >= music.end_ticks / 1000
     assert np.isfinite(audio.samples).all()
 
 
-def test_a_soundfont_that_is_named_is_played(tmp_path):
+def test_the_given_soundfont_is_played(tmp_path):
     copy = tmp_path / "copy.sf2"
     shutil.copyfile(default_soundfont(), copy)
     music = score(piano((0, 500, 60, 90)))
@@ -274,14 +276,14 @@ def test_another_kind_of_file_is_refused_and_nothing_written(tmp_path, name):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_not_there_is_an_error_in_one_sentence(tmp_path):
+def test_a_missing_folder_is_an_error_in_one_sentence(tmp_path):
     audio = Audio(np.zeros((10, 2), dtype=np.float32), RATE, "builtin")
     with pytest.raises(SoundError, match="cannot be written") as caught:
         save_audio(audio, tmp_path / "none" / "sound.wav")
     assert "\n" not in str(caught.value)
 
 
-def test_fluidsynth_is_used_when_it_is_there_or_asked_for(monkeypatch, tmp_path):
+def test_fluidsynth_is_used_if_it_is_installed_or_requested(monkeypatch, tmp_path):
     music = score(piano((0, 500, 60, 90)))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert render(music).renderer == "builtin"
@@ -295,7 +297,7 @@ def test_fluidsynth_is_used_when_it_is_there_or_asked_for(monkeypatch, tmp_path)
     assert render(music).renderer == "builtin"
 
 
-def test_what_fluidsynth_made_is_in_memory_once(monkeypatch, tmp_path):
+def test_output_of_fluidsynth_is_in_memory_once(monkeypatch, tmp_path):
     seconds = 60
     noise = np.random.default_rng(0).normal(0, 0.1, (seconds * RATE, 2)).astype(np.float32)
     soundfile.write(tmp_path / "noise.wav", noise, RATE, subtype="FLOAT")
@@ -315,10 +317,50 @@ def test_what_fluidsynth_made_is_in_memory_once(monkeypatch, tmp_path):
     np.testing.assert_array_equal(mixed[:, : len(noise)].T, noise)
 
 
+def noise(seconds: float) -> np.ndarray:
+    samples = np.random.default_rng(0).normal(scale=0.1, size=(int(RATE * seconds), 2))
+    return samples.astype(np.float32)
+
+
+def pages(data: bytes) -> list[bytes]:
+    """The pages of an Ogg file, by their own account of their length."""
+    found = []
+    while data:
+        assert data[:4] == b"OggS"
+        lengths = data[27 : 27 + data[26]]
+        size = 27 + len(lengths) + sum(lengths)
+        found.append(data[:size])
+        data = data[size:]
+    return found
+
+
+def test_checksums_are_those_of_libogg(tmp_path):
+    soundfile.write(tmp_path / "a.ogg", noise(3), 44100, format="OGG", subtype="VORBIS")
+    for page in pages((tmp_path / "a.ogg").read_bytes()):
+        (stored,) = struct.unpack("<I", page[22:26])
+        assert sound._page_checksum(page[:22] + bytes(4) + page[26:]) == stored
+
+
+def test_a_fixed_serial_does_not_change_the_sound(tmp_path):
+    path = tmp_path / "a.ogg"
+    soundfile.write(path, noise(3), 44100, format="OGG", subtype="VORBIS")
+    before, _ = soundfile.read(path)
+    sound._set_serial(path)
+    assert {page[14:18] for page in pages(path.read_bytes())} == {b"\1\0\0\0"}
+    np.testing.assert_array_equal(soundfile.read(path)[0], before)
+
+
+def test_the_same_sound_gives_the_same_ogg_file(tmp_path):
+    audio = Audio(noise(1), 44100, "builtin")
+    save_audio(audio, tmp_path / "a.ogg")
+    time.sleep(1.1)  # libsndfile draws numbers by the second
+    save_audio(audio, tmp_path / "b.ogg")
+    assert (tmp_path / "a.ogg").read_bytes() == (tmp_path / "b.ogg").read_bytes()
+
+
 HALF_AN_HOUR = """
 import sys
 from app.audio.render import render
-from tokenization.midi import read_midi
 from tokenization.score import Score, Tempo, Track
 piano = Track.of([(1000 * i, 900, 40 + 7 * i % 47, 60 + i % 50) for i in range(1740)])
 organ = Track.of([(0, 1740000, key, 70) for key in (36, 43)], program=16)

@@ -1,4 +1,4 @@
-"""Tracks apart: their sum is the whole, and leaving some out is quick."""
+"""Stems: their sum is the whole, and tracks can be left out of a mix."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_sum_of_the_tracks_is_the_whole_but_for_rounding(made):
     assert all(np.abs(track).max() > 100 for track in made.tracks.values())
 
 
-def test_the_whole_is_what_is_rendered_otherwise(made, tmp_path):
+def test_the_whole_equals_the_rendered_score(made, tmp_path):
     from app.audio import render as sound
 
     audio = sound.render(band(), sample_rate=RATE, renderer="builtin")
@@ -79,7 +79,7 @@ def test_a_mix_without_tracks_is_the_sum_of_the_others(made, without):
 def test_tracks_of_one_channel_end_each_others_notes_and_are_told_apart(made):
     """The first piano's C is struck again by the second: as in the whole, it ends there."""
     first = made.tracks[7].astype(float)
-    alone = stems.render(band(1), made.folder, "alone", sample_rate=RATE).whole
+    alone = stems.render(band(1), made.files.folder, "alone", sample_rate=RATE).whole
     late = slice(int(0.3 * RATE), int(0.9 * RATE))
     assert np.square(first[late]).sum() < np.square(alone[late].astype(float)).sum()
     assert list(made.names.values()) == ["Piano 1", "Piano 2", "My bass", "Drums"]
@@ -104,14 +104,14 @@ def test_an_archive_has_each_track_as_a_wav_file_and_is_the_same_again(made, tmp
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_silence_takes_no_room_on_the_disk(tmp_path):
+def test_silence_takes_no_space_on_disk(tmp_path):
     apart = Score(500, (band().tracks[0], Track.of([(120_000, 100, 60, 90)])), (Tempo(0, 120.0),))
     made = stems.render(apart, tmp_path, "long", sample_rate=44100)
     used = sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*") if path.is_file())
     assert used < 0.6 * sum(track.nbytes for track in (made.whole, *made.tracks.values()))
 
 
-def test_long_pieces_are_heard_as_a_whole_only(tmp_path, monkeypatch):
+def test_long_pieces_have_no_stems(tmp_path, monkeypatch):
     monkeypatch.setattr(stems, "MOST_SECONDS", 3.0)
     made = stems.render(band(), tmp_path, "long", sample_rate=RATE)
     assert len(read(made.mix())) == len(made.whole)
@@ -127,16 +127,16 @@ def test_a_single_track_is_the_whole(tmp_path):
     assert not read(made.mix({0})).any()
 
 
-def test_old_mixes_go(made, monkeypatch):
-    monkeypatch.setattr("app.audio.sound_files.MOST_MIXES", 2)
+def test_old_mixes_are_removed(made, monkeypatch):
+    monkeypatch.setattr(stems, "MOST_MIXES", 2)
     for without in ({7}, {3}, {1}, {0}):
         newest = made.mix(without)
         time.sleep(0.01)
     assert newest.exists()
-    assert len(list(made.folder.glob("*_without-*"))) == 2
+    assert len(list(made.files.folder.glob("*_without-*"))) == 2
 
 
-def test_a_mix_that_another_has_just_removed_is_made_again(made, monkeypatch):
+def test_a_mix_that_was_just_removed_is_written_again(made, monkeypatch):
     """Right after the look whether it is there: it must not become an empty file."""
     path = made.mix({7})
     whole = path.stat().st_size
@@ -165,11 +165,11 @@ def test_progress_rises_to_one(tmp_path):
     assert seen[-1] == 1
 
 
-def test_a_folder_that_is_gone_is_an_error_in_one_sentence(tmp_path):
+def test_a_missing_folder_is_an_error_in_one_sentence(tmp_path):
     with pytest.raises(SoundError, match="the sound cannot be written"):
         stems.render(band(), tmp_path / "gone", "song", sample_rate=RATE)
     made = stems.render(band(), tmp_path, "song", sample_rate=RATE)
-    lost = replace(made, folder=tmp_path / "gone")
+    lost = replace(made, files=replace(made.files, folder=tmp_path / "gone"))
     for ask in (lambda: lost.mix({1}), lost.zip):
         with pytest.raises(SoundError, match="the sound cannot be written"):
             ask()

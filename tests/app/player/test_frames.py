@@ -1,4 +1,4 @@
-"""What the player is told: notes, names and colours, bar lines and times."""
+"""Frames of the player: notes, names, colours, bar lines and times."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from app.compose.tracks import MOST_NAME
 from app.player import frames as player
+from app.player.assets import MODULES, STYLE
 from app.player.frames import (
     MOST_BARS,
-    SCRIPT,
     UNITS_PER_BEAT,
     pack_notes,
     pack_tracks,
@@ -28,6 +28,7 @@ from tokenization.remi.bars import written_lines
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 FACTOR = UNITS_PER_BEAT // 12
+NOTES = MODULES["roll/notes.js"].decode()
 
 
 def parse(text):
@@ -78,7 +79,7 @@ def test_bar_lines_are_those_that_the_app_counts(changes, end):
 
 
 @given(changes=metres, end=st.integers(1, 600), most=st.integers(1, 30))
-def test_more_bars_than_are_drawn_are_left_out_at_the_end(changes, end, most):
+def test_bars_beyond_the_limit_are_left_out(changes, end, most):
     score = Score(12, time_signatures=changes, end_ticks=end)
     whole = parse(timeline(score)["bars"])
     with mock.patch.object(player, "MOST_BARS", most):
@@ -114,7 +115,7 @@ def test_music_that_grows_keeps_its_colours(onsets, count):
 
 
 @pytest.mark.parametrize("metre", [(1, 32), (1, 128)])
-def test_a_hostile_length_fills_neither_page_nor_memory(metre):
+def test_a_hostile_length_costs_neither_time_nor_memory(metre):
     score = Score(480, time_signatures=(TimeSignature(0, *metre),), end_ticks=10**11)
     tracemalloc.start()
     bars = parse(timeline(score)["bars"])
@@ -138,7 +139,7 @@ def test_bar_lines_can_be_given():
 # names and colours
 
 
-def test_tracks_are_called_as_their_file_calls_them_or_by_their_instrument():
+def test_tracks_have_the_name_in_the_file_or_that_of_their_instrument():
     tracks = (
         drums(),
         track(33),
@@ -158,7 +159,7 @@ def test_equal_names_are_counted():
     assert [frame["name"] for frame in frames] == ["Piano 1", "Lead 1", "Piano 2", "Lead 2"]
 
 
-def test_new_music_looks_like_the_tracks_that_it_continues():
+def test_new_music_looks_like_the_tracks_it_continues():
     upload = Score(
         480,
         (
@@ -231,7 +232,7 @@ TO_OKLAB = [
 @pytest.fixture(params=[".player", ".dark .player"])
 def colours(request):
     """The roll's colours in one theme as linear RGB."""
-    css = player.STYLE.read_text(encoding="utf-8")
+    css = STYLE.read_text(encoding="utf-8")
     (block,) = re.findall(rf"^{re.escape(request.param)} {{(.*?)}}$", css, re.DOTALL | re.MULTILINE)
     texts = dict(re.findall(r"--roll-([\w-]+): #(\w{6});", block))
     rgb = {name: np.array(list(bytes.fromhex(text))) / 255 for name, text in texts.items()}
@@ -271,7 +272,7 @@ def test_new_music_is_told_apart_from_old(colours):
 
 
 def test_every_drum_of_general_midi_has_a_place_and_a_short_name():
-    rows = re.findall(r"(\d\d) ([A-Z][a-z0-9 ]+)[,`]", SCRIPT)
+    rows = re.findall(r"(\d\d) ([A-Z][a-z0-9 ]+)[,`]", NOTES)
     keys, names = [int(key) for key, _ in rows], [name for _, name in rows]
     assert sorted(keys) == list(range(35, 82))
     assert len(set(names)) == len(names)
@@ -281,4 +282,4 @@ def test_every_drum_of_general_midi_has_a_place_and_a_short_name():
 
 
 def test_both_sides_count_in_the_same_units():
-    assert f"const UNITS_PER_BEAT = {UNITS_PER_BEAT};" in SCRIPT
+    assert f"const UNITS_PER_BEAT = {UNITS_PER_BEAT};" in NOTES

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import time
 
-from app.player.frames import TEMPLATE
+from app.player.assets import TEMPLATE
 from app.web.cards import results_list
 from tests.support.seen import SOMEONE, make, read
 

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
-import shutil
 from typing import Any
 
 import numpy as np
@@ -14,10 +12,8 @@ from hypothesis import strategies as st
 from tests.support.paths import GOLDEN_FOLDER
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import PianoRemi
-from training.data import shards
 from training.data.augmentation import NOTHING, Augmentation
 from training.data.corpus import Corpus, Crops, windows
-from training.data.prepare import prepare
 from training.errors import TrainingError
 
 OLD = GOLDEN_FOLDER / "corpus_of_format_1"
@@ -129,26 +125,6 @@ def test_corpora_of_format_1_give_the_examples_they_gave_when_they_were_made(
     assert hashlib.sha256(batches.tobytes()).hexdigest() == digest
 
 
-@pytest.mark.parametrize("limit", [1, 500, 900])
-def test_shards_change_nothing_of_what_is_read(data, midi_folder, tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(shards, "SHARD_TOKENS", limit)
-    prepare(midi_folder, tmp_path / "data", PianoRemi(), workers=1, progress=False)
-    whole, cut = (Corpus.load(folder, "train") for folder in (data, tmp_path / "data"))
-    assert len(cut.shards) > 1
-    assert (len(cut), cut.num_tokens) == (len(whole), whole.num_tokens)
-    assert np.array_equal(cut.lengths, whole.lengths)
-    for index in range(len(whole)):
-        assert np.array_equal(cut.piece(index), whole.piece(index))
-        assert np.array_equal(cut.piece_bars(index), whole.piece_bars(index))
-        assert cut.length(index) == whole.length(index) == len(whole.piece(index))
-    of_places = np.repeat(np.arange(len(whole)), whole.lengths).tolist()
-    assert [cut.piece_at(place) for place in range(whole.num_tokens)] == of_places
-    changed = Augmentation(drums=1, dropped=0.3, velocity=0.5)  # which draws other examples too
-    one, many = crops(data, augmentation=changed), crops(tmp_path / "data", augmentation=changed)
-    assert all(np.array_equal(one[step], many[step]) for step in range(10))
-    assert np.array_equal(windows(cut, 50), windows(whole, 50))
-
-
 def test_a_rank_reads_the_pieces_of_its_rows_alone(data, monkeypatch):
     read = []
     piece = Corpus.piece
@@ -168,16 +144,6 @@ def test_a_rank_reads_the_pieces_of_its_rows_alone(data, monkeypatch):
         assert read == of_all[2 * rank : 2 * rank + 2]
 
 
-def test_tokens_and_bars_stay_on_disk_and_are_mapped_again_by_another_process(data):
-    corpus = Corpus.load(data, "train")
-    again = pickle.loads(pickle.dumps(corpus))
-    assert len(pickle.dumps(corpus)) < 1000
-    assert np.array_equal(again.piece(1), corpus.piece(1))
-    for shard in (*corpus.shards, *again.shards):
-        assert isinstance(shard.tokens.base, np.memmap)
-        assert isinstance(shard.bars.base, np.memmap)
-
-
 def test_what_is_not_prepared_is_refused(data, tmp_path):
     with pytest.raises(TrainingError, match="relpe-train prepare"):
         Corpus.load(tmp_path, "train")
@@ -190,18 +156,3 @@ def test_what_is_not_prepared_is_refused(data, tmp_path):
     (tmp_path / "data.json").write_text(json.dumps({"format": 99}))
     with pytest.raises(TrainingError, match="format 99"):
         Corpus.load(tmp_path, "train")
-
-
-def test_damaged_tables_are_refused(data, tmp_path):
-    shutil.copytree(data, tmp_path / "data")
-    part = tmp_path / "data" / "train"
-    (part / "bars.npy").write_bytes(b"")
-    with pytest.raises(TrainingError, match=r"train: damaged .*; prepare again"):
-        Corpus.load(tmp_path / "data", "train")
-    (part / "tokens.uint16").write_bytes((part / "tokens.uint16").read_bytes()[:-2])
-    shutil.copy(data / "train" / "bars.npy", part)
-    with pytest.raises(TrainingError, match=r"train: found \d+ tokens, expected \d+"):
-        Corpus.load(tmp_path / "data", "train")
-    (part / "offsets.npy").unlink()
-    with pytest.raises(TrainingError, match=r"train: damaged .*offsets.*; prepare again"):
-        Corpus.load(tmp_path / "data", "train")

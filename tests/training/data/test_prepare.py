@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import zipfile
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,6 @@ from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Track
 from training.cli import main
-from training.data import corpus_writer as joining
 from training.data import shards
 from training.data.corpus import Corpus, read_facts
 from training.data.prepare import prepare
@@ -48,12 +45,12 @@ def test_a_zip_gives_the_same_tokens_as_its_folder(data, midi_folder, tmp_path):
     with zipfile.ZipFile(tmp_path / "midi.zip", "w") as archive:
         for path in sorted(midi_folder.rglob("*.*")):
             archive.write(path, path.relative_to(midi_folder))
-    facts = prepare(tmp_path / "midi.zip", tmp_path / "out", PianoRemi(), progress=False)
+    facts = prepare(tmp_path / "midi.zip", tmp_path / "out", PianoRemi())
     assert facts["hash"] == read_facts(data)["hash"]
 
 
 def test_names_are_dealt_where_no_splits_are_given(midi_folder, tmp_path):
-    facts = prepare(midi_folder / "songs", tmp_path / "out", PianoRemi(), progress=False)
+    facts = prepare(midi_folder / "songs", tmp_path / "out", PianoRemi())
     assert sum(split["files"] for split in facts["splits"].values()) == 8
 
 
@@ -61,36 +58,34 @@ def test_names_are_dealt_where_no_splits_are_given(midi_folder, tmp_path):
 def test_splits_that_are_no_table_of_names_are_refused(midi_folder, tmp_path, splits):
     (tmp_path / "s.json").write_text(splits)
     with pytest.raises(TrainingError, match="split -> names"):
-        prepare(
-            midi_folder, tmp_path / "out", PianoRemi(), splits=tmp_path / "s.json", progress=False
-        )
+        prepare(midi_folder, tmp_path / "out", PianoRemi(), splits=tmp_path / "s.json")
 
 
 def test_an_empty_corpus_is_refused_and_nothing_is_written(midi_folder, tmp_path):
     with pytest.raises(TrainingError, match=r"no \.mid or \.midi"):
-        prepare(midi_folder, tmp_path / "out", PianoRemi(), include="*.xyz", progress=False)
+        prepare(midi_folder, tmp_path / "out", PianoRemi(), include="*.xyz")
     with pytest.raises(TrainingError, match="no music"):
-        prepare(midi_folder, tmp_path / "out", PianoRemi(), include="*/broken.mid", progress=False)
+        prepare(midi_folder, tmp_path / "out", PianoRemi(), include="*/broken.mid")
     with pytest.raises(TrainingError, match="found nothing"):
-        prepare(tmp_path / "none", tmp_path / "out", PianoRemi(), progress=False)
+        prepare(tmp_path / "none", tmp_path / "out", PianoRemi())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_with_other_things_is_not_overwritten(midi_folder, tmp_path):
     (tmp_path / "thesis.txt").write_text("")
     with pytest.raises(TrainingError, match="no prepared corpus"):
-        prepare(midi_folder, tmp_path, PianoRemi(), progress=False)
+        prepare(midi_folder, tmp_path, PianoRemi())
 
 
 def test_a_corpus_of_another_source_or_tokenizer_is_not_overwritten(midi_folder, tmp_path):
     output = tmp_path / "corpus"
-    prepare(midi_folder, output, PianoRemi(), progress=False)
-    prepare(midi_folder, output, PianoRemi(), progress=False)  # again: files may have changed
+    prepare(midi_folder, output, PianoRemi())
+    prepare(midi_folder, output, PianoRemi())  # again: files may have changed
     other = shutil.copytree(midi_folder, tmp_path / "other")
     with pytest.raises(TrainingError, match=r"made from .*, not from other; name a new folder"):
-        prepare(other, output, PianoRemi(), progress=False)
+        prepare(other, output, PianoRemi())
     with pytest.raises(TrainingError, match="corpus of another tokenizer; name a new folder"):
-        prepare(midi_folder, output, MultitrackRemi(), progress=False)
+        prepare(midi_folder, output, MultitrackRemi())
     assert read_facts(output)["vocabulary"] == PianoRemi().vocabulary.hash
 
 
@@ -100,7 +95,7 @@ def test_folders_named_after_splits_deal_the_files(midi_folder, tmp_path):
         shutil.copy(
             midi_folder / "songs" / f"{number}.mid", tmp_path / "midi" / split / f"{number}.mid"
         )
-    facts = prepare(tmp_path / "midi", tmp_path / "out", PianoRemi(), progress=False)
+    facts = prepare(tmp_path / "midi", tmp_path / "out", PianoRemi())
     assert {split: entry["files"] for split, entry in facts["splits"].items()} == {
         "train": 2,
         "validation": 1,
@@ -122,31 +117,25 @@ def test_a_stopped_run_goes_on_and_workers_change_nothing(data, midi_folder, tmp
 
     monkeypatch.setattr(preparation, "_encode", stopped)
     with pytest.raises(KeyboardInterrupt):
-        prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1, progress=False)
+        prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1)
     assert not (tmp_path / "out").exists()
     before = list(read)
     read.clear()
     monkeypatch.setattr(
         preparation, "_encode", lambda batch: (read.extend(batch.source.names), encode(batch))[1]
     )
-    facts = prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1, progress=False)
+    facts = prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1)
     assert not set(before) & set(read)
     assert facts == read_facts(data)
     monkeypatch.setattr(preparation, "_encode", encode)
-    assert prepare(midi_folder, tmp_path / "two", PianoRemi(), workers=2, progress=False) == facts
+    assert prepare(midi_folder, tmp_path / "two", PianoRemi(), workers=2) == facts
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "two"]
 
 
 def test_another_plan_does_not_take_over_what_a_stopped_run_left(midi_folder, tmp_path):
     (tmp_path / "out.partial" / "batches" / "of another plan").mkdir(parents=True)
-    prepare(midi_folder, tmp_path / "out", PianoRemi(), progress=False)
+    prepare(midi_folder, tmp_path / "out", PianoRemi())
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_the_data_card_names_what_was_left_out(data):
-    card = (data / "README.md").read_text()
-    assert "songs/broken.mid" in card
-    assert f"{read_facts(data)['splits']['train']['tokens']:,}" in card
 
 
 def stop_after(monkeypatch, batches):
@@ -176,7 +165,7 @@ def test_what_a_stopped_run_left_is_not_taken_over_when_it_would_differ(
     with monkeypatch.context() as patch:
         read = stop_after(patch, 2)
         with pytest.raises(KeyboardInterrupt):
-            prepare(source, tmp_path / "out", tokenizer, workers=1, progress=False)
+            prepare(source, tmp_path / "out", tokenizer, workers=1)
     before = list(read)
     monkeypatch.setattr(preparation, "BATCH_FILES", 2)
     if what == "file":
@@ -190,9 +179,9 @@ def test_what_a_stopped_run_left_is_not_taken_over_when_it_would_differ(
         tokenizer = MultitrackRemi()
     with monkeypatch.context() as patch:
         read = stop_after(patch, 100)
-        facts = prepare(source, tmp_path / "out", tokenizer, workers=1, progress=False)
+        facts = prepare(source, tmp_path / "out", tokenizer, workers=1)
     assert set(before) <= set(read)
-    assert facts == prepare(source, tmp_path / "new", tokenizer, workers=1, progress=False)
+    assert facts == prepare(source, tmp_path / "new", tokenizer, workers=1)
 
 
 def test_names_need_not_be_utf8(midi_folder, tmp_path):
@@ -204,19 +193,19 @@ def test_names_need_not_be_utf8(midi_folder, tmp_path):
     broken = tmp_path / "midi" / "train" / os.fsdecode(b"\xff.mid")
     broken.write_bytes(b"no MIDI")
     out = tmp_path / "out"
-    facts = prepare(tmp_path / "midi", out, PianoRemi(), workers=1, progress=False)
+    facts = prepare(tmp_path / "midi", out, PianoRemi(), workers=1)
     assert facts == read_facts(out)
     assert list(facts["refused"]) == [os.fsdecode(b"train/\xff.mid")]
     assert r"train/\udcff.mid" in (out / "README.md").read_text("utf-8")
     assert b"caf\xe9.mid\n" in (out / "train" / "names.txt").read_bytes()
     assert len(Corpus.load(out, "train")) == 3
-    dealt = prepare(tmp_path / "midi" / "train", tmp_path / "dealt", PianoRemi(), progress=False)
+    dealt = prepare(tmp_path / "midi" / "train", tmp_path / "dealt", PianoRemi())
     assert sum(split["files"] for split in dealt["splits"].values()) == 3
 
 
 def test_no_workers_are_too_few(midi_folder, tmp_path):
     with pytest.raises(TrainingError, match="--workers is 0, expected 1 or more"):
-        prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=0, progress=False)
+        prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -232,29 +221,8 @@ def test_several_tracks(tmp_path):
     (tmp_path / "midi" / "test").mkdir()
     for split in ("train", "test"):
         (tmp_path / "midi" / split / "a.mid").write_bytes(write_midi(score))
-    facts = prepare(tmp_path / "midi", tmp_path / "out", MultitrackRemi(), progress=False)
+    facts = prepare(tmp_path / "midi", tmp_path / "out", MultitrackRemi())
     assert facts["splits"]["train"]["notes"] == 30
-
-
-@pytest.mark.parametrize("limit", [1, 900])
-def test_shards_are_bounded_and_have_the_hash_of_one(
-    data, midi_folder, tmp_path, monkeypatch, limit
-):
-    monkeypatch.setattr(shards, "SHARD_TOKENS", limit)
-    monkeypatch.setattr(preparation, "BATCH_FILES", 2)
-    out = tmp_path / "out"
-    facts = prepare(midi_folder, out, PianoRemi(), workers=1, progress=False)
-    assert facts["hash"] == read_facts(data)["hash"]
-    parts = Corpus.load(out, "train").shards
-    assert facts["splits"]["train"]["shards"] == len(parts) > 1
-    assert all(len(part) == 1 or len(part.tokens) <= limit for part in parts)
-    for part, following in pairwise(parts):  # none is smaller than it need be
-        assert len(part.tokens) + following.offsets[1] > limit
-    names = [line for part in parts for line in (part.folder / "names.txt").read_text().split()]
-    assert names == (data / "train" / "names.txt").read_text().split()
-    assert sorted(path.name for path in (out / "validation").iterdir()) == sorted(
-        path.name for path in (data / "validation").iterdir()
-    )
 
 
 def test_a_run_that_is_stopped_while_it_joins_encodes_nothing_again(
@@ -264,40 +232,12 @@ def test_a_run_that_is_stopped_while_it_joins_encodes_nothing_again(
     with monkeypatch.context() as patch:
         patch.setattr(shards.ShardWriter, "close", lambda self: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1, progress=False)
+            prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1)
     monkeypatch.setattr(preparation, "_encode", lambda batch: pytest.fail("encoded again"))
-    facts = prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1, progress=False)
+    facts = prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1)
     assert facts["hash"] == read_facts(data)["hash"]
     assert facts["listed"] == {"refused": 1, "damaged": 0, "unassigned": 0}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_long_lists_stand_in_files_of_their_own(midi_folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(joining, "LISTED", 2)
-    midi, out = tmp_path / "midi", tmp_path / "out"
-    shutil.copytree(midi_folder, midi)
-    for number in range(3):
-        (midi / "songs" / f"new{number}.mid").write_bytes(b"")
-        (midi / "songs" / f"bad{number}.mid").write_bytes(b"no MIDI")
-    splits = json.loads((midi / "splits.json").read_text())
-    splits["test"] += [f"bad{number}" for number in range(3)]
-    (midi / "splits.json").write_text(json.dumps(splits))
-    assert main(["prepare", "--corpus", str(midi), "--output", str(out), "--workers", "1"]) == 0
-    facts = read_facts(out)
-    assert facts["listed"] == {"refused": 4, "damaged": 0, "unassigned": 3}
-    assert list(facts["refused"]) == ["songs/broken.mid", "songs/bad0.mid"]
-    assert facts["unassigned"] == ["songs/new0.mid", "songs/new1.mid"]
-    refused = (out / "refused.txt").read_text().splitlines()
-    assert [line.split(":")[0] for line in refused] == [
-        "songs/broken.mid",
-        *(f"songs/bad{number}.mid" for number in range(3)),
-    ]
-    assert (out / "unassigned.txt").read_text().split() == [
-        f"songs/new{number}.mid" for number in range(3)
-    ]
-    assert not (out / "damaged.txt").exists()
-    assert "and 2 more in `refused.txt`" in (out / "README.md").read_text()
-    assert f"refused: 4 files, see {out / 'refused.txt'}" in capsys.readouterr().err
 
 
 def test_what_an_archive_does_not_give_back_is_refused_and_the_rest_taken(midi_folder, tmp_path):
@@ -315,7 +255,7 @@ def test_what_an_archive_does_not_give_back_is_refused_and_the_rest_taken(midi_f
         start = infos[number].header_offset + 30 + len(infos[number].filename)
         content[start : start + 3] = b"\xff\xff\xff"
     path.write_bytes(content)
-    facts = prepare(path, tmp_path / "out", PianoRemi(), workers=1, progress=False)
+    facts = prepare(path, tmp_path / "out", PianoRemi(), workers=1)
     reasons = [reason.split(";")[0].split(" (")[0] for reason in facts["refused"].values()]
     assert list(facts["refused"]) == [f"train/{number}.mid" for number in (0, 1, 2, 5)]
     assert (
@@ -330,7 +270,7 @@ def test_several_corpora_are_dealt_each_on_its_own(midi_folder, tmp_path):
         for number in range(8):
             stream.write(songs / f"{number}.mid", f"{number}.mid")
     alone = [
-        prepare(path, tmp_path / path.name[:3], PianoRemi(), include=name, progress=False)
+        prepare(path, tmp_path / path.name[:3], PianoRemi(), include=name)
         for path, name in ((archive, "*.mid"), (midi_folder, "*/[0-4].mid"))
     ]
     words = ["prepare", "--output", str(tmp_path / "out"), "--workers", "1"]
@@ -356,5 +296,5 @@ def test_corpora_of_one_name_and_other_numbers_of_patterns_are_refused(midi_fold
         ([midi_folder, midi_folder / "songs"], ["*.mid"] * 3),
     ):
         with pytest.raises(TrainingError, match="one pattern for all or one for each"):
-            prepare(corpora, tmp_path / "out", PianoRemi(), include=patterns, progress=False)
+            prepare(corpora, tmp_path / "out", PianoRemi(), include=patterns)
     assert list(tmp_path.iterdir()) == []

@@ -18,44 +18,10 @@ from training.data.prepare import prepare
 from training.errors import TrainingError
 from training.evaluation.evaluate import EvaluateOptions, evaluate, summary
 from training.evaluation.generated_music import GenerationOptions
-from training.evaluation.likelihood import streaming_nats, window_nats
 from training.experiment import build_experiment
 from training.release import export
 from training.runs.fit import fit
 from training.runs.weights import load_decoder
-
-
-@pytest.fixture
-def decoder(experiment):
-    return build_experiment(experiment).task.model.build().eval()
-
-
-@pytest.fixture
-def pieces():
-    draw = np.random.default_rng(0)
-    return [draw.integers(4, 512, length) for length in (2, 70, 33, 90, 5)]
-
-
-def test_windows_give_every_token_once(decoder, pieces):
-    nats = window_nats(decoder, pieces, 16, 3)
-    assert [len(row) for row in nats] == [len(piece) - 1 for piece in pieces]
-    assert all((row > 0).all() for row in nats)
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 8])
-def test_neither_chunks_nor_batches_change_what_is_measured(decoder, pieces, batch_size):
-    whole = streaming_nats(decoder, pieces, 1000, 1)
-    parts = streaming_nats(decoder, pieces, 16, batch_size)
-    cut = window_nats(decoder, pieces, 1000, batch_size)
-    for index, row in enumerate(whole):
-        np.testing.assert_allclose(parts[index], row, rtol=1e-3, atol=1e-3)
-        np.testing.assert_allclose(cut[index], row, rtol=1e-3, atol=1e-3)
-
-
-def test_a_window_knows_nothing_of_the_last_one(decoder, pieces):
-    alone = window_nats(decoder, [pieces[3][32:]], 16, 4)
-    within = window_nats(decoder, [pieces[3]], 16, 4)
-    np.testing.assert_allclose(within[0][32:], alone[0], rtol=1e-3, atol=1e-3)
 
 
 def test_a_run_is_measured_exported_and_loaded(experiment, data, tmp_path):
@@ -71,7 +37,7 @@ def test_a_run_is_measured_exported_and_loaded(experiment, data, tmp_path):
         batch_size=2,
         map_length=24,
     )
-    results = evaluate(options, show=False)
+    results = evaluate(options)
     assert json.loads((run / "evaluation" / "results.json").read_text()) == results
     assert results["pieces"] == results["by_position"]["pieces"] == 2
     for name in ("windows_32", "streaming"):
@@ -116,7 +82,7 @@ def test_a_run_is_measured_exported_and_loaded(experiment, data, tmp_path):
         batch_size=2,
         map_length=24,
     )
-    measured = evaluate(again, show=False)
+    measured = evaluate(again)
     assert measured["weights"]["file"] == "model.safetensors"
     # what is measured of a run are the weights that are released
     assert measured["weights"]["digest"] == results["weights"]["digest"]
@@ -129,13 +95,13 @@ def test_released_models_are_measured_beside_runs_and_the_curve_ends_where_train
 ):
     monkeypatch.chdir(tmp_path)
     lengths = {}
-    draw = evaluation.plot
+    draw = evaluation.draw_by_position
 
     def drawn(curves, path, trained_length):
         lengths.update(dict.fromkeys(curves, trained_length))
         draw(curves, path, trained_length)
 
-    monkeypatch.setattr(evaluation, "plot", drawn)
+    monkeypatch.setattr(evaluation, "draw_by_position", drawn)
     fit(build_experiment(experiment), Path("runs/tiny"), show=False)
     export(Path("runs/tiny"), Path("models/released"))
     Path("runs/released").mkdir()
@@ -143,7 +109,7 @@ def test_released_models_are_measured_beside_runs_and_the_curve_ends_where_train
         options = EvaluateOptions(
             model=model, data=data, length=50, reach=100, threads=1, map_length=8
         )
-        evaluate(options, show=False)
+        evaluate(options)
     assert lengths == {"tiny": 32, "released": None}
     assert sorted(path.name for path in Path("evaluation/released").iterdir()) == [
         "evaluation.md",
@@ -156,21 +122,21 @@ def test_released_models_are_measured_beside_runs_and_the_curve_ends_where_train
 
     (tmp_path / "models/released/tokenizer.json").unlink()
     with pytest.raises(TokenizerError, match=r"tokenizer\.json cannot be read"):
-        evaluate(EvaluateOptions(model="models/released", data=data), show=False)
+        evaluate(EvaluateOptions(model="models/released", data=data))
 
 
 def test_a_model_is_measured_on_its_own_vocabulary(experiment, data, midi_folder, tmp_path):
     fit(build_experiment(experiment), tmp_path / "run", show=False)
     model = export(tmp_path / "run", tmp_path / "model")
     other = tmp_path / "multitrack"
-    prepare(midi_folder, other, MultitrackRemi(), progress=False)
+    prepare(midi_folder, other, MultitrackRemi())
     for folder in (model, tmp_path / "run"):
         with pytest.raises(TrainingError, match="learnt another vocabulary than"):
-            evaluate(EvaluateOptions(model=str(folder), data=other), show=False)
+            evaluate(EvaluateOptions(model=str(folder), data=other))
     tokenizer = (other / "tokenizer.json").read_bytes()
     (model / "tokenizer.json").write_bytes(tokenizer)
     with pytest.raises(TrainingError, match="knows 512 ids, its tokenizer has"):
-        evaluate(EvaluateOptions(model=str(model), data=other), show=False)
+        evaluate(EvaluateOptions(model=str(model), data=other))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +162,7 @@ def test_options_out_of_range_are_refused(data, changes, message):
 
 def test_an_order_too_great_is_refused_before_anything_is_read(data):
     with pytest.raises(TrainingError, match="--ngram is 9, expected 1 to 7"):
-        evaluate(EvaluateOptions(model="none", data=data, ngram=9), show=False)
+        evaluate(EvaluateOptions(model="none", data=data, ngram=9))
 
 
 def test_a_split_without_pieces_is_named_beside_those_that_have_some(experiment, emptied, tmp_path):
@@ -205,7 +171,7 @@ def test_a_split_without_pieces_is_named_beside_those_that_have_some(experiment,
     with pytest.raises(
         TrainingError, match=r"'test' holds no pieces, .*--split \(train has 5, val"
     ):
-        evaluate(EvaluateOptions(model=str(tmp_path / "run"), data=empty), show=False)
+        evaluate(EvaluateOptions(model=str(tmp_path / "run"), data=empty))
 
 
 def test_draws_of_the_noise_are_averaged_and_their_spread_is_told(experiment, data, tmp_path):
@@ -222,7 +188,7 @@ def test_draws_of_the_noise_are_averaged_and_their_spread_is_told(experiment, da
             batch_size=64,
             map_length=8,
         )
-        results = evaluate(options, show=False)
+        results = evaluate(options)
         del results["seconds"]
         return results
 
@@ -242,21 +208,6 @@ def test_draws_of_the_noise_are_averaged_and_their_spread_is_told(experiment, da
     deviation = three["streaming"]["nats_per_token_deviation"]
     assert f"{token:.4f} ± {deviation:.4f}" in readme
     assert "over 3 draws" in readme
-
-
-def test_the_noise_is_that_of_the_seed(decoder, pieces):
-    assert decoder.config.noise_seed == 0
-    for read in (window_nats, streaming_nats):
-        own, zero, other = (read(decoder, pieces, 16, 3, seed) for seed in (None, 0, 1))
-        np.testing.assert_array_equal(own[3], zero[3])
-        assert not np.array_equal(own[3], other[3])
-
-
-def test_progress_counts_every_token_once(decoder, pieces):
-    for read in (window_nats, streaming_nats):
-        counts = []
-        read(decoder, pieces, 16, 3, None, counts.append)
-        assert sum(counts) == sum(len(piece) - 1 for piece in pieces)
 
 
 def test_a_summary_is_the_mean_over_draws():
@@ -280,22 +231,22 @@ def test_music_can_be_measured_alone_beside_what_was_measured_of_the_same_weight
     options = EvaluateOptions(
         model=str(run), data=data, length=64, reach=100, batch_size=64, map_length=8
     )
-    before = evaluate(replace(options, draws=2, trained_length=16), show=False)
+    before = evaluate(replace(options, draws=2, trained_length=16))
     monkeypatch.setattr(evaluation, "measure_music", lambda *_, **__: {"made": "music"})
     for name in ("goals", "write_table", "draw_results"):
         monkeypatch.setattr(evaluation, name, lambda *_: [])
     alone = replace(options, music=GenerationOptions(), music_only=True)
-    after = evaluate(alone, show=False)
+    after = evaluate(alone)
     assert after["music"] == {"made": "music"}
     assert {n: after[n] for n in before if n != "goals"} == {
         n: before[n] for n in before if n != "goals"
     }
     # and it is kept when the rest is measured again
-    again = evaluate(options, show=False)
+    again = evaluate(options)
     assert again["music"] == {"made": "music"}
     assert (again["draws"], again["trained_length"]) == (1, 32)
     # of other weights nothing is kept
-    other = evaluate(replace(alone, split="validation"), show=False)
+    other = evaluate(replace(alone, split="validation"))
     assert "streaming" not in other
     assert other["music"] == {"made": "music"}
 
@@ -307,7 +258,7 @@ def test_an_encoding_that_has_no_maps_is_measured_without(experiment, data, tmp_
     monkeypatch.setattr(evaluation, "relativity", refused)
     fit(build_experiment(experiment), tmp_path / "run", show=False)
     options = EvaluateOptions(model=str(tmp_path / "run"), data=data, length=64, batch_size=64)
-    results = evaluate(options, show=False)
+    results = evaluate(options)
     assert results["relativity"] == {"length": 512, "why_not": "no map of it"}
 
 

@@ -4,13 +4,14 @@ import csv
 import json
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import training.evaluation.continuations as samples
+import training.continuations as samples
 import training.evaluation.generated_music as generated
 from relpe.decoding.base import StepsMaker
 from relpe.decoding.eager import PlainSteps
@@ -128,7 +129,8 @@ def plain_steps(monkeypatch):
         return StepsMaker("plain", lambda: PlainSteps(decoder))
 
     monkeypatch.setattr(samples, "choose_steps", chosen)
-    monkeypatch.setattr(samples, "BAR_TOKENS", 8)
+    limited = partial(samples.continuations, max_bar_tokens=8)
+    monkeypatch.setattr(generated, "continuations", limited)
 
 
 @pytest.mark.usefixtures("plain_steps")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import subprocess
@@ -16,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.paths import ROOT
+from tests.support.runs import assert_same_weights, changed, checkpoint, metrics, stop_at
 from training.config import TrainerConfig
-from training.data.corpus import Crops
 from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.learning.distributed import ALONE, Processes, find_processes, rows_of
@@ -32,14 +31,12 @@ def unequal(experiment):
     """Plain values of an experiment whose rows differ in length: no mean of means is the mean."""
 
     def make(sections=None, **trainer):
-        plain = {key: dict(value) for key, value in experiment.items()}
+        plain = changed(experiment)
         plain["task"] |= {"length": 160, "batch_size": 4, "validation_windows": 5}
         plain["optimizer"]["learning_rate"] = 2e-3
         plain["trainer"] |= {"token_budget": 4 * 640, "log_every": 1, "samples": 0, "threads": 1}
         plain["trainer"] |= trainer
-        for section, values in (sections or {}).items():
-            plain[section] |= values
-        return plain
+        return changed(plain, **(sections or {}))
 
     return make
 
@@ -50,7 +47,7 @@ def trained(plain, folder, processes=1, stop=None):
         fit(build_experiment(plain), folder, show=False)
     else:
         launch(processes, [plain, str(folder), stop])
-    return torch.load(folder / "last.ckpt", weights_only=True)
+    return checkpoint(folder)
 
 
 def launch(processes, *jobs):
@@ -75,15 +72,12 @@ def assert_close(found, expected, tolerance=1e-5):
 
 
 def assert_same(found, expected):
-    assert_close(found, expected, 0)
     assert found["optimizer_states"][0]["param_groups"]  # a whole checkpoint
-    for first, second in zip(found["average"]["mean"], expected["average"]["mean"], strict=True):
-        assert torch.equal(first, second)
+    assert_same_weights(found, expected)
 
 
 def figures(folder, *columns):
-    rows = list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
-    return [[row["step"], *(float(row[key] or 0) for key in columns)] for row in rows]
+    return [[row["step"], *(float(row[key] or 0) for key in columns)] for row in metrics(folder)]
 
 
 def test_rows_of_a_batch_are_of_different_lengths(unequal):
@@ -97,7 +91,7 @@ def test_two_processes_agree_with_one(unequal, tmp_path):
     one, two, on = tmp_path / "one", tmp_path / "two", tmp_path / "on"
     longer = unequal(token_budget=6 * 640)
     launch(2, [unequal(), str(two), None], [unequal(), str(on), None], [longer, str(on), None])
-    assert_close(torch.load(two / "last.ckpt", weights_only=True), trained(unequal(), one))
+    assert_close(checkpoint(two), trained(unequal(), one))
     columns = ("train/nats_per_token", "validation/nats_per_token", "gradient_norm")
     for mine, alone in zip(figures(two, *columns), figures(one, *columns), strict=True):
         assert mine[0] == alone[0]
@@ -105,7 +99,7 @@ def test_two_processes_agree_with_one(unequal, tmp_path):
     assert json.loads((two / "run.json").read_text())["sessions"][0]["processes"] == 2
     assert (two / "best.ckpt").exists()
     # a run goes on with another number of processes
-    assert_close(trained(longer, two), torch.load(on / "last.ckpt", weights_only=True))
+    assert_close(trained(longer, two), checkpoint(on))
 
 
 @pytest.mark.parametrize(
@@ -144,15 +138,8 @@ def test_a_run_cut_into_parts_resumes_bit_for_bit(unequal, tmp_path, monkeypatch
     cut = {"task": {"chunk": 64, "truncated": truncated}}
     plain = unequal(cut, accumulate=2, ema_decay=0.5, checkpoint_every=100)
     whole = trained(plain, tmp_path / "whole")
-    draw = Crops.__getitem__
-
-    def broken(self, index):
-        if index == 3:
-            os.kill(os.getpid(), 15)
-        return draw(self, index)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Crops, "__getitem__", broken)
+        stop_at(patch, 3)
         assert trained(plain, tmp_path / "parts")["global_step"] < 4
     assert_same(trained(plain, tmp_path / "parts"), whole)
 
@@ -247,16 +234,14 @@ def test_shares_of_weights_give_what_whole_ones_give(unequal, tmp_path, kind, ch
     plain = unequal(sections, ema_decay=0.5, accumulate=2)
     shared = unequal(sections, ema_decay=0.5, accumulate=2, strategy="fsdp")
     launch(2, [plain, ddp, None], [shared, fsdp, None], [shared, parts, 2], [shared, parts, None])
-    ddp, fsdp, parts = (
-        torch.load(Path(folder) / "last.ckpt", weights_only=True) for folder in (ddp, fsdp, parts)
-    )
+    ddp, fsdp, parts = (checkpoint(Path(folder)) for folder in (ddp, fsdp, parts))
     assert_close(fsdp, ddp)
     assert_same(parts, fsdp)
     # without shares a run goes on from them
     more = {"ema_decay": 0.5, "accumulate": 2, "token_budget": 6 * 640}
     runs = [tmp_path / "ddp", tmp_path / "fsdp"]
     launch(2, *([unequal(sections, **more), str(run), None] for run in runs))
-    ddp, fsdp = (torch.load(run / "last.ckpt", weights_only=True) for run in runs)
+    ddp, fsdp = map(checkpoint, runs)
     assert ddp["global_step"] == 6
     assert_close(fsdp, ddp)
 
@@ -269,9 +254,9 @@ def test_a_signal_to_one_process_ends_all_and_the_run_resumes_bit_for_bit(
     plain = unequal({}, ema_decay=0.5)
     whole, again, parts = (str(tmp_path / name) for name in ("whole", "again", "parts"))
     launch(processes, [plain, whole, None], [plain, again, None], [plain, parts, 2])
-    assert torch.load(Path(parts) / "last.ckpt", weights_only=True)["global_step"] in (1, 2)
+    assert checkpoint(Path(parts))["global_step"] in (1, 2)
     launch(processes, [plain, parts, None])
-    found = [torch.load(Path(x) / "last.ckpt", weights_only=True) for x in (whole, again, parts)]
+    found = [checkpoint(Path(folder)) for folder in (whole, again, parts)]
     assert_same(found[1], found[0])
     assert_same(found[2], found[0])
 
@@ -302,9 +287,7 @@ def test_the_command_runs_in_two_processes(unequal, tmp_path, by):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("step 4") == 1, done.stdout
-    assert_close(
-        torch.load(run / "last.ckpt", weights_only=True), trained(unequal(), tmp_path / "one")
-    )
+    assert_close(checkpoint(run), trained(unequal(), tmp_path / "one"))
 
 
 @pytest.mark.gpu

@@ -7,7 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.learning.muon import Muon, orthogonalize
+from tests.support.runs import assert_same_weights, changed, checkpoint, with_model
+from training.experiment import build_experiment
+from training.learning.muon import Muon, orthogonalize, parameter_groups
+from training.learning.schedule import Budget
+from training.runs.fit import fit
 
 sizes = st.integers(1, 24)
 
@@ -72,3 +76,97 @@ def test_its_state_can_be_stored(parts):
     train(weight, optimizer, 2)
     train(other, restored, 2)
     assert torch.equal(weight, other)
+
+
+ENCODINGS = {
+    "sine": ("relu", {"kind": "sine_spe", "gated": True}, "frequencies offsets gains gates"),
+    "conv": ("relu", {"kind": "conv_spe"}, "query_filter key_filter gates"),
+    "grid": (
+        "softmax",
+        {"kind": "algebraic", "structure": {"kind": "sequence"}, "basis": True},
+        "angles 0",  # the generator of a basis
+    ),
+    "tree": ("softmax", {"kind": "algebraic", "structure": {"kind": "tree"}}, "triangle"),
+    "siren": (
+        "windowed",
+        {"kind": "siren", "network": {"learnable_w0": True}, "window": {"per_head": True}},
+        "content_bias position_bias weight bias log_w0 log_width",
+    ),
+}
+"""Attention, encoding, and the last names of its parameters."""
+
+
+def with_encoding(experiment, name, **optimizer):
+    attention, encoding, _ = ENCODINGS[name]
+    kinds = {"relu": {"kind": "linear"}}
+    plain = with_model(
+        experiment, attention=kinds.get(attention, {"kind": attention}), encoding=encoding
+    )
+    return build_experiment(changed(plain, optimizer=optimizer))
+
+
+@pytest.mark.parametrize("orthogonalized", [True, False])
+def test_only_matrices_decay(experiment, orthogonalized):
+    decoder = build_experiment(experiment).task.model.build()
+    *matrices, others = parameter_groups(decoder, 0.1, orthogonalized=orthogonalized)
+    decayed = {id(parameter) for group in matrices for parameter in group["params"]}
+    names = {name for name, value in decoder.named_parameters() if id(value) in decayed}
+    assert others["weight_decay"] == others["parts"] == 0
+    assert len(decayed) + len(others["params"]) == len(list(decoder.parameters()))
+    assert names
+    assert all("project" in name for name in names)
+    by_muon = {id(p) for group in matrices if group["parts"] for p in group["params"]}
+    blocks = {id(p) for n, p in decoder.named_parameters() if n.startswith("blocks.")}
+    assert by_muon == (decayed & blocks if orthogonalized else set())
+
+
+@pytest.mark.parametrize("orthogonalized", [True, False])
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_encodings_never_decay_and_can_have_a_rate_of_their_own(experiment, name, orthogonalized):
+    decoder = with_encoding(experiment, name).task.model.build()
+    names = {id(value): key for key, value in decoder.named_parameters()}
+
+    def named(rate):
+        groups = parameter_groups(
+            decoder, 0.1, orthogonalized=orthogonalized, encoding_learning_rate=rate
+        )
+        return groups, [[names[id(p)] for p in group["params"]] for group in groups]
+
+    together, before = named(None)
+    apart, after = named(0.5)
+    own = [key for key in names.values() if key.startswith("encoding.")]
+    assert {key.rpartition(".")[2] for key in own} == set(ENCODINGS[name][2].split())
+    assert after == [*before[:-1], [key for key in before[-1] if key not in own], own]
+    assert together[-1]["weight_decay"] == apart[-1]["weight_decay"] == apart[-1]["parts"] == 0
+    assert [group.get("peak") for group in apart] == [None] * len(before) + [0.5]
+    assert not any("peak" in group for group in together)
+
+
+@pytest.mark.parametrize(("rate", "own"), [(0.0, 1e-2), (1e-2, 0.0)])
+def test_each_rate_moves_its_own_parameters(experiment, tmp_path, rate, own):
+    optimizer = {"learning_rate": rate, "encoding_learning_rate": own}
+    config = with_encoding(experiment, "siren", **optimizer)
+    before = config.task.build_module(config.optimizer, config.trainer).decoder.state_dict()
+    fit(config, tmp_path, show=False)
+    after = checkpoint(tmp_path)
+    moves = {
+        key
+        for key, value in before.items()
+        if not value.equal(after["state_dict"][f"decoder.{key}"])
+    }
+    assert moves == {key for key in before if key.startswith("encoding.") == (own > 0)}
+    rates = [group["lr"] for group in after["optimizer_states"][0]["param_groups"]]
+    shares = [1e-2 if value else 0.0 for value in (rate, own)]
+    # the same fall at the end for both
+    last = Budget(config.trainer, config.optimizer, 64).learning_rate(5, 1.0)
+    assert rates == [shares[0] * last] * (len(rates) - 1) + [shares[1] * last]
+
+
+@pytest.mark.parametrize("name", ["sine", "siren"])
+def test_a_rate_that_is_the_common_one_changes_nothing(experiment, tmp_path, name):
+    found = []
+    for own in (None, 1e-2):
+        config = with_encoding(experiment, name, encoding_learning_rate=own)
+        fit(config, tmp_path / str(own), show=False)
+        found.append(checkpoint(tmp_path / str(own)))
+    assert_same_weights(*found)

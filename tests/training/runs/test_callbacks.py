@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import csv
 import logging
-import os
 import re
-import signal
 import warnings
 
 import numpy as np
@@ -13,8 +10,17 @@ import torch
 
 from relpe.decoding.base import StepsMaker
 from relpe.decoding.eager import PlainSteps
-from training.data.corpus import Crops
-from training.evaluation import continuations as samples
+from tests.support.runs import (
+    assert_same_weights,
+    break_at,
+    changed,
+    checkpoint,
+    metrics,
+    steps_with,
+    stop_at,
+    with_model,
+)
+from training import continuations as samples
 from training.experiment import build_experiment
 from training.runs import callbacks
 from training.runs.device import memory_in_use
@@ -22,16 +28,12 @@ from training.runs.fit import fit
 from training.tasks.music import MusicModule
 
 
-def rows(folder):
-    return list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
-
-
 def validated(folder):
-    return [row["step"] for row in rows(folder) if row["validation/nats_per_token"]]
+    return steps_with(folder, "validation/nats_per_token")
 
 
-def changed(experiment, **trainer):
-    return build_experiment(experiment | {"trainer": experiment["trainer"] | trainer})
+def with_trainer(experiment, **trainer):
+    return build_experiment(changed(experiment, trainer=trainer))
 
 
 @pytest.fixture
@@ -44,18 +46,6 @@ def _validations_get_worse(monkeypatch):
         self.validation = {"validation/nats_per_token": float(self.global_step)}
 
     monkeypatch.setattr(MusicModule, "on_validation_epoch_end", worse)
-
-
-def end_by_signal(patch, step):
-    """SIGTERM during a step: while it draws the batch of the next one."""
-    draw = Crops.__getitem__
-
-    def drawn(self, index):
-        if index == step:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return draw(self, index)
-
-    patch.setattr(Crops, "__getitem__", drawn)
 
 
 def end_in_validation(patch, step):
@@ -72,49 +62,38 @@ def end_in_validation(patch, step):
 
 @pytest.mark.usefixtures("_validations_get_worse")
 @pytest.mark.parametrize("ema_decay", [None, 0.5])
-@pytest.mark.parametrize("end", [end_by_signal, end_in_validation])
+@pytest.mark.parametrize("end", [stop_at, end_in_validation])
 @pytest.mark.parametrize("step", [4, 6])
 def test_a_validation_that_a_session_did_not_come_to_is_made_up_for(
     experiment, tmp_path, monkeypatch, end, step, ema_decay
 ):
-    config = changed(experiment, checkpoint_every=2, ema_decay=ema_decay)
+    config = with_trainer(experiment, checkpoint_every=2, ema_decay=ema_decay)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     fit(config, whole, show=False)
     with monkeypatch.context() as patch:
         end(patch, step)
-        if end is end_by_signal:
+        if end is stop_at:
             assert fit(config, parts, show=False).step == step
         else:
             with pytest.raises(RuntimeError, match="off"):
                 fit(config, parts, show=False)
     result = fit(config, parts, show=False)
-    assert (result.step, result.finished, result.validation) == (6, True, 6.0)
+    assert (result.step, result.stopped_by, result.validation) == (6, None, 6.0)
     assert validated(parts) == validated(whole) == ["4", "6"]
-    for name in ("best.ckpt", "last.ckpt"):
-        first, second = (torch.load(run / name, weights_only=True) for run in (whole, parts))
-        assert first["global_step"] == second["global_step"]
+    for name in ("best", "last"):
+        first, second = (checkpoint(run, name) for run in (whole, parts))
         assert first["callbacks"] == second["callbacks"]
-        for key, tensor in first["state_dict"].items():
-            assert torch.equal(tensor, second["state_dict"][key]), (name, key)
-        for mean, other in zip(first["average"]["mean"], second["average"]["mean"], strict=True):
-            assert torch.equal(mean, other)
+        assert_same_weights(first, second)
 
 
 def test_a_run_that_breaks_leaves_no_row_twice(experiment, tmp_path, monkeypatch):
-    config = changed(experiment, checkpoint_every=100, log_every=1, validate_every=3)
-    draw = Crops.__getitem__
-
-    def broken(self, index):
-        if index == 5:
-            raise RuntimeError("the machine is off")
-        return draw(self, index)
-
+    config = with_trainer(experiment, checkpoint_every=100, log_every=1, validate_every=3)
     with monkeypatch.context() as patch:
-        patch.setattr(Crops, "__getitem__", broken)
+        break_at(patch, 5)
         with pytest.raises(RuntimeError, match="off"):
             fit(config, tmp_path, show=False)
     fit(config, tmp_path, show=False)
-    assert [r["step"] for r in rows(tmp_path) if r["train/nats_per_token"]] == list("123456")
+    assert steps_with(tmp_path, "train/nats_per_token") == list("123456")
     assert validated(tmp_path) == ["3", "6"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of protobuf, on import
@@ -133,16 +112,14 @@ def test_without_pieces_to_validate_on_the_last_weights_stand_for_the_best(
     config = build_experiment(experiment)
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
-        end_by_signal(patch, 4)
+        stop_at(patch, 4)
         with caplog.at_level(logging.WARNING):
             assert fit(config, run, show=False).step == 4
     assert "'validation' holds no pieces" in caplog.text
     result = fit(config, run, show=False)
-    assert (result.step, result.finished, result.validation) == (6, True, None)
-    best, last = (torch.load(run / f"{name}.ckpt", weights_only=True) for name in ("best", "last"))
-    assert best["global_step"] == last["global_step"] == 6
-    for key, tensor in last["state_dict"].items():
-        assert torch.equal(tensor, best["state_dict"][key]), key
+    assert (result.step, result.stopped_by, result.validation) == (6, None, None)
+    assert checkpoint(run)["global_step"] == 6
+    assert_same_weights(checkpoint(run), checkpoint(run, "best"))
 
 
 @pytest.fixture
@@ -153,12 +130,8 @@ def _quick_samples(monkeypatch):
         "choose_steps",
         lambda decoder, *_, **__: StepsMaker("", lambda: PlainSteps(decoder)),
     )
-    monkeypatch.setattr(samples, "BAR_TOKENS", 4)
+    monkeypatch.setattr(callbacks, "MAX_BAR_TOKENS", 4)
     monkeypatch.setattr(callbacks, "NEW_BARS", 2)
-
-
-def last(folder):
-    return torch.load(folder / "last.ckpt", weights_only=True)
 
 
 SIREN = {"kind": "siren", "network": {"depth": 2, "width": 4}, "window": {"width": 3.0}}
@@ -168,22 +141,17 @@ SIREN = {"kind": "siren", "network": {"depth": 2, "width": 4}, "window": {"width
 @pytest.mark.parametrize("windowed", [False, True])
 def test_training_does_not_notice_its_samples(experiment, tmp_path, windowed):
     if windowed:  # an encoding that keeps what it has computed of its weights
-        experiment["task"]["model"] = experiment["task"]["model"] | {
-            "encoding": SIREN,
-            "attention": {"kind": "windowed"},
-        }
+        experiment = with_model(experiment, encoding=SIREN, attention={"kind": "windowed"})
     after = []
     for count in (0, 2):
         torch.manual_seed(3)
-        config = changed(experiment, samples=count, validate_every=2, ema_decay=0.5)
+        config = with_trainer(experiment, samples=count, validate_every=2, ema_decay=0.5)
         fit(config, tmp_path / str(count), show=False)
         numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002
         after.append((torch.get_rng_state(), numpy_state["state"]["key"]))
     assert torch.equal(after[0][0], after[1][0])
     np.testing.assert_array_equal(after[0][1], after[1][1])
-    without, beside = last(tmp_path / "0"), last(tmp_path / "2")
-    for name, tensor in without["state_dict"].items():
-        assert torch.equal(tensor, beside["state_dict"][name]), name
+    assert_same_weights(checkpoint(tmp_path / "0"), checkpoint(tmp_path / "2"))
     assert not (tmp_path / "0" / "samples").exists()
     folders = sorted((tmp_path / "2" / "samples").iterdir())
     assert [folder.name for folder in folders] == ["step_000002", "step_000004", "step_000006"]
@@ -201,7 +169,8 @@ def test_samples_are_music_behind_the_beginning_of_a_validation_piece(
     monkeypatch.setattr(callbacks, "write_sample", lambda ids, *rest: written.append((ids, rest)))
     for seconds in (30.0, 0.0):
         monkeypatch.setattr(callbacks, "SAMPLE_SECONDS", seconds)
-        fit(changed(experiment, samples=1, validate_every=100), tmp_path, fresh=True, show=False)
+        config = with_trainer(experiment, samples=1, validate_every=100)
+        fit(config, tmp_path, fresh=True, show=False)
     assert not (tmp_path / "samples" / "step_000006" / "0.mid").exists()
     for (ids, (tokenizer, path, prompt_bars)), new in zip(written, (2, 1), strict=True):
         np.testing.assert_array_equal(ids[: len(prompt)], prompt)
@@ -218,8 +187,8 @@ def test_samples_that_fail_end_no_training(experiment, tmp_path, monkeypatch, ca
 
     monkeypatch.setattr(callbacks, "write_sample", broken)
     with caplog.at_level(logging.WARNING):
-        result = fit(changed(experiment, samples=1), tmp_path, show=False)
-    assert result.finished
+        result = fit(with_trainer(experiment, samples=1), tmp_path, show=False)
+    assert result.stopped_by is None
     assert "samples of step 6: OSError: the pictures are full; training goes on" in caplog.text
 
 
@@ -229,7 +198,7 @@ def test_speed_memory_and_time_left_are_shown_and_logged(experiment, tmp_path, m
         fit(build_experiment(experiment), tmp_path)
     [line] = [m for m in caplog.messages if "tokens/s" in m]
     assert re.search(r"step 2, loss \d\.\d+, [\d,]+ tokens/s, 0:\d\d:\d\d left, \d+\.\d GiB$", line)
-    found = rows(tmp_path)
+    found = metrics(tmp_path)
     assert all(
         0.05 < float(row["memory_gib"]) < 1000 for row in found if row["train/nats_per_token"]
     )

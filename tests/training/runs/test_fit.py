@@ -1,71 +1,46 @@
 from __future__ import annotations
 
-import csv
 import json
-import os
 import signal
 
 import pytest
 import torch
 import yaml
 
+from tests.support.runs import (
+    assert_same_weights,
+    break_at,
+    changed,
+    checkpoint,
+    steps_with,
+    stop_at,
+    with_model,
+)
 from training.cli import main
-from training.data.corpus import Corpus, Crops
+from training.data.corpus import Corpus
 from training.errors import TrainingError
 from training.experiment import build_experiment
-from training.learning.optimization import Budget
-from training.runs import device as machine
+from training.learning.schedule import Budget
+from training.runs import device
 from training.runs.fit import fit
 from training.tasks.music import MusicModule
 
 
-def weights(folder):
-    return torch.load(folder / "last.ckpt", weights_only=True)
-
-
-def changed(experiment, **sections):
-    merged = {key: dict(value) for key, value in experiment.items()}
-    for section, values in sections.items():
-        merged[section] |= values
-    return merged
-
-
-@pytest.fixture
-def stop_at(monkeypatch):
-    """Make a run end by SIGTERM while it draws the batch of a step."""
-
-    def install(step):
-        draw = Crops.__getitem__
-
-        def drawn(self, index):
-            if index == step:
-                os.kill(os.getpid(), signal.SIGTERM)
-            return draw(self, index)
-
-        monkeypatch.setattr(Crops, "__getitem__", drawn)
-
-    return install
-
-
 @pytest.mark.parametrize(("ema_decay", "step"), [(None, 4), (0.5, 2)])
 def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(
-    experiment, tmp_path, stop_at, monkeypatch, ema_decay, step
+    experiment, tmp_path, monkeypatch, ema_decay, step
 ):
     config = build_experiment(changed(experiment, trainer={"ema_decay": ema_decay}))
-    assert fit(config, tmp_path / "whole", show=False).finished
-    with monkeypatch.context():
-        stop_at(step)
+    assert fit(config, tmp_path / "whole", show=False).stopped_by is None
+    with monkeypatch.context() as patch:
+        stop_at(patch, step)
         result = fit(config, tmp_path / "parts", show=False)
-        assert not result.finished
+        assert result.stopped_by is not None
         assert 0 < result.step < 6
-    monkeypatch.undo()
     assert fit(config, tmp_path / "parts", show=False).step == 6
-    whole, parts = weights(tmp_path / "whole"), weights(tmp_path / "parts")
-    assert whole["global_step"] == parts["global_step"] == 6
-    for name, tensor in whole["state_dict"].items():
-        assert torch.equal(tensor, parts["state_dict"][name]), name
-    for first, second in zip(whole["average"]["mean"], parts["average"]["mean"], strict=True):
-        assert torch.equal(first, second)
+    whole, parts = checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts")
+    assert whole["global_step"] == 6
+    assert_same_weights(whole, parts)
     assert bool(whole["average"]["mean"]) == (ema_decay is not None)
 
 
@@ -83,16 +58,15 @@ def test_a_run_folder_holds_what_is_needed_to_understand_it(experiment, tmp_path
     }
     assert not [name for name in names if name.endswith(".partial")]
     assert list((tmp_path / "tensorboard").glob("events*"))
-    rows = list(csv.DictReader((tmp_path / "metrics.csv").read_text().splitlines()))
-    assert [row["step"] for row in rows if row["train/nats_per_token"]] == ["2", "4", "6"]
-    assert [row["step"] for row in rows if row["validation/nats_per_token"]] == ["4", "6"]
+    assert steps_with(tmp_path, "train/nats_per_token") == ["2", "4", "6"]
+    assert steps_with(tmp_path, "validation/nats_per_token") == ["4", "6"]
 
 
 def test_a_run_whose_budget_is_spent_is_left_alone(experiment, tmp_path):
     config = build_experiment(experiment)
     fit(config, tmp_path, show=False)
     before = (tmp_path / "last.ckpt").read_bytes()
-    assert fit(config, tmp_path, show=False).finished
+    assert fit(config, tmp_path, show=False).stopped_by is None
     assert (tmp_path / "last.ckpt").read_bytes() == before
 
 
@@ -117,10 +91,10 @@ def test_folders_that_hold_something_else_are_left_alone(experiment, tmp_path):
     assert fit(config, run, show=False).step == 6
 
 
-def test_a_signal_is_told_to_the_shell(experiment, tmp_path, stop_at, monkeypatch):
+def test_a_signal_is_told_to_the_shell(experiment, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(experiment))
-    stop_at(4)
+    stop_at(monkeypatch, 4)
     assert main(["fit", "--config", "tiny.yaml", "--run", "run"]) == 128 + signal.SIGTERM
 
 
@@ -136,8 +110,7 @@ def test_a_run_whose_loss_is_no_number_ends_in_a_sentence(experiment, tmp_path, 
 
 def test_what_will_learn_little_is_said(experiment, data, tmp_path, caplog):
     short = changed(experiment, optimizer={"warmup_steps": 6})
-    short["task"]["model"] = short["task"]["model"] | {"vocabulary_size": 600}
-    fit(build_experiment(short), tmp_path / "short", show=False)
+    fit(build_experiment(with_model(short, vocabulary_size=600)), tmp_path / "short", show=False)
     assert "the budget of 6 steps ends while the learning rate still warms up" in caplog.text
     assert "vocabulary_size is 600" in caplog.text
     caplog.clear()
@@ -168,26 +141,25 @@ def test_a_run_can_start_from_the_weights_of_another(experiment, tmp_path):
     fit(build_experiment(experiment), tmp_path / "first", show=False)
     still = changed(experiment, optimizer={"learning_rate": 0.0}, trainer={"seed": 5})
     fit(build_experiment(still), tmp_path / "second", init_from=tmp_path / "first", show=False)
-    first = torch.load(tmp_path / "first" / "best.ckpt", weights_only=True)["state_dict"]
-    for name, tensor in weights(tmp_path / "second")["state_dict"].items():
+    first = checkpoint(tmp_path / "first", "best")["state_dict"]
+    for name, tensor in checkpoint(tmp_path / "second")["state_dict"].items():
         assert torch.equal(tensor, first[name]), name
 
 
-def test_a_resumed_run_probes_nothing_again(experiment, tmp_path, stop_at, monkeypatch):
+def test_a_resumed_run_probes_nothing_again(experiment, tmp_path, monkeypatch):
     auto = build_experiment(changed(experiment, trainer={"precision": "auto"}))
     threads = torch.get_num_threads()
-    monkeypatch.setattr(machine, "_bfloat16_is_faster", lambda device: False)
-    with monkeypatch.context():
-        stop_at(4)
-        assert not fit(auto, tmp_path, show=False).finished
+    with monkeypatch.context() as patch:
+        patch.setattr(device, "_bfloat16_is_faster", lambda device: False)
+        stop_at(patch, 4)
+        assert fit(auto, tmp_path, show=False).stopped_by is not None
     began = json.loads((tmp_path / "run.json").read_text())
     assert (began["device"], began["precision"], began["threads"]) == ("cpu", "32-true", threads)
-    monkeypatch.undo()
 
-    monkeypatch.setattr(machine, "_bfloat16_is_faster", lambda device: True)
+    monkeypatch.setattr(device, "_bfloat16_is_faster", lambda device: True)
     torch.set_num_threads(threads + 1)
     try:
-        assert fit(auto, tmp_path, show=False).finished
+        assert fit(auto, tmp_path, show=False).stopped_by is None
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(threads)
@@ -200,26 +172,18 @@ def test_a_resumed_run_probes_nothing_again(experiment, tmp_path, stop_at, monke
 def test_a_run_that_breaks_after_a_validation_goes_on_from_there(experiment, tmp_path, monkeypatch):
     config = build_experiment(changed(experiment, trainer={"checkpoint_every": 100}))
     fit(config, tmp_path / "whole", show=False)
-    draw = Crops.__getitem__
-
-    def broken(self, index):
-        if index == 5:
-            raise RuntimeError("the machine is off")
-        return draw(self, index)
-
     with monkeypatch.context() as patch:
-        patch.setattr(Crops, "__getitem__", broken)
+        break_at(patch, 5)
         with pytest.raises(RuntimeError, match="off"):
             fit(config, tmp_path / "parts", show=False)
-    parts, best = tmp_path / "parts", torch.load(tmp_path / "parts/best.ckpt", weights_only=True)
-    assert weights(parts)["global_step"] == best["global_step"] == 4
-    assert weights(parts)["callbacks"] == best["callbacks"]  # the best value so far
+    parts, best = tmp_path / "parts", checkpoint(tmp_path / "parts", "best")
+    assert checkpoint(parts)["global_step"] == best["global_step"] == 4
+    assert checkpoint(parts)["callbacks"] == best["callbacks"]  # the best value so far
     assert fit(config, parts, show=False).step == 6
-    for name, tensor in weights(tmp_path / "whole")["state_dict"].items():
-        assert torch.equal(tensor, weights(parts)["state_dict"][name]), name
+    assert_same_weights(checkpoint(tmp_path / "whole"), checkpoint(parts))
 
 
-def test_a_time_budget_ends_with_validated_and_stored_weights(experiment, tmp_path, monkeypatch):
+def test_a_time_budget_ends_with_validated_and_stored_checkpoint(experiment, tmp_path, monkeypatch):
     # the clock of this run stands still but for its budget: over after three steps
     monkeypatch.setattr(Budget, "progress", lambda self, step: step / 3)
     monkeypatch.setattr(Budget, "elapsed", lambda self: 90.0)
@@ -227,10 +191,10 @@ def test_a_time_budget_ends_with_validated_and_stored_weights(experiment, tmp_pa
     result = fit(build_experiment(changed(experiment, trainer=settings)), tmp_path, show=False)
     assert (result.step, result.tokens, result.minutes) == (3, 3 * 64, 1.5)
     assert result.validation is not None
-    assert result.finished
-    best = torch.load(tmp_path / "best.ckpt", weights_only=True)
-    assert weights(tmp_path)["global_step"] == best["global_step"] == 3
-    assert weights(tmp_path)["callbacks"] == best["callbacks"]
+    assert result.stopped_by is None
+    best = checkpoint(tmp_path, "best")
+    assert checkpoint(tmp_path)["global_step"] == best["global_step"] == 3
+    assert checkpoint(tmp_path)["callbacks"] == best["callbacks"]
 
 
 def test_a_longer_budget_goes_on_as_if_there_had_been_no_end(experiment, tmp_path):
@@ -239,12 +203,10 @@ def test_a_longer_budget_goes_on_as_if_there_had_been_no_end(experiment, tmp_pat
         config = changed(
             experiment, optimizer={"decay_share": 0.0}, trainer={"token_budget": steps * 64}
         )
-        assert fit(build_experiment(config), folder, show=False).finished
-        return weights(folder)["state_dict"]
+        assert fit(build_experiment(config), folder, show=False).stopped_by is None
+        return checkpoint(folder)
 
     whole = fit_steps(10, tmp_path / "whole")
     for end in (6, 8):  # between two validations, and at one
         fit_steps(end, tmp_path / f"parts{end}")
-        parts = fit_steps(10, tmp_path / f"parts{end}")
-        for name, tensor in whole.items():
-            assert torch.equal(tensor, parts[name]), name
+        assert_same_weights(whole, fit_steps(10, tmp_path / f"parts{end}"))

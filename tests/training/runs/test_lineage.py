@@ -5,23 +5,17 @@ import shutil
 import sys
 
 import pytest
-import torch
 
 from relpe.models.checkpoint import load_model, released_models
 from tests.support.paths import ROOT
+from tests.support.runs import changed, checkpoint
 from tokenization.remi.multitrack import MultitrackRemi
 from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.release import export
 from training.runs.fit import fit
-from training.runs.lineage import (
-    PastRun,
-    PastSession,
-    history,
-    read_history,
-    total_tokens,
-    write_history,
-)
+from training.runs.lineage import history, read_history, total_tokens, write_history
+from training.runs.record import PastRun, PastSession
 from training.runs.weights import digest, load_decoder
 
 CHECKPOINTS = ROOT / "checkpoints"
@@ -35,8 +29,8 @@ def train(experiment, monkeypatch):
         words = ["relpe-train", "fit", "--run", folder.name]
         monkeypatch.setattr(sys, "argv", words)
         settings = {"seed": seed, "token_budget": steps * 64, "validate_every": 100}
-        config = experiment | {"trainer": experiment["trainer"] | settings}
-        fit(build_experiment(config), folder, init_from=init_from, show=False)
+        config = build_experiment(changed(experiment, trainer=settings))
+        fit(config, folder, init_from=init_from, show=False)
         return folder
 
     return run
@@ -144,8 +138,8 @@ def test_first_weights_come_with_a_fresh_optimizer_and_warm_up(train, experiment
     experiment["optimizer"] |= {"warmup_steps": 4}
     model = export(train(tmp_path / "one"), tmp_path / "model")
     two = train(tmp_path / "two", init_from=model, steps=2)
-    checkpoint = torch.load(two / "last.ckpt", weights_only=True)
-    state = checkpoint["optimizer_states"][0]["state"]
+    held = checkpoint(two)
+    state = held["optimizer_states"][0]["state"]
     assert {float(values["step"]) for values in state.values() if "step" in values} == {2.0}
     row = (two / "metrics.csv").read_text().splitlines()
     rate = dict(zip(row[0].split(","), row[1].split(","), strict=True))["learning_rate"]
@@ -153,7 +147,7 @@ def test_first_weights_come_with_a_fresh_optimizer_and_warm_up(train, experiment
     released = load_model(model).state_dict()
     moved = [
         float((tensor - released[name.removeprefix("decoder.")]).abs().max())
-        for name, tensor in checkpoint["state_dict"].items()
+        for name, tensor in held["state_dict"].items()
     ]
     assert 0 < max(moved) < 0.1
 

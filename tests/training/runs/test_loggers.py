@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import importlib
 import json
 import sys
@@ -8,6 +7,7 @@ from types import ModuleType
 
 import pytest
 
+from tests.support.runs import changed, metrics
 from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.runs.fit import fit
@@ -15,8 +15,7 @@ from training.runs.loggers import COLUMNS, CsvLog
 
 
 def with_loggers(experiment, *names, **trainer):
-    section = experiment["trainer"] | {"loggers": list(names)} | trainer
-    return build_experiment(experiment | {"trainer": section})
+    return build_experiment(changed(experiment, trainer={"loggers": list(names)} | trainer))
 
 
 def test_rows_after_the_step_that_a_run_goes_on_from_are_dropped(tmp_path):
@@ -74,7 +73,7 @@ def test_weights_and_biases_sees_what_the_csv_file_holds(experiment, tmp_path, r
     assert run.settings["config"]["trainer"]["loggers"] == ["wandb"]
     assert "mode" not in run.settings  # that is for WANDB_MODE to say
     assert run.ended == 0
-    table = list(csv.DictReader((folder / "metrics.csv").read_text().splitlines()))
+    table = metrics(folder)
     assert [row["step"] for row in run.rows] == [int(row["step"]) for row in table]
     for key in ("train/nats_per_token", "validation/nats_per_token", "tokens_per_second"):
         sent = [f"{row[key]:.6g}" for row in run.rows if key in row]

@@ -13,8 +13,14 @@ import torch
 from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.runs.device import Arithmetic
-from training.runs.lineage import FirstWeights, PastRun
-from training.runs.record import check_same_run, clear_run, describe_session, read_run
+from training.runs.record import (
+    FirstWeights,
+    PastRun,
+    check_same_run,
+    clear_run,
+    describe_session,
+    read_run,
+)
 
 CPU = Arithmetic("cpu", "32-true", 1)
 FACTS = {"hash": "abc", "vocabulary": "def", "splits": {}, "refused": {"a.mid": "broken"}}

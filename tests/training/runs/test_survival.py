@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 import torch
 import yaml
 
+from tests.support.runs import changed, metrics, with_model
 from training.cli import main
 from training.errors import TrainingError
 from training.experiment import build_experiment
@@ -108,8 +108,7 @@ def assert_same_run(whole, parts):
         assert_same(one["encoding_start"], other["encoding_start"], parts.name)
     tables = []
     for folder in (whole, parts):
-        lines = (folder / "metrics.csv").read_text().splitlines()
-        rows = list(csv.DictReader(lines))
+        rows = metrics(folder)
         tables.append([{k: v for k, v in row.items() if k not in TIMES} for row in rows])
     assert tables[0] == tables[1], parts.name
     assert not list(parts.glob("*.partial"))
@@ -118,13 +117,8 @@ def assert_same_run(whole, parts):
 @pytest.fixture
 def hard(experiment):
     """Twelve steps of all that has a state: worker processes, random features, mean, noise."""
-    experiment["task"]["model"] = experiment["task"]["model"] | {
-        "attention": {
-            "kind": "linear",
-            "feature_map": {"kind": "favor", "num_features": 8, "redraw_interval": 5},
-        },
-    }
-    experiment["trainer"] |= {
+    features = {"kind": "favor", "num_features": 8, "redraw_interval": 5}
+    trainer = {
         "token_budget": 12 * 64,
         "checkpoint_every": 4,
         "validate_every": 5,
@@ -133,7 +127,8 @@ def hard(experiment):
         "workers": 2,
         "loggers": [],
     }
-    return experiment
+    attention = {"kind": "linear", "feature_map": features}
+    return changed(with_model(experiment, attention=attention), trainer=trainer)
 
 
 # there may be fewer cores than workers

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
-import signal
 
 import pytest
 import pytorch_lightning as pl
@@ -12,7 +10,14 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from relpe.models.checkpoint import load_model, save_model
-from training.data.corpus import Crops
+from tests.support.runs import (
+    assert_same_weights,
+    changed,
+    checkpoint,
+    metrics,
+    stop_at,
+    with_model,
+)
 from training.errors import TrainingError
 from training.experiment import build_experiment
 from training.learning.seeding import noise_seed
@@ -35,73 +40,47 @@ def windowed(experiment):
             **window,
         }
         encoding = {"kind": "siren", "network": {"depth": 2, "width": 4}, "window": window}
-        model = experiment["task"]["model"] | {
-            "num_layers": 2,
-            "attention": {"kind": "windowed"},
-            "encoding": encoding,
-        }
-        return build_experiment(
-            {
-                "task": experiment["task"] | {"model": model},
-                "optimizer": experiment["optimizer"] | {"encoding_learning_rate": 0.3},
-                "trainer": experiment["trainer"] | {"log_every": 1} | (trainer or {}),
-            }
+        plain = with_model(
+            experiment, num_layers=2, attention={"kind": "windowed"}, encoding=encoding
         )
+        settings = {"log_every": 1} | (trainer or {})
+        optimizer = {"encoding_learning_rate": 0.3}
+        return build_experiment(changed(plain, optimizer=optimizer, trainer=settings))
 
     return make
 
 
-def rows(folder, key="train/nats_per_token"):
-    lines = csv.DictReader((folder / "metrics.csv").read_text().splitlines())
-    return [row for row in lines if row[key]]
-
-
-def last(folder):
-    return torch.load(folder / "last.ckpt", weights_only=True)
-
-
-def stop_at(patch, step):
-    draw = Crops.__getitem__
-
-    def drawn(self, index):
-        if index == step:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return draw(self, index)
-
-    patch.setattr(Crops, "__getitem__", drawn)
+def trained(folder):
+    return metrics(folder, "train/nats_per_token")
 
 
 @pytest.mark.parametrize(("ema_decay", "step"), [(None, 3), (0.5, 4)])
 def test_a_resumed_run_goes_on_with_its_spans(windowed, tmp_path, monkeypatch, ema_decay, step):
     config = windowed({"ema_decay": ema_decay})
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert fit(config, whole, show=False).finished
+    assert fit(config, whole, show=False).stopped_by is None
     with monkeypatch.context() as patch:
         stop_at(patch, step)
         assert fit(config, parts, show=False).step == step
     assert fit(config, parts, show=False).step == 6
-    first, second = last(whole), last(parts)
-    for name, tensor in first["state_dict"].items():
-        assert torch.equal(tensor, second["state_dict"][name]), name
-    for mean, other in zip(first["average"]["mean"], second["average"]["mean"], strict=True):
-        assert torch.equal(mean, other)
+    first, second = checkpoint(whole), checkpoint(parts)
+    assert_same_weights(first, second)
     assert first["spans"] == second["spans"]
     assert first["spans"]["calls"] == 6
-    seen = [[row[key] for key in (*SPANS, "encoding_change")] for row in rows(whole)]
-    assert seen == [[row[key] for key in (*SPANS, "encoding_change")] for row in rows(parts)]
-    assert len({row["mean_span"] for row in rows(whole)}) == 3  # they have changed at each refresh
-    nats = "validation/nats_per_token"
-    assert [row[nats] for row in rows(whole, nats)] == [row[nats] for row in rows(parts, nats)]
+    columns = (*SPANS, "encoding_change", "validation/nats_per_token")
+    seen = [[[row[key] for key in columns] for row in metrics(run)] for run in (whole, parts)]
+    assert seen[0] == seen[1]
+    assert len({row["mean_span"] for row in trained(whole)}) == 3  # each refresh changes them
 
 
 def test_a_penalty_narrows_windows_and_is_no_part_of_what_is_measured(windowed, tmp_path):
     for name, penalty in (("free", 0.0), ("dear", 1e4)):
         fit(windowed(penalty=penalty), tmp_path / name, show=False)
-    free, dear = rows(tmp_path / "free"), rows(tmp_path / "dear")
+    free, dear = trained(tmp_path / "free"), trained(tmp_path / "dear")
     assert free[0]["train/nats_per_token"] == dear[0]["train/nats_per_token"]
     assert all(float(row["train/nats_per_token"]) < 7 for row in dear)
     assert float(dear[-1]["mean_span"]) < float(free[-1]["mean_span"])
-    [_, validation] = rows(tmp_path / "dear", "validation/nats_per_token")
+    [_, validation] = metrics(tmp_path / "dear", "validation/nats_per_token")
     assert float(validation["validation/nats_per_token"]) < 7
 
 
@@ -114,7 +93,7 @@ def test_a_penalty_narrows_windows_and_is_no_part_of_what_is_measured(windowed, 
 )
 def test_chunks_that_make_no_sense_are_refused(experiment, values, message):
     with pytest.raises(TrainingError, match=message):
-        build_experiment(experiment | {"task": experiment["task"] | values})
+        build_experiment(changed(experiment, task=values))
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
@@ -145,7 +124,7 @@ def test_a_released_model_holds_no_more_than_its_parameters(windowed, tmp_path):
     fit(windowed(), tmp_path / "run", show=False)
     decoder, _ = load_decoder(tmp_path / "run")
     names = {f"decoder.{name}" for name, _ in decoder.named_parameters()}
-    assert last(tmp_path / "run")["state_dict"].keys() == names
+    assert checkpoint(tmp_path / "run")["state_dict"].keys() == names
     save_model(decoder, tmp_path / "released")
     released = load_model(tmp_path / "released")  # strictly
     assert released.state_dict().keys() == decoder.state_dict().keys()
@@ -153,10 +132,10 @@ def test_a_released_model_holds_no_more_than_its_parameters(windowed, tmp_path):
 
 def test_without_a_window_its_columns_are_empty(experiment, tmp_path):
     fit(build_experiment(experiment), tmp_path, show=False)
-    assert not any(row[key] for row in rows(tmp_path) for key in SPANS)
-    changes = [float(row["encoding_change"]) for row in rows(tmp_path)]
+    assert not any(row[key] for row in trained(tmp_path) for key in SPANS)
+    changes = [float(row["encoding_change"]) for row in trained(tmp_path)]
     assert 0 < changes[0] < changes[-1] < 1
-    assert "spans" not in last(tmp_path)
+    assert "spans" not in checkpoint(tmp_path)
 
 
 def test_a_run_of_earlier_versions_goes_on(experiment, tmp_path, monkeypatch):
@@ -167,20 +146,19 @@ def test_a_run_of_earlier_versions_goes_on(experiment, tmp_path, monkeypatch):
         stop_at(patch, 4)
         assert fit(config, parts, show=False).step == 4
     # as they wrote it: fewer columns, and nothing of where the encoding began
-    checkpoint = last(parts)
-    del checkpoint["encoding_start"]
+    held = checkpoint(parts)
+    del held["encoding_start"]
     # steps were counted as those of Lightning's own optimization
     steps = "epoch_loop.manual_optimization.optim_step_progress"
-    checkpoint["loops"]["fit_loop"][steps]["total"] = {"ready": 0, "completed": 0}
-    torch.save(checkpoint, parts / "last.ckpt")
+    held["loops"]["fit_loop"][steps]["total"] = {"ready": 0, "completed": 0}
+    torch.save(held, parts / "last.ckpt")
     table, old = parts / "metrics.csv", COLUMNS[: COLUMNS.index("encoding_change")]
-    lines = list(csv.DictReader(table.read_text().splitlines()))
+    lines = metrics(parts)
     with table.open("w", newline="") as stream:
         writer = csv.DictWriter(stream, old, extrasaction="ignore")
         writer.writeheader()
         writer.writerows(lines)
     assert fit(config, parts, show=False).step == 6
-    for name, tensor in last(whole)["state_dict"].items():
-        assert torch.equal(tensor, last(parts)["state_dict"][name]), name
-    assert [row["step"] for row in rows(parts)] == ["2", "4", "6"]
-    assert not any(row["encoding_change"] for row in rows(parts))
+    assert_same_weights(checkpoint(whole), checkpoint(parts))
+    assert [row["step"] for row in trained(parts)] == ["2", "4", "6"]
+    assert not any(row["encoding_change"] for row in trained(parts))

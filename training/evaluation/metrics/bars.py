@@ -1,35 +1,30 @@
-"""Notes of a score by bar, on the grid of the vocabulary: what the measures of music read."""
+"""Notes of a score by bar on the grid of the vocabulary, the input of measures of music."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi import quantize
 from tokenization.remi.quantize import nearest_step, quantize_time_signatures
 from tokenization.remi.vocabulary import DRUMS, STEPS_PER_BEAT
-from tokenization.score import nearest_ratio
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.score import Score, Track
+from tokenization.score import Score, Track, nearest_ratio
 
 
 class TrackKey(NamedTuple):
-    """What a track is known by in two scores of one piece."""
+    """Identifies a track in several scores of a piece."""
 
     program: int
     """MIDI program, 128 for drums."""
     part: int
-    """Which track of that program, counted from 0 in the order of the score, empty ones too."""
+    """Index among the tracks of that program in the order of the score, empty ones included."""
 
 
 def track_keys(tracks: Sequence[Track]) -> list[TrackKey]:
-    """Key of each track; all drums are one part, as the vocabulary has them."""
+    """Key of each track; all drums are one part, as in the vocabulary."""
     counted: dict[int, int] = {}
     keys: list[TrackKey] = []
     for track in tracks:
@@ -40,9 +35,9 @@ def track_keys(tracks: Sequence[Track]) -> list[TrackKey]:
 
 
 def bar_lines(score: Score) -> NDArray[np.int64]:
-    """Ticks of the bar lines (bars + 1,): from 0 to the first at or after the score's end.
+    """Ticks of the bar lines (bars + 1,): from 0 to the first at or after the end of the score.
 
-    One bar at least. Bars are those of the vocabulary: whole eighths, at most eight quarters.
+    At least one bar. Bars are those of the vocabulary: whole eighths, up to eight quarters.
     """
     return nearest_ratio(_lines_in_steps(score) * score.ticks_per_beat, STEPS_PER_BEAT)
 
@@ -53,9 +48,9 @@ def _lines_in_steps(score: Score, end: int = 1) -> NDArray[np.int64]:
 
 
 def new_music(score: Score, first_bar: int) -> Score:
-    """The score with the notes alone that begin in bar `first_bar` (from 0) or later.
+    """The score with only the notes that begin in bar `first_bar` (from 0) or later.
 
-    Times, tempos and metre stay, so the bars are still those of the whole piece.
+    Times, tempos and metre are kept, so that bars are those of the whole piece.
     """
     lines = bar_lines(score)
     start = lines[first_bar] if first_bar < len(lines) else score.end_ticks
@@ -66,23 +61,23 @@ def new_music(score: Score, first_bar: int) -> Score:
 
 
 class BarNotes(NamedTuple):
-    """Notes of some bars of a score, in steps of a twelfth of a quarter; columns (n,).
+    """Notes of some bars of a score, in grid steps of a twelfth of a quarter; columns (n,).
 
     Bars are those of `bar_lines`. Notes are sorted by onset, then by track and pitch.
     """
 
     lines: NDArray[np.int64]
-    """(bars + 1,): start of each bar in steps from the first one, and the end of the last."""
+    """(bars + 1,): grid step at which each bar starts, then the end of the last."""
     onsets: NDArray[np.int64]
-    """Steps from the first bar's start."""
+    """Grid steps from the start of the first bar."""
     durations: NDArray[np.int64]
-    """Steps, at least 1; they may reach beyond the last bar."""
+    """Grid steps, at least 1; notes may end after the last bar."""
     pitches: NDArray[np.int64]
     velocities: NDArray[np.int64]
     tracks: NDArray[np.int64]
     """Index into `keys`."""
     keys: tuple[TrackKey, ...]
-    """The tracks that have notes somewhere in the score."""
+    """The tracks with notes anywhere in the score."""
 
     @classmethod
     def of(cls, score: Score) -> BarNotes:
@@ -104,7 +99,7 @@ class BarNotes(NamedTuple):
         return notes._at(np.lexsort((pitches, tracks, onsets)))
 
     def between(self, first_bar: int, stop_bar: int | None = None) -> BarNotes:
-        """Bars from `first_bar` to before `stop_bar` (None: the end), counted anew from there."""
+        """Bars from `first_bar` to before `stop_bar` (None: the end), numbered from 0."""
         lines = self.lines[first_bar : None if stop_bar is None else stop_bar + 1]
         if len(lines) < 2:
             lines = self.lines[-1:]
@@ -113,7 +108,7 @@ class BarNotes(NamedTuple):
         return notes._replace(lines=lines - lines[0], onsets=notes.onsets - lines[0])
 
     def _at(self, places: NDArray[np.int64]) -> BarNotes:
-        """The notes at these places, in this order."""
+        """The notes with these indices, in this order."""
         return self._replace(
             onsets=self.onsets[places],
             durations=self.durations[places],
@@ -129,12 +124,12 @@ class BarNotes(NamedTuple):
 
     @property
     def bars(self) -> NDArray[np.int64]:
-        """Bar that each note begins in, from 0."""
+        """Bar in which each note begins, from 0."""
         return np.searchsorted(self.lines, self.onsets, side="right") - 1
 
     @property
     def positions(self) -> NDArray[np.int64]:
-        """Steps from the start of its bar to each note's onset."""
+        """Grid steps from the start of the bar to the onset of each note."""
         return self.onsets - self.lines[self.bars]
 
     @property

@@ -1,32 +1,28 @@
-"""How much of some music stands note for note, transposed or not, in the training corpus.
+"""Notes of generated music that are copied, transposed or not, from the training corpus.
 
-A run is a number of consecutive notes of one track, in the order of onset and pitch. Two runs are
-copies of one another where the steps from note to note agree: the time between onsets, on the grid
-of a twelfth of a beat, and the interval in semitones (of drums the pitch itself). Instruments,
-durations, velocities, tempo and place in the bar do not count. Much-used patterns are found
-everywhere, drums above all: compare with the same figures of real music that is held out.
+A run consists of consecutive notes of a track, in the order of onset and pitch. Two runs are copies
+if their steps from note to note are equal: the time between onsets, on the grid of a twelfth of a
+beat, and the interval in semitones (the pitch itself for drums). Instruments, durations,
+velocities, tempo and position in the bar do not count. Common patterns occur everywhere, those of
+drums above all: compare with held-out real music.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
+from tokenization.score import Score
+from tokenization.tokenizer import Tokenizer
+from training.data.corpus import Corpus
 from training.evaluation.metrics.bars import BarNotes
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.score import Score
-    from tokenization.tokenizer import Tokenizer
-    from training.data.corpus import Corpus
-
 SIZES = (8, 16, 32)
-"""Notes of the runs whose shares are given."""
+"""Lengths of the counted runs, in notes."""
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15 | 1)
 _INVERSE = np.uint64(pow(int(_FACTOR), -1, 1 << 64))
@@ -34,14 +30,14 @@ _LONGEST_STEP = 1 << 20
 
 
 class _Steps(NamedTuple):
-    """Steps from note to note of many tracks, and hashes of all their runs in constant time.
+    """Steps from note to note of many tracks, with hashes of any run in constant time.
 
-    The hash of n steps from place i is their polynomial modulo 2^64: the difference of two prefix
-    sums of mixed steps times rising powers, divided by the power of i, which is odd.
+    The hash of n steps from index i is their polynomial modulo 2^64: the difference of two prefix
+    sums of mixed steps times increasing powers, divided by the power of i, which is odd.
     """
 
     stops: NDArray[np.int64]
-    """(m,): where the track of each step ends."""
+    """(m,): end of the track of each step."""
     prefixes: NDArray[np.uint64]
     """(m + 1,)"""
 
@@ -49,7 +45,7 @@ class _Steps(NamedTuple):
     def of(cls, tracks: Sequence[NDArray[np.uint64]]) -> _Steps:
         lengths = np.array([len(track) for track in tracks], np.int64)
         steps = np.concatenate([np.zeros(0, np.uint64), *tracks])
-        # SplitMix64 (Steele et al., 2014): steps that are near have hashes that are not
+        # SplitMix64 (Steele et al., 2014) decorrelates similar steps
         steps = (steps + np.uint64(1)) * _FACTOR
         steps = (steps ^ (steps >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         steps = (steps ^ (steps >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -103,41 +99,33 @@ class NoteIndex:
         return cls([track for score in scores for track in _tracks_of(score)])
 
     @classmethod
-    def of_corpus(cls, corpus: Corpus, tokenizer: Tokenizer, *, show: bool = False) -> NoteIndex:
-        """Index of all pieces of a split; `show` draws a progress bar.
-
-        It is quicker made than read from a disk would be worth: seconds for a million notes.
-        """
-        pieces = tqdm(
-            range(len(corpus)), desc="index", unit="piece", disable=not show, mininterval=2
-        )
+    def of_corpus(cls, corpus: Corpus, tokenizer: Tokenizer) -> NoteIndex:
+        """Index of all pieces of a split; takes seconds for a million notes."""
+        pieces = tqdm(range(len(corpus)), desc="index", unit="piece", mininterval=2)
         return cls.of(tokenizer.decode(corpus.piece(index)) for index in pieces)
 
     def longest_runs(
-        self, scores: Sequence[Score], least: int = min(SIZES), *, show: bool = False
-    ) -> list[list[NDArray[np.int64]]]:
-        """Of each note but a track's last: notes of the longest run from it that the index holds.
+        self, scores: Sequence[Score], least: int = min(SIZES)
+    ) -> list[NDArray[np.int64]]:
+        """For each note but the last of a track, the length of the longest indexed run from it.
 
-        By score and track (n - 1,) int64; 0 where it is shorter than `least` notes.
+        One array (n - 1,) int64 per track of all scores, in notes; 0 if below `least` notes.
         """
-        by_score = [_tracks_of(score) for score in scores]
-        flat = [track for tracks in by_score for track in tracks]
-        asked = _Steps.of(flat)
-        found = self._search(asked, max(least, 2) - 1, show=show)
-        parts = iter(np.split(found, np.cumsum([len(track) for track in flat])[:-1]))
-        return [[next(parts) for _ in tracks] for tracks in by_score]
+        tracks = [track for score in scores for track in _tracks_of(score)]
+        found = self._search(_Steps.of(tracks), max(least, 2) - 1)
+        return np.split(found, np.cumsum([len(track) for track in tracks])[:-1])[: len(tracks)]
 
-    def _search(self, asked: _Steps, least: int, *, show: bool) -> NDArray[np.int64]:
-        """Lengths in notes for each place of `asked`.
+    def _search(self, asked: _Steps, least: int) -> NDArray[np.int64]:
+        """Length in notes of the longest run from each step of `asked`.
 
-        A run that is found is found without its last step as well: so with each further step only
-        the places are looked at that were found before, here and there.
+        The prefixes of an indexed run are indexed too: with each further step only the places that
+        matched before are searched, in `asked` and in the index.
         """
         held, inverses = self._steps, _powers(_INVERSE, len(asked.stops))
         longest = np.zeros(len(asked.stops), np.int64)
         here, there = np.arange(len(asked.stops)), np.arange(len(held.stops))
         length = least
-        with tqdm(desc="runs", unit="step", disable=not show, mininterval=2) as bar:
+        with tqdm(desc="runs", unit="step", mininterval=2) as bar:
             while True:
                 here = here[asked.stops[here] - here >= length]
                 there = there[held.stops[there] - there >= length]
@@ -158,32 +146,18 @@ class NoteIndex:
 
 
 class Copies(NamedTuple):
-    """What of some music the index holds."""
+    """Copies of an index in some music."""
 
     shares: Mapping[int, float]
-    """By n: share of its runs of n notes that the index holds, 0 to 1; NaN without such runs."""
+    """By n: share of the runs of n notes that are in the index, 0 to 1; NaN without such runs."""
     longest: int
-    """Notes of the longest run that the index holds; 0 below the smallest n."""
+    """Notes of the longest run in the index; 0 below the smallest n."""
     num_notes: int
 
 
-def copies(
-    index: NoteIndex, scores: Sequence[Score], sizes: Sequence[int] = SIZES, *, show: bool = False
-) -> tuple[Copies, list[Copies]]:
-    """Copies in all scores taken together, and in each.
-
-    Scores are searched as they are, prompts included: for new music alone see `new_music`. `show`
-    draws a progress bar.
-    """
-    runs = index.longest_runs(scores, min(sizes), show=show)
-    each = [
-        _copies(found, score.num_notes, sizes) for found, score in zip(runs, scores, strict=True)
-    ]
-    together = [track for found in runs for track in found]
-    return _copies(together, sum(score.num_notes for score in scores), sizes), each
-
-
-def _copies(runs: Sequence[NDArray[np.int64]], num_notes: int, sizes: Sequence[int]) -> Copies:
+def copies(index: NoteIndex, scores: Sequence[Score], sizes: Sequence[int] = SIZES) -> Copies:
+    """Copies in all scores together, prompts included; see `new_music` to leave prompts out."""
+    runs = index.longest_runs(scores, min(sizes))
     shares: dict[int, float] = {}
     for size in sizes:
         # a track of n notes has n - size + 1 runs, and n - 1 entries
@@ -191,4 +165,4 @@ def _copies(runs: Sequence[NDArray[np.int64]], num_notes: int, sizes: Sequence[i
         found = sum(int(np.count_nonzero(track >= size)) for track in runs)
         shares[size] = found / total if total else float("nan")
     longest = max((int(track.max(initial=0)) for track in runs), default=0)
-    return Copies(shares, longest, num_notes)
+    return Copies(shares, longest, sum(score.num_notes for score in scores))

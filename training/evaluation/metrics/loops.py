@@ -1,46 +1,42 @@
-"""Does a model listen? A bar that comes again and again says nothing new after its first time.
+"""Loss on a repeated bar: does a model use its context?
 
-A model that cannot copy what it has heard keeps no groove, whatever it has learnt of styles.
+After the first time the bar has no new information. A model that cannot copy keeps no groove.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.vocabulary import BAR
+from tokenization.tokenizer import Tokenizer
 from training.data.augmentation import looped
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.tokenizer import Tokenizer
-
 TIMES = (1, 2, 4, 8, 16)
-"""The times, of 16 that a bar is heard, for which a figure is told."""
+"""Repetitions, of 16, for which the loss is measured."""
 MOST_PIECES = 24
 _BAR = 4
-"""From 0: behind an upbeat and most introductions."""
+"""Index of the looped bar, after an upbeat and most introductions."""
 _LEAST_NOTES = 4
 
 
 class Loop(NamedTuple):
-    """One bar of a piece, over and over."""
+    """A bar of a piece, repeated."""
 
     ids: NDArray[np.int64]
     """Canonical, from BOS to EOS."""
     bars: NDArray[np.int64]
-    """Where each time begins, and where the last one ends: (times + 1,)."""
+    """Start of each repetition, then the end of the last: (times + 1,)."""
 
 
 def loops(pieces: Sequence[NDArray[np.integer]], tokenizer: Tokenizer) -> list[Loop]:
-    """The fifth bar of pieces, 16 times; up to 24 loops, spread over the pieces that allow it.
+    """Loops of the fifth bar of pieces, 16 times; up to 24, evenly spaced over suitable pieces.
 
-    Those are pieces of six bars or more whose fifth bar has four notes or more.
+    These have at least six bars, and at least four notes in the fifth.
     """
     long = [piece for piece in pieces if np.count_nonzero(piece == BAR) > _BAR + 1]
     made = [_loop(tokenizer.crop(piece, _BAR, 1), tokenizer) for piece in long]
@@ -58,14 +54,16 @@ def _loop(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Loop | None:
     tracks = [looped(track, ticks, times) for track in score.tracks]
     whole = replace(score, tracks=tuple(tracks), end_ticks=ticks * times)
     made = np.asarray(tokenizer.encode(whole).ids, np.int64)
-    bars = np.append(np.flatnonzero(made == BAR), len(made) - 1)[: times + 1]  # a note may ring on
+    bars = np.append(np.flatnonzero(made == BAR), len(made) - 1)[
+        : times + 1
+    ]  # a last note may add a bar
     return Loop(made, bars) if len(bars) == times + 1 else None
 
 
 def loop_nats(nats: Sequence[NDArray[np.float64]], made: Sequence[Loop]) -> dict[int, float]:
-    """Nats per token of each of `TIMES`, from 1: means over all tokens of that time but its Bar.
+    """Nats per token of each of the repetitions `TIMES`, without Bar tokens; empty without loops.
 
-    `nats` holds, per loop, those of each token but the first. Empty without loops.
+    `nats` has, per loop, those of each token but the first.
     """
     if not made:
         return {}

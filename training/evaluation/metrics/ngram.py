@@ -1,20 +1,17 @@
-"""N-gram models with back-off: the floor that a neural model has to beat."""
+"""N-gram models with back-off, the baseline for neural models."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.tokenizer import Tokenizer
-    from training.data.corpus import Corpus
+from tokenization.tokenizer import Tokenizer
+from training.data.corpus import Corpus
 
 Smoothing = Literal["kneser_ney", "witten_bell"]
 SMOOTHINGS: tuple[Smoothing, ...] = ("kneser_ney", "witten_bell")
@@ -23,7 +20,7 @@ PAD = 0
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Distinct n-grams of the greatest order, each packed into one integer, and how often."""
+    """Distinct n-grams of the highest order, packed into integers, and their counts."""
 
     order: int
     vocabulary_size: int
@@ -49,7 +46,7 @@ class Counts:
         return cls(order, vocabulary_size, grams, counts)
 
     def __add__(self, other: Counts) -> Counts:
-        """Counts of both."""
+        """Sum of both counts."""
         grams, place = np.unique(np.concatenate([self.grams, other.grams]), return_inverse=True)
         counts = np.zeros(len(grams), np.int64)
         np.add.at(counts, place, np.concatenate([self.counts, other.counts]))
@@ -69,23 +66,23 @@ class _Level:
 class NGram:
     """Interpolated n-gram model: modified Kneser-Ney or Witten-Bell (Chen & Goodman, 1998).
 
-    Below the unigrams stands the uniform distribution, so that every token has a probability.
+    Unigrams back off to the uniform distribution, so that every token has a probability.
     """
 
     def __init__(self, counts: Counts, smoothing: Smoothing) -> None:
         self.order = counts.order
         self.vocabulary_size = counts.vocabulary_size
         self._bits = token_bits(counts.vocabulary_size)
-        self._levels: list[_Level] = []  # from the greatest order down to unigrams
+        self._levels: list[_Level] = []  # from the highest order down to unigrams
         grams, numbers = counts.grams, counts.counts
         for order in range(counts.order, 0, -1):
             self._levels.append(_level(grams, numbers, self._bits, smoothing))
-            # The first token falls off. Kneser-Ney counts in how many n-grams the rest stood,
-            # Witten-Bell how often it stood.
+            # drop the first token; Kneser-Ney counts the distinct n-grams with the same rest,
+            # Witten-Bell its occurrences
             shorter = grams & ((1 << self._bits * (order - 1)) - 1)
             weights = np.ones_like(numbers) if smoothing == "kneser_ney" else numbers
             if smoothing == "kneser_ney":
-                # What begins a piece stands behind nothing but padding: its own count is kept.
+                # the beginning of a piece follows only padding: keep its count
                 begins = grams >> self._bits * (order - 1) == PAD
                 weights = np.where(begins, numbers, weights)
             grams, place = np.unique(shorter, return_inverse=True)
@@ -109,12 +106,12 @@ class NGram:
 
 
 def greatest_order(vocabulary_size: int) -> int:
-    """Greatest order whose n-grams fit into 63 bits."""
+    """Highest order whose n-grams fit into 63 bits."""
     return 63 // token_bits(vocabulary_size)
 
 
 def token_bits(vocabulary_size: int) -> int:
-    """Bits that hold any token id."""
+    """Number of bits of a token id."""
     return max(1, (vocabulary_size - 1).bit_length())
 
 
@@ -141,7 +138,7 @@ def _level(
 
 
 def _discounts(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Discounts of counts 0, 1, 2 and 3 or more, estimated from how many n-grams have them."""
+    """Discounts of counts 0, 1, 2 and 3 or more, estimated from the counts of counts."""
     _, one, two, three, four = np.bincount(np.minimum(counts, 5), minlength=6)[:5]
     share = one / max(one + 2 * two, 1)
     estimates = (1 - 2 * share * two / max(one, 1), 2 - 3 * share * three / max(two, 1),
@@ -165,20 +162,17 @@ def ngram_nats(
     train: Corpus,
     tokenizer: Tokenizer,
     pieces: Sequence[NDArray[np.int64]],
-    *,
-    show: bool = False,
 ) -> dict[str, list[NDArray[np.float64]]]:
-    """Nats of n-gram models counted on a corpus, as it is and in all transpositions."""
+    """Nats of n-gram models trained on a corpus, original and in all transpositions."""
     size = len(tokenizer.vocabulary.names)
 
-    def count(moved: Callable[[NDArray[np.int32]], NDArray[np.integer] | None]) -> Counts:
-        versions = (moved(train.piece(index)) for index in range(len(train)))
+    def count(semitones: int) -> Counts:
+        versions = (tokenizer.transpose(train.piece(i), semitones) for i in range(len(train)))
         return Counts.of((version for version in versions if version is not None), order, size)
 
-    plain = count(lambda ids: ids)
-    transposed = plain
-    for semitones in tqdm([*range(-5, 0), *range(1, 7)], desc="n-grams", disable=not show):
-        transposed = transposed + count(lambda ids, s=semitones: tokenizer.transpose(ids, s))
+    plain = transposed = count(0)
+    for semitones in tqdm([*range(-5, 0), *range(1, 7)], desc="n-grams"):
+        transposed += count(semitones)
     result: dict[str, list[NDArray[np.float64]]] = {}
     for name, counts in (("untransposed", plain), ("12 transpositions", transposed)):
         for smoothing in SMOOTHINGS:

@@ -1,24 +1,20 @@
-"""Negative log-likelihood against the place in the piece: does a longer memory help?"""
+"""Negative log-likelihood against the position in the piece."""
 
 from __future__ import annotations
 
 import csv
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from training.files import replacing
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from matplotlib.axes import Axes
-    from numpy.typing import NDArray
-
 
 class Bin(NamedTuple):
-    """Mean over the tokens of all pieces whose index lies in a bin."""
+    """Mean over the tokens of all pieces with index `first` to `last`."""
 
     first: int
     last: int
@@ -34,8 +30,7 @@ def nll_by_position(
     """Mean negative log-likelihood per bin of `width` tokens, over the pieces with `reach` tokens.
 
     `nats` holds, per piece, the negative log-likelihood of each token but the first, so entry i
-    belongs to the token of index i + 1. The same pieces stand in every bin: differences between
-    bins are not differences between pieces.
+    belongs to the token of index i + 1. All bins are of the same pieces, and so can be compared.
     """
     chosen = np.array([piece[:reach] for piece in nats if len(piece) >= reach])
     bins: list[Bin] = []
@@ -48,7 +43,7 @@ def nll_by_position(
 
 
 class Beyond(NamedTuple):
-    """Nats per token within the training length and beyond it: means of the same pieces."""
+    """Nats per token within and beyond the training length, for the same pieces."""
 
     pieces: int
     within: float
@@ -57,16 +52,16 @@ class Beyond(NamedTuple):
     beyond: float
     beyond_deviation: float
     difference: float
-    """Beyond minus within: above 0 the model gets worse where it was not trained."""
+    """Beyond minus within: positive if the model is worse beyond its training length."""
     difference_deviation: float
 
 
 def beyond_training(
     nats: Sequence[NDArray[np.float64]], trained_length: int, reach: int = 4096
 ) -> Beyond | None:
-    """Mean of each piece with `reach` tokens before and behind its first `trained_length` ones.
+    """Means before and after the first `trained_length` tokens of pieces with `reach` tokens.
 
-    `nats` as for `nll_by_position`. None where no piece is so long, or nothing lies beyond. Source:
+    `nats` as in `nll_by_position`. None if no piece is long enough, or nothing lies beyond. Source:
     evaluation of Liutkus et al. (2021).
     """
     long = [piece[:reach] for piece in nats if len(piece) >= reach]
@@ -88,34 +83,3 @@ def write_csv(bins: Sequence[Bin], path: Path) -> None:
             (b.first, b.last, f"{b.nats_per_token:.5f}", f"{b.standard_error:.5f}", b.pieces)
             for b in bins
         )
-
-
-def plot(curves: Mapping[str, Sequence[Bin]], path: Path, trained_length: int | None) -> None:
-    """Draw one curve per name, with standard errors, and a line where training ended."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    draw_curves(figure.subplots(), curves, trained_length)
-    with replacing(path) as partial:
-        figure.savefig(partial, format="png", dpi=120, metadata={"Software": None})
-
-
-def draw_curves(
-    axes: Axes, curves: Mapping[str, Sequence[Bin]], trained_length: int | None
-) -> None:
-    """The same into axes of a figure."""
-    pieces = 0
-    for name, bins in curves.items():
-        middle = [(b.first + b.last) / 2 for b in bins]
-        mean = np.array([b.nats_per_token for b in bins])
-        error = np.nan_to_num([b.standard_error for b in bins])
-        axes.plot(middle, mean, marker="o", markersize=3, label=name)
-        axes.fill_between(middle, mean - error, mean + error, alpha=0.2)
-        pieces = max([pieces, *(b.pieces for b in bins)])
-    if trained_length is not None:
-        axes.axvline(trained_length, color="grey", linestyle=":", label="training length")
-    axes.set_xlabel(f"token index in the piece ({pieces} pieces)")
-    axes.set_ylabel("nats per token")
-    axes.legend()

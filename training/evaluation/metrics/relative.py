@@ -1,34 +1,29 @@
-"""How relative a map of scores between positions is, and the maps of a model.
+"""Measures of maps of scores between positions, and the maps of a model.
 
 The measures are those of the code published with Liutkus et al. (2021). A map is (n, n), queries by
-keys; keys after their query do not count. T asks whether a score is a function of the offset alone,
-M whether nearer keys have the greater scores.
+keys; keys after their query are ignored. T measures whether a score depends on the offset alone, M
+whether closer keys have higher scores.
 """
 
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 from tqdm import tqdm
 
 from relpe.attention.linear.operation import LinearOperation, fading_rates
 from relpe.attention.windowed.attention import WindowedOperation
-from relpe.models.decoder import Block
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-    from torch import Tensor
-
-    from relpe.encodings.base import OffsetTable
-    from relpe.models.decoder import Decoder
+from relpe.encodings.base import OffsetTable
+from relpe.models.decoder import Block, Decoder
 
 _ROWS = 32
-"""Queries whose keys are compared at once: few enough for the cache."""
+"""Queries that are compared at once, to fit the cache."""
 
 
 def translation_invariance(
@@ -40,19 +35,17 @@ def translation_invariance(
 ) -> float:
     """T of a map (n, n): variance left within diagonals, over the variance of all scores; 0 to 1.
 
-    0: a score depends on the offset alone (a Toeplitz map, a constant one too); 1: the offset says
-    nothing. Counted are queries from `min_pos` to before `max_pos`, and offsets (query minus key)
-    from 0 to `max_offset`, all where None; variances are those of populations, diagonals weigh by
-    their length. Source: published code of Liutkus et al. (2021).
+    0: a score depends on the offset alone (a Toeplitz map or a constant one); 1: scores do not
+    depend on the offset. Queries from `min_pos` to before `max_pos` count, and offsets (query minus
+    key) from 0 to `max_offset`, all if None; diagonals are weighted by their length. Source:
+    published code of Liutkus et al. (2021).
 
     Raises:
-        ValueError: no such scores, or one that is not finite.
+        ValueError: this is no map, or a score is not finite.
     """
     rows, offsets = _causal_part(scores, min_pos, max_pos, max_offset)
     used = offsets >= 0
     values, offsets = rows[used], offsets[used]
-    if not np.isfinite(values).all():
-        raise ValueError("the map holds scores that are not finite; lower max_offset")
     if values.min() == values.max():
         return 0.0
     means = np.bincount(offsets, values) / np.maximum(np.bincount(offsets), 1)
@@ -66,22 +59,19 @@ def monotonicity_violation(
     max_pos: int | None = None,
     max_offset: int | None = None,
 ) -> float:
-    """M of a map (n, n): share of the pairs of keys of a query whose farther one scores more.
+    """M of a map (n, n): share of pairs of keys of a query in which the farther one scores higher.
 
-    0: scores never fall towards the diagonal (equal ones do not count against it); 1: they always
-    do; 1/2 is expected of random scores. NaN where no query has two keys. What is counted, errors
-    and source are those of `translation_invariance`.
+    0: scores never fall towards the diagonal; 1: they always do; random scores have 1/2. NaN if no
+    query has two keys. Queries, offsets, errors and source as in `translation_invariance`.
     """
     rows, offsets = _causal_part(scores, min_pos, max_pos, max_offset)
-    if not np.isfinite(rows[offsets >= 0]).all():
-        raise ValueError("the map holds scores that are not finite; lower max_offset")
     violations = 0
     for start in range(0, len(rows), _ROWS):
         part = offsets[start : start + _ROWS]
         columns = np.flatnonzero((part >= 0).any(0))
         keys = slice(int(columns[0]), int(columns[-1]) + 1)
         block = rows[start : start + _ROWS, keys].copy()
-        # what does not count stands on the side where it never violates
+        # keys that do not count never violate
         block[part[:, keys] == _LATER] = np.inf
         block[part[:, keys] == _TOO_FAR] = -np.inf
         for distance in range(1, block.shape[1]):
@@ -92,23 +82,25 @@ def monotonicity_violation(
 
 
 _LATER, _TOO_FAR = -1, -2
-"""In place of offsets that do not count."""
+"""Marks of offsets that do not count."""
 
 
 def _causal_part(
     scores: NDArray[np.floating], min_pos: int, max_pos: int | None, max_offset: int | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Rows of the queries (r, n), and their offsets: query minus key, or one of the marks above."""
+    """Rows of the queries (r, n) in float64, and their offsets, or the marks above."""
     if scores.ndim != 2 or scores.shape[0] != scores.shape[1]:
         raise ValueError(f"a map of shape {scores.shape}, expected (n, n)")
     queries = np.arange(len(scores))[min_pos:max_pos]
     if not len(queries) or min_pos < 0 or (max_offset is not None and max_offset < 0):
         raise ValueError(f"no scores of queries {min_pos} to {max_pos}, offsets to {max_offset}")
-    offsets = queries[:, None] - np.arange(len(scores))
-    offsets[offsets < 0] = _LATER
+    offsets = np.maximum(queries[:, None] - np.arange(len(scores)), _LATER)
     if max_offset is not None:
         offsets[offsets > max_offset] = _TOO_FAR
-    return scores[queries].astype(np.float64), offsets
+    rows = scores[queries].astype(np.float64)
+    if not np.isfinite(rows[offsets >= 0]).all():
+        raise ValueError("the map holds scores that are not finite; lower max_offset")
+    return rows, offsets
 
 
 class Relativity(NamedTuple):
@@ -124,57 +116,53 @@ def relativity(
     *,
     token: int,
     seeds: Sequence[int],
-    max_offset: int | None = None,
-    show: bool = False,
 ) -> Relativity:
-    """T and M of a model's maps of `length` positions, one draw of its noise for each seed.
+    """T and M of the maps of a model over `length` positions, for one draw of noise per seed.
 
     See `positional_maps`. Offsets beyond a head's span do not count. One model without noise has
-    the same figures for all seeds. `show` draws a progress bar.
+    the same figures for all seeds.
     """
     config = decoder.config
     found = np.zeros((2, len(seeds), config.num_layers, config.num_heads))
-    total = found[0].size
-    with tqdm(total=total, desc="maps", unit="head", disable=not show, mininterval=2) as bar:
+    with tqdm(total=found[0].size, desc="maps", unit="head", mininterval=2) as bar:
         for draw, seed in enumerate(seeds):
             for layer, maps in enumerate(positional_maps(decoder, length, token=token, seed=seed)):
                 for head, (scores, span) in enumerate(zip(maps.scores, maps.spans, strict=True)):
-                    reach = [n for n in (span and span - 1, max_offset) if n is not None]
-                    limit = min(reach, default=None)
-                    measures = (translation_invariance, monotonicity_violation)
-                    for place, measure in enumerate(measures):
-                        found[place, draw, layer, head] = measure(scores, max_offset=limit)
+                    limit = None if span is None else span - 1
+                    found[:, draw, layer, head] = (
+                        translation_invariance(scores, max_offset=limit),
+                        monotonicity_violation(scores, max_offset=limit),
+                    )
                     bar.update()
     return Relativity(found[0], found[1])
 
 
 class LayerMaps(NamedTuple):
-    """Maps of one layer."""
+    """The maps of one layer."""
 
     scores: NDArray[np.float64]
-    """(h, n, n), queries by keys; of keys after the query or beyond the span without meaning."""
+    """(h, n, n), queries by keys; undefined for keys after the query or beyond the span."""
     spans: tuple[int | None, ...]
-    """Of each head, the keys that a query sees, itself included; None: all."""
+    """Keys that a query of each head sees, itself included; None: all."""
 
 
 @torch.no_grad()
 def positional_maps(
     decoder: Decoder, length: int, *, token: int, seed: int | None = None
 ) -> Iterator[LayerMaps]:
-    """Scores between `length` positions that all hold the same token, layer by layer.
+    """Scores between `length` positions that all have the same token, layer by layer.
 
-    So the content of queries and keys is constant, as the weights have it for that token, and what
-    differs within a map is position. (The first tokens, which the short convolution sees with
-    nothing before them, are left out.) A score is what a key counts before it is divided by the
-    sum over keys: with linear attention the product of features, times what the head's keys have
-    faded; with softmax the logit. Positions are those of a sequence, 0, 1, 2, ...; `seed` is that
-    of the noise, the model's own where None. Computed in float64.
+    The content of queries and keys is constant, so that scores within a map differ only by
+    position. The first tokens, for which the short convolution has no complete input, are left out.
+    A score is the weight of a key before normalisation: with linear attention the product of
+    features, times the fading of the head; with softmax the logit. Positions are 0, 1, 2, ...;
+    `seed` is that of the noise, None for the model's own. Computed in float64.
 
     Raises:
-        ValueError: an encoding that scores other coordinates than the places of tokens.
+        ValueError: the encoding scores other coordinates than token positions.
     """
     probed = copy.deepcopy(decoder).double().cpu().eval()
-    # every layer's convolution reaches back as far again
+    # the convolutions of all layers add up
     skipped = max(probed.config.convolution_taps - 1, 0) * probed.config.num_layers
     state = probed.init_state(1, seed)
     probes: list[_Probe] = []
@@ -191,7 +179,7 @@ def positional_maps(
 
 
 class _Probe:
-    """Stands in the place of an attention operation, and keeps what it was given."""
+    """Wraps an attention operation and records its inputs."""
 
     def __init__(self, operation: Any) -> None:  # noqa: ANN401
         self._operation = operation
@@ -209,7 +197,7 @@ class _Probe:
         return torch.einsum("lhd,shd->hls", self._q[0], self._k[0]) * self._q.shape[-1] ** -0.5
 
     def spans(self) -> tuple[int | None, ...]:
-        """Of each head."""
+        """Span of each head."""
         heads = self._q.shape[2]
         span = self._operation.span if isinstance(self._operation, WindowedOperation) else None
         if self._scoring is None or isinstance(self._operation, LinearOperation):
@@ -226,7 +214,7 @@ class _Probe:
         scores = torch.einsum("lhf,shf->hls", features[0][0], features[1][0])
         if queries.log_scale is not None and keys.log_scale is not None:
             log_scale = (queries.log_scale[0][:, None] + keys.log_scale[0]).permute(2, 0, 1)
-            # a common factor changes neither T nor M, and keeps exponentials in range
+            # a common factor keeps exponentials in range and does not affect T and M
             scores = scores * torch.exp(log_scale - log_scale.amax((1, 2), keepdim=True))
         if operation.half_lives is not None:
             places = torch.arange(scores.shape[1])

@@ -1,16 +1,18 @@
-"""Distribution and structure of music: histograms, rates, repetition, and how it goes wrong.
+"""Distribution and structure of music: histograms, rates, repetition and faults.
 
-All measures read the notes of some bars of a score, `BarNotes.of(score).between(first, stop)`, and
-are defined for generated and for real music alike, so that held-out pieces give the reference.
-Those that compare new music with its prompt take the bars of both, and the first new bar.
+All measures take the notes of some bars of a score, `BarNotes.of(score).between(first, stop)`. They
+apply to generated and to real music, so that held-out pieces give reference values. Measures that
+compare new music with its prompt take the bars of both and the index of the first new bar.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.vocabulary import (
     MAX_BAR_STEPS,
@@ -18,17 +20,15 @@ from tokenization.remi.vocabulary import (
     STEPS_PER_BEAT,
     VELOCITY_STEP,
 )
+from training.evaluation.metrics.bars import BarNotes, TrackKey
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from training.evaluation.metrics.bars import BarNotes, TrackKey
-
-HISTOGRAMS = ("pitch_class", "duration", "onset_in_bar", "velocity", "notes_per_bar")
+MUSPY_MEASURES = (
+    *("pitch_range", "n_pitch_classes_used", "pitch_class_entropy", "scale_consistency"),
+    *("polyphony", "polyphony_rate", "empty_beat_rate", "empty_measure_rate"),
+    "groove_consistency",
+)
 LAGS = (1, 2, 4, 8, 16)
-"""Bars between those that are compared."""
+"""Distances of compared bars."""
 
 _MANY_NOTES = 128
 _SCALES = ((0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 10))
@@ -36,12 +36,12 @@ _SCALES = ((0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 10))
 
 
 def histograms(notes: BarNotes) -> dict[str, NDArray[np.int64]]:
-    """Counts by name of `HISTOGRAMS`, int64; those of several passages can be added.
+    """Counts by name, int64; those of several passages can be added.
 
-    `pitch_class` (12,) and `duration` (97,), in twelfths of a beat from one on, the last bin for
-    longer than eight beats: of all notes but drums, which have neither. `onset_in_bar` (96,) in
-    twelfths of a beat, and `velocity` (32,) in bins of four: of all notes. `notes_per_bar` (129,):
-    bars with so many notes of all tracks, the last bin for more.
+    Of all notes but drums: `pitch_class` (12,) and `duration` (97,), in twelfths of a beat from 1,
+    the last bin for more than eight beats. Of all notes: `onset_in_bar` (96,) in twelfths of a beat
+    and `velocity` (32,) in bins of four. `notes_per_bar` (129,): number of bars by their number of
+    notes, the last bin for more.
     """
     pitched = ~notes.is_drum
     durations = np.minimum(notes.durations[pitched], MAX_BAR_STEPS + 1) - 1
@@ -57,7 +57,7 @@ def histograms(notes: BarNotes) -> dict[str, NDArray[np.int64]]:
 
 
 def pooled(parts: Iterable[Mapping[str, NDArray[np.int64]]]) -> dict[str, NDArray[np.int64]]:
-    """Histograms of several passages, added up name by name."""
+    """Sums of the histograms of several passages."""
     total: dict[str, NDArray[np.int64]] = {}
     for part in parts:
         for name, counts in part.items():
@@ -68,18 +68,17 @@ def pooled(parts: Iterable[Mapping[str, NDArray[np.int64]]]) -> dict[str, NDArra
 def jensen_shannon(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
     """Jensen-Shannon divergence of two histograms, bits: 0 (the same) to 1 (nothing in common).
 
-    NaN where one of them is empty. Chosen over the overlap of smoothed densities because nothing
-    has to be smoothed: bins are given by the grid, and empty ones are allowed. Samples of one
-    source differ by about (bins - 1) / (8 ln 2) * (1/n + 1/m) for n and m independent counts; so
-    compare a model's figure with that of held-out music of like size. Source: Lin (1991).
+    NaN if one of them is empty. Unlike the overlap of densities it needs no smoothing, and allows
+    empty bins. Samples of the same source differ by about (bins - 1) / (8 ln 2) * (1/n + 1/m) for n
+    and m independent counts, so that a model should be compared with held-out music of similar
+    size. Source: Lin (1991).
     """
     if not a.sum() or not b.sum():
         return float("nan")
     p, q = a / a.sum(), b / b.sum()
     mean = (p + q) / 2
-    parts = [
-        (x[x > 0] * np.log2(x[x > 0] / mean[x > 0])).sum() / 2 for x in (p, q)
-    ]  # what is zero adds nothing
+    # zeros add nothing
+    parts = [(x[x > 0] * np.log2(x[x > 0] / mean[x > 0])).sum() / 2 for x in (p, q)]
     return float(min(max(sum(parts), 0.0), 1.0))
 
 
@@ -101,19 +100,10 @@ def muspy_measures(notes: BarNotes) -> dict[str, float]:
     pitches, onsets = notes.pitches, notes.onsets
     ends = np.minimum(onsets + notes.durations, notes.lines[-1])
     length = int(ends.max(initial=0))
-    nan = float("nan")
     classes = np.bincount(pitches[pitched] % 12, minlength=12)
-    found: dict[str, float] = {
-        "pitch_range": float(np.ptp(pitches[pitched])) if pitched.any() else 0.0,
-        "n_pitch_classes_used": float(np.count_nonzero(classes)),
-        "pitch_class_entropy": nan,
-        "scale_consistency": nan,
-        "polyphony": nan,
-        "polyphony_rate": nan,
-        "empty_beat_rate": nan,
-        "empty_measure_rate": nan,
-        "groove_consistency": nan,
-    }
+    found = dict.fromkeys(MUSPY_MEASURES, float("nan"))
+    found["pitch_range"] = float(np.ptp(pitches[pitched])) if pitched.any() else 0.0
+    found["n_pitch_classes_used"] = float(np.count_nonzero(classes))
     if pitched.any():
         shares = classes[classes > 0] / classes.sum()
         found["pitch_class_entropy"] = float(-(shares * np.log2(shares)).sum())
@@ -139,7 +129,7 @@ def muspy_measures(notes: BarNotes) -> dict[str, float]:
 
 
 def _sounding_pitches(notes: BarNotes, ends: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """How many different pitches sound in each step, drums left out: (length,)."""
+    """Number of different pitches, without drums, that sound in each grid step: (length,)."""
     roll = np.zeros((128, length + 1), np.int64)
     pitched = ~notes.is_drum
     np.add.at(roll, (notes.pitches[pitched], notes.onsets[pitched]), 1)
@@ -148,17 +138,17 @@ def _sounding_pitches(notes: BarNotes, ends: NDArray[np.int64], length: int) -> 
 
 
 def _covered(first: NDArray[np.int64], stop: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
-    """(count,): which places lie in one of the ranges."""
+    """(count,): which indices lie in one of the ranges."""
     change = np.bincount(first, minlength=count + 1) - np.bincount(stop, minlength=count + 1)
     return change.cumsum()[:count] > 0
 
 
 def _groove_consistency(notes: BarNotes, starts: NDArray[np.int64]) -> float:
-    """One minus the share of positions at which two neighbouring bars differ in having an onset."""
+    """One minus the share of positions where only one of two adjacent bars has an onset."""
     if len(starts) < 2:
         return float("nan")
     sizes = np.diff(notes.lines)
-    # a bar that begins where the passage ends is as long as the one before it
+    # a bar that begins at the end of the passage is as long as the one before
     sizes = np.append(sizes, sizes[-1])[: len(starts)]
     onsets = np.zeros((len(starts), sizes.max()), bool)
     onsets[notes.bars, notes.positions] = True
@@ -167,10 +157,10 @@ def _groove_consistency(notes: BarNotes, starts: NDArray[np.int64]) -> float:
 
 
 def bar_similarity(notes: BarNotes) -> NDArray[np.float64]:
-    """(bars, bars): Jaccard similarity of what begins in two bars, 0 to 1.
+    """(bars, bars): Jaccard similarity of the onsets in two bars, 0 to 1.
 
-    Of each bar the set of (position, pitch class) of its notes, drums by their pitch; instruments
-    are not told apart. A bar without notes is like none: 0 to bars with notes, NaN to others.
+    A bar is the set of (position, pitch class) of its notes, with the pitch of drums; instruments
+    are ignored. Similarity to an empty bar is 0, and NaN between empty bars.
     """
     sounds = np.where(notes.is_drum, 12 + notes.pitches, notes.pitches % 12)
     _, kind = np.unique(notes.positions * 140 + sounds, return_inverse=True)
@@ -185,25 +175,25 @@ def bar_similarity(notes: BarNotes) -> NDArray[np.float64]:
 def similarity_by_lag(
     similarity: NDArray[np.float64], lags: Sequence[int] = LAGS
 ) -> NDArray[np.float64]:
-    """Mean similarity of bars so many bars apart: (lags,); NaN where there is no such pair."""
+    """Mean similarity of bars at each distance: (lags,); NaN if there is no such pair."""
     diagonals = [np.diagonal(similarity, lag) for lag in lags]
     known = [diagonal[~np.isnan(diagonal)] for diagonal in diagonals]
     return np.array([float(x.mean()) if len(x) else np.nan for x in known])
 
 
 class RepeatedBars(NamedTuple):
-    """Shares of the new bars that have notes, 0 to 1; NaN where there is no such bar."""
+    """Shares of the new bars with notes, 0 to 1; NaN if there is no such bar."""
 
     of_prompt: float
     """Equal to a bar of the prompt."""
     of_any_earlier: float
-    """Equal to any bar before, of the prompt or new."""
+    """Equal to any earlier bar, of the prompt or new."""
 
 
 def repeated_bars(notes: BarNotes, first_bar: int) -> RepeatedBars:
-    """How many bars from `first_bar` on are an earlier one again, note for note.
+    """Shares of the bars from `first_bar` on that repeat an earlier one.
 
-    Bars are equal where the same pitches begin at the same positions in the same tracks; durations
+    Bars are equal if the same pitches begin at the same positions in the same tracks; durations
     and velocities do not count. Bars without notes are left out.
     """
     table = np.stack([notes.bars, notes.tracks, notes.positions, notes.pitches], 1)
@@ -224,7 +214,7 @@ def repeated_bars(notes: BarNotes, first_bar: int) -> RepeatedBars:
 
 
 class EmptyBars(NamedTuple):
-    """Bars in the longest run of bars in which nothing sounds."""
+    """Length in bars of the longest run of empty bars."""
 
     prompt: int
     new: int
@@ -233,7 +223,7 @@ class EmptyBars(NamedTuple):
 def longest_empty_runs(notes: BarNotes, first_bar: int) -> EmptyBars:
     """The longest run of empty bars in the prompt, and in the bars from `first_bar` on.
 
-    Runs end at the joint. A bar is empty where no note begins and none is held.
+    Runs end at the splice. A bar is empty if no note begins or is held in it.
     """
     first = notes.bars
     last = np.searchsorted(notes.lines, notes.onsets + notes.durations, side="left") - 1
@@ -248,21 +238,21 @@ def _longest_run(values: NDArray[np.bool_]) -> int:
 
 
 class StuckNotes(NamedTuple):
-    """Notes that last too long; drums do not count."""
+    """Numbers of notes that are too long, without drums."""
 
     notes: int
     """New notes."""
     longer_than_bars: int
-    """Those that last longer than so many of the bar that they begin in."""
+    """Notes longer than the given number of bars."""
     longer_than_prompt: int
-    """Those that last longer than any note of the prompt."""
+    """Notes longer than any note of the prompt."""
     longer_than_both: int
 
 
 def stuck_notes(notes: BarNotes, first_bar: int, bars: float = 2) -> StuckNotes:
-    """How many notes from `first_bar` on last longer than `bars` bars, or than all of the prompt.
+    """Count notes from `first_bar` on that are longer than `bars` bars, or than any in the prompt.
 
-    A note's bar is as long as the one it begins in. Of a prompt without notes all are longer.
+    The length of a bar is that of the bar in which the note begins.
     """
     pitched = ~notes.is_drum
     bar, durations = notes.bars[pitched], notes.durations[pitched]
@@ -278,10 +268,9 @@ def stuck_notes(notes: BarNotes, first_bar: int, bars: float = 2) -> StuckNotes:
 
 
 def playing_at_end(notes: BarNotes, first_bar: int, last_bars: int = 4) -> dict[TrackKey, bool]:
-    """Of each track that plays in the prompt: does it in the last bars of the new music?
+    """For each track of the prompt, whether a new note of it sounds in the last `last_bars` bars.
 
-    It plays where one of its new notes sounds: a pad holds a chord for some bars. Looked at are the
-    last `last_bars` bars, or all from `first_bar` on where these are fewer.
+    If there are fewer new bars, all of them count.
     """
     last = min(max(first_bar, notes.num_bars - last_bars), notes.num_bars)
     late = (notes.bars >= first_bar) & (notes.onsets + notes.durations > notes.lines[last])
@@ -291,7 +280,7 @@ def playing_at_end(notes: BarNotes, first_bar: int, last_bars: int = 4) -> dict[
 
 
 def structure(notes: BarNotes, first_bar: int) -> dict[str, float]:
-    """All single figures of the music from `first_bar` on, by name; NaN where one is not defined.
+    """All scalar measures of the music from `first_bar` on by name; NaN where undefined.
 
     Those of `muspy_measures`; `similarity_lag_1` and so on of the new bars among themselves;
     `bars_of_prompt`, `bars_of_any_earlier` (shares); `longest_empty_run` and that of the prompt,

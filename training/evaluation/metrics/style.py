@@ -1,33 +1,28 @@
-"""Style profiles of continuations against the piece that their prompt was taken from.
+"""Similarity of style between continuations and the piece of their prompt.
 
 The profiles are those of Cífka, Şimşekli & Richard (2020), the protocol of four quarters that of
 Liutkus et al. (2021). Two forms:
 
-- `exact` (default) counts in whole ticks: onsets in beats from the bar line that the score's time
-  signatures give, bins of a sixth of a beat. A bar may have up to eight beats, the longest of the
-  vocabulary; a metre shorter than that leaves its last bins empty, in reference and continuation
-  alike. What stands later in a longer bar is not counted.
-- `compat` is what the published code computed, for figures beside the published ones: densities,
-  time differences in floating point (rounding decides the bin of what stands on an edge), bars of
-  four beats whatever the metre, and onsets in ticks binned as beats, so that only the first four
-  ticks of a bar count. Drum pitch 127 is lost.
+- `exact` (default) counts in whole ticks: onsets from the bar lines of the time signatures, in
+  bins of a sixth of a beat. Bars have up to eight beats, the longest of the vocabulary; shorter
+  metres leave the last bins empty. Onsets beyond are not counted.
+- `compat` reproduces the published code, to compare with published figures: time differences in
+  floating point (rounding decides at the edges of bins), bars of four beats in any metre, and
+  onsets in ticks binned as beats, so that only the first four ticks of a bar count. Drum pitch 127
+  is lost. Its densities differ from these counts by constant factors, which do not affect cosines.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tokenization.score import Score
 from training.evaluation.metrics.bars import TrackKey, bar_lines, track_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.score import Score, Track
 
 Form = Literal["exact", "compat"]
 ProfileName = Literal["time_pitch_diff", "onset_duration", "onset_drum"]
@@ -40,9 +35,9 @@ _LONGEST_BAR, _LONGEST_NOTE = 8, 2
 
 
 def profiles(
-    score: Score, track: Track, form: Form = "exact"
+    notes: NDArray[np.int64], is_drum: bool, score: Score, form: Form
 ) -> dict[ProfileName, NDArray[np.float64]]:
-    """Profiles of one track of a score: `onset_drum` of drums, else the other two.
+    """Counts of some notes (n, 4) of a score, sorted by onset: `onset_drum`, or the other two.
 
     - `time_pitch_diff` (41, 24): ordered pairs of notes less than 4 beats apart, by interval in
       semitones (-20 to 20; farther ones are not counted) and by time difference in sixths of a
@@ -51,20 +46,15 @@ def profiles(
       beat; notes of two beats stand in the last bin, longer ones are not counted.
     - `onset_drum` (48, 128), `compat` (24, 127): onset in the bar and pitch.
 
-    `exact`: counts; `compat`: densities. A profile in which nothing is counted is all zero. Onset
-    profiles are unchanged by a shift of whole bars. Source: Cífka, Şimşekli & Richard (2020), and
-    the published code of Liutkus et al. (2021).
+    Onset profiles are unchanged by a shift of whole bars. Source: Cífka, Şimşekli & Richard (2020),
+    and the published code of Liutkus et al. (2021).
     """
-    counts = _count(track.notes, track.is_drum, score, form)
-    if form == "exact":
-        return counts
-    # bins of all profiles are of one size each, so density is a common factor
-    areas: dict[ProfileName, float] = {
-        "time_pitch_diff": 1 / _PER_BEAT,
-        "onset_duration": 1 / _PER_BEAT**2,
-        "onset_drum": 1 / _PER_BEAT,
+    if is_drum:
+        return {"onset_drum": _onset_drum(notes, score, form)}
+    return {
+        "time_pitch_diff": _time_pitch_diff(notes, score.ticks_per_beat, form),
+        "onset_duration": _onset_duration(notes, score, form),
     }
-    return {k: x / (areas[k] * max(x.sum(), 1)) for k, x in counts.items()}
 
 
 def cosine_similarity(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
@@ -74,7 +64,7 @@ def cosine_similarity(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 
 
 class TrackStyle(NamedTuple):
-    """How far the new music of one track keeps the style of the reference's."""
+    """Similarity in style of the new music of a track to the reference."""
 
     track: TrackKey
     profile: ProfileName
@@ -105,25 +95,24 @@ def style_by_quarter(
     cuts = [_cut(score, first_bar, quarters, form) for score in continuations]
     rows: list[TrackStyle] = []
     for key, (notes, is_drum) in _notes_by_key(reference).items():
-        wanted = _count(notes, is_drum, reference, form)
         made = [
-            [_count(part, is_drum, score, form) for part in cut[key]] if key in cut else None
+            [profiles(part, is_drum, score, form) for part in cut[key]]
             for score, cut in zip(continuations, cuts, strict=True)
+            if key in cut
         ]
-        for name, profile in wanted.items():
+        for name, profile in profiles(notes, is_drum, reference, form).items():
             if not profile.any():
                 continue
             pooled = np.zeros((quarters, *profile.shape))
             for parts in made:
-                if parts is not None:
-                    pooled += np.stack([part[name] for part in parts])
+                pooled += np.stack([part[name] for part in parts])
             values = [cosine_similarity(pooled[k], profile) for k in range(quarters)]
             rows.append(TrackStyle(key, name, np.array(values)))
     return rows
 
 
 def mean_style(rows: Sequence[TrackStyle]) -> Mapping[ProfileName, NDArray[np.float64]]:
-    """Mean over tracks for each profile: (quarters,); profiles that no track has are left out."""
+    """Mean over tracks for each profile: (quarters,); profiles without tracks are left out."""
     by_name: dict[ProfileName, list[NDArray[np.float64]]] = {}
     for row in rows:
         by_name.setdefault(row.profile, []).append(row.similarities)
@@ -131,7 +120,7 @@ def mean_style(rows: Sequence[TrackStyle]) -> Mapping[ProfileName, NDArray[np.fl
 
 
 def _notes_by_key(score: Score) -> dict[TrackKey, tuple[NDArray[np.int64], bool]]:
-    """Notes of the tracks that have some, sorted by onset, and whether they are drums."""
+    """Notes of the non-empty tracks, sorted by onset, and whether they are drums."""
     found: dict[TrackKey, tuple[NDArray[np.int64], bool]] = {}
     for key, track in zip(track_keys(score.tracks), score.tracks, strict=True):
         if len(track):
@@ -161,42 +150,33 @@ def _cut(
     return found
 
 
-def _count(
-    notes: NDArray[np.int64], is_drum: bool, score: Score, form: Form
-) -> dict[ProfileName, NDArray[np.float64]]:
-    """Counts of the profiles of some notes (n, 4) of a score, sorted by onset."""
-    if is_drum:
-        return {"onset_drum": _onset_drum(notes, score, form)}
-    return {
-        "time_pitch_diff": _time_pitch_diff(notes, score.ticks_per_beat, form),
-        "onset_duration": _onset_duration(notes, score, form),
-    }
-
-
 def _onset_drum(notes: NDArray[np.int64], score: Score, form: Form) -> NDArray[np.float64]:
-    if form == "compat":
-        onsets = _float_bins(notes[:, 0] % (_FARTHEST * score.ticks_per_beat), _FARTHEST)
-        return _counts(onsets, notes[:, 2], (_FARTHEST * _PER_BEAT, 127))
-    return _counts(_onset_bins(notes, score), notes[:, 2], (_LONGEST_BAR * _PER_BEAT, 128))
+    onsets, rows = _onset_bins(notes, score, form)
+    return _counts(onsets, notes[:, 2], (rows, 127 if form == "compat" else 128))
 
 
 def _onset_duration(notes: NDArray[np.int64], score: Score, form: Form) -> NDArray[np.float64]:
-    resolution, columns = score.ticks_per_beat, _LONGEST_NOTE * _PER_BEAT
+    resolution = score.ticks_per_beat
     if form == "compat":
-        onsets = _float_bins(notes[:, 0] % (_FARTHEST * resolution), _FARTHEST)
         durations = _float_bins(notes[:, 1] / resolution, _LONGEST_NOTE)
-        return _counts(onsets, durations, (_FARTHEST * _PER_BEAT, columns))
-    durations = _PER_BEAT * notes[:, 1] // resolution
-    # the last edge belongs to the last bin
-    durations[notes[:, 1] == _LONGEST_NOTE * resolution] -= 1
-    return _counts(_onset_bins(notes, score), durations, (_LONGEST_BAR * _PER_BEAT, columns))
+    else:
+        durations = _PER_BEAT * notes[:, 1] // resolution
+        # the last edge belongs to the last bin
+        durations[notes[:, 1] == _LONGEST_NOTE * resolution] -= 1
+    onsets, rows = _onset_bins(notes, score, form)
+    return _counts(onsets, durations, (rows, _LONGEST_NOTE * _PER_BEAT))
 
 
-def _onset_bins(notes: NDArray[np.int64], score: Score) -> NDArray[np.int64]:
-    """Sixths of a beat from the bar line before each note."""
+def _onset_bins(
+    notes: NDArray[np.int64], score: Score, form: Form
+) -> tuple[NDArray[np.int64], int]:
+    """Sixths of a beat from the last bar line to each note, and the number of bins."""
+    if form == "compat":
+        onsets = _float_bins(notes[:, 0] % (_FARTHEST * score.ticks_per_beat), _FARTHEST)
+        return onsets, _FARTHEST * _PER_BEAT
     lines = bar_lines(score)
     since = notes[:, 0] - lines[np.searchsorted(lines, notes[:, 0], side="right") - 1]
-    return _PER_BEAT * since // score.ticks_per_beat
+    return _PER_BEAT * since // score.ticks_per_beat, _LONGEST_BAR * _PER_BEAT
 
 
 def _time_pitch_diff(notes: NDArray[np.int64], resolution: int, form: Form) -> NDArray[np.float64]:
@@ -231,7 +211,7 @@ def _near_pairs(
 
 
 def _float_bins(beats: NDArray[np.generic], last: int) -> NDArray[np.int64]:
-    """Bin of each time between edges in floating point, the last edge inclusive; -1: none."""
+    """Bin of each time with edges in floating point, the last inclusive; -1 for none."""
     edges = np.arange(last * _PER_BEAT + 1) * (1 / _PER_BEAT)
     times = beats.astype(np.float64)
     bins = np.searchsorted(edges, times, side="right") - 1
@@ -242,7 +222,7 @@ def _float_bins(beats: NDArray[np.generic], last: int) -> NDArray[np.int64]:
 def _counts(
     rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]
 ) -> NDArray[np.float64]:
-    """How often each cell is named; cells outside the shape are left out."""
+    """Counts of each cell; cells outside the shape are ignored."""
     inside = (rows >= 0) & (rows < shape[0]) & (columns >= 0) & (columns < shape[1])
     cells = rows[inside] * shape[1] + columns[inside]
     return np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)

@@ -1,10 +1,14 @@
-// Variations side by side: a small map of each one's new music with a line of facts; a click or a key
-// chooses which one is shown and heard.
+// Variations side by side: a small map of the new music of each, with a line of facts; a click or a key
+// chooses the one that is shown and heard.
 
-class Variations {
-  constructor(list, { onChoice }) {
-    this.list = list;
-    this.onChoice = onChoice;
+import { make } from "./dom.js";
+import { colourName } from "./roll/notes.js";
+import { fitCanvas, penOf } from "./roll/pen.js";
+import { QUIET } from "./roll/tiles.js";
+
+export class Variations {
+  constructor(list, roll, { onChoice }) {
+    Object.assign(this, { list, roll, onChoice });
     this.cards = [];
     this.observer = new ResizeObserver(() => this.draw());
     this.observer.observe(list);
@@ -39,15 +43,14 @@ class Variations {
   }
 
   card(index) {
-    const card = document.createElement("button");
-    card.type = "button";
-    card.setAttribute("role", "radio");
-    card.setAttribute("aria-label", `Variation ${index + 1}`);
-    card.title = `Variation ${index + 1} (key ${index + 1})`;
-    const [number, map, facts] = ["b", "canvas", "small"].map((name) => document.createElement(name));
-    number.textContent = String(index + 1);
-    map.setAttribute("aria-hidden", "true");
-    card.append(number, facts, map);
+    const name = `Variation ${index + 1}`;
+    const card = make(
+      "button",
+      { type: "button", role: "radio", title: `${name} (key ${index + 1})`, "aria-label": name },
+      make("b", { textContent: String(index + 1) }),
+      make("small"),
+      make("canvas", { "aria-hidden": "true" }),
+    );
     card.addEventListener("click", () => this.onChoice(index));
     return card;
   }
@@ -59,15 +62,13 @@ class Variations {
     });
   }
 
-  /** All of a variation's new music, on one scale of pitches for all of them. */
+  /** All new music of a variation; the scale of pitches is that of the roll. */
   drawMap(canvas, { layers, from, to }) {
-    const scale = window.devicePixelRatio || 1;
-    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
-    canvas.width = Math.round(width * scale);
-    canvas.height = Math.round(height * scale);
-    const pen = canvas.getContext("2d");
-    pen.scale(scale, scale);
-    const { colours, wanted, isSolo } = roll;
+    fitCanvas(canvas);
+    const { clientWidth: width, clientHeight: height } = canvas;
+    const pen = penOf(canvas);
+    pen.clearRect(0, 0, width, height);
+    const { colours, wanted, isSolo } = this.roll;
     const [low, high] = wanted ?? [48, 84];
     const hasDrums = layers.some((layer) => layer.drums);
     const floor = hasDrums ? height * 0.8 : height;
@@ -85,6 +86,7 @@ class Variations {
 
   /** From 0, the highest drum, to 1. */
   drumHeight(key) {
-    return roll.drums.length > 1 ? (roll.drumRow.get(key) ?? 0) / (roll.drums.length - 1) : 0;
+    const { drums, drumRow } = this.roll;
+    return drums.length > 1 ? (drumRow.get(key) ?? 0) / (drums.length - 1) : 0;
   }
 }

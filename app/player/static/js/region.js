@@ -1,40 +1,28 @@
-// The region of the prompt: whole bars between two handles on the roll's ruler, and the chips that choose
-// common ones.
+// The region of the prompt: whole bars between two handles on the ruler of the roll, and buttons for
+// common choices.
 
-const USUAL_BARS = 8; // of the chip, as in options.py
-const KEY_MS = 500; // after the last arrow key until the region is told
+import { onDrag } from "./dom.js";
+import { lowerBound } from "./roll/notes.js";
 
-class PromptRegion {
-  constructor(stage, roll, { onChange }) {
-    this.roll = roll;
-    this.onChange = onChange;
+const USUAL_BARS = 8; // of the button, as in options.py and player.html
+const KEY_MS = 500; // after the last arrow key until the page is told
+
+export class PromptRegion {
+  constructor(part, roll, { onChange }) {
+    Object.assign(this, { part, roll, onChange });
     this.bars = [0];
-    [this.from, this.to] = [0, 1]; // numbers of bar lines
+    [this.from, this.to] = [0, 1]; // indices of bar lines
     this.isOpen = false;
-    this.handles = {};
-    for (const [side, label] of [
-      ["from", "First bar of the prompt"],
-      ["to", "Last bar of the prompt"],
-    ]) {
-      const handle = document.createElement("div");
-      handle.className = `player-handle ${side}`;
-      handle.tabIndex = 0;
-      handle.setAttribute("role", "slider");
-      handle.setAttribute("aria-label", label);
-      handle.title = `${label}: drag, or use the arrow keys`;
-      stage.append(handle);
-      this.handles[side] = handle;
-      this.listen(handle, side);
-    }
-    part("last-bars").textContent = `Last ${USUAL_BARS} bars`;
+    this.handles = { from: part("handle-from"), to: part("handle-to") };
+    for (const [side, handle] of Object.entries(this.handles)) this.listen(handle, side);
     part("last-bars").addEventListener("click", () => this.choose(Math.max(0, this.to - USUAL_BARS)));
     part("all-bars").addEventListener("click", () => this.choose(0));
   }
 
-  /** `first` and `joint` are bar lines of `bars`, `end` the last onset; `isOpen`: it can be changed. */
+  /** `first` and `joint` are bar lines of `bars`, `end` the last onset; `isOpen`: the region can be changed. */
   show({ bars, first, joint, end, isOpen }) {
     this.isOpen = isOpen && bars.length > 1 && joint > 0;
-    part("region").hidden = !this.isOpen;
+    this.part("region").hidden = !this.isOpen;
     for (const handle of Object.values(this.handles)) handle.hidden = !this.isOpen;
     if (!this.isOpen || this.isHeld) return;
     this.bars = bars;
@@ -45,13 +33,13 @@ class PromptRegion {
     this.tell();
   }
 
-  /** The bars of a prompt's region. */
+  /** The numbers of the first and last bar of a prompt. */
   of(bars, { first, joint }) {
     const line = (beat) => lowerBound(bars, beat - 0.01, (bar) => bar);
     return { first: line(first) + 1, last: Math.max(1, line(joint)) };
   }
 
-  /** Puts the handles where the roll shows their bar lines. */
+  /** Moves the handles to their bar lines on the roll. */
   place() {
     if (!this.isOpen) return;
     const width = this.roll.canvas.clientWidth;
@@ -62,7 +50,7 @@ class PromptRegion {
     }
   }
 
-  /** Says the region in words, on the handles and beside the chips. */
+  /** Describes the region in words, on the handles and beside the buttons. */
   tell() {
     const [first, last] = [this.from + 1, this.to];
     const values = { from: [first, 1, last], to: [last, first, this.most] };
@@ -73,10 +61,10 @@ class PromptRegion {
       handle.setAttribute("aria-valuemax", most);
       handle.setAttribute("aria-valuetext", `Bar ${now}`);
     }
-    part("region-bars").textContent = first === last ? `bar ${first}` : `bars ${first}–${last}`;
-    part("all-bars").setAttribute("aria-pressed", this.from === 0);
-    part("last-bars").setAttribute("aria-pressed", this.to - this.from === USUAL_BARS && this.from > 0);
-    part("last-bars").disabled = this.to <= USUAL_BARS;
+    this.part("region-bars").textContent = first === last ? `bar ${first}` : `bars ${first}–${last}`;
+    this.part("all-bars").setAttribute("aria-pressed", this.from === 0);
+    this.part("last-bars").setAttribute("aria-pressed", this.to - this.from === USUAL_BARS && this.from > 0);
+    this.part("last-bars").disabled = this.to <= USUAL_BARS;
   }
 
   move(side, line) {
@@ -94,7 +82,7 @@ class PromptRegion {
     this.finish();
   }
 
-  /** Tells the page, once the region stays as it is. */
+  /** Tells the page about the new region. */
   finish() {
     clearTimeout(this.timer);
     this.isHeld = false;
@@ -104,47 +92,42 @@ class PromptRegion {
   }
 
   nearest(beat) {
-    const after = lowerBound(this.bars, beat, (bar) => bar);
-    if (after <= 0) return 0;
-    if (after >= this.bars.length) return this.bars.length - 1;
+    const after = Math.max(1, Math.min(lowerBound(this.bars, beat, (bar) => bar), this.bars.length - 1));
     return beat - this.bars[after - 1] < this.bars[after] - beat ? after - 1 : after;
   }
 
   listen(handle, side) {
-    let pointer = null;
-    const drag = (event) => {
-      const left = this.roll.canvas.getBoundingClientRect().left;
-      const at = event.clientX - left;
-      const { view, perBeat, keys } = this.roll;
-      this.move(side, this.nearest(view.start + (at - keys) / perBeat));
-      const width = this.roll.canvas.clientWidth;
-      if (at > width - 24) this.roll.pan(view.start + 12 / perBeat);
-      else if (at < keys + 12) this.roll.pan(view.start - 12 / perBeat);
-    };
-    handle.addEventListener("pointerdown", (event) => {
-      if (event.button > 0) return;
-      pointer = event.pointerId;
-      this.isHeld = true;
-      this.roll.follow = false;
-      handle.setPointerCapture(pointer);
-      handle.classList.add("held");
-    });
-    handle.addEventListener("pointermove", (event) => event.pointerId === pointer && drag(event));
-    for (const name of ["pointerup", "pointercancel"]) {
-      handle.addEventListener(name, (event) => {
-        if (event.pointerId !== pointer) return;
-        pointer = null;
+    const { canvas } = this.roll;
+    onDrag(handle, {
+      start: () => {
+        this.isHeld = true;
+        this.roll.follow = false;
+        handle.classList.add("held");
+      },
+      move: ({ clientX }) => {
+        const at = clientX - canvas.getBoundingClientRect().left;
+        const { view, perBeat, keys } = this.roll;
+        this.move(side, this.nearest(view.start + (at - keys) / perBeat));
+        if (at > canvas.clientWidth - 24) this.roll.pan(view.start + 12 / perBeat);
+        else if (at < keys + 12) this.roll.pan(view.start - 12 / perBeat);
+      },
+      end: () => {
         handle.classList.remove("held");
         this.finish();
-      });
-    }
+      },
+    });
     handle.addEventListener("focus", () => {
-      const beat = this.bars[this[side]];
-      const { start, span } = this.roll.target;
-      if (!this.isHeld && (beat < start || beat > start + span)) this.roll.pan(beat - span * 0.5);
+      if (!this.isHeld) this.reveal(side, 1);
     });
     handle.addEventListener("keydown", (event) => this.onKey(event, side));
-    handle.addEventListener("blur", () => pointer === null && this.finish());
+    handle.addEventListener("blur", () => handle.classList.contains("held") || this.finish());
+  }
+
+  /** Centres the view on a handle that is not in this part of it. */
+  reveal(side, part) {
+    const beat = this.bars[this[side]];
+    const { start, span } = this.roll.target;
+    if (beat < start || beat > start + span * part) this.roll.pan(beat - span * 0.5);
   }
 
   onKey(event, side) {
@@ -155,9 +138,7 @@ class PromptRegion {
     event.stopPropagation();
     this.isHeld = true;
     this.move(side, this[side] + step);
-    const beat = this.bars[this[side]];
-    const { start, span } = this.roll.target;
-    if (beat < start || beat > start + span * 0.98) this.roll.pan(beat - span * 0.5);
+    this.reveal(side, 0.98);
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.finish(), KEY_MS);
   }

@@ -1,158 +1,253 @@
-// What is heard: a mix of the tracks that the server makes, or a file that a frame names; position,
-// playing, and going over from one sound to another at the same place.
-// In scope: element, server (Gradio), and the state of player.js, which comes behind this file.
+// The sound: a mix of the tracks that the server renders, or a file that a frame names; its position
+// and the transport buttons, and the change from one sound to another without a gap.
 
-const part = (name) => element.querySelector(`[data-part="${name}"]`);
-const player = part("player");
-const volume = part("volume");
-const FADE_MS = 60; // over which one sound goes over into another
-const LEAD_SECONDS = 0.2; // how far ahead the next one is made ready while the other plays
-const START_SECONDS = 0.012; // that an audio element takes to begin
+import { on, write } from "./dom.js";
+import { fileUrl, sentenceOf } from "./server.js";
+import { TempoMap } from "./tempo.js";
+
+const FADE_MS = 60; // of the cross-fade from one sound to the next
+const LEAD_SECONDS = 0.2; // how far ahead the next sound is prepared while the other plays
+const START_SECONDS = 0.012; // latency of an audio element
 const PATIENCE_MS = 60_000; // a busy machine answers late
 const NO_SOUND =
   "The sound cannot be played: its file was removed, or the program has ended; make the music again with the settings below.";
 
-let sound = part("sound"); // the one that is heard
-let spare = part("spare"); // the one that comes next
-let cursor = 0; // position in seconds while there is no sound
-let tuning = 0; // number of the last change of sound
-let isMaking = ""; // key of the sound that is on its way
-let failed = ""; // key of the one that did not come
-
-/** Says what went wrong, until the next frame comes. */
-function complain(text) {
-  frame.alert = text;
-  renderAlert();
-}
-
-function renderAlert() {
-  part("alert").hidden = !frame.alert;
-  part("alert").textContent = frame.alert || "";
-}
+const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 const clock = (seconds) => {
   const whole = Math.max(0, Math.floor(seconds));
   return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
 };
 
-const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+export class Sound {
+  isNewPiece = true; // nothing of this piece has been played yet
+  wanted = null; // {key, and path or request} of the sound that is shown, if there is one
+  tempo = new TempoMap();
+  cursor = 0; // position in seconds while no sound is loaded
+  changes = 0; // number of the latest change of sound
+  making = ""; // key of the sound that is being rendered
+  failed = ""; // key of the sound that could not be had
 
-function fileUrl(path) {
-  const { root = "", api_prefix = "" } = window.gradio_config ?? {};
-  return `${root}${api_prefix}/file=${path.split("/").map(encodeURIComponent).join("/")}`;
-}
-
-/** A path from the server, or an error with its sentence. */
-async function ask(name, request) {
-  const answer = await server[name](request);
-  if (!answer?.path) throw Object.assign(new Error(answer?.error || NO_SOUND), { isTold: true });
-  return answer.path;
-}
-
-const canMix = () => typeof server?.mix === "function";
-
-/** Straight line between the two tempo points around a value; `from` and `to` are columns. */
-function interpolate(value, from, to) {
-  const index = Math.max(1, Math.min(lowerBound(tempos, value, (point) => point[from]), tempos.length - 1));
-  const [a, b] = [tempos[index - 1], tempos[index] ?? tempos[index - 1]];
-  if (b[from] === a[from]) return a[to];
-  return a[to] + ((value - a[from]) * (b[to] - a[to])) / (b[from] - a[from]);
-}
-const secondsAt = (beat) => Math.max(0, interpolate(beat, 0, 1));
-const beatAt = (seconds) => interpolate(seconds, 1, 0);
-
-const isLoaded = () => Boolean(sound.dataset.key);
-const position = () => (isLoaded() ? sound.currentTime : cursor);
-
-/** The sound that belongs to what is shown: {key, and path or request}; null where there is none. */
-function wantedSound() {
-  const variation = frame.variations[chosen];
-  const without = tracks.silent();
-  if (variation?.audio && !without.length) return { key: variation.audio, path: variation.audio };
-  if (!canMix() || !frame.job) return null;
-  const index = variation?.sound === "ready" ? chosen : -1;
-  if (index < 0 && (frame.prompt?.sound !== "ready" || frame.phase === "done")) return null;
-  return { key: `${frame.job}/${index}/${without}`, request: { job: frame.job, variation: index, without } };
-}
-
-const isPending = () => Boolean(isMaking) || (frame.variations[chosen]?.sound ?? frame.prompt?.sound) === "making";
-
-/** Brings the sound of what is shown; that of an upload only when it is asked for. */
-function renderSound(joint) {
-  const wanted = wantedSound();
-  const isNew = sound.dataset.job !== frame.job;
-  part("from-joint").hidden = joint <= 0;
-  for (const name of ["play", "from-start", "from-joint"]) part(name).disabled = !wanted;
-  if (!wanted) drop();
-  else if (wanted.key === sound.dataset.key) calm();
-  else if (wanted.key !== isMaking && wanted.key !== failed) {
-    const isPrompt = wanted.request?.variation === -1;
-    if (isPrompt && (!isLoaded() || isNew)) drop();
-    else tune(wanted, !sound.paused);
+  /** `onMix(isHeard)`: the mix that was asked for is heard, or cannot be had; `onError(text)`. */
+  constructor(part, server, roll, { onMix, onError }) {
+    Object.assign(this, { part, server, roll, onMix, onError });
+    this.box = part("player");
+    this.deck = part("sound"); // the audio element that is heard
+    this.spare = part("spare"); // the one that is heard next
+    this.shown = Object.fromEntries(["now", "total", "play", "roll"].map((name) => [name, part(name)]));
+    for (const deck of [this.deck, this.spare]) {
+      const heard = (call) => (event) => event.target === this.deck && call();
+      deck.addEventListener("play", heard(() => this.animate()));
+      on(deck, "pause loadedmetadata seeked ended", heard(() => this.showTime()));
+      deck.addEventListener("error", heard(() => this.isLoaded && onError(NO_SOUND)));
+    }
+    this.deck.volume = this.level;
+    part("volume").addEventListener("input", () => {
+      this.deck.volume = this.level;
+    });
+    part("play").addEventListener("click", () => this.toggle());
+    part("from-start").addEventListener("click", () => this.jump(0));
+    part("from-joint").addEventListener("click", () => this.jump(this.joint));
   }
-  showTime();
-}
 
-/** Where a new sound begins: at the place of the last one, or two bars of four before the new music. */
-function firstPosition() {
-  if (!isNewPiece) return position();
-  const joint = frame.prompt?.joint ?? 0;
-  return joint > 0 && frame.variations.length ? secondsAt(Math.max(0, joint - 8)) : 0;
-}
+  get level() {
+    return this.part("volume").value ** 2;
+  }
 
-/** What is on its way is not wanted any more. */
-function calm() {
-  if (isMaking) tuning += 1;
-  isMaking = "";
-}
+  get isLoaded() {
+    return Boolean(this.deck.dataset.key);
+  }
 
-function drop() {
-  calm();
-  if (!isLoaded()) return;
-  cursor = sound.currentTime;
-  for (const deck of [sound, spare]) {
-    Object.assign(deck.dataset, { key: "", job: "" });
-    deck.pause();
-    deck.removeAttribute("src");
-    deck.load();
+  get position() {
+    return this.isLoaded ? this.deck.currentTime : this.cursor;
+  }
+
+  get beat() {
+    return this.tempo.beatAt(this.position);
+  }
+
+  /**
+   * Loads the sound of what is shown; that of an upload only on request. `start`: the position in
+   * seconds of a new piece; `isComing`: the server is rendering it.
+   */
+  show({ wanted, job, tempo, joint, start, isComing }) {
+    const isNew = this.deck.dataset.job !== job;
+    Object.assign(this, { wanted, job, tempo, joint, start, isComing });
+    this.part("from-joint").hidden = joint <= 0;
+    for (const name of ["play", "from-start", "from-joint"]) this.part(name).disabled = !wanted;
+    if (!wanted) this.drop();
+    else if (wanted.key === this.deck.dataset.key) this.cancel();
+    else if (wanted.key !== this.making && wanted.key !== this.failed) {
+      const isPrompt = wanted.request?.variation === -1;
+      if (isPrompt && (!this.isLoaded || isNew)) this.drop();
+      else this.tune(!this.deck.paused);
+    }
+    this.showTime();
+  }
+
+  /** A sound that failed may be asked for again. */
+  retry() {
+    this.failed = "";
+  }
+
+  /** Forgets the sound of a piece, and the position in it. */
+  reset() {
+    this.drop();
+    this.cursor = 0;
+  }
+
+  /** The sound that is being rendered is no longer wanted. */
+  cancel() {
+    if (this.making) this.changes += 1;
+    this.making = "";
+  }
+
+  drop() {
+    this.cancel();
+    if (!this.isLoaded) return;
+    this.cursor = this.deck.currentTime;
+    for (const deck of [this.deck, this.spare]) {
+      Object.assign(deck.dataset, { key: "", job: "" });
+      deck.pause();
+      deck.removeAttribute("src");
+      deck.load();
+    }
+  }
+
+  /** Changes to the wanted sound, at the same position and without a gap; `plays`: starts it. */
+  async tune(plays) {
+    const { wanted } = this;
+    this.changes += 1;
+    const turn = this.changes;
+    const isLate = () => turn !== this.changes;
+    this.making = wanted.key;
+    this.showTime();
+    try {
+      const path = wanted.path ?? (await this.server.ask("mix", wanted.request));
+      if (isLate()) return;
+      const at = this.isNewPiece ? this.start : this.position;
+      await load(this.spare, fileUrl(path), at);
+      if (isLate()) return;
+      Object.assign(this.spare.dataset, { key: wanted.key, job: this.job });
+      this.onMix(true);
+      if (!this.deck.paused && !this.isNewPiece) await this.meet(isLate);
+      else this.spare.currentTime = this.isNewPiece ? at : this.position;
+      if (isLate()) return;
+      this.exchange(plays);
+      if (this.isNewPiece) this.roll.lookAt(this.tempo.beatAt(at), false);
+      this.isNewPiece = false;
+    } catch (error) {
+      if (isLate()) return;
+      console.warn(error);
+      this.failed = wanted.key;
+      this.making = "";
+      this.onMix(false);
+      this.onError(sentenceOf(error, NO_SOUND));
+    } finally {
+      if (!isLate()) this.making = "";
+      this.showTime();
+    }
+  }
+
+  /** Holds the spare a little ahead, until the playing sound reaches its position. */
+  async meet(isLate) {
+    const { deck, spare } = this;
+    for (let lead = LEAD_SECONDS; lead < 4; lead *= 2) {
+      spare.currentTime = deck.currentTime + lead;
+      await ready(spare);
+      if (isLate() || deck.paused || spare.currentTime > deck.currentTime + START_SECONDS) break;
+    }
+    while (!isLate() && !deck.paused) {
+      const left = 1000 * (spare.currentTime - deck.currentTime - START_SECONDS);
+      if (left <= 0 || left > 5000) break; // the user may have gone elsewhere
+      await wait(Math.min(left, 40));
+    }
+    if (deck.paused || Math.abs(spare.currentTime - deck.currentTime) > 0.1) spare.currentTime = deck.currentTime;
+  }
+
+  /** The spare becomes the sound, with a cross-fade if the other one plays. */
+  exchange(plays) {
+    const old = this.deck;
+    const wasPlaying = !old.paused;
+    [this.deck, this.spare] = [this.spare, old];
+    this.box.append(old); // so that the first audio element is the one that is heard
+    this.deck.volume = wasPlaying ? 0 : this.level;
+    if (wasPlaying || plays) this.play();
+    if (wasPlaying) this.crossFade(old, this.deck);
+  }
+
+  async crossFade(old, next) {
+    await new Promise((resolve) => {
+      next.addEventListener("playing", resolve, { once: true });
+      setTimeout(resolve, 250);
+    });
+    const begin = performance.now();
+    for (let share = 0; share < 1 && !next.paused && next === this.deck; await wait(8)) {
+      share = Math.min(1, (performance.now() - begin) / FADE_MS);
+      next.volume = this.level * Math.sin((share * Math.PI) / 2);
+      old.volume = this.level * Math.cos((share * Math.PI) / 2);
+    }
+    if (old !== this.deck) old.pause();
+    if (next === this.deck) next.volume = this.level;
+  }
+
+  showTime() {
+    const { shown, deck, box, roll } = this;
+    const now = this.position;
+    const whole = this.isLoaded && Number.isFinite(deck.duration) ? deck.duration : this.tempo.seconds;
+    const isPlaying = this.isLoaded && !deck.paused;
+    const isPending = Boolean(this.making) || this.isComing;
+    write(shown.now, clock(now));
+    write(shown.total, ` / ${clock(whole)}`);
+    box.classList.toggle("playing", isPlaying);
+    box.classList.toggle("making", isPending);
+    const label = isPending ? "Making the sound" : isPlaying ? "Pause" : "Play";
+    write(shown.play, label, "aria-label");
+    write(shown.play, isPending ? `${label} …` : `${label} (space bar)`, "title");
+    write(shown.roll, Math.round(whole), "aria-valuemax");
+    write(shown.roll, Math.round(now), "aria-valuenow");
+    write(shown.roll, `${clock(now)} of ${clock(whole)}`, "aria-valuetext");
+    roll.isPlaying = isPlaying;
+    roll.setPlayhead(this.wanted ? this.beat : null, isPlaying);
+  }
+
+  animate() {
+    this.showTime();
+    if (!this.deck.paused) requestAnimationFrame(() => this.animate());
+  }
+
+  seek(beat) {
+    if (!this.wanted) return;
+    const seconds = this.tempo.secondsAt(beat);
+    this.cursor = Math.max(0, Math.min(seconds, (this.isLoaded && this.deck.duration) || this.tempo.seconds || seconds));
+    if (this.isLoaded) this.deck.currentTime = this.cursor;
+    this.isNewPiece = this.isNewPiece && this.isLoaded;
+    this.roll.follow = true;
+    this.showTime();
+  }
+
+  jump(beat) {
+    this.seek(beat);
+    this.roll.lookAt(beat, false);
+  }
+
+  play() {
+    this.deck.play().catch((error) => {
+      if (error.name !== "AbortError") this.onError(NO_SOUND); // it was paused before it began
+    });
+  }
+
+  toggle() {
+    if (!this.wanted) return;
+    this.roll.follow = true;
+    if (!this.isLoaded) {
+      if (!this.making) this.tune(true);
+    } else if (this.deck.paused) this.play();
+    else this.deck.pause();
   }
 }
 
-/** Goes over to another sound, at the same place and without a gap; `plays`: and plays it. */
-async function tune(wanted, plays) {
-  tuning += 1;
-  const turn = tuning;
-  const isLate = () => turn !== tuning;
-  isMaking = wanted.key;
-  showTime();
-  try {
-    const path = wanted.path ?? (await ask("mix", wanted.request));
-    if (isLate()) return;
-    const at = firstPosition();
-    await load(spare, fileUrl(path), at);
-    if (isLate()) return;
-    Object.assign(spare.dataset, { key: wanted.key, job: frame.job });
-    tracks.confirm();
-    if (!sound.paused && !isNewPiece) await meet(isLate);
-    else spare.currentTime = isNewPiece ? at : position();
-    if (isLate()) return;
-    exchange(plays);
-    if (isNewPiece) roll.lookAt(beatAt(at), false);
-    isNewPiece = false;
-  } catch (error) {
-    if (isLate()) return;
-    console.warn(error);
-    failed = wanted.key;
-    isMaking = "";
-    tracks.restore();
-    complain(error.isTold ? error.message : NO_SOUND);
-  } finally {
-    if (!isLate()) isMaking = "";
-    showTime();
-  }
-}
-
-/** Until an audio element can play from a place. */
+/** Resolves when an audio element can play from a position. */
 function load(deck, url, at) {
   deck.pause();
   deck.src = url;
@@ -161,138 +256,17 @@ function load(deck, url, at) {
 }
 
 function ready(deck) {
-  if (deck.readyState >= 3 && !deck.seeking) return Promise.resolve();
+  const isReady = () => deck.readyState >= 3 && !deck.seeking;
+  if (isReady()) return Promise.resolve();
   return new Promise((resolve, reject) => {
     const events = new AbortController();
     const finish = (call, value) => {
       events.abort();
       call(value);
     };
-    const look = () => deck.readyState >= 3 && !deck.seeking && finish(resolve);
-    for (const name of ["canplay", "seeked"]) deck.addEventListener(name, look, { signal: events.signal });
+    const look = () => isReady() && finish(resolve);
+    on(deck, "canplay seeked", look, { signal: events.signal });
     deck.addEventListener("error", () => finish(reject, new Error("the file cannot be played")), { signal: events.signal });
     setTimeout(() => finish(reject, new Error("the file does not come")), PATIENCE_MS);
   });
 }
-
-/** Waits with the spare a little ahead, until the playing sound comes to where it stands. */
-async function meet(isLate) {
-  for (let lead = LEAD_SECONDS; lead < 4; lead *= 2) {
-    spare.currentTime = sound.currentTime + lead;
-    await ready(spare);
-    if (isLate() || sound.paused || spare.currentTime > sound.currentTime + START_SECONDS) break;
-  }
-  while (!isLate() && !sound.paused) {
-    const left = 1000 * (spare.currentTime - sound.currentTime - START_SECONDS);
-    if (left <= 0 || left > 5000) break; // the user may have gone elsewhere
-    await wait(Math.min(left, 40));
-  }
-  if (sound.paused || Math.abs(spare.currentTime - sound.currentTime) > 0.1) spare.currentTime = sound.currentTime;
-}
-
-/** The spare becomes the sound; if the other plays they cross over. */
-function exchange(plays) {
-  const old = sound;
-  const wasPlaying = !old.paused;
-  [sound, spare] = [spare, old];
-  player.append(old); // so that the first audio element is the one that is heard
-  sound.volume = wasPlaying ? 0 : level();
-  if (wasPlaying || plays) play();
-  if (wasPlaying) crossFade(old, sound);
-}
-
-async function crossFade(old, next) {
-  await new Promise((resolve) => {
-    next.addEventListener("playing", resolve, { once: true });
-    setTimeout(resolve, 250);
-  });
-  const begin = performance.now();
-  for (let share = 0; share < 1 && !next.paused && next === sound; await wait(8)) {
-    share = Math.min(1, (performance.now() - begin) / FADE_MS);
-    next.volume = level() * Math.sin((share * Math.PI) / 2);
-    old.volume = level() * Math.cos((share * Math.PI) / 2);
-  }
-  if (old !== sound) old.pause();
-  if (next === sound) next.volume = level();
-}
-
-const level = () => volume.value ** 2;
-
-/** Writes a text or an attribute where it is another: what stays costs no new layout. */
-function write(node, text, attribute) {
-  const known = attribute ? node.getAttribute(attribute) : node.textContent;
-  if (known === String(text)) return;
-  if (attribute) node.setAttribute(attribute, text);
-  else node.textContent = text;
-}
-
-const shown = Object.fromEntries(["now", "total", "play", "roll"].map((name) => [name, part(name)]));
-
-function showTime() {
-  const now = position();
-  const whole = isLoaded() && Number.isFinite(sound.duration) ? sound.duration : total;
-  const isPlaying = isLoaded() && !sound.paused;
-  write(shown.now, clock(now));
-  write(shown.total, ` / ${clock(whole)}`);
-  player.classList.toggle("playing", isPlaying);
-  player.classList.toggle("making", isPending());
-  const label = isPending() ? "Making the sound" : isPlaying ? "Pause" : "Play";
-  write(shown.play, label, "aria-label");
-  write(shown.play, isPending() ? `${label} …` : `${label} (space bar)`, "title");
-  write(shown.roll, Math.round(whole), "aria-valuemax");
-  write(shown.roll, Math.round(now), "aria-valuenow");
-  write(shown.roll, `${clock(now)} of ${clock(whole)}`, "aria-valuetext");
-  roll.isPlaying = isPlaying;
-  roll.setPlayhead(wantedSound() ? beatAt(now) : null, isPlaying);
-}
-
-function seek(seconds) {
-  if (!wantedSound()) return;
-  cursor = Math.max(0, Math.min(seconds, (isLoaded() && sound.duration) || total || seconds));
-  if (isLoaded()) sound.currentTime = cursor;
-  isNewPiece = isNewPiece && isLoaded();
-  roll.follow = true;
-  showTime();
-}
-
-function play() {
-  sound.play().catch((error) => {
-    if (error.name !== "AbortError") complain(NO_SOUND); // it was paused before it began
-  });
-}
-
-function toggle() {
-  const wanted = wantedSound();
-  if (!wanted) return;
-  roll.follow = true;
-  if (!isLoaded()) {
-    if (!isMaking) tune(wanted, true);
-  } else if (sound.paused) play();
-  else sound.pause();
-}
-
-function animate() {
-  showTime();
-  if (!sound.paused) requestAnimationFrame(animate);
-}
-
-for (const deck of [sound, spare]) {
-  const heard = (call) => (event) => event.target === sound && call();
-  deck.addEventListener("play", heard(animate));
-  for (const name of ["pause", "loadedmetadata", "seeked", "ended"]) deck.addEventListener(name, heard(showTime));
-  deck.addEventListener("error", heard(() => isLoaded() && complain(NO_SOUND)));
-}
-
-volume.addEventListener("input", () => {
-  sound.volume = level();
-});
-part("play").addEventListener("click", toggle);
-part("from-start").addEventListener("click", () => {
-  seek(0);
-  roll.lookAt(0, false);
-});
-part("from-joint").addEventListener("click", () => {
-  const { joint } = frame.prompt;
-  seek(secondsAt(joint));
-  roll.lookAt(joint, false);
-});

@@ -1,7 +1,10 @@
-// The tracks: colour, name and instrument of each, mute and solo, and where the page offers it what the
-// model hears of the prompt and which instruments may play in the new music.
+// The list of tracks: colour, name and instrument of each, mute and solo, and, if the page offers it,
+// what the model sees of the prompt and which instruments may play in the new music.
 
-const MANY_TRACKS = 4; // that do not fit beside play and volume
+import { make } from "./dom.js";
+import { colourName, lookOf } from "./roll/notes.js";
+
+const MANY_TRACKS = 4; // more do not fit beside play and volume
 const COLUMNS = [
   ["Track", "A track of your file, and what plays it"],
   ["Prompt", "The model hears this track before it writes"],
@@ -9,46 +12,45 @@ const COLUMNS = [
   ["Listen", "M mutes a track in the sound, S plays it alone; the files stay as they are"],
 ];
 
-class TrackList {
+const controlsOf = (node) => [...node.querySelectorAll("button, input")];
+
+export class TrackList {
   constructor(list, { onMix, onChoice }) {
-    this.list = list;
-    this.onMix = onMix;
-    this.onChoice = onChoice;
+    Object.assign(this, { list, onMix, onChoice });
     this.muted = new Set();
     this.solo = new Set();
-    this.heardWithout = [[], []]; // mute and solo of what sounds
+    this.heardWithout = [[], []]; // mute and solo of the mix that is heard
     this.rows = [];
     this.built = "";
     list.addEventListener("keydown", (event) => this.onKey(event));
     list.addEventListener("focusin", (event) => this.rove(event.target));
   }
 
-  /** Ids of tracks that do not sound. */
+  /** Ids of the tracks that are not heard. */
   silent() {
     const ids = this.rows.map((row) => row.id);
-    return ids.filter((id) => (this.solo.size ? !this.solo.has(id) : this.muted.has(id))).sort((a, b) => a - b);
+    return ids.filter((id) => this.isQuiet(id)).sort((a, b) => a - b);
   }
 
   isQuiet(id) {
     return this.solo.size ? !this.solo.has(id) : this.muted.has(id);
   }
 
-  /** Another piece: all tracks sound. */
+  /** Another piece: all tracks are heard. */
   clear() {
     this.muted.clear();
     this.solo.clear();
     this.confirm();
   }
 
-  /** What is asked for sounds now. */
+  /** The mix that was asked for is heard now. */
   confirm() {
     this.heardWithout = [[...this.muted], [...this.solo]];
   }
 
-  /** What was asked for cannot be had: back to what sounds. */
+  /** The mix cannot be had: back to the one that is heard. */
   restore() {
     [this.muted, this.solo] = this.heardWithout.map((ids) => new Set(ids));
-    this.onMix({ isRestored: true });
   }
 
   show(layers, { canMix, canChoose, isOpen, isBusy, isSolo }) {
@@ -69,7 +71,7 @@ class TrackList {
     this.update(isBusy);
   }
 
-  /** One row for each track, with its colours before and after the joint. */
+  /** One row for each track, with its colours in the prompt and in the new music. */
   collect(layers, isSolo) {
     const rows = new Map();
     for (const layer of layers) {
@@ -82,72 +84,52 @@ class TrackList {
   }
 
   head(canMute) {
-    const head = document.createElement("li");
-    head.className = "head";
-    head.setAttribute("aria-hidden", "true");
     const columns = COLUMNS.slice(0, canMute ? 4 : 3);
-    head.append(...columns.map(([textContent, title]) => Object.assign(document.createElement("span"), { textContent, title })));
-    return head;
+    return make(
+      "li",
+      { className: "head", "aria-hidden": "true" },
+      ...columns.map(([textContent, title]) => make("span", { textContent, title })),
+    );
   }
 
   row(row, { canMute, wide }) {
-    const item = document.createElement("li");
-    item.className = "track";
-    item.dataset.id = row.id;
-    const [old, fresh] = [row.old ?? row.fresh, row.fresh ?? row.old];
-    const swatch = document.createElement("i");
-    swatch.className = `swatch look-${lookOf(row.hue)}`;
-    swatch.style.setProperty("--old", old);
-    swatch.style.setProperty("--fresh", fresh);
-    const name = document.createElement("span");
-    name.className = "name";
-    name.textContent = row.name;
-    const what = document.createElement("small");
     const isSaid = row.name.toLowerCase() === row.instrument?.toLowerCase();
-    what.textContent = isSaid ? "" : (row.instrument ?? "");
-    name.append(" ", what);
-    name.title = [row.name, what.textContent, row.why, row.old && row.fresh && "left colour: your file, right colour: new music"]
-      .filter(Boolean)
-      .join(" · ");
-    const title = document.createElement("div");
-    title.className = "title";
-    title.append(swatch, name);
-    item.append(title);
+    const instrument = isSaid ? "" : (row.instrument ?? "");
+    const colours = row.old && row.fresh && "left colour: your file, right colour: new music";
+    const swatch = make("i", { className: `swatch look-${lookOf(row.hue)}` });
+    swatch.style.setProperty("--old", row.old ?? row.fresh);
+    swatch.style.setProperty("--fresh", row.fresh ?? row.old);
+    const title = [row.name, instrument, row.why, colours].filter(Boolean).join(" · ");
+    const name = make("span", { className: "name", title }, row.name, " ", make("small", { textContent: instrument }));
+    const item = make("li", { className: "track" }, make("div", { className: "title" }, swatch, name));
+    item.dataset.id = row.id;
     if (wide) {
       item.append(
-        this.box(row, "heard", `${row.name}: the model hears it as a part of the prompt`),
-        this.box(row, "played", `${row.name}: may play in the new music`),
+        this.box("heard", `${row.name}: the model hears it as a part of the prompt`),
+        this.box("played", `${row.name}: may play in the new music`),
       );
     }
     if (canMute) {
-      const both = document.createElement("div");
-      both.className = "mix";
-      both.append(this.button(row, "mute", "M", "Mute"), this.button(row, "solo", "S", "Solo"));
-      item.append(both);
+      item.append(make("div", { className: "mix" }, this.button(row, "mute", "M", "Mute"), this.button(row, "solo", "S", "Solo")));
     }
     return item;
   }
 
-  button(row, kind, letter, word) {
-    const button = document.createElement("button");
-    Object.assign(button, { type: "button", textContent: letter, className: kind, tabIndex: -1, title: `${word} ${row.name} (key ${letter})` });
-    button.setAttribute("aria-label", `${word} ${row.name}`);
-    button.addEventListener("click", () => this.turn(row.id, kind));
+  button({ id, name }, kind, letter, word) {
+    const label = `${word} ${name}`;
+    const title = `${label} (key ${letter})`;
+    const button = make("button", { type: "button", textContent: letter, className: kind, tabIndex: -1, title, "aria-label": label });
+    button.addEventListener("click", () => this.turn(id, kind));
     return button;
   }
 
-  box(row, kind, label) {
-    const cell = document.createElement("label");
-    cell.title = label;
-    const box = document.createElement("input");
-    Object.assign(box, { type: "checkbox", className: kind, tabIndex: -1 });
-    box.setAttribute("aria-label", label);
+  box(kind, label) {
+    const box = make("input", { type: "checkbox", className: kind, tabIndex: -1, "aria-label": label });
     box.addEventListener("change", () => this.choose());
-    cell.append(box);
-    return cell;
+    return make("label", { title: label }, box);
   }
 
-  /** Puts the states on what stands there. */
+  /** Shows the state of each control. */
   update(isBusy) {
     for (const item of this.list.querySelectorAll(".track")) {
       const id = Number(item.dataset.id);
@@ -158,7 +140,7 @@ class TrackList {
       for (const box of item.querySelectorAll("input")) {
         box.checked = row[box.className] ?? true;
         box.disabled = isBusy;
-        box.parentElement.style.visibility = row[box.className] === undefined ? "hidden" : ""; // of new instruments
+        box.parentElement.style.visibility = row[box.className] === undefined ? "hidden" : ""; // a new instrument
       }
     }
   }
@@ -166,28 +148,26 @@ class TrackList {
   turn(id, kind) {
     const ids = kind === "mute" ? this.muted : this.solo;
     if (!ids.delete(id)) ids.add(id);
-    this.onMix({ isRestored: false });
+    this.onMix();
   }
 
   choose() {
-    const chosen = (kind) =>
-      [...this.list.querySelectorAll(`input.${kind}`)]
-        .filter((box) => box.checked)
-        .map((box) => Number(box.closest(".track").dataset.id));
+    const chosen = { heard: [], played: [] };
     for (const row of this.rows) {
-      for (const kind of ["heard", "played"]) {
+      for (const [kind, ids] of Object.entries(chosen)) {
         const box = this.list.querySelector(`.track[data-id="${row.id}"] input.${kind}`);
-        if (box && row[kind] !== undefined) row[kind] = box.checked;
+        if (row[kind] !== undefined) row[kind] = box.checked;
+        if (box.checked) ids.push(row.id);
       }
     }
-    this.onChoice({ heard: chosen("heard"), played: chosen("played") });
+    this.onChoice(chosen);
   }
 
   controls() {
-    return [...this.list.querySelectorAll("button, input")];
+    return controlsOf(this.list);
   }
 
-  /** The tab key comes to one control of the list, the arrows to the others. */
+  /** The tab key reaches one control of the list, the arrow keys the others. */
   rove(target) {
     if (!target?.matches?.("button, input")) return;
     for (const control of this.controls()) control.tabIndex = control === target ? 0 : -1;
@@ -205,22 +185,20 @@ class TrackList {
   }
 
   walk(item, { key, target }) {
-    const own = [...item.querySelectorAll("button, input")];
-    const column = own.indexOf(target);
-    const items = [...this.list.querySelectorAll(".track")];
-    const row = items.indexOf(item);
-    const inRow = (index) => items[index]?.querySelectorAll("button, input")[column];
     const all = this.controls();
+    const index = all.indexOf(target);
+    const column = controlsOf(item).indexOf(target);
+    const inRow = (row) => row?.matches(".track") && controlsOf(row)[column];
     const next = {
-      ArrowRight: all[all.indexOf(target) + 1],
-      ArrowLeft: all[all.indexOf(target) - 1],
-      ArrowDown: inRow(row + 1),
-      ArrowUp: inRow(row - 1),
+      ArrowRight: all[index + 1],
+      ArrowLeft: all[index - 1],
+      ArrowDown: inRow(item.nextElementSibling),
+      ArrowUp: inRow(item.previousElementSibling),
       Home: all[0],
       End: all.at(-1),
     };
     if (!(key in next)) return false;
-    next[key]?.focus();
+    (next[key] || target).focus();
     return true;
   }
 }

@@ -154,7 +154,7 @@ def test_a_loop_stays_within_its_sample(tmp_path_factory, start, end):
         ([(0, 0), (128, 9)], (128, 0), (128, 9)),
     ],
 )
-def test_what_is_missing_is_played_by_the_nearest(tmp_path, places, wanted, played):
+def test_a_missing_preset_is_replaced_by_the_nearest(tmp_path, places, wanted, played):
     font = written(tmp_path, soundfont_bytes(PLAIN, (SAMPLE,), places=places))
     assert font.zones(*wanted) is font.zones(*played)
     assert font.zones(*wanted)
@@ -164,7 +164,7 @@ def test_a_soundfont_without_percussion_plays_none(tmp_path):
     assert written(tmp_path, soundfont_bytes(PLAIN, (SAMPLE,))).zones(128, 0) == ()
 
 
-def test_zones_that_point_nowhere_are_left_out(tmp_path):
+def test_zones_with_invalid_references_are_left_out(tmp_path):
     preset = ({G.INSTRUMENT: 7}, {G.INSTRUMENT: 0})
     font = written(tmp_path, soundfont_bytes(preset, ({G.SAMPLE: 3}, SAMPLE)))
     assert len(font.zones(0, 0)) == 1
@@ -181,7 +181,7 @@ def test_zones_that_point_nowhere_are_left_out(tmp_path):
         (soundfont_bytes(PLAIN, (SAMPLE,), sample_type=0x11), "SF3"),
     ],
 )
-def test_what_cannot_be_played_is_refused_in_one_sentence(tmp_path, data, said):
+def test_an_unplayable_file_is_refused_in_one_sentence(tmp_path, data, said):
     path = tmp_path / "font.sf2"
     path.write_bytes(data)
     with pytest.raises(SoundError, match=said) as caught:
@@ -196,7 +196,7 @@ def test_a_missing_file_is_refused(tmp_path):
 
 
 @given(cut=st.integers(0, 4000), place=st.integers(0, 4000), value=st.integers(0, 255))
-def test_damage_never_gives_anything_but_a_sound_error(tmp_path_factory, cut, place, value):
+def test_a_damaged_file_raises_only_sound_errors(tmp_path_factory, cut, place, value):
     data = bytearray(soundfont_bytes(PLAIN, ({G.SAMPLE_MODES: 1} | SAMPLE,)))
     data[place % len(data)] = value
     try:

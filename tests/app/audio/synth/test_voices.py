@@ -60,7 +60,7 @@ def test_tones_end_after_their_notes_unless_struck_again_and_never_after_the_sco
         assert end <= max(again, onset + 10)
 
 
-def test_two_hands_on_one_key_strike_it_once_and_let_it_go_together():
+def test_two_hands_on_one_key_strike_it_once_and_release_it_together():
     """As in MIDI: the second strike ends the first, and the first end ends what sounds."""
     left = replace(track([(0, 1000, 60, 90), (3000, 400, 62, 90)]), chunk=0)
     right = replace(track([(500, 1500, 60, 90), (3000, 900, 62, 90)]), chunk=1)
@@ -90,7 +90,7 @@ def test_every_note_of_a_piano_is_one_tone(rows):
     assert sum(len(each.onsets) for each in voices) == len(rows)
 
 
-def test_the_pedal_holds_tones_until_it_is_lifted_or_the_key_is_struck_again():
+def test_the_pedal_holds_voices_until_its_release_or_the_next_strike():
     music = score(
         track(
             [(0, 100, 60, 90), (500, 100, 62, 90), (700, 100, 60, 90), (1200, 100, 64, 90)],
@@ -156,7 +156,7 @@ def test_pan_moves_a_tone(value, pan):
     assert voices.pans == pytest.approx([pan])
 
 
-def test_a_reset_of_all_controllers_lets_a_bend_go():
+def test_a_reset_of_all_controllers_ends_a_bend():
     """As FluidSynth does; a bend at the time of the reset holds: files begin with a reset."""
     music = score(
         track([(0, 900, 60, 90)], [(200, RESET, 0), (400, RESET, 0)], [(100, 8191), (400, 4096)])
@@ -166,7 +166,7 @@ def test_a_reset_of_all_controllers_lets_a_bend_go():
     np.testing.assert_allclose(cents, [0, 200 * 8191 / 8192, 0, 100])
 
 
-def test_a_bend_reaches_two_semitones_or_what_registered_parameter_0_says():
+def test_the_bend_range_is_two_semitones_or_registered_parameter_0():
     wide = [(0, 101, 0), (0, 100, 0), (0, 6, 12)]
     other = [(0, 101, 0), (0, 100, 1), (0, 6, 12)]
     for controls, semitones in (((), 2), (wide, 12), (other, 2)):

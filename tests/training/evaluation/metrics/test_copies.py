@@ -46,7 +46,7 @@ INDEX = NoteIndex.of([random_score(0), random_score(1, 40), random_score(2, 80)]
 @given(st.sampled_from([(0, 60), (1, 40), (2, 80)]), st.integers(-30, 30), st.integers(0, 500))
 def test_a_piece_of_the_corpus_is_copied_in_full_wherever_it_is_moved(piece, semitones, ticks):
     seed, notes = piece
-    found, _ = copies(INDEX, [moved(random_score(seed, notes), semitones, ticks)])
+    found = copies(INDEX, [moved(random_score(seed, notes), semitones, ticks)])
     assert found.shares == {8: 1, 16: 1, 32: 1}
     assert found.longest == found.num_notes == notes
 
@@ -54,7 +54,7 @@ def test_a_piece_of_the_corpus_is_copied_in_full_wherever_it_is_moved(piece, sem
 @few
 @given(st.integers(100, 10**6))
 def test_random_notes_are_no_copies(seed):
-    found, _ = copies(INDEX, [random_score(seed)])
+    found = copies(INDEX, [random_score(seed)])
     assert found.shares == {8: 0, 16: 0, 32: 0}
     assert found.longest == 0
 
@@ -65,7 +65,7 @@ def test_the_longest_run_is_the_part_that_was_taken(start, length):
     taken = random_score(2, 80).tracks[0].notes[start : start + length]
     # what stands beside it is too late for its steps to be the corpus's
     part = Score(12, (Track(taken - [taken[0, 0], 0, 0, 0]),))
-    found, _ = copies(INDEX, [joined(random_score(500), part, random_score(501))], (8,))
+    found = copies(INDEX, [joined(random_score(500), part, random_score(501))], (8,))
     assert found.longest == (len(taken) if len(taken) >= 8 else 0)
     runs = 60 + 60 + len(taken) - 7
     assert found.shares[8] == pytest.approx(max(len(taken) - 7, 0) / runs)
@@ -99,17 +99,17 @@ def test_runs_are_those_that_a_plain_search_finds(seed):
         n = max((j - i for j in range(i + 1, len(wanted) + 1) if tuple(wanted[i:j]) in runs),
                 default=0)  # fmt: skip
         expected.append(n + 1 if n >= 2 else 0)
-    ((found,),) = NoteIndex.of(corpus).longest_runs([asked], 3)
+    (found,) = NoteIndex.of(corpus).longest_runs([asked], 3)
     assert found.tolist() == expected
 
 
 def test_runs_do_not_go_on_from_one_piece_or_track_to_the_next():
     first, second = random_score(0), random_score(2, 80)
     together = Score(12, (joined(first, second).tracks[0],))
-    found, _ = copies(INDEX, [together])
+    found = copies(INDEX, [together])
     assert found.longest == 80
     tracks = Score(12, (first.tracks[0], second.tracks[0]))
-    assert copies(INDEX, [tracks])[0].longest == 80
+    assert copies(INDEX, [tracks]).longest == 80
 
 
 def test_other_times_or_another_interval_are_no_copy():
@@ -117,38 +117,39 @@ def test_other_times_or_another_interval_are_no_copy():
     slower = score.tracks[0].notes * [2, 2, 1, 1]
     upside_down = score.tracks[0].notes * [1, 1, -1, 1] + [0, 0, 120, 0]
     for notes in (slower, upside_down):
-        found, _ = copies(INDEX, [Score(12, (Track(notes),))])
+        found = copies(INDEX, [Score(12, (Track(notes),))])
         assert found.shares[8] == 0
 
 
 def test_drums_are_not_transposed_and_no_melody():
     drums, melody = random_score(3, is_drum=True), random_score(3)
     index = NoteIndex.of([drums])
-    assert copies(index, [drums])[0].shares[32] == 1
-    assert copies(index, [moved(drums, 2)])[0].shares[8] == 0
-    assert copies(index, [melody])[0].shares[8] == 0
+    assert copies(index, [drums]).shares[32] == 1
+    assert copies(index, [moved(drums, 2)]).shares[8] == 0
+    assert copies(index, [melody]).shares[8] == 0
 
 
-def test_each_score_and_all_together_are_told_apart():
-    together, each = copies(INDEX, [random_score(0), random_score(700)])
-    assert [one.shares[16] for one in each] == [1, 0]
+def test_scores_are_counted_together():
+    parts = [random_score(0), random_score(700)]
+    assert [copies(INDEX, [part]).shares[16] for part in parts] == [1, 0]
+    together = copies(INDEX, parts)
     assert together.shares[16] == 0.5
     assert (together.longest, together.num_notes) == (60, 120)
 
 
 def test_music_too_short_for_a_run_has_no_share():
     for score in (Score(12), random_score(0, 1), random_score(0, 7)):
-        found, _ = copies(INDEX, [score])
+        found = copies(INDEX, [score])
         assert found.longest == 0
         assert all(math.isnan(share) for share in found.shares.values())
-    assert copies(NoteIndex.of([]), [random_score(0)])[0].shares[8] == 0
+    assert copies(NoteIndex.of([]), [random_score(0)]).shares[8] == 0
 
 
 def test_the_prompt_is_left_out_where_new_music_alone_is_asked_for():
     score = joined(random_score(0), random_score(600))
     start = int(score.tracks[0].notes[60, 0]) // 48
-    assert copies(INDEX, [score])[0].longest == 60
-    assert copies(INDEX, [new_music(score, start)])[0].longest == 0
+    assert copies(INDEX, [score]).longest == 60
+    assert copies(INDEX, [new_music(score, start)]).longest == 0
 
 
 def test_pieces_of_a_prepared_corpus_are_found_in_it(data):
@@ -156,8 +157,7 @@ def test_pieces_of_a_prepared_corpus_are_found_in_it(data):
     train, test = (Corpus.load(data, split) for split in ("train", "test"))
     index = NoteIndex.of_corpus(train, remi)
     pieces = [remi.decode(train.piece(i)) for i in range(len(train))]
-    found, each = copies(index, pieces)
-    assert found.shares == {8: 1, 16: 1, 32: 1}
-    assert [one.longest for one in each] == [piece.num_notes for piece in pieces]
-    held_out, _ = copies(index, [remi.decode(test.piece(0))])
-    assert held_out.shares[8] == 0
+    assert copies(index, pieces).shares == {8: 1, 16: 1, 32: 1}
+    for piece in pieces:
+        assert copies(index, [piece]).longest == piece.num_notes
+    assert copies(index, [remi.decode(test.piece(0))]).shares[8] == 0

@@ -14,7 +14,6 @@ from tokenization.midi.convert import to_muspy
 from tokenization.score import Score, TimeSignature, Track
 from training.evaluation.metrics.bars import BarNotes, TrackKey, new_music
 from training.evaluation.metrics.structure import (
-    HISTOGRAMS,
     bar_similarity,
     histograms,
     jensen_shannon,
@@ -29,6 +28,7 @@ from training.evaluation.metrics.structure import (
 )
 
 BAR = 48
+HISTOGRAMS = ("pitch_class", "duration", "onset_in_bar", "velocity", "notes_per_bar")
 ANY = scores(max_beats=20, programs=(0, 0, 33, 48))
 few = settings(max_examples=20)
 

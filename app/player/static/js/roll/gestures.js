@@ -1,93 +1,79 @@
-// How the user moves in the roll: drag, wheel, two fingers, and the overview.
+// Gestures on the roll: click, drag, wheel and pinch.
 
-const CLICK_PIXELS = 6; // what moves less is a click
+import { on } from "../dom.js";
 
-class RollGestures extends RollView {
-  listen() {
-    this.fingers = new Map();
-    const { canvas } = this;
+const CLICK_PIXELS = 6; // a shorter movement is a click
+
+export class Gestures {
+  fingers = new Map(); // pointer id to its place
+
+  constructor(roll) {
+    this.roll = roll;
+    const { canvas } = roll;
     canvas.addEventListener("pointerdown", (event) => this.press(event));
     canvas.addEventListener("pointermove", (event) => this.drag(event));
-    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => this.release(event));
+    on(canvas, "pointerup pointercancel", (event) => this.release(event));
     canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
-    this.listenToOverview();
   }
 
   press(event) {
+    const { roll } = this;
     if (event.button > 0) return;
-    this.canvas.setPointerCapture(event.pointerId);
+    roll.canvas.setPointerCapture(event.pointerId);
     this.fingers.set(event.pointerId, { x: event.clientX, y: event.clientY });
     const [one, other] = [...this.fingers.values()];
-    if (other) this.pinch = { distance: Math.max(20, Math.hypot(one.x - other.x, one.y - other.y)), span: this.target.span };
-    this.grip = { x: event.clientX, start: this.target.start, moved: Boolean(other) };
+    if (other) this.pinch = { distance: Math.max(20, Math.hypot(one.x - other.x, one.y - other.y)), span: roll.target.span };
+    this.grip = { x: event.clientX, start: roll.target.start, moved: Boolean(other) };
   }
 
   drag(event) {
+    const { roll } = this;
     const finger = this.fingers.get(event.pointerId);
     if (!finger) return;
     Object.assign(finger, { x: event.clientX, y: event.clientY });
     const [one, other] = [...this.fingers.values()];
-    this.canvas.classList.toggle("dragging", this.grip.moved);
+    roll.canvas.classList.toggle("dragging", this.grip.moved);
     if (other) {
       const distance = Math.max(20, Math.hypot(one.x - other.x, one.y - other.y));
-      const left = this.canvas.getBoundingClientRect().left + this.keys;
-      const around = ((one.x + other.x) / 2 - left) / (this.canvas.clientWidth - this.keys);
-      this.follow = false;
-      this.zoom((this.pinch.span * this.pinch.distance) / distance / this.target.span, around);
-      this.view = { ...this.target };
+      const left = roll.canvas.getBoundingClientRect().left + roll.keys;
+      const around = ((one.x + other.x) / 2 - left) / (roll.canvas.clientWidth - roll.keys);
+      roll.follow = false;
+      roll.zoom((this.pinch.span * this.pinch.distance) / distance / roll.target.span, around);
+      roll.view = { ...roll.target };
       return;
     }
     const far = event.clientX - this.grip.x;
     if (Math.abs(far) > CLICK_PIXELS) this.grip.moved = true;
     if (!this.grip.moved) return;
-    this.follow = false;
-    this.pan(this.grip.start - far / this.perBeat);
-    this.view.start = this.target.start;
+    roll.follow = false;
+    roll.pan(this.grip.start - far / roll.perBeat);
+    roll.view.start = roll.target.start;
   }
 
   release(event) {
+    const { roll } = this;
     if (!this.fingers.delete(event.pointerId)) return;
-    this.canvas.classList.remove("dragging");
+    roll.canvas.classList.remove("dragging");
     const [left] = this.fingers.values();
     if (left) {
-      this.grip = { x: left.x, start: this.target.start, moved: true }; // goes on with one finger
+      this.grip = { x: left.x, start: roll.target.start, moved: true }; // one finger stays
       return;
     }
-    if (event.type === "pointerup" && !this.grip.moved && event.offsetX > this.keys) this.onSeek(this.beatAt(event));
+    if (event.type === "pointerup" && !this.grip.moved && event.offsetX > roll.keys) roll.onSeek(roll.beatAt(event));
     this.pinch = this.grip = null;
   }
 
   wheel(event) {
+    const { roll } = this;
     const across = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
     if (event.ctrlKey || event.metaKey) {
-      const around = (event.offsetX - this.keys) / (this.canvas.clientWidth - this.keys);
+      const around = (event.offsetX - roll.keys) / (roll.canvas.clientWidth - roll.keys);
       const step = Math.max(-50, Math.min(50, event.deltaY)); // a wheel has 100 and more, a touchpad less
-      this.zoom(Math.exp(step * 0.003), Math.max(0, around));
+      roll.zoom(Math.exp(step * 0.003), Math.max(0, around));
     } else if (Math.abs(across) > Math.abs(event.shiftKey ? 0 : event.deltaY)) {
-      this.follow = false;
-      this.pan(this.target.start + across / this.perBeat);
+      roll.follow = false;
+      roll.pan(roll.target.start + across / roll.perBeat);
     } else return;
     event.preventDefault();
-  }
-
-  listenToOverview() {
-    const { overview } = this;
-    let dragging = false;
-    const centre = (event) => {
-      const beat = (event.offsetX / overview.clientWidth) * this.end;
-      this.follow = false;
-      this.pan(beat - this.target.span / 2);
-    };
-    overview.addEventListener("pointerdown", (event) => {
-      dragging = true;
-      overview.setPointerCapture(event.pointerId);
-      centre(event);
-    });
-    overview.addEventListener("pointermove", (event) => dragging && centre(event));
-    for (const name of ["pointerup", "pointercancel"]) {
-      overview.addEventListener(name, () => {
-        dragging = false;
-      });
-    }
   }
 }

@@ -1,50 +1,58 @@
-// The roll: what is on the canvas in each frame. It knows no audio and no server; player.js tells it
-// what to show.
+// The piano roll on its canvas. It knows neither sound nor server; player.js tells it what to show.
+
+import { Gestures } from "./gestures.js";
+import { colourName, lookOf, lowerBound } from "./notes.js";
+import { Overview } from "./overview.js";
+import { clipTo, fill, fillNote, penOf } from "./pen.js";
+import { drawBars, drawDrumNames, drawKeys, drawRows, drawRuler } from "./sides.js";
+import { Tiles } from "./tiles.js";
+import { BAND, RULER, RollView } from "./view.js";
 
 const FRESH_MS = 700;
-const VEIL = { before: 0.5, after: 0.8 }; // over what the model does not hear, and what will be cut off
+const VEIL = { before: 0.5, after: 0.8 }; // over what the model does not see, and what will be cut off
 
-class Roll extends RollSides {
-  /** Draws the view; true where something goes on moving by itself. */
+export class Roll extends RollView {
+  constructor(canvas, overview, calls) {
+    super(canvas, calls);
+    this.tiles = new Tiles(this);
+    this.overview = new Overview(overview, this);
+    this.gestures = new Gestures(this);
+  }
+
+  /** Draws the view; returns true while something moves by itself. */
   draw(now) {
-    const scale = window.devicePixelRatio || 1;
-    const pen = this.canvas.getContext("2d");
+    const pen = penOf(this.canvas);
     const place = this.measures();
     const { width, height, floor } = place;
     const { colours } = this;
     this.perBeat = (width - this.keys) / this.view.span;
-    pen.setTransform(scale, 0, 0, scale, 0, 0);
     pen.textBaseline = "middle";
-    pen.fillStyle = colours.paper;
-    pen.fillRect(0, 0, width, height);
+    fill(pen, colours.paper, 0, 0, width, height);
     if (width < 40 || height < 80 || this.canvas.height < 80) return false;
 
     pen.save();
     clipTo(pen, this.keys, RULER, width, height);
-    if (this.joint > 0) {
-      pen.fillStyle = colours.shade;
-      pen.fillRect(this.x(this.first), 0, this.x(this.joint) - this.x(this.first), height);
-    }
-    this.drawRows(pen, place);
-    this.drawBars(pen, place);
-    this.drawTiles(pen, now);
+    if (this.joint > 0) fill(pen, colours.shade, this.x(this.first), 0, this.x(this.joint) - this.x(this.first), height);
+    drawRows(pen, this, place);
+    drawBars(pen, this, place);
+    this.tiles.draw(pen, now);
     const { keys, drums, fresh } = this.drawLights(pen, now);
     if (!this.cut && this.joint > 0) this.drawVeils(pen, place);
     this.drawMarks(pen, height);
     pen.restore();
-    if (floor > RULER + 1) this.drawKeys(pen, place, keys);
-    if (this.lane > 1) this.drawDrumNames(pen, place, drums);
-    this.drawRuler(pen, place);
+    if (floor > RULER + 1) drawKeys(pen, this, place, keys);
+    if (this.lane > 1) drawDrumNames(pen, this, place, drums);
+    drawRuler(pen, this, place);
     this.drawPlayhead(pen, height);
     return fresh;
   }
 
-  /** Notes that sound now, and those written a moment ago: the only ones that are drawn each time. */
+  /** Draws the notes that sound now and those just generated, the only ones drawn in every frame. */
   drawLights(pen, now) {
     const [keys, drums] = [new Map(), new Map()];
     let fresh = false;
     for (const layer of this.layers) {
-      const place = this.placer(layer, (beat) => this.x(beat));
+      const place = this.tiles.placer(layer, (beat) => this.x(beat));
       const colour = this.colours[colourName(layer, this.isSolo)];
       const light = (note, strength, plays) => {
         const off = this.seenEnd(layer, note);
@@ -76,54 +84,33 @@ class Roll extends RollSides {
     return { keys, drums, fresh };
   }
 
-  /** Pales what lies outside of the prompt's region. */
+  /** Fades what is outside the region of the prompt. */
   drawVeils(pen, { width, height }) {
-    pen.fillStyle = this.colours.paper;
-    pen.globalAlpha = VEIL.before;
-    if (this.first > 0) pen.fillRect(this.keys, RULER, this.x(this.first) - this.keys, height);
-    pen.globalAlpha = VEIL.after;
+    const { paper } = this.colours;
     const joint = Math.max(this.keys, this.x(this.joint));
-    pen.fillRect(joint, RULER, Math.max(0, width - joint), height);
-    pen.globalAlpha = 1;
+    if (this.first > 0) fill(pen, paper, this.keys, RULER, this.x(this.first) - this.keys, height, VEIL.before);
+    fill(pen, paper, joint, RULER, Math.max(0, width - joint), height, VEIL.after);
   }
 
-  /** The joint, and where the model is writing. */
+  /** The joint, and where the model is generating. */
   drawMarks(pen, height) {
     const { accent } = this.colours;
-    if (this.joint > 0) {
-      pen.fillStyle = accent;
-      pen.globalAlpha = 0.55;
-      pen.fillRect(Math.round(this.x(this.joint)) - 1, RULER, 1.5, height);
-    }
-    if (this.pen !== null) {
-      const at = this.x(this.pen);
-      const glow = pen.createLinearGradient(at - 60, 0, at, 0);
-      glow.addColorStop(0, `${accent}00`); // it is #rrggbb
-      glow.addColorStop(1, accent);
-      pen.globalAlpha = 0.16;
-      pen.fillStyle = glow;
-      pen.fillRect(at - 60, RULER, 60, height);
-      pen.globalAlpha = 0.9;
-      pen.fillStyle = accent;
-      pen.fillRect(at, RULER, 2, height);
-    }
-    pen.globalAlpha = 1;
+    if (this.joint > 0) fill(pen, accent, Math.round(this.x(this.joint)) - 1, RULER, 1.5, height, 0.55);
+    if (this.pen === null) return;
+    const at = this.x(this.pen);
+    const glow = pen.createLinearGradient(at - 60, 0, at, 0);
+    glow.addColorStop(0, `${accent}00`); // it is #rrggbb
+    glow.addColorStop(1, accent);
+    fill(pen, glow, at - 60, RULER, 60, height, 0.16);
+    fill(pen, accent, at, RULER, 2, height, 0.9);
   }
 
-  /** Its knob stands below the bar numbers, whole even at the first beat. */
+  /** Draws the playhead; its knob is below the bar numbers. */
   drawPlayhead(pen, height) {
     if (this.playhead === null) return;
     const at = this.x(this.playhead);
     if (at < this.keys - 1) return;
-    pen.fillStyle = this.colours.head;
-    pen.fillRect(at - 0.75, BAND + 2, 1.5, height);
-    pen.beginPath();
-    pen.moveTo(at - 5.5, BAND + 1);
-    pen.lineTo(at + 5.5, BAND + 1);
-    pen.lineTo(at + 5.5, BAND + 7);
-    pen.lineTo(at, BAND + 14);
-    pen.lineTo(at - 5.5, BAND + 7);
-    pen.closePath();
-    pen.fill();
+    fill(pen, this.colours.head, at - 0.75, BAND + 2, 1.5, height);
+    pen.fill(new Path2D(`M ${at - 5.5} ${BAND + 1} h 11 v 6 l -5.5 7 l -5.5 -7 z`));
   }
 }

@@ -1,12 +1,11 @@
-// Packed notes as player.py makes them, and the places and names of drums. The first of the roll's files:
-// player.py puts all of them and the player's into one function, in the order of its list.
+// Notes as packed by app/player/frames.py, their colours, and the names and order of drums.
 // Times are quarter notes from the start of the piece.
 
-const UNITS_PER_BEAT = 96; // as in player.py
-const NUM_HUES = 6; // as in player.css
-const DRUM_BEATS = 0.25; // how long a drum lights up: its notes have no length
-// Drums of General MIDI, from the bottom of their lane to its top; keys without a name come above.
-const DRUMS = new Map(
+export const UNITS_PER_BEAT = 96; // as in frames.py
+export const NUM_HUES = 6; // as in player.css
+const DRUM_BEATS = 0.25; // for which a drum lights up: its notes have no length
+// Drums of General MIDI from the bottom of their lane to its top; keys without a name come above.
+export const DRUMS = new Map(
   `35 Bass drum, 36 Kick, 37 Side stick, 38 Snare, 40 Snare 2, 39 Clap,
   41 Floor tom, 43 Floor tom 2, 45 Low tom, 47 Mid tom, 48 Mid tom 2, 50 High tom,
   44 Pedal hat, 42 Closed hat, 46 Open hat,
@@ -19,23 +18,23 @@ const DRUMS = new Map(
     .map((drum) => [parseInt(drum, 10), drum.slice(3)]),
 );
 const DRUM_ORDER = new Map([...DRUMS.keys()].map((key, place) => [key, place]));
-const drumPlace = (key) => DRUM_ORDER.get(key) ?? DRUMS.size + key;
+export const drumPlace = (key) => DRUM_ORDER.get(key) ?? DRUMS.size + key;
 
-/** Which of the --roll colours a layer has; where there is one instrument, new music has the accent. */
-const colourName = (layer, isSolo) =>
+/** Name of a layer's --roll colour; with a single instrument, new music has the accent colour. */
+export const colourName = (layer, isSolo) =>
   layer.isNew && isSolo ? "accent" : `${layer.isNew ? "new" : "old"}-${layer.hue % NUM_HUES}`;
 
-/** Hues come back after NUM_HUES tracks: as solid notes, as hollow ones, as notes with a pale half. */
-const lookOf = (hue) => Math.floor(hue / NUM_HUES) % 3;
+/** Hues repeat after NUM_HUES tracks: as solid notes, then hollow ones, then notes with a pale half. */
+export const lookOf = (hue) => Math.floor(hue / NUM_HUES) % 3;
 
-const soundingLayers = (layers) => layers.filter((layer) => layer.notes.length);
-const isSolo = (layers) => new Set(soundingLayers(layers).map((layer) => layer.hue)).size < 2;
+export const soundingLayers = (layers) => layers.filter((layer) => layer.notes.length);
+export const isSolo = (layers) => new Set(soundingLayers(layers).map((layer) => layer.hue)).size < 2;
 
 /**
- * Reads "a,b;c,d;" into rows; a text that only grew is read from where it ended last time. `makeRow`
- * is told whether the row was added to others.
+ * Parses "a,b;c,d;" into rows; a text that only grew is read from where it ended last time. `makeRow`
+ * gets the numbers, and whether they were added to earlier rows.
  */
-function rowReader(makeRow) {
+export function rowReader(makeRow) {
   let text = "";
   let rows = [];
   return (next) => {
@@ -54,7 +53,7 @@ function rowReader(makeRow) {
   };
 }
 
-const noteReader = (isDrums) => () =>
+export const noteReader = (isDrums) => () =>
   rowReader(([onset, duration, pitch, velocity], isAddition) => ({
     on: onset / UNITS_PER_BEAT,
     off: onset / UNITS_PER_BEAT + (isDrums ? DRUM_BEATS : duration / UNITS_PER_BEAT),
@@ -64,7 +63,7 @@ const noteReader = (isDrums) => () =>
   }));
 
 /** First index whose key is not below the value, in rows sorted by key. */
-function lowerBound(rows, value, key) {
+export function lowerBound(rows, value, key) {
   let low = 0;
   let high = rows.length;
   while (low < high) {

@@ -1,40 +1,56 @@
-// The strip below the roll: the whole piece, and which part of it is in view.
+// The strip below the roll: the whole piece, and the part of it that is in view.
 
-class RollOverview extends RollGestures {
-  /** Puts all notes on the map: it is drawn anew when they change, not when the view moves. */
+import { onDrag } from "../dom.js";
+import { colourName } from "./notes.js";
+import { fill, fitCanvas, penOf, pixelRatio } from "./pen.js";
+import { QUIET } from "./tiles.js";
+import { LANE_EDGE } from "./view.js";
+
+export class Overview {
+  map = document.createElement("canvas"); // all notes
+
+  constructor(canvas, roll) {
+    Object.assign(this, { canvas, roll });
+    const resize = () => {
+      fitCanvas(canvas);
+      roll.mapIsStale = true;
+      roll.request();
+    };
+    new ResizeObserver(resize).observe(canvas);
+    resize();
+    onDrag(canvas, {
+      start: (event) => {
+        roll.follow = false;
+        roll.pan((event.offsetX / canvas.clientWidth) * roll.end - roll.target.span / 2);
+      },
+    });
+  }
+
+  /** Draws all notes on the map, which changes with the notes, not with the view. */
   drawMap() {
-    const scale = window.devicePixelRatio || 1;
-    const pen = this.map.getContext("2d");
-    const { colours } = this;
-    const [low, high] = this.wanted;
-    [this.map.width, this.map.height] = [this.overview.width, this.overview.height];
-    const width = this.overview.clientWidth;
-    const height = this.overview.clientHeight;
-    const lane = this.drums.length && (this.hasKeyboard ? height * 0.32 : height);
+    const { roll } = this;
+    const { colours } = roll;
+    const [low, high] = roll.wanted;
+    [this.map.width, this.map.height] = [this.canvas.width, this.canvas.height];
+    const pen = penOf(this.map);
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    const lane = roll.drums.length && (roll.hasKeyboard ? height * 0.32 : height);
     const floor = height - lane;
-    const drumRow = (lane - 2 * LANE_EDGE) / Math.max(1, this.drums.length);
-    const perBeat = width / Math.max(this.end, 1);
-    pen.setTransform(scale, 0, 0, scale, 0, 0);
-    pen.fillStyle = colours.paper;
-    pen.fillRect(0, 0, width, height);
-    if (this.joint > 0) {
-      pen.fillStyle = colours.shade;
-      pen.fillRect(this.first * perBeat, 0, (this.joint - this.first) * perBeat, height);
-    }
-    if (lane && floor > 0) {
-      pen.fillStyle = colours.bar;
-      pen.fillRect(0, Math.round(floor), width, 1);
-    }
-    for (const layer of this.layers) {
-      pen.fillStyle = colours[colourName(layer, this.isSolo)];
+    const drumRow = (lane - 2 * LANE_EDGE) / Math.max(1, roll.drums.length);
+    const perBeat = width / Math.max(roll.end, 1);
+    fill(pen, colours.paper, 0, 0, width, height);
+    if (roll.joint > 0) fill(pen, colours.shade, roll.first * perBeat, 0, (roll.joint - roll.first) * perBeat, height);
+    if (lane && floor > 0) fill(pen, colours.bar, 0, Math.round(floor), width, 1);
+    for (const layer of roll.layers) {
+      pen.fillStyle = colours[colourName(layer, roll.isSolo)];
       for (const note of layer.notes) {
-        const beyond = !layer.isNew && this.joint > 0 && note.on >= this.joint - 0.001;
-        if (beyond && this.cut) continue;
-        pen.globalAlpha = (beyond ? 0.15 : 0.8) * (layer.isQuiet ? 0.2 : 1);
+        const beyond = !layer.isNew && roll.joint > 0 && note.on >= roll.joint - 0.001;
+        if (beyond && roll.cut) continue;
+        pen.globalAlpha = (beyond ? 0.15 : 0.8) * (layer.isQuiet ? QUIET : 1);
         const left = note.on * perBeat;
         if (layer.drums) {
           const tall = Math.max(1.5, Math.min(drumRow - 0.5, 4));
-          const middle = floor + LANE_EDGE + (this.drumRow.get(note.pitch) + 0.5) * drumRow;
+          const middle = floor + LANE_EDGE + (roll.drumRow.get(note.pitch) + 0.5) * drumRow;
           pen.fillRect(left, middle - tall / 2, 1.5, tall);
         } else {
           const top = ((high - note.pitch) / (high - low)) * (floor - 6) + 2;
@@ -42,38 +58,29 @@ class RollOverview extends RollGestures {
         }
       }
     }
-    this.mapIsStale = false;
+    roll.mapIsStale = false;
   }
 
-  drawOverview() {
-    const scale = window.devicePixelRatio || 1;
-    const pen = this.overview.getContext("2d");
-    const width = this.overview.clientWidth;
-    const height = this.overview.clientHeight;
-    const { colours } = this;
-    if (!this.wanted || !width || !height || !this.overview.width) return;
-    if (this.mapIsStale) this.drawMap();
-    pen.setTransform(1, 0, 0, 1, 0, 0);
-    pen.drawImage(this.map, 0, 0);
-    pen.setTransform(scale, 0, 0, scale, 0, 0);
-    const perBeat = width / Math.max(this.end, 1);
-    const left = this.view.start * perBeat;
-    const wide = Math.min(this.view.span * perBeat, width - left);
-    if (this.view.span < this.end) {
-      pen.fillStyle = colours.paper;
-      pen.globalAlpha = 0.55;
-      pen.fillRect(0, 0, left, height);
-      pen.fillRect(left + wide, 0, width, height);
-      pen.globalAlpha = 1;
+  draw() {
+    const { roll } = this;
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    const { colours } = roll;
+    if (!roll.wanted || !width || !height || !this.canvas.width) return;
+    if (roll.mapIsStale) this.drawMap();
+    const pen = penOf(this.canvas);
+    pen.drawImage(this.map, 0, 0, this.map.width / pixelRatio(), this.map.height / pixelRatio());
+    const perBeat = width / Math.max(roll.end, 1);
+    const left = roll.view.start * perBeat;
+    const wide = Math.min(roll.view.span * perBeat, width - left);
+    if (roll.view.span < roll.end) {
+      fill(pen, colours.paper, 0, 0, left, height, 0.55);
+      fill(pen, colours.paper, left + wide, 0, width, height, 0.55);
       pen.strokeStyle = colours.text;
       pen.lineWidth = 1.25;
       pen.beginPath();
       pen.roundRect(left + 0.75, 0.75, Math.max(6, wide - 1.5), height - 1.5, 4);
       pen.stroke();
     }
-    if (this.playhead !== null) {
-      pen.fillStyle = colours.head;
-      pen.fillRect(this.playhead * perBeat - 0.75, 0, 1.5, height);
-    }
+    if (roll.playhead !== null) fill(pen, colours.head, roll.playhead * perBeat - 0.75, 0, 1.5, height);
   }
 }

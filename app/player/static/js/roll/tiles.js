@@ -1,88 +1,43 @@
 // Pictures of the notes, side by side along the piece: each is drawn once and then only moved, so that
-// thousands of notes cost no more than a few while the piece is played and scrolled.
+// thousands of notes cost no more than a few while the piece plays and scrolls.
 
-const TILE = 512; // width of one in pixels of the device
-const SPARE_TILES = 8; // kept beyond those in sight
+import { colourName, lookOf, lowerBound } from "./notes.js";
+import { clipTo, fillNote, penOf, pixelRatio } from "./pen.js";
+import { RULER } from "./view.js";
+
+const TILE = 512; // width of a picture in device pixels
+const SPARE_TILES = 8; // kept outside the view
 const LEAST_WIDTH = 2.5; // of a note in pixels
-const ZOOM_REST = 160; // milliseconds without zooming until notes are drawn in their new size
-const QUIET = 0.2; // how pale muted tracks are
+const ZOOM_REST = 160; // milliseconds after zooming until notes are drawn at their new size
+export const QUIET = 0.2; // opacity of muted tracks
 
 const loudness = (velocity) => 0.45 + (0.55 * velocity) / 127;
 
-function clipTo(pen, left, top, width, height) {
-  pen.beginPath();
-  pen.rect(left, top, width, height);
-  pen.clip();
-}
-
-/** A note's box in one of three looks; drums and small notes have no round corners. */
-function fillNote(pen, look, left, top, width, height) {
-  const isSmall = Math.min(width, height) < 3; // much faster, and as small looks the same
-  if (look === 0 && isSmall) {
-    pen.fillRect(left, top, width, height);
-    return;
-  }
-  if (look === 2) {
-    const { globalAlpha } = pen;
-    pen.globalAlpha = globalAlpha * 0.4;
-    pen.fillRect(left, top, width, height);
-    pen.globalAlpha = globalAlpha;
-    pen.fillRect(left, top, width, height / 2);
-    return;
-  }
-  if (look === 1) {
-    const { globalAlpha } = pen;
-    pen.globalAlpha = globalAlpha * 0.3;
-    pen.fillRect(left, top, width, height);
-    pen.globalAlpha = globalAlpha;
-    pen.strokeStyle = pen.fillStyle;
-    pen.lineWidth = Math.min(1.5, height / 3);
-    const edge = pen.lineWidth;
-    pen.strokeRect(left + edge / 2, top + edge / 2, Math.max(0.5, width - edge), Math.max(0.5, height - edge));
-    return;
-  }
-  pen.beginPath();
-  pen.roundRect(left, top, width, height, Math.min(3, width / 2, height / 2));
-  pen.fill();
-}
-
-class RollTiles extends RollOverview {
-  tiles = new Map(); // number of the picture to its canvas
+export class Tiles {
+  tiles = new Map(); // number of a picture to its canvas
   drawn = { key: "", perBeat: 0, layers: [] }; // what they show
 
-  /** Where notes lie: heights in pixels from the top. */
-  measures() {
-    const height = this.canvas.clientHeight;
-    const floor = height - this.lane; // where the keyboard ends and the drums begin
-    const row = (floor - RULER) / (this.high - this.low);
-    const drumRow = (this.lane - 2 * LANE_EDGE) / Math.max(1, this.drums.length);
-    return {
-      width: this.canvas.clientWidth,
-      height,
-      floor,
-      row,
-      drumRow,
-      y: (pitch) => RULER + (this.high - pitch - 1) * row,
-      drumY: (key) => floor + LANE_EDGE + this.drumRow.get(key) * drumRow,
-    };
+  constructor(roll) {
+    this.roll = roll;
   }
 
-  /** Forgets pictures that are out of date: all of them, or those from where music was added. */
+  /** Drops outdated pictures: all of them, or those from where music was added. */
   refresh(now, perBeat) {
-    const wanted = (this.canvas.clientWidth - this.keys) / this.target.span;
+    const { roll } = this;
+    const wanted = (roll.canvas.clientWidth - roll.keys) / roll.target.span;
     const ratio = this.drawn.perBeat / wanted;
-    const isZooming = now - (this.zoomedAt ?? -Infinity) < ZOOM_REST || Math.abs(perBeat / wanted - 1) > 0.01;
+    const isZooming = now - (roll.zoomedAt ?? -Infinity) < ZOOM_REST || Math.abs(perBeat / wanted - 1) > 0.01;
     const holds = isZooming && ratio > 0.4 && ratio < 2.5;
-    if (isZooming) this.moving = true;
+    if (isZooming) roll.moving = true;
     const scale = holds ? this.drawn.perBeat : wanted;
-    const key = [scale, this.low, this.high, this.lane, this.canvas.width, this.canvas.height, this.isSolo, this.drums].join();
+    const key = [scale, roll.low, roll.high, roll.lane, roll.canvas.width, roll.canvas.height, roll.isSolo, roll.drums].join();
     const before = this.drawn.layers;
     const isSame = (layer, old) =>
       old && layer.notes === old.notes && layer.isQuiet === old.isQuiet && layer.hue === old.hue && layer.notes.length >= old.count;
     let from = Infinity;
-    const isOld = this.isStale || key !== this.drawn.key || before.some((old, index) => !isSame(this.layers[index] ?? {}, old));
+    const isOld = roll.isStale || key !== this.drawn.key || before.some((old, index) => !isSame(roll.layers[index] ?? {}, old));
     if (isOld) from = -Infinity;
-    this.layers.forEach((layer, index) => {
+    roll.layers.forEach((layer, index) => {
       const count = before[index]?.count ?? 0;
       if (layer.notes.length > count) from = Math.min(from, layer.notes[count].on);
     });
@@ -91,23 +46,24 @@ class RollTiles extends RollOverview {
       const first = Math.floor((from * scale - 12) / this.tileWidth());
       for (const number of this.tiles.keys()) if (number >= first) this.tiles.delete(number);
     }
-    const layers = this.layers.map((layer) => ({ ...layer, count: layer.notes.length }));
+    const layers = roll.layers.map((layer) => ({ ...layer, count: layer.notes.length }));
     this.drawn = { key, perBeat: scale, layers };
-    this.isStale = false;
+    roll.isStale = false;
   }
 
   tileWidth() {
-    return TILE / (window.devicePixelRatio || 1);
+    return TILE / pixelRatio();
   }
 
-  /** Puts the pictures in sight on the roll; while it is zoomed they are stretched. */
-  drawTiles(pen, now) {
-    this.refresh(now, this.perBeat);
-    const scale = window.devicePixelRatio || 1;
-    const stretch = this.perBeat / this.drawn.perBeat;
+  /** Draws the pictures in view; while zooming they are stretched. */
+  draw(pen, now) {
+    const { roll } = this;
+    this.refresh(now, roll.perBeat);
+    const scale = pixelRatio();
+    const stretch = roll.perBeat / this.drawn.perBeat;
     const wide = this.tileWidth() * stretch;
-    const offset = this.view.start * this.perBeat;
-    const width = this.canvas.clientWidth - this.keys;
+    const offset = roll.view.start * roll.perBeat;
+    const width = roll.canvas.clientWidth - roll.keys;
     const first = Math.floor(offset / wide);
     const last = Math.floor((offset + width) / wide);
     const isWhole = Math.abs(stretch - 1) < 1e-6;
@@ -117,7 +73,7 @@ class RollTiles extends RollOverview {
     for (let number = Math.max(0, first); number <= last; number += 1) {
       if (!this.tiles.has(number)) made += 1;
       const tile = this.tile(number);
-      const left = (this.keys + number * wide - offset) * scale;
+      const left = (roll.keys + number * wide - offset) * scale;
       if (isWhole) pen.drawImage(tile, Math.round(left), 0);
       else pen.drawImage(tile, left, 0, wide * scale, tile.height);
     }
@@ -130,57 +86,53 @@ class RollTiles extends RollOverview {
     }
   }
 
-  /** One picture beside the view, so that it is there when it comes into sight. */
+  /** Draws one picture beside the view in advance. */
   drawAhead(first, last) {
-    const end = (this.end * this.drawn.perBeat) / this.tileWidth();
+    const { roll } = this;
+    const end = (roll.end * this.drawn.perBeat) / this.tileWidth();
     const next = [last + 1, first - 1].find((number) => number >= 0 && number < end && !this.tiles.has(number));
     if (next === undefined) return;
     this.tile(next);
   }
 
   tile(number) {
+    const { roll } = this;
     const known = this.tiles.get(number);
     if (known) return known;
     const tile = document.createElement("canvas");
-    [tile.width, tile.height] = [TILE, this.canvas.height];
-    const scale = window.devicePixelRatio || 1;
-    const pen = tile.getContext("2d");
-    pen.setTransform(scale, 0, 0, scale, -number * TILE, 0);
+    [tile.width, tile.height] = [TILE, roll.canvas.height];
+    const pen = penOf(tile);
+    pen.translate(-number * this.tileWidth(), 0);
     const { perBeat } = this.drawn;
     const begin = (number * this.tileWidth() - 12) / perBeat;
     const end = ((number + 1) * this.tileWidth()) / perBeat;
-    const quietFirst = [...this.layers].sort((one, other) => Boolean(other.isQuiet) - Boolean(one.isQuiet));
+    const quietFirst = [...roll.layers].sort((one, other) => Boolean(other.isQuiet) - Boolean(one.isQuiet));
     for (const layer of quietFirst) this.drawLayer(pen, layer, begin, end, (beat) => beat * perBeat);
     this.tiles.set(number, tile);
     return tile;
   }
 
-  /** What is seen of a note: where it ends, or null where it is cut away. */
-  seenEnd(layer, note) {
-    if (!this.cut || layer.isNew || this.joint <= 0) return note.off;
-    return note.on >= this.joint - 0.001 ? null : Math.min(note.off, this.joint);
-  }
-
   /** Draws a layer's notes between two beats. */
   drawLayer(pen, layer, begin, end, x) {
+    const { roll } = this;
     const place = this.placer(layer, x);
     const quiet = layer.isQuiet ? QUIET : 1;
     const look = lookOf(layer.hue);
-    const [begins, ends] = [0, 1].map(() => new Float64Array(128).fill(-Infinity)); // of each key's last note
+    const [begins, ends] = [0, 1].map(() => new Float64Array(128).fill(-Infinity)); // of the last note of each key
     pen.save();
     if (!layer.drums) {
-      const { floor } = this.measures();
+      const { floor } = roll.measures();
       clipTo(pen, x(begin), RULER, x(end) - x(begin) + 12, floor - RULER);
     }
-    pen.fillStyle = this.colours[colourName(layer, this.isSolo)];
+    pen.fillStyle = roll.colours[colourName(layer, roll.isSolo)];
     for (let index = lowerBound(layer.notes, begin - layer.longest, (note) => note.on); index < layer.notes.length; index += 1) {
       const note = layer.notes[index];
       if (note.on > end) break;
-      const off = this.seenEnd(layer, note);
+      const off = roll.seenEnd(layer, note);
       if (off === null || off < begin) continue;
       const [left, top, width, height] = place(note, off);
       const isCovered = left < begins[note.pitch] + 1 && left + width < ends[note.pitch] + 1;
-      if (isCovered) continue; // thousands of notes, not one to be seen
+      if (isCovered) continue; // by an earlier note of its key
       begins[note.pitch] = left;
       ends[note.pitch] = left + width;
       pen.globalAlpha = quiet * loudness(note.velocity);
@@ -191,7 +143,8 @@ class RollTiles extends RollOverview {
 
   /** The box of a layer's note on the roll: left, top, width, height. */
   placer(layer, x) {
-    const { row, drumRow, y, drumY } = this.measures();
+    const { roll } = this;
+    const { row, drumRow, y, drumY } = roll.measures();
     if (layer.drums) {
       const wide = Math.max(LEAST_WIDTH, Math.min(this.drawn.perBeat / 6, 9));
       return (note) => {

@@ -1,51 +1,49 @@
-// What the roll shows: notes, range of keys, part of the piece. It draws nothing itself and hears no
-// mouse: roll_gestures.js moves the view, roll_overview.js and roll.js add `drawOverview` and `draw`.
+// What the roll shows: the notes, the range of keys, the part of the piece in view, and how the view moves.
 
-const RULER = 36; // bar numbers, and below them the prompt's region and the playhead's knob
-const BAND = 20; // where in the ruler that region begins
-const LANE_EDGE = 2; // pixels above the drums and below them
+import { NUM_HUES, drumPlace, isSolo, soundingLayers } from "./notes.js";
+import { fitCanvas } from "./pen.js";
+
+export const RULER = 36; // height of the bar numbers, with the region of the prompt and the playhead's knob below them
+export const BAND = 20; // top of that region in the ruler
+export const LANE_EDGE = 2; // pixels above and below the drums
 const LEAST_SEMITONES = 30;
-const EASE_MS = 80; // in which the view goes two thirds of its way
-const SPARE = 1.06; // of what is shown as a whole, with room at its end
-const MANY_NOTES = 3000; // so many are drawn anew for the keyboard's range only once
+const EASE_MS = 80; // in which the view moves two thirds of the way
+const SPARE = 1.06; // span of a piece that is shown whole, with room at its end
+const MANY_NOTES = 3000; // from this many on, a change of the range of keys is not animated
 
-class RollView {
-  constructor(canvas, overview, { onSeek, onDraw }) {
-    this.canvas = canvas;
-    this.overview = overview;
-    this.onSeek = onSeek;
-    this.onDraw = onDraw;
+/** A piece of which nothing is known. */
+export const BLANK_SCENE = {
+  layers: [], // {id, notes, longest, hue, drums, isNew, isQuiet}
+  bars: [0, 4, 8, 12, 16],
+  beats: true, // whether quarter notes are beats
+  first: 0, // start of the region of the prompt
+  joint: 0, // its end
+  end: 16,
+  cut: false, // whether notes of the prompt after the joint are hidden
+  pen: null, // where the model is generating
+};
+
+export class RollView {
+  constructor(canvas, { onSeek, onDraw }) {
+    Object.assign(this, BLANK_SCENE, { canvas, onSeek, onDraw });
     this.still = window.matchMedia("(prefers-reduced-motion: reduce)");
-    this.map = document.createElement("canvas"); // all notes as the overview shows them
-    this.layers = []; // {id, notes, longest, hue, drums, isNew, isQuiet}
     this.isSolo = true; // one instrument
-    this.bars = [0];
-    this.beats = true; // quarter notes are beats
-    this.first = 0; // the prompt's region
-    this.joint = 0;
-    this.end = 16;
-    this.cut = false; // hide what the prompt plays after the joint
     this.playhead = null;
-    this.pen = null; // where the model is writing
     this.follow = true;
     this.view = { start: 0, span: 32 };
     this.target = { start: 0, span: 32 };
     this.low = 48;
     this.high = 84;
     this.hasKeyboard = true;
-    this.drums = []; // keys that occur, in the order of their rows, from the bottom
-    this.lane = 0; // height of theirs in pixels
+    this.drums = []; // keys that occur, from the bottom row
+    this.lane = 0; // height of the drums in pixels
     this.pending = 0;
     this.readColours();
-    this.listen();
-    this.observer = new ResizeObserver(() => this.resize());
-    this.observer.observe(canvas);
-    this.observer.observe(overview);
-    this.scheme = new MutationObserver(() => {
+    new ResizeObserver(() => this.resize()).observe(canvas);
+    new MutationObserver(() => {
       this.readColours();
       this.request();
-    });
-    this.scheme.observe(document.body, { attributes: true, attributeFilter: ["class"] });
+    }).observe(document.body, { attributes: true, attributeFilter: ["class"] });
     this.resize();
   }
 
@@ -61,15 +59,7 @@ class RollView {
   }
 
   resize() {
-    const scale = window.devicePixelRatio || 1;
-    for (const canvas of [this.canvas, this.overview]) {
-      const width = Math.round(canvas.clientWidth * scale);
-      const height = Math.round(canvas.clientHeight * scale);
-      if (canvas.width !== width || canvas.height !== height) {
-        canvas.width = width;
-        canvas.height = height;
-      }
-    }
+    fitCanvas(this.canvas);
     this.isStale = this.mapIsStale = true;
     this.layOut();
     this.lane = this.wantedLane;
@@ -96,15 +86,12 @@ class RollView {
   show(scene, { reset }) {
     const cuts = [scene.cut, scene.joint].join() !== [this.cut, this.joint].join() && (scene.cut || this.cut);
     if (reset || cuts) this.isStale = true;
-    this.layers = soundingLayers(scene.layers);
-    this.isSolo = isSolo(scene.layers);
-    this.bars = scene.bars.length ? scene.bars : [0];
-    this.beats = scene.beats;
-    this.first = scene.first;
-    this.joint = scene.joint;
-    this.end = Math.max(scene.end, 4);
-    this.cut = scene.cut;
-    this.pen = scene.pen;
+    Object.assign(this, scene, {
+      layers: soundingLayers(scene.layers),
+      isSolo: isSolo(scene.layers),
+      bars: scene.bars.length ? scene.bars : [0],
+      end: Math.max(scene.end, 4),
+    });
     this.mapIsStale = true;
     this.measure();
     this.layOut();
@@ -113,7 +100,7 @@ class RollView {
       this.lane = this.wantedLane;
       this.follow = true;
       this.target.span = Math.min(this.comfortableSpan(), this.end * SPARE);
-      if (scene.cut || !this.joint) this.lookAt(scene.focus ?? 0, true);
+      if (scene.cut || !this.joint) this.lookAt(this.joint, true);
       else this.showRegion();
     } else if (this.follow && this.pen !== null) {
       this.lookAt(this.pen, false);
@@ -121,7 +108,7 @@ class RollView {
     this.pan(this.target.start); // the piece may have become shorter
   }
 
-  /** The prompt's region with both ends, or as much of its end as fits. */
+  /** Shows the whole region of the prompt, or as much of its end as fits. */
   showRegion() {
     const wanted = Math.min((this.joint - this.first) * SPARE, this.comfortableSpan() * 1.6);
     this.target.span = Math.min(Math.max(this.target.span, wanted), this.end * SPARE);
@@ -129,14 +116,14 @@ class RollView {
     this.view = { ...this.target };
   }
 
-  /** Another region of the prompt, while it is chosen. */
+  /** Another region of the prompt, while the user chooses one. */
   mark(first, joint) {
     [this.first, this.joint] = [first, joint];
     this.mapIsStale = true;
     this.request();
   }
 
-  /** Finds the range of the keyboard, and the drums that occur. */
+  /** Finds the range of keys and the drums that occur. */
   measure() {
     let low = 128;
     let high = -1;
@@ -159,7 +146,7 @@ class RollView {
     this.wanted = [low - 2 - Math.floor(spare / 2), high + 3 + Math.ceil(spare / 2)];
   }
 
-  /** Brings a beat into sight: to a fifth from the left when it is not in the middle part of the view. */
+  /** Moves the view so that a beat is visible, a fifth from its left edge. */
   lookAt(beat, jump) {
     const { start, span } = this.target;
     if (jump || beat < start || beat > start + span * 0.86) this.pan(beat - span * 0.2);
@@ -171,7 +158,7 @@ class RollView {
     this.request();
   }
 
-  /** Shows more or less of the piece, around a place of the view from 0 (left) to 1. */
+  /** Zooms around a point of the view, from 0 (left) to 1. */
   zoom(factor, around = 0.5) {
     const { start, span } = this.target;
     const next = Math.max(4, Math.min(span * factor, Math.max(this.end * 1.02, 4)));
@@ -199,7 +186,7 @@ class RollView {
   tick(now) {
     this.pending = 0;
     const passed = this.moving ? Math.min(100, now - this.tickedAt) : 1000 / 60;
-    const share = 1 - Math.exp(-passed / EASE_MS); // the same time on slow machines
+    const share = 1 - Math.exp(-passed / EASE_MS); // takes as long on slow machines
     this.tickedAt = now;
     this.moving = false;
     const ease = (from, to, least) => {
@@ -217,9 +204,32 @@ class RollView {
       this.lane = ease(this.lane, this.wantedLane, least);
     }
     if (this.draw(now)) this.moving = true;
-    this.drawOverview();
-    this.onDraw?.();
+    this.overview.draw();
+    this.onDraw();
     if (this.moving) this.request();
+  }
+
+  /** The layout of the roll, in pixels from the top and left. */
+  measures() {
+    const height = this.canvas.clientHeight;
+    const floor = height - this.lane; // where the keyboard ends and the drums begin
+    const row = (floor - RULER) / (this.high - this.low);
+    const drumRow = (this.lane - 2 * LANE_EDGE) / Math.max(1, this.drums.length);
+    return {
+      width: this.canvas.clientWidth,
+      height,
+      floor,
+      row,
+      drumRow,
+      y: (pitch) => RULER + (this.high - pitch - 1) * row,
+      drumY: (key) => floor + LANE_EDGE + this.drumRow.get(key) * drumRow,
+    };
+  }
+
+  /** Where the visible part of a note ends; null if the whole note is cut off. */
+  seenEnd(layer, note) {
+    if (!this.cut || layer.isNew || this.joint <= 0) return note.off;
+    return note.on >= this.joint - 0.001 ? null : Math.min(note.off, this.joint);
   }
 
   /** Where a beat is, in pixels from the left. */

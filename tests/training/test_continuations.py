@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import training.evaluation.continuations as samples
+import training.continuations as samples
 from relpe.decoding.base import StepsMaker
 from relpe.decoding.batch import ContinuousBatch
 from relpe.decoding.eager import PlainSteps
-from tests.training.conftest import piece
+from tests.support.runs import piece
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar
 from tokenization.midi import read_midi
@@ -15,7 +15,7 @@ from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, EOS
 from tokenization.score import Score, TimeSignature, Track
-from training.evaluation.continuations import (
+from training.continuations import (
     continuations,
     in_bars,
     write_sample,

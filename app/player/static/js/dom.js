@@ -1,0 +1,42 @@
+// Elements of the page: making them in one expression, changing only what differs, events and drags.
+
+/** A new element; names that are not properties of it become attributes. */
+export function make(tag, properties = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name in node) node[name] = value;
+    else node.setAttribute(name, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+/** Sets a text or an attribute if it differs: an unchanged one costs no layout. */
+export function write(node, text, attribute) {
+  const known = attribute ? node.getAttribute(attribute) : node.textContent;
+  if (known === String(text)) return;
+  if (attribute) node.setAttribute(attribute, text);
+  else node.textContent = text;
+}
+
+/** Listens to several events, whose names are separated by spaces. */
+export function on(node, names, call, options) {
+  for (const name of names.split(" ")) node.addEventListener(name, call, options);
+}
+
+/** Calls with the pointer events of a drag. */
+export function onDrag(node, { start, move = start, end = () => {} }) {
+  let pointer = null;
+  node.addEventListener("pointerdown", (event) => {
+    if (event.button > 0) return;
+    pointer = event.pointerId;
+    node.setPointerCapture(pointer);
+    start(event);
+  });
+  node.addEventListener("pointermove", (event) => event.pointerId === pointer && move(event));
+  on(node, "pointerup pointercancel", (event) => {
+    if (event.pointerId !== pointer) return;
+    pointer = null;
+    end();
+  });
+}

@@ -1,0 +1,30 @@
+// The functions of the page's server, and the addresses of its files.
+
+/** An error whose message is a sentence of the server for the user. */
+class Refusal extends Error {}
+
+export class Server {
+  /** `functions`: {mix, file} as Gradio passes them; a page of examples has none. */
+  constructor(functions) {
+    this.functions = functions;
+  }
+
+  get canMix() {
+    return typeof this.functions?.mix === "function";
+  }
+
+  /** The path of a file that the server has made. */
+  async ask(name, request) {
+    const answer = await this.functions[name](request);
+    if (answer?.path) return answer.path;
+    throw answer?.error ? new Refusal(answer.error) : new Error(`${name}: no path`);
+  }
+}
+
+/** What the user is told about an error: the server's sentence, or else `otherwise`. */
+export const sentenceOf = (error, otherwise) => (error instanceof Refusal ? error.message : otherwise);
+
+export function fileUrl(path) {
+  const { root = "", api_prefix = "" } = window.gradio_config ?? {};
+  return `${root}${api_prefix}/file=${path.split("/").map(encodeURIComponent).join("/")}`;
+}

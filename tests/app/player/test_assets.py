@@ -1,0 +1,67 @@
+"""The files of the player: what they use of each other, and an address that changes with them."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+
+from app.player.assets import (
+    EVENTS,
+    MODULES,
+    ROUTE,
+    SCRIPT,
+    STYLE,
+    TEMPLATE,
+    module_at,
+    route_of,
+)
+
+SOURCES = {address: source.decode() for address, source in MODULES.items()}
+CODE = "\n".join(SOURCES.values())
+IMPORT = re.compile(r'^import {([^}]*)} from "([^"]+)";$', re.MULTILINE)
+
+
+def test_the_files_suit_gradios_template():
+    assert STYLE.is_file()
+    assert not any(sign in TEMPLATE for sign in ("${", "{{", "`", "<script"))
+    assert "http" not in CODE + SCRIPT + TEMPLATE
+
+
+def test_every_part_that_a_module_uses_is_in_the_template():
+    used = set(re.findall(r'part\("([^"]+)"\)', CODE))
+    assert len(used) > 30
+    assert all(f'data-part="{name}"' in TEMPLATE for name in used)
+
+
+def test_the_script_names_every_event_that_the_player_triggers():
+    assert set(re.findall(r'trigger\("(\w+)"', CODE)) == set(EVENTS)
+    assert all(f"'{name}'" in SCRIPT for name in EVENTS)
+
+
+def test_every_import_names_an_export_of_a_module_beside_it():
+    imported = set()
+    for address, source in SOURCES.items():
+        for names, relative in IMPORT.findall(source):
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(address), relative))
+            imported.add(target)
+            for name in names.split(","):
+                kind = rf"^export (const|class|(async )?function) {name.strip()}\b"
+                assert re.search(kind, SOURCES[target], re.MULTILINE), (address, name)
+        assert source.count("import ") == len(IMPORT.findall(source))
+    assert imported == set(SOURCES) - {"player.js"}
+    assert "export function start(" in SOURCES["player.js"]
+
+
+def test_the_address_changes_with_the_modules():
+    changed = {**MODULES, "roll/notes.js": b"export {}"}
+    renamed = {name.removeprefix("roll/"): source for name, source in MODULES.items()}
+    assert len({ROUTE, route_of(changed), route_of(renamed)}) == 3
+    assert route_of(dict(MODULES)) == ROUTE
+
+
+def test_modules_are_found_by_their_address_behind_any_root_path():
+    for name, source in MODULES.items():
+        assert module_at(ROUTE + name) == module_at(f"/music{ROUTE}{name}") == source
+    others = ["", "x.js", "../player.html", "../../assets.py", "/player.js", "roll/../player.js"]
+    assert {module_at(ROUTE + name) for name in others} == {None}
+    assert module_at("/player.js") is module_at("/player-modules/0/player.js") is None

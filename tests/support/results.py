@@ -1,0 +1,91 @@
+"""What evaluate writes of a model."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+HISTOGRAM = {
+    "divergence": 0.1,
+    "divergence_of_real_halves": 0.05,
+    "generated": [3, 1],
+    "real": [1, 1],
+}
+
+
+def results(**changes):
+    """Of a model that reaches all goals."""
+    figure = {"mean": 0.2, "deviation": 0.1}
+    style = {"onset_drum": {g: {"mean": [0.8, 0.8, 0.8, 0.75]} for g in ("generated", "real")}}
+    copied = {"shares": {"8": 0.25, "16": None}, "longest": 12, "notes": 900}
+    found = {
+        "model": "x",
+        "weights": {"file": "best.ckpt", "tokens": 1_000_000},
+        "parameters": 1234,
+        "data": "abcdef0123456789",
+        "split": "test",
+        "pieces": 12,
+        "tokens": 3456,
+        "draws": 1,
+        "trained_length": 512,
+        "windows_512": {"nats_per_token": 1.25, "nats_per_note": 4.5, "nats_per_bar": 70.125},
+        "streaming": {"nats_per_token": 1.2, "nats_per_note": 4.25},
+        "by_position": {
+            "bins": [
+                {
+                    "first": 1,
+                    "last": 256,
+                    "nats_per_token": 1.5,
+                    "standard_error": None,
+                    "pieces": 1,
+                },
+                {
+                    "first": 257,
+                    "last": 512,
+                    "nats_per_token": 1.0,
+                    "standard_error": 0.1,
+                    "pieces": 1,
+                },
+            ]
+        },
+        "beyond_training": {
+            "pieces": 7,
+            "within": 1.0,
+            "within_deviation": 0.1,
+            "beyond": 1.04,
+            "beyond_deviation": None,
+            "difference": 0.04,
+            "difference_deviation": 0.02,
+        },
+        "relativity": {"length": 64, "translation_invariance": {"mean": 0.125}},
+        "music": {
+            "protocol": {
+                "continuations": 4,
+                "prompts": 2,
+                "pieces": [0, 5],
+                "prompt_bars": 8,
+                "bars": 32,
+                "real_bars": 30.5,
+                "temperature": 1.0,
+                "top_p": 0.95,
+            },
+            "figures": {g: {"bars_of_prompt": dict(figure)} for g in ("generated", "real")},
+            "faults": {
+                g: {"stuck_notes": 0, "longer_silences": 0, "silent_instruments": 0}
+                for g in ("generated", "real")
+            },
+            "style": {"exact": style, "compat": {}},
+            "self_similarity": {"lags": [1, 2], "generated": [0.5, None], "real": [0.5, 0.25]},
+            "histograms": {"pitch_class": HISTOGRAM, "duration": HISTOGRAM},
+            "copies": {"generated": copied, "real": copied},
+        },
+    }
+    return deepcopy(found) | changes
+
+
+def changed(path, value):
+    found = results()
+    part = found
+    for name in path[:-1]:
+        part = part[name]
+    part[path[-1]] = value
+    return found

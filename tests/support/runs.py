@@ -1,0 +1,98 @@
+"""Small training runs: experiments, ways to interrupt them, and what they leave behind."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from tokenization.score import Score, Tempo, TimeSignature, Track
+from training.data.corpus import Crops
+
+
+def piece(seed: int, bars: int = 12) -> Score:
+    """Notes drawn at random between C3 and C5, a change of metre and two of tempo."""
+    draw = np.random.default_rng(seed)
+    onsets = np.sort(draw.integers(0, bars * 4 * 12, bars * 8)) * 40
+    notes = np.stack(
+        [
+            onsets,
+            draw.integers(1, 13, len(onsets)) * 40,
+            draw.integers(48, 73, len(onsets)),
+            draw.integers(40, 100, len(onsets)),
+        ],
+        1,
+    )
+    return Score(
+        480,
+        (Track(notes),),
+        (Tempo(0, 100), Tempo(3 * 1920, 90), Tempo(5 * 1920 + 960, 120)),
+        (TimeSignature(0, 4, 4), TimeSignature(4 * 1920, 3, 4)),
+    )
+
+
+def changed(experiment, **sections):
+    """Plain values of an experiment with some settings of its sections replaced."""
+    merged = {key: dict(value) for key, value in experiment.items()}
+    for section, values in sections.items():
+        merged[section] |= values
+    return merged
+
+
+def with_model(experiment, **settings):
+    """Plain values of an experiment with another model."""
+    return changed(experiment, task={"model": experiment["task"]["model"] | settings})
+
+
+def stop_at(patch, step):
+    """Send SIGTERM while the batch of a step is drawn."""
+    _before_drawing(patch, step, lambda: os.kill(os.getpid(), signal.SIGTERM))
+
+
+def break_at(patch, step):
+    """Raise an error while the batch of a step is drawn."""
+
+    def fail():
+        raise RuntimeError("the machine is off")
+
+    _before_drawing(patch, step, fail)
+
+
+def _before_drawing(patch: pytest.MonkeyPatch, step, act):
+    draw = Crops.__getitem__
+
+    def drawn(self, index):
+        if index == step:
+            act()
+        return draw(self, index)
+
+    patch.setattr(Crops, "__getitem__", drawn)
+
+
+def checkpoint(folder, name="last"):
+    return torch.load(folder / f"{name}.ckpt", weights_only=True)
+
+
+def assert_same_weights(first, second):
+    """Weights and running means of two checkpoints are equal, bit for bit."""
+    assert first["global_step"] == second["global_step"]
+    assert first["state_dict"].keys() == second["state_dict"].keys()
+    for name, tensor in first["state_dict"].items():
+        assert torch.equal(tensor, second["state_dict"][name]), name
+    for mean, other in zip(first["average"]["mean"], second["average"]["mean"], strict=True):
+        assert torch.equal(mean, other)
+
+
+def metrics(folder, column=None):
+    """Rows of metrics.csv; those with a value in `column`."""
+    rows = csv.DictReader((folder / "metrics.csv").read_text().splitlines())
+    return [row for row in rows if column is None or row[column]]
+
+
+def steps_with(folder, column):
+    """Steps whose rows of metrics.csv have a value in a column."""
+    return [row["step"] for row in metrics(folder, column)]

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pickle
+import shutil
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import training.data.prepare as preparation
+from tokenization.remi.remi import PianoRemi
+from training.data import shards
+from training.data.augmentation import Augmentation
+from training.data.corpus import Corpus, Crops, read_facts, windows
+from training.data.prepare import prepare
+from training.errors import TrainingError
+
+
+@pytest.mark.parametrize("limit", [1, 900])
+def test_shards_are_bounded_and_have_the_hash_of_one(
+    data, midi_folder, tmp_path, monkeypatch, limit
+):
+    monkeypatch.setattr(shards, "SHARD_TOKENS", limit)
+    monkeypatch.setattr(preparation, "BATCH_FILES", 2)
+    out = tmp_path / "out"
+    facts = prepare(midi_folder, out, PianoRemi(), workers=1)
+    assert facts["hash"] == read_facts(data)["hash"]
+    parts = Corpus.load(out, "train").shards
+    assert facts["splits"]["train"]["shards"] == len(parts) > 1
+    assert all(len(part) == 1 or len(part.tokens) <= limit for part in parts)
+    for part, following in pairwise(parts):  # none is smaller than it need be
+        assert len(part.tokens) + following.offsets[1] > limit
+    names = [line for part in parts for line in (part.folder / "names.txt").read_text().split()]
+    assert names == (data / "train" / "names.txt").read_text().split()
+    assert sorted(path.name for path in (out / "validation").iterdir()) == sorted(
+        path.name for path in (data / "validation").iterdir()
+    )
+
+
+def crops(data, **changes):
+    settings: dict[str, Any] = {"length": 64, "batch_size": 4, "seed": 1} | changes
+    return Crops(corpus=Corpus.load(data, "train"), tokenizer=PianoRemi(), **settings)
+
+
+@pytest.mark.parametrize("limit", [1, 500, 900])
+def test_shards_change_nothing_of_what_is_read(data, midi_folder, tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(shards, "SHARD_TOKENS", limit)
+    prepare(midi_folder, tmp_path / "data", PianoRemi(), workers=1)
+    whole, cut = (Corpus.load(folder, "train") for folder in (data, tmp_path / "data"))
+    assert len(cut.shards) > 1
+    assert (len(cut), cut.num_tokens) == (len(whole), whole.num_tokens)
+    assert np.array_equal(cut.lengths, whole.lengths)
+    for index in range(len(whole)):
+        assert np.array_equal(cut.piece(index), whole.piece(index))
+        assert np.array_equal(cut.piece_bars(index), whole.piece_bars(index))
+        assert cut.length(index) == whole.length(index) == len(whole.piece(index))
+    of_places = np.repeat(np.arange(len(whole)), whole.lengths).tolist()
+    assert [cut.piece_at(place) for place in range(whole.num_tokens)] == of_places
+    changed = Augmentation(drums=1, dropped=0.3, velocity=0.5)  # which draws other examples too
+    one, many = crops(data, augmentation=changed), crops(tmp_path / "data", augmentation=changed)
+    assert all(np.array_equal(one[step], many[step]) for step in range(10))
+    assert np.array_equal(windows(cut, 50), windows(whole, 50))
+
+
+def test_tokens_and_bars_stay_on_disk_and_are_mapped_again_by_another_process(data):
+    corpus = Corpus.load(data, "train")
+    again = pickle.loads(pickle.dumps(corpus))
+    assert len(pickle.dumps(corpus)) < 1000
+    assert np.array_equal(again.piece(1), corpus.piece(1))
+    for shard in (*corpus.shards, *again.shards):
+        assert isinstance(shard.tokens.base, np.memmap)
+        assert isinstance(shard.bars.base, np.memmap)
+
+
+def test_damaged_tables_are_refused(data, tmp_path):
+    shutil.copytree(data, tmp_path / "data")
+    part = tmp_path / "data" / "train"
+    (part / "bars.npy").write_bytes(b"")
+    with pytest.raises(TrainingError, match=r"train: damaged .*; prepare again"):
+        Corpus.load(tmp_path / "data", "train")
+    (part / "tokens.uint16").write_bytes((part / "tokens.uint16").read_bytes()[:-2])
+    shutil.copy(data / "train" / "bars.npy", part)
+    with pytest.raises(TrainingError, match=r"train: found \d+ tokens, expected \d+"):
+        Corpus.load(tmp_path / "data", "train")
+    (part / "offsets.npy").unlink()
+    with pytest.raises(TrainingError, match=r"train: damaged .*offsets.*; prepare again"):
+        Corpus.load(tmp_path / "data", "train")

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from training.evaluation.likelihood import streaming_nats, window_nats
+from training.experiment import build_experiment
+
+
+@pytest.fixture
+def decoder(experiment):
+    return build_experiment(experiment).task.model.build().eval()
+
+
+@pytest.fixture
+def pieces():
+    draw = np.random.default_rng(0)
+    return [draw.integers(4, 512, length) for length in (2, 70, 33, 90, 5)]
+
+
+def test_windows_give_every_token_once(decoder, pieces):
+    nats = window_nats(decoder, pieces, 16, 3)
+    assert [len(row) for row in nats] == [len(piece) - 1 for piece in pieces]
+    assert all((row > 0).all() for row in nats)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 8])
+def test_neither_chunks_nor_batches_change_what_is_measured(decoder, pieces, batch_size):
+    whole = streaming_nats(decoder, pieces, 1000, 1)
+    parts = streaming_nats(decoder, pieces, 16, batch_size)
+    cut = window_nats(decoder, pieces, 1000, batch_size)
+    for index, row in enumerate(whole):
+        np.testing.assert_allclose(parts[index], row, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(cut[index], row, rtol=1e-3, atol=1e-3)
+
+
+def test_a_window_knows_nothing_of_the_last_one(decoder, pieces):
+    alone = window_nats(decoder, [pieces[3][32:]], 16, 4)
+    within = window_nats(decoder, [pieces[3]], 16, 4)
+    np.testing.assert_allclose(within[0][32:], alone[0], rtol=1e-3, atol=1e-3)
+
+
+def test_the_noise_is_that_of_the_seed(decoder, pieces):
+    assert decoder.config.noise_seed == 0
+    for read in (window_nats, streaming_nats):
+        own, zero, other = (read(decoder, pieces, 16, 3, seed) for seed in (None, 0, 1))
+        np.testing.assert_array_equal(own[3], zero[3])
+        assert not np.array_equal(own[3], other[3])
+
+
+def test_progress_counts_every_token_once(decoder, pieces):
+    for read in (window_nats, streaming_nats):
+        counts = []
+        read(decoder, pieces, 16, 3, None, counts.append)
+        assert sum(counts) == sum(len(piece) - 1 for piece in pieces)

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import csv
+import logging
+import math
+
+import numpy as np
+import pytest
+
+from tests.support.results import results
+from training.evaluation.metrics.nll_by_position import nll_by_position
+from training.evaluation.plots import draw_by_position, draw_results, read_curve
+from training.experiment import build_experiment
+from training.runs.fit import fit
+
+
+def test_the_curve_of_a_run_has_the_tokens_of_its_steps(experiment, tmp_path):
+    fit(build_experiment(experiment), tmp_path, show=False)
+    tokens, nats = read_curve(tmp_path / "metrics.csv")
+    task = build_experiment(experiment).task
+    assert tokens == [step * task.length * task.batch_size for step in (4, 6)]
+    assert all(math.isfinite(value) for value in nats)
+    with (tmp_path / "metrics.csv").open(newline="") as stream:
+        rows = [*csv.DictReader(stream)]
+    assert [row["tokens"] for row in rows if row["validation/nats_per_token"]] == [
+        str(int(count)) for count in tokens
+    ]
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Pictures as they are drawn."""
+    from matplotlib.figure import Figure
+
+    kept = []
+    save = Figure.savefig
+
+    def keep(figure, *arguments, **options):
+        kept.append(figure)
+        save(figure, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", keep)
+    return kept
+
+
+def panels(figure):
+    return [axes for axes in figure.axes if axes.lines or axes.patches]
+
+
+def test_a_picture_shows_what_there_is(tmp_path, figures):
+    draw_results({"a": results()}, tmp_path / "a.png", {"a": ([10, 20], [3.0, 2.0])})
+    draw_results({"a": results(), "b": results()}, tmp_path / "b.png")
+    without = results()
+    del without["music"]
+    draw_results({"a": without}, tmp_path / "c.png")
+    drawn = [panels(figure) for figure in figures]
+    assert [len(found) for found in drawn] == [7, 6, 2]
+    labels = [axes.get_xlabel() for axes in drawn[0]]
+    assert labels[0] == "million tokens of the run"
+    style = drawn[0][3]
+    np.testing.assert_allclose(style.lines[0].get_ydata(), [0.8, 0.8, 0.8, 0.75])
+
+
+def test_likelihood_and_loops_are_drawn_where_no_piece_is_long_and_no_music_was_made(
+    tmp_path, figures
+):
+    found = results(by_position={"reach": 4096, "pieces": 0, "bins": []}, beyond_training=None)
+    found["loops"] = {"pieces": 3, "nats_per_token": {"1": 2.0, "2": 1.0, "4": 0.5}}
+    del found["music"]
+    draw_results({"a": found}, tmp_path / "a.png")
+    readings, loops = panels(figures[0])
+    assert [bar.get_height() for bar in readings.patches] == [1.25, 1.2]
+    names = [label.get_text() for label in readings.get_xticklabels()]
+    assert names == ["windows of 512", "whole pieces"]
+    np.testing.assert_array_equal(loops.lines[0].get_xydata(), [[1, 2], [2, 1], [4, 0.5]])
+
+
+def test_nothing_to_draw_is_said_and_leaves_no_picture(tmp_path, caplog):
+    found = results(by_position={"bins": []}, loops={"pieces": 0, "nats_per_token": {}})
+    for name in ("music", "windows_512", "streaming"):
+        del found[name]
+    (tmp_path / "a.png").write_bytes(b"of earlier results")
+    with caplog.at_level(logging.INFO):
+        draw_results({"a": found}, tmp_path / "a.png", {"a": ([], [])})
+    assert not any(tmp_path.iterdir())
+    (said,) = caplog.messages
+    assert "a.png: not drawn, since nothing was measured" in said
+
+
+def test_a_model_has_one_colour_and_real_music_is_drawn_once(tmp_path, figures):
+    found = {name: results(loops={"nats_per_token": {"1": 1.0, "2": 0.5}}) for name in "abc"}
+    found["c"]["data"] = "other"
+    found["b"]["by_position"]["bins"] = []  # so that c stands second there
+    # a curve of b and c alone: a was released
+    curves = {name: ([10.0, 20.0], [3.0, 2.0]) for name in ("b", "c")}
+    draw_results(found, tmp_path / "a.png", curves)
+    from matplotlib.colors import to_rgba
+
+    legend = figures[0].legends[0]
+    handles = {handle.get_label(): handle for handle in legend.get_lines()}
+    assert list(handles) == ["a", "b", "c", "real music for a, b", "real music for c"]
+    look = [(to_rgba(h.get_color()), h.get_linestyle()) for h in handles.values()]
+    assert len(set(look)) == 5
+    a, b, c, real, other = look
+    assert real[0] == other[0] not in {a[0], b[0], c[0]}
+    training, places, readings, *rest = panels(figures[0])
+
+    def looks(axes):
+        lines = [line for line in axes.lines if line.get_label() != "training length"]
+        return [(to_rgba(line.get_color()), line.get_linestyle()) for line in lines]
+
+    assert looks(training) == [b, c]
+    assert looks(places) == [a, c]
+    assert [to_rgba(area.get_facecolor()[0])[:3] for area in places.collections] == [
+        a[0][:3],
+        c[0][:3],
+    ]
+    assert [bar.get_facecolor() for bar in readings.patches] == [x[0] for x in (a, a, b, b, c, c)]
+    assert looks(rest[0]) == [a, b, c]
+    assert len(rest) == 5
+    assert all(looks(axes) == [a, b, c, real, other] for axes in rest[1:])
+
+
+def test_no_legend_lies_on_a_panel(tmp_path, figures):
+    draw_results({"a": results()}, tmp_path / "a.png", {"a": ([10, 20], [3.0, 2.0])})
+    (figure,) = figures
+    boxes = [axes.get_window_extent() for axes in panels(figure)]
+    own = [legend for axes in figure.axes if (legend := axes.get_legend())]
+    assert len(own) == 2  # training length and profiles
+    for legend in (*figure.legends, *own):
+        extent = legend.get_window_extent()
+        assert not any(extent.overlaps(box) for box in boxes)
+
+
+def test_the_loss_by_position_is_a_picture_of_its_own(tmp_path, figures):
+    bins = nll_by_position([np.ones(20), np.zeros(30)], reach=20, width=5)
+    draw_by_position({"model": bins}, tmp_path / "a.png", 10)
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert len(list(tmp_path.iterdir())) == 1
+    labels = [text.get_text() for text in figures[0].axes[0].get_legend().get_texts()]
+    assert labels == ["model", "training length"]

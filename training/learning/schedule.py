@@ -1,0 +1,52 @@
+"""Budget of a run, by tokens and by the clock, and its learning rate."""
+
+from __future__ import annotations
+
+import time
+
+from training.config import OptimizerConfig, TrainerConfig
+
+
+class Budget:
+    """Progress of a run by tokens and by the clock, and the learning rate that follows from it."""
+
+    def __init__(
+        self, trainer: TrainerConfig, optimizer: OptimizerConfig, tokens_per_step: int
+    ) -> None:
+        self.earlier = 0.0
+        """Seconds spent in earlier sessions of the run."""
+        self.agreed: float | None = None
+        """Elapsed seconds that several processes have agreed on; None: this process's clock."""
+        self._trainer = trainer
+        self._optimizer = optimizer
+        self._tokens_per_step = tokens_per_step
+        self._started: float | None = None
+
+    def start(self) -> None:
+        """Start the clock of this session."""
+        self._started = time.monotonic()
+
+    def elapsed(self) -> float:
+        """Seconds spent in all sessions of the run."""
+        now = 0.0 if self._started is None else time.monotonic() - self._started
+        return self.earlier + now
+
+    def progress(self, step: int) -> float:
+        """Share of the budget spent after `step` steps; the run ends at 1."""
+        share = step * self._tokens_per_step / self._trainer.token_budget
+        if self._trainer.time_budget_minutes is None:
+            return share
+        seconds = self.elapsed() if self.agreed is None else self.agreed
+        return max(share, seconds / (60 * self._trainer.time_budget_minutes))
+
+    def learning_rate(self, step: int, peak: float | None = None) -> float:
+        """Learning rate: warm-up, constant, then linear decay over the last part of the budget.
+
+        `peak` is the constant rate; None: `learning_rate` of the configuration.
+        """
+        config = self._optimizer
+        peak = config.learning_rate if peak is None else peak
+        warm = min(1.0, (step + 1) / max(1, config.warmup_steps))
+        left = max(0.0, 1 - self.progress(step)) / max(config.decay_share, 1e-9)
+        decayed = config.final_share + (1 - config.final_share) * min(1.0, left)
+        return peak * warm * decayed
