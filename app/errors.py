@@ -9,6 +9,10 @@ class UserError(Exception):
     """An error that the user's input caused; the message is one sentence for the user."""
 
 
+class CommandError(UserError):
+    """A command cannot do what it was asked to."""
+
+
 class BusyError(UserError):
     """Too many requests are waiting already."""
 

@@ -1,8 +1,9 @@
-"""Writes files atomically, and checks names and folders before work begins."""
+"""Reads and finds files, writes them atomically, and checks names and folders in advance."""
 
 from __future__ import annotations
 
 import errno
+import os
 import re
 import secrets
 import stat
@@ -11,12 +12,16 @@ import unicodedata
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from app.errors import CommandError
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 RAW_SOUND = ".stems-"
 """Prefix of the names of folders of raw sound, which are temporary."""
+MIDI_SUFFIXES = (".mid", ".midi")
+"""Suffixes of the files that `find_midi` finds."""
 MOST_NAME_BYTES = 60
 """Longest part of a file name that a title takes; file systems allow 255 bytes in all."""
 
@@ -61,6 +66,58 @@ def check_folder(folder: Path) -> None:
     """Raises OSError where files cannot be written in a folder."""
     with tempfile.TemporaryFile(dir=folder):
         pass
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """The content of a file of at most `most` bytes.
+
+    Raises CommandError if it cannot be read, or is larger, which is noticed before all is read.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror or error}") from error
+    if len(content) > most:
+        raise CommandError(
+            f"{path}: larger than {most:,} bytes; shorten it or raise --max-file-size"
+        )
+    return content
+
+
+def find_midi(places: Sequence[Path], besides: Path) -> dict[Path, str]:
+    """MIDI files by path, with their names: files as given, and all files of folders, sorted.
+
+    A file of a folder is named by its path in the folder, without suffix. Hidden files, files in
+    the folder `besides`, and files that were found before are left out. Raises CommandError for a
+    place that does not exist, or a folder without MIDI files.
+    """
+    found: dict[Path, str] = {}
+    seen: set[str] = set()
+    for place in places:
+        if not os.path.exists(place):  # noqa: PTH110 - of a name that is too long it is False
+            raise CommandError(f"{place}: no such file or folder; --prompts takes what is there")
+        files = dict(_in_folder(place, besides)) if place.is_dir() else {place: place.stem}
+        if not files:
+            raise CommandError(f"{place}: found no MIDI file (.mid or .midi) in this folder")
+        for path, name in files.items():
+            if (real := os.path.realpath(path)) not in seen:
+                seen.add(real)
+                found[path] = name
+    return found
+
+
+def _in_folder(folder: Path, besides: Path) -> Iterator[tuple[Path, str]]:
+    left_out = os.path.realpath(besides)
+    for path in sorted(folder.rglob("*")):
+        below = path.relative_to(folder)
+        if (
+            path.suffix.lower() in MIDI_SUFFIXES
+            and not any(part.startswith(".") for part in below.parts)
+            and path.is_file()
+            and not os.path.realpath(path).startswith(os.path.join(left_out, ""))  # noqa: PTH118
+        ):
+            yield path, "-".join(below.with_suffix("").parts)
 
 
 def size_on_disk(folder: Path) -> int:

@@ -60,7 +60,7 @@ def main() -> None:
     options = parser.parse_args()
     address = f"http://127.0.0.1:{options.port}"
     begin = time.perf_counter()
-    command = [sys.executable, "-m", "app.cli.main", "ui", "--port", str(options.port)]
+    command = [sys.executable, "-m", "app", "ui", "--port", str(options.port)]
     with (
         subprocess.Popen(command, stderr=subprocess.DEVNULL) as server,
         sync_playwright() as driver,

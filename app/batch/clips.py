@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from app.batch.manifest import Row
-from app.cli.arguments import CommandError
-from app.cli.inputs import find_midi, read_file
 from app.compose.options import LARGEST_SEED, MAX_FILE_BYTES, BeatSource, MusicOptions
 from app.compose.piece import Opening
 from app.compose.prompt import read_prompt
 from app.compose.replay import chosen_options, versions
-from app.files import safe_name
+from app.errors import CommandError
+from app.files import find_midi, read_file, safe_name
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
 

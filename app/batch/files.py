@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from app.audio.synth.soundfont import SoundError
 from app.batch.manifest import NAME, Row, sha256_of
-from app.cli.arguments import CommandError
+from app.errors import CommandError
 from app.files import appearing, check_folder, remove_parts
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.cli.arguments import CommandError
 from app.compose import replay
+from app.errors import CommandError
 from app.files import appearing
 
 if TYPE_CHECKING:

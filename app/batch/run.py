@@ -29,10 +29,10 @@ from app.batch.clips import (
 )
 from app.batch.files import Savers, alone_in, make_folders, refuse_unlisted
 from app.batch.manifest import NAME, read_manifest, write_manifest
-from app.cli.arguments import CommandError
 from app.compose.continuation import finish
 from app.compose.engine import Engine
 from app.compose.models import PREPARING_TOLD
+from app.errors import CommandError
 from tokenization.errors import MidiError, TokenizerError
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.cli.arguments import (
-    CommandError,
     add_beats,
     add_compute,
     add_file_size,
@@ -22,7 +21,9 @@ from app.cli.arguments import (
     music_options,
     seconds_between_bars,
 )
+from app.cli.signals import on_signal
 from app.compose.options import LARGEST_SEED, NEW_PIECE_BARS
+from app.errors import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ _MOST_CLIPS, _MOST_WIDTH = 100_000, 1024
 
 
 def add_batch(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Adds the arguments of the command."""
     parser.description = (
         "Make clips for listening tests: midi/NAME_v01.mid and so on, with --audio also "
         "audio/NAME_v01.flac at -23 LUFS (quieter only where a peak would pass -1 dB), and "
@@ -104,13 +105,13 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object on standard output"
     )
-    parser.set_defaults(run=batch, bars=NEW_PIECE_BARS, variations=1)
+    parser.set_defaults(run=batch_command, bars=NEW_PIECE_BARS)
 
 
-def batch(given: argparse.Namespace) -> None:
+def batch_command(given: argparse.Namespace) -> None:
     """Makes the clips.
 
-    Raises CommandError where some could not be made, KeyboardInterrupt where it was stopped.
+    Raises CommandError if some of them failed, KeyboardInterrupt if it was stopped.
     """
     music = music_options(given)
     from app.batch.run import BatchOptions, make_batch
@@ -172,7 +173,7 @@ def _as_json(output: Path, result: BatchResult) -> dict[str, object]:
 
 
 def _show(steps: BatchSteps) -> BatchResult:
-    """Runs the steps with a bar of progress on standard error, and returns what they end in."""
+    """Runs the steps with a progress bar on standard error, and returns their result."""
     from tqdm import tqdm
 
     from app.batch.run import BatchResult
@@ -183,7 +184,7 @@ def _show(steps: BatchSteps) -> BatchResult:
             if isinstance(step, BatchResult):
                 return step
             if step.notice:
-                bar.clear()  # it is drawn again when it is due, in its new state
+                bar.clear()  # it is drawn again later, in its new state
                 print(f"relpe: {' '.join(step.notice.split())}", file=sys.stderr)
             bar.total, bar.initial, bar.n = step.total, step.kept, step.done
             bar.bar_format = _shape(step)
@@ -193,7 +194,7 @@ def _show(steps: BatchSteps) -> BatchResult:
 
 
 def _shape(step: BatchProgress) -> str:
-    """The bar: only clips that are finished count, though parts of others move it on."""
+    """Format of the progress bar: parts of clips move it, finished clips are counted."""
     if not step.total:
         return "{elapsed}{postfix}"
     clips = f"{math.floor(step.done)}/{step.total} clips"
@@ -202,7 +203,7 @@ def _shape(step: BatchProgress) -> str:
 
 @contextmanager
 def _asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl+C or SIGTERM has asked for the end; asked twice, it is a KeyboardInterrupt."""
+    """Whether Ctrl+C or SIGTERM was received; the second one raises KeyboardInterrupt."""
     asked = threading.Event()
 
     def ask(*_: object) -> None:
@@ -210,19 +211,12 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt("stopped at once; --resume makes what is missing")
         asked.set()
 
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set  # signals are the main thread's
-        return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with on_signal(ask, signal.SIGINT, signal.SIGTERM):
         yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
-    """Type of an option: a whole number in a range."""
+    """Type of an argument: an integer in a range."""
 
     def number(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= most:
@@ -233,7 +227,7 @@ def _whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Type of an option: names with commas between."""
+    """Type of an argument: names separated by commas."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
         raise argparse.ArgumentTypeError(f"{text!r} names no model, expected such as piano,groove")

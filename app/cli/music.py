@@ -5,17 +5,27 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.batch.manifest import replay_of_clip
-from app.cli.arguments import CommandError, chosen_models, music_options, seconds_between_bars
-from app.cli.inputs import read_file
+from app.cli.arguments import (
+    add_beats,
+    add_file_size,
+    add_music_options,
+    add_targets,
+    chosen_models,
+    music_options,
+    seconds_between_bars,
+)
 from app.cli.outputs import Targets
 from app.compose import replay
+from app.compose.options import NEW_PIECE_BARS, only_for
+from app.errors import CommandError
+from app.files import read_file
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
     from app.compose.continuation import Result, Steps
     from app.compose.models import MusicModel
@@ -25,10 +35,47 @@ if TYPE_CHECKING:
     from app.compose.replay import Replay
 
 AS_BEFORE = "as in the settings"
-"""Where and how a piece is computed that is made again, if nothing else is asked for."""
+"""Default of where and how a piece is computed that is made again."""
 
 
-def proceed(options: argparse.Namespace) -> None:
+def add_continue(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `relpe continue`."""
+    parser.add_argument("prompt", type=Path, metavar="PROMPT.mid", help="MIDI file to continue")
+    add_targets(parser, "groove for drums or several instruments, else piano")
+    add_music_options(parser, without=only_for("nothing"))
+    add_beats(parser)
+    add_file_size(parser)
+    parser.set_defaults(run=continue_command)
+
+
+def add_generate(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `relpe generate`."""
+    add_targets(parser, "piano")
+    add_music_options(parser, without=only_for("prompt"))
+    parser.set_defaults(run=generate_command, bars=NEW_PIECE_BARS)
+
+
+def add_replay(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `relpe replay`."""
+    parser.add_argument(
+        "settings",
+        type=Path,
+        metavar="SETTINGS",
+        help="its settings, from the page or from --json; or the manifest of a batch",
+    )
+    parser.add_argument(
+        "--clip", metavar="NAME", help="the clip of a manifest that is made again, as ballad_v01"
+    )
+    parser.add_argument(
+        "--prompt", type=Path, metavar="PROMPT.mid", help="MIDI file that it continues, if one"
+    )
+    add_targets(parser, "that of the settings")
+    add_file_size(parser)
+    parser.set_defaults(**dict.fromkeys(("device", "backend", "precision"), AS_BEFORE))
+    parser.set_defaults(run=replay_command)
+
+
+def continue_command(options: argparse.Namespace) -> None:
     """Continues a MIDI file."""
     from app.audio.render import check_length
     from app.compose.continuation import continue_prompt
@@ -51,8 +98,8 @@ def proceed(options: argparse.Namespace) -> None:
     _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
 
 
-def generate(options: argparse.Namespace) -> None:
-    """Makes a piece from nothing."""
+def generate_command(options: argparse.Namespace) -> None:
+    """Generates a piece from nothing."""
     from app.compose.continuation import generate_piece
 
     music = music_options(options)
@@ -61,8 +108,8 @@ def generate(options: argparse.Namespace) -> None:
     _finish(options, music, targets, model, generate_piece(model, music))
 
 
-def again(options: argparse.Namespace) -> None:
-    """Makes a piece again from what --json, the page or a manifest has said of it."""
+def replay_command(options: argparse.Namespace) -> None:
+    """Makes a piece again from settings of --json or the page, or from a manifest."""
     from app.compose.continuation import continue_prompt, generate_piece
     from app.compose.prompt import read_prompt
 
@@ -100,7 +147,7 @@ def again(options: argparse.Namespace) -> None:
 
 
 def _told(options: argparse.Namespace) -> Replay:
-    """The settings that were given, as JSON or in a manifest."""
+    """The settings, from JSON or a manifest."""
     if options.clip is not None:
         return replay_of_clip(options.settings, options.clip)
     if options.settings.suffix.lower() == ".csv":
@@ -109,7 +156,7 @@ def _told(options: argparse.Namespace) -> Replay:
 
 
 def _model_of(options: argparse.Namespace, told: Replay) -> MusicModel:
-    """The model of a piece, on what computed it before where nothing else was asked for."""
+    """The model of a piece, computed as before unless the options say otherwise."""
     from relpe.models.checkpoint import CheckpointError, find_checkpoint
 
     for name, before in told.compute.items():
@@ -129,7 +176,7 @@ def _model_of(options: argparse.Namespace, told: Replay) -> MusicModel:
 
 
 def _targets(options: argparse.Namespace, music: MusicOptions) -> Targets:
-    """The files to write; a SoundFont that cannot be used is refused before the work."""
+    """The files to write; an unusable SoundFont is refused before the music is generated."""
     if options.soundfont is not None and options.audio is not None:
         from app.audio.synth.soundfont import open_soundfont
 
@@ -146,7 +193,7 @@ def _finish(
     steps: Steps,
     prompt: Prompt | None = None,
 ) -> None:
-    """Shows progress, writes the files, and says what was made."""
+    """Shows progress, writes the files, and prints the result."""
     result = _show(steps, music)
     _save(targets, result, options.soundfont)
     if options.json:
@@ -183,9 +230,9 @@ def _finish(
 
 
 def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:
-    """Writes the files; of a piece that has become too long for sound its MIDI file alone.
+    """Writes the files; only MIDI files if a piece is too long for sound.
 
-    How long a piece from nothing lasts, its model decides.
+    The model decides how long a piece from nothing lasts.
     """
     from app.audio.render import SoundError, check_length
 
@@ -200,7 +247,7 @@ def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:
 
 
 def _prompt_facts(facts: PromptFacts) -> dict[str, object]:
-    """What --json says of a prompt's bars and beats."""
+    """A prompt's bars and beats for --json."""
     return {
         "beats": facts.beats,
         "on_grid": round(facts.on_grid, 3),
@@ -211,13 +258,13 @@ def _prompt_facts(facts: PromptFacts) -> dict[str, object]:
 
 
 def _show(steps: Steps, music: MusicOptions) -> Result:
-    """Runs the steps with a bar of progress on standard error, and returns what they end in."""
+    """Runs the steps with a progress bar on standard error, and returns their result."""
     from tqdm import tqdm
 
     from app.compose.continuation import Result
     from app.compose.models import PREPARING_TOLD
 
-    bars = music.bars if music.seconds is None else None  # its tempo, the model chooses
+    bars = music.bars if music.seconds is None else None  # unknown: the model chooses the tempo
     pause = seconds_between_bars()
     with tqdm(
         total=bars,
@@ -225,7 +272,7 @@ def _show(steps: Steps, music: MusicOptions) -> Result:
         desc=f"seed {music.seed}",
         leave=False,
         mininterval=pause,
-        disable=None,  # on terminals alone
+        disable=None,  # only on terminals
     ) as bar:
         for step in steps:
             if isinstance(step, Result):

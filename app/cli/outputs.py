@@ -1,4 +1,4 @@
-"""The files that a command writes: looked at before the work, and written when all are whole."""
+"""The files that a command writes: checked in advance, and visible only when all are complete."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.cli.arguments import CommandError
+from app.errors import CommandError
 from app.files import appearing, check_writable
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ class Targets:
 
     midi: tuple[Path, ...]
     audio: tuple[Path, ...]
-    """As many, or none."""
+    """As many as MIDI files, or none."""
 
     @classmethod
     def of(cls, output: Path, audio: Path | None, count: int, prompt: Path | None) -> Targets:
-        """OUT.mid, or OUT.1.mid to OUT.K.mid where there are several, and sound likewise.
+        """OUT.mid, or OUT.1.mid to OUT.K.mid for several variations, and sound likewise.
 
-        Raises CommandError where one of them cannot be written, or would overwrite the prompt.
+        Raises CommandError if one of them cannot be written, or would overwrite the prompt.
         """
         _check_suffix("--output", output, (".mid", ".midi"))
         if audio is not None:
@@ -43,9 +43,9 @@ class Targets:
         return targets
 
     def save(self, pieces: Sequence[Piece], soundfont: Path | None = None) -> None:
-        """Writes MIDI files, and sound where it was asked for: none appears before all are whole.
+        """Writes all files, of which none appears before all are complete.
 
-        Of the sound, which is large, one piece is in memory at a time.
+        Sound, which is large, is rendered piece by piece.
         """
         from app.audio.render import render, save_audio
 
@@ -68,7 +68,7 @@ def _any(words: Sequence[str]) -> str:
 
 
 def _check(option: str, path: Path, prompt: Path | None) -> None:
-    # `resolve` fails where links go round
+    # `resolve` fails for circular links
     if prompt is not None and os.path.realpath(path) == os.path.realpath(prompt):
         raise CommandError(f"{option} {path} would overwrite the prompt; choose another name")
     try:
@@ -89,7 +89,7 @@ def _numbered(path: Path, count: int) -> tuple[Path, ...]:
 
 @contextmanager
 def _written(path: Path) -> Iterator[Path]:
-    """As `appearing`, with errors that name the file that was asked for."""
+    """As `appearing`, with errors that name the file of the command line."""
     try:
         with appearing(path) as beside:
             yield beside

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from app.compose import replay
 from app.compose.new_bars import NewBars, in_bars
-from app.compose.options import MusicOptions
+from app.compose.options import OPTIONS, MusicOptions
 from app.files import appearing, safe_name
 from app.player.frames import (
     Frame,
@@ -41,8 +41,6 @@ NEW_PIECE = "A new piece"
 PROMPT_ALONE = -1
 """The upload in the place of a variation."""
 _BEATS = {"estimate": "beats estimated", "grid": "beats of a clock"}
-_STEERING = {"m": "min_p", "d": "density", "r": "repetition", "c": "presence", "l": "recall"}
-"""Options by their letters in file names."""
 
 
 class Job:
@@ -337,11 +335,10 @@ class Job:
     def _chosen_options(self) -> Iterator[tuple[str, str]]:
         """Options that differ from their defaults: for a file name, and in words."""
         options = self.options
-        if options.top_k:
-            yield f"k{options.top_k}", f"top-k {options.top_k}"
-        for letter, name in _STEERING.items():
-            if (value := getattr(options, name)) != getattr(MusicOptions, name):
-                yield f"{letter}{_exact(value)}", f"{name.replace('_', '-')} {_exact(value)}"
+        for name, option in OPTIONS.items():
+            if option.letter and (value := getattr(options, name)) != option.default:
+                text = str(value) if option.kind is int else _exact(value)
+                yield f"{option.letter}{text}", f"{name.replace('_', '-')} {text}"
         if options.key is not None:
             sharp = re.sub("[#♯]", "-sharp-", options.key).replace("♭", "b")
             yield f"in-{safe_name(sharp)}", f"in {options.key}"

@@ -1,4 +1,4 @@
-"""What the page says about itself: how it works, its models with licences and measured results."""
+"""HTML of the tab About: how the page works, its models, their licences and measured results."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import html
 import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from app.web.theme import static
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,75 +25,19 @@ _ENCODINGS = {
     "siren": ("a curve that it has learned", "SIREN offset encoding"),
     "rope": ("turns of fixed speeds", "rotary positional encoding"),
 }
-"""What tells distances: in words, and by its name."""
+"""Positional encodings in plain words, and by name."""
 _MEANT_FOR = {
     "piano": "solo piano",
     "piano-spe": "solo piano, with a memory that never grows",
     "groove": "bands with drums",
 }
 
-_HOW = """
-<section><h2>How it works</h2>
-<p>A piece becomes a row of tokens: bar, position, pitch, length, loudness. A network that was
-trained on many pieces reads the last bars of yours and then writes one token after the other,
-each drawn from what it thinks likely; a grammar keeps every token legal. The tokens become notes
-again, and these are appended to your file, which stays as it is, event for event.</p>
-<p>The models here are small, and their attention never holds a table of all pairs of tokens. That
-is why they run on a laptop without a graphics card, for pieces of any length. What such attention
-lacks is a sense of <em>how far apart</em> two notes are; the positional encodings of this project
-give it back.</p>
-<p>Everything runs on the machine that serves this page. Nothing is sent anywhere else; your files
-@kept@.</p></section>
-<section><h2>Using it</h2>
-<dl class="terms">
-<dt>Region</dt><dd>The model hears the last 8 bars before the new music. Drag the two handles in the
-roll's ruler for others; what follows the region is cut off, what is before it stays.</dd>
-<dt>Tracks</dt><dd>Of a band you can choose which tracks the model hears, which of them play on, and
-which you want to listen to.</dd>
-<dt>Seed</dt><dd>The same seed with the same settings makes the same music. Every download says its
-seed in the name. Its file <em>Settings</em> holds all of them: drop that where MIDI files go to
-make the piece again.</dd>
-<dt>Creativity</dt><dd>Safe takes likely notes, Wild dares more. Key, density and the other
-advanced settings lead the music and do not force it.</dd>
-<dt>Beats</dt><dd>A recording of someone who plays often knows nothing of beats. Then they can be
-estimated from the notes, or taken from a clock.</dd>
-<dt>Stop, Discard, Undo</dt><dd>Stop keeps what is written, Discard drops it, Undo goes one step
-back. Results of this session stay in the list below the player.</dd>
-</dl></section>
-<section><h2>Keys</h2>
-<dl class="terms keys">
-<dt><kbd>Space</kbd></dt><dd>play and pause</dd>
-<dt><kbd>1</kbd> – <kbd>4</kbd></dt><dd>choose a variation</dd>
-<dt><kbd>←</kbd> <kbd>→</kbd></dt><dd>bar by bar, when the roll is selected</dd>
-<dt><kbd>+</kbd> <kbd>−</kbd></dt><dd>zoom, when the roll is selected</dd>
-</dl></section>
-<section><h2>From scripts</h2>
-<p>The page can be called from Python, with the defaults of the commands; <code>view_api()</code>
-lists all calls and their arguments.</p>
-<pre><code>from gradio_client import Client, handle_file
-
-client = Client(<span data-client>"http://127.0.0.1:7860"</span>)
-files, facts = client.predict(
-    handle_file("song.mid"), bars=16, seed=1,
-    api_name="/continue",
-)</code></pre>
-<p>Without a page: <code>relpe continue song.mid --output more.mid</code>, and
-<code>relpe generate</code>, <code>relpe batch</code>.</p></section>
-"""
-
-ABOUT_SCRIPT = """
-// where this page is, as its reader sees it; a login is asked of scripts too
-const address = location.origin + location.pathname.replace(/\\/$/, "");
-const login = window.gradio_config?.username;
-const auth = login ? `, auth=(${JSON.stringify(login)}, "PASSWORD")` : "";
-for (const where of element.querySelectorAll("[data-client]")) {
-  where.textContent = JSON.stringify(address) + auth;
-}
-"""
+_HOW = static("about.html")
+ABOUT_SCRIPT = static("about.js")
 
 
 class _Told(NamedTuple):
-    """Something in words, and exactly where the words are not."""
+    """A text in plain words, and the exact term if that differs."""
 
     words: str
     exact: str = ""
@@ -101,7 +47,7 @@ _NOTHING = _Told("")
 
 
 def about(models: Models, *, keep: bool = False) -> str:
-    """The tab About, as HTML; `keep` says that the music is kept."""
+    """The tab About; `keep`: whether music is kept."""
     cards = "".join(_card(models, name) for name in models.names)
     kept = "stay there until its owner removes them" if keep else "are removed within a day"
     texts = _HOW.replace("@kept@", kept)
@@ -110,7 +56,7 @@ def about(models: Models, *, keep: bool = False) -> str:
 
 
 def model_line(models: Models, name: str) -> str:
-    """What a model is, in one line: what for, and its size."""
+    """A model in one line: its purpose and size."""
     parts = [
         _MEANT_FOR.get(name, ""),
         f"{models.load(name).parameters / 1e6:.1f} M weights",
@@ -147,14 +93,14 @@ def _card(models: Models, name: str) -> str:
 
 
 def _shown(told: _Told) -> str:
-    """The words, and what they mean exactly where the mouse rests on them."""
+    """The words, with the exact term as their tooltip."""
     if not told.exact:
         return html.escape(told.words)
     return f"<span title='{html.escape(told.exact)}'>{html.escape(told.words)}</span>"
 
 
 def _runs_on(model: MusicModel) -> _Told:
-    """What computes."""
+    """Device, backend and precision of a model."""
     words = "graphics card" if model.device.type == "cuda" else "processor"
     words += ", by code made for it" if "compiled" in model.backend else ""
     words += ", with weights of 8 bits" if "int8" in model.backend else ""
@@ -167,7 +113,7 @@ def _text(folder: Path | None, name: str) -> str:
 
 
 def _described(folder: Path | None) -> dict[str, _Told]:
-    """Encoding, attention and size of a model on disk, in words; nothing where it is not there."""
+    """Encoding, attention and size of a model on disk, in words; empty if it is not on disk."""
     text = _text(folder, "model.json")
     if not text or folder is None:
         return {}
@@ -206,14 +152,14 @@ def _training(folder: Path | None) -> str:
 
 
 def _said(readme: str, what: str) -> str:
-    """A line `- What: …` of a model's README, without its marks."""
+    """A line `- What: …` of a model's README, without its backquotes."""
     match = re.search(rf"^- {re.escape(what)}: (.+)$", readme, re.MULTILINE)
     text = re.sub(r"; prepared corpus `\w+`", "", match[1]) if match else ""
     return text.replace("`", "")
 
 
 def _plain(cell: str) -> _Told:
-    """A cell of the table of results, in words where it is a name of the reports."""
+    """A cell of the table of results; names from the reports in plain words."""
     if count := re.fullmatch(r"(\d+)-gram, (\w+), (untransposed|12 transpositions)", cell):
         how = count[2].replace("_", " ").title().replace(" ", "-")
         keys = ", in all 12 keys" if count[3] != "untransposed" else ""
@@ -226,7 +172,7 @@ def _plain(cell: str) -> _Told:
 
 
 def _results(readme: str) -> str:
-    """The first table of a model's README: what was measured on its test split."""
+    """The first table of a model's README: results on its test split."""
     table = re.search(r"(?:^\|.+\n)+", readme, re.MULTILINE)
     if table is None:
         return ""

@@ -1,4 +1,8 @@
-"""The page's calls for scripts: /continue, /generate, /inspect, /render and /stop."""
+"""The page's endpoints for scripts: /continue, /generate, /inspect, /render and /stop.
+
+Arguments of /continue and /generate are those of `MusicOptions`. All arguments come as they were
+sent and are checked here, since Gradio's own checks end in tracebacks.
+"""
 
 from __future__ import annotations
 
@@ -6,39 +10,62 @@ import json
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, get_args
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 import gradio as gr
 from gradio import events
 from gradio.components.api_component import Api
 from gradio.data_classes import FileData
+from gradio_client.utils import is_file_obj_with_meta
 
 from app.compose.models import Models
-from app.compose.options import NEW_PIECE_BARS, BeatSource, MusicOptions
+from app.compose.options import (
+    NEW_PIECE_BARS,
+    OPTIONS,
+    BeatSource,
+    MusicOptions,
+    Option,
+    Range,
+    limits,
+    only_for,
+    with_seed,
+)
 from app.errors import input_errors
 from app.server.studio import Studio
 from app.server.uploads import Upload, read_upload
-from app.web.call_values import choice_of, file_of, number_of, options_of, refusal
-from app.web.callbacks import session_of
+from app.web.refusals import refusal, short
+from app.web.view import session_of
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    from gradio.components import Component
 
 HEALTH = "health"
-"""Name of the call behind /healthz."""
+"""Name of the endpoint behind /healthz."""
 Answer = tuple[list[str], dict[str, object]]
-"""Paths of the files of all variations (MIDI, new part, sound), and the seed with other facts: the
-settings of each in a line, as `replay` all that makes it again, and as `alert` why there is no
-sound where there is none."""
+"""Paths of the files of all variations (MIDI, new part, sound), and facts: the seed, for each
+variation its `settings` in a line and as `replay`, and an `alert` if there is no sound."""
+
+_CONTINUE = (
+    *("prompt", "bars", "last_bar", "variations", "temperature", "top_p", "seed", "beats"),
+    *("top_k", "min_p", "key", "density", "repetition", "ending", "seconds", "prompt_bars"),
+    *("model", "presence", "recall"),
+)
+"""Arguments of /continue in the order that scripts rely on; later options follow them."""
+_GENERATE = (
+    *("bars", "variations", "temperature", "top_p", "seed", "model"),
+    *("top_k", "min_p", "key", "density", "repetition", "ending", "seconds"),
+)
+"""Likewise of /generate."""
+_LAST_BAR: Range = (0, 1_000_000)
 
 
 def add(studio: Studio, max_upload_bytes: int) -> None:
-    """Adds the endpoints to the blocks that are being built.
-
-    Widgets that nobody sees give them their types. Arguments come as they were sent and are checked
-    here, since Gradio's own checks end in tracebacks.
-    """
+    """Adds the endpoints to the blocks that are being built; hidden widgets give them types."""
 
     def asked(request: gr.Request, *arguments: object) -> list[object]:
         """Called when a job joins the queue: it can be stopped from then on."""
@@ -48,7 +75,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
 
     @contextmanager
     def job_of(request: gr.Request) -> Iterator[threading.Event]:
-        """The job of a request, which is over at the end; errors of the input are refusals."""
+        """The job of a request, which ends with the block; errors of the input are refusals."""
         known = getattr(request.request.state, "job", None) if request.request else None
         job = known or studio.begin(session_of(request))
         try:
@@ -88,28 +115,9 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         }
         return paths, facts | ({"alert": alert} if alert else {})
 
-    def continue_piece(
-        prompt: object,
-        bars: object,
-        last_bar: object,
-        variations: object,
-        temperature: object,
-        top_p: object,
-        seed: object,
-        beats: object,
-        top_k: object,
-        min_p: object,
-        key: object,
-        density: object,
-        repetition: object,
-        ending: object,
-        seconds: object,
-        prompt_bars: object,
-        model: object,
-        presence: object,
-        recall: object,
-        request: gr.Request,
-    ) -> Answer:
+    # docstrings of endpoints are texts of the API
+
+    def continue_piece(request: gr.Request, sent: Mapping[str, object]) -> Answer:
         """Continues a MIDI file.
 
         last_bar 0: after its end; seed -1 or null: a new one; beats: file, estimate or grid; key:
@@ -118,62 +126,40 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         empty for the one that suits the file.
         """
         with job_of(request) as job:
-            drawing = (bars, variations, temperature, top_p, seed)
-            steering = (top_k, min_p, key, density, repetition, ending)
-            options = options_of(*drawing, *steering, seconds, prompt_bars, presence, recall)
-            last = int(number_of("last_bar", last_bar))
-            how = choice_of("beats", beats, get_args(BeatSource))
-            upload = read_upload(
-                file_of("prompt", prompt), max_upload_bytes, models_for(model), how
-            )
+            options = options_of(sent)
+            last = int(number_of("last_bar", sent["last_bar"], _LAST_BAR))
+            upload = read(file_of("prompt", sent["prompt"]), sent["beats"], sent["model"])
             return write(upload.until(last) if last else upload, options, job, request)
 
-    def generate(
-        bars: object,
-        variations: object,
-        temperature: object,
-        top_p: object,
-        seed: object,
-        model: object,
-        top_k: object,
-        min_p: object,
-        key: object,
-        density: object,
-        repetition: object,
-        ending: object,
-        seconds: object,
-        request: gr.Request,
-    ) -> Answer:
+    def generate(request: gr.Request, sent: Mapping[str, object]) -> Answer:
         """Makes a piece from nothing.
 
         seed -1 or null: a new one; model: one of the page's; key, ending, seconds as in /continue.
         """
         with job_of(request) as job:
-            drawing = (bars, variations, temperature, top_p, seed)
-            steering = (top_k, min_p, key, density, repetition, ending)
-            options = options_of(*drawing, *steering, seconds)
-            name = choice_of("model", model, studio.models.names)
+            options = options_of(sent)
+            name = choice_of("model", sent["model"], studio.models.names)
             return write(None, options, job, request, name)
 
-    def models_for(model: object) -> Models:
-        """Those that a file may be continued by: the one that was named, or all."""
-        if model is None or model == "":
-            return studio.models
-        name = choice_of("model", model, studio.models.names)
-        return Models.only(studio.models.load(name))
+    def read(path: Path, beats: object = "file", model: object = None) -> Upload:
+        """An uploaded file, for the model of this name if there is one."""
+        how = choice_of("beats", beats, get_args(BeatSource))
+        models = studio.models
+        if model is not None and model != "":
+            name = choice_of("model", model, models.names)
+            models = Models.only(models.load(name))
+        return read_upload(path, max_upload_bytes, models, how)
 
     def inspect(midi: object, beats: object) -> dict[str, object]:
         """What a MIDI file holds: tempo, metre, bars, notes, tracks, and who would continue it."""
         with refused():
-            how = choice_of("beats", beats, get_args(BeatSource))
-            upload = read_upload(file_of("midi", midi), max_upload_bytes, studio.models, how)
+            upload = read(file_of("midi", midi), beats)
             return {"model": upload.model.name, **asdict(upload.whole.facts)}
 
     def render(midi: object, request: gr.Request) -> str:
         """The sound of a MIDI file, as FLAC."""
         with refused():
-            upload = read_upload(file_of("midi", midi), max_upload_bytes, studio.models)
-            return studio.render(session_of(request), upload).as_posix()
+            return studio.render(session_of(request), read(file_of("midi", midi))).as_posix()
 
     def health() -> dict[str, object]:
         """How the page is: its models, the jobs at work and those that wait."""
@@ -187,68 +173,132 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         """
         return studio.stop(session_of(request))
 
-    defaults = MusicOptions()
     with gr.Group(visible=False):
-        prompt = Api(None, FileData.model_json_schema(), label="prompt")
-        bars = gr.Number(defaults.bars, label="bars", precision=0)
-        last_bar = gr.Number(0, label="last_bar", precision=0)
-        variations = gr.Number(defaults.variations, label="variations", precision=0)
-        temperature = gr.Number(defaults.temperature, label="temperature")
-        top_p = gr.Number(defaults.top_p, label="top_p")
-        seed = gr.Number(-1, label="seed", precision=0)
-        beats = gr.Textbox("file", label="beats")
-        model = gr.Textbox(studio.models.names[0], label="model")
-        steering = [
-            gr.Number(defaults.top_k, label="top_k", precision=0),
-            gr.Number(defaults.min_p, label="min_p"),
-            gr.Textbox("", label="key"),
-            gr.Number(defaults.density, label="density"),
-            gr.Number(defaults.repetition, label="repetition"),
-            gr.Textbox(defaults.ending, label="ending"),
-        ]
-        presence = gr.Number(defaults.presence, label="presence")
-        recall = gr.Number(defaults.recall, label="recall")
-        new_bars = gr.Number(NEW_PIECE_BARS, label="bars", precision=0)
-        seconds = gr.Number(0, label="seconds")
-        prompt_bars = gr.Number(defaults.prompt_bars, label="prompt_bars", precision=0)
-        any_model = gr.Textbox("", label="model")
+        inputs: dict[str, Component] = {
+            "prompt": Api(None, FileData.model_json_schema(), label="prompt"),
+            **{name: _input(option) for name, option in OPTIONS.items()},
+        }
+        inputs["last_bar"] = gr.Number(0, label="last_bar", precision=0)
+        inputs["beats"] = gr.Textbox("file", label="beats")
+        inputs["model"] = gr.Textbox("", label="model")
+        for_new = {
+            "bars": gr.Number(NEW_PIECE_BARS, label="bars", precision=0),
+            "model": gr.Textbox(studio.models.names[0], label="model"),
+        }
         midi = Api(None, FileData.model_json_schema(), label="midi")
         facts = gr.JSON(label="facts")
         sound = gr.File(label="sound")
         answer = [gr.File(label="files", file_count="multiple"), gr.JSON(label="facts")]
         trigger = gr.Button()
-    drawing = [variations, temperature, top_p, seed]
-    asked_first = [prompt, bars, last_bar, *drawing, beats, *steering]
-    asked_last = [seconds, prompt_bars, any_model, presence, recall]
-    for call, name, inputs in (
-        (
-            continue_piece,
-            "continue",
-            [*asked_first, *asked_last],
-        ),
-        (generate, "generate", [new_bars, *drawing, model, *steering, seconds]),
+    for call, name, names, widgets in (
+        (continue_piece, "continue", _and_later(_CONTINUE, only_for("nothing")), inputs),
+        (generate, "generate", _and_later(_GENERATE, only_for("prompt")), inputs | for_new),
     ):
         trigger.click(
-            call,
-            inputs,
+            _with_parameters(names, call),
+            [widgets[argument] for argument in names],
             answer,
             api_name=name,
             preprocess=False,
             validator=asked,
-            concurrency_limit=None,  # the studio refuses what is too much
+            concurrency_limit=None,  # the studio refuses too many
             concurrency_id="jobs",
         )
-    for call, name, inputs, output in (
-        (inspect, "inspect", [midi, beats], facts),
+    for call, name, widgets, output in (
+        (inspect, "inspect", [midi, inputs["beats"]], facts),
         (render, "render", [midi], sound),
     ):
-        trigger.click(call, inputs, output, api_name=name, preprocess=False, concurrency_limit=2)
+        trigger.click(call, widgets, output, api_name=name, preprocess=False, concurrency_limit=2)
     events.api(health, api_name=HEALTH, queue=False)
     events.api(stop, api_name="stop", queue=False)
 
 
 def health_of(page: gr.Blocks) -> Callable[[], dict[str, object]]:
-    """What says how a page is that has these endpoints."""
+    """The function behind the health endpoint of a page."""
     call = next(fn.fn for fn in page.fns.values() if fn.api_name == HEALTH)
     assert call is not None
     return call
+
+
+def _and_later(first: tuple[str, ...], without: tuple[str, ...]) -> tuple[str, ...]:
+    """The `first` arguments, and the options that were declared after them."""
+    return *first, *(name for name in OPTIONS if name not in first + without)
+
+
+def _input(option: Option) -> Component:
+    """The hidden widget whose type and value are those of an argument."""
+    if option.limits is None:
+        return gr.Textbox(option.default or "", label=option.name)
+    value = int(option.limits.scripts[0]) if option.default is None else option.default
+    return gr.Number(value, label=option.name, precision=0 if option.kind is int else None)
+
+
+def _with_parameters(
+    names: tuple[str, ...], call: Callable[[gr.Request, Mapping[str, object]], Answer]
+) -> Callable[..., Answer]:
+    """A callback with a parameter for each name, as Gradio reads them from its signature."""
+
+    def called(request: gr.Request, *values: object) -> Answer:
+        return call(request, dict(zip(names, values, strict=True)))
+
+    parameters = (Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("request", *names))
+    setattr(called, "__signature__", Signature(list(parameters)))  # noqa: B010 - has no type
+    called.__doc__ = call.__doc__
+    return called
+
+
+# arguments, checked: each function raises gr.Error with one sentence
+
+
+def options_of(sent: Mapping[str, object]) -> MusicOptions:
+    """The options among the arguments of a call, with a seed."""
+    chosen = {name: _value(OPTIONS[name], sent[name]) for name in OPTIONS if name in sent}
+    try:
+        return with_seed(MusicOptions(**chosen))
+    except ValueError as error:
+        raise refusal(str(error)) from error
+
+
+def _value(option: Option, sent: object) -> Any:  # noqa: ANN401
+    """The value of an option; None if it is left out, as an option without a default may be."""
+    if option.words:
+        return choice_of(option.name, sent, option.words)
+    if option.default is None and (sent is None or sent == ""):
+        return None
+    if option.limits is None:
+        return str(sent)
+    number = number_of(option.name, sent, option.limits.scripts)
+    if option.default is None:
+        if number == option.limits.scripts[0]:
+            return None
+        number = max(number, option.limits.most[0])
+    return int(number) if option.kind is int else number
+
+
+def number_of(name: str, value: object, within: Range | None = None) -> float:
+    """A number in a range, by default that of the option of this name."""
+    least, most = within or limits(name).scripts
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    whole = isinstance(least, int)
+    inside = number is not None and least <= number and (most is None or number <= most)
+    if number is None or not inside or (whole and number % 1):
+        kind = "a whole number" if whole else "a number"
+        raise refusal(f"{name} is {short(value)}, expected {kind} from {least} to {most}")
+    return number
+
+
+def choice_of(name: str, value: object, choices: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    """One of some words."""
+    if value not in choices:
+        raise refusal(f"{name} is {short(value)}, expected one of {', '.join(choices)}")
+    return value
+
+
+def file_of(name: str, value: object) -> Path:
+    """Path of an uploaded file: Gradio refuses a marked file that is not among the uploads."""
+    if not isinstance(value, dict) or not is_file_obj_with_meta(value):
+        raise refusal(
+            f"{name} is {short(value)}, expected an uploaded MIDI file; upload it first, as "
+            "gradio_client's handle_file does"
+        )
+    return Path(value["path"])

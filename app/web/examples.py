@@ -1,4 +1,4 @@
-"""Examples that the project has composed: what the page offers, and shows while it is empty."""
+"""Example pieces, composed for the project, that the page offers and shows while it is empty."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from app.player.frames import (
 from tokenization.midi import read_midi
 
 _PLACES = (Path(__file__).parents[1] / "_examples", Path(__file__).parents[2] / "examples")
-"""In an installed wheel; beside the package in a clone."""
+"""Folder in an installed wheel, and in a clone."""
 
 
 class Example(NamedTuple):
-    """A MIDI file `<name>.mid` and what to call it."""
+    """A MIDI file `<name>.mid` and its label."""
 
     name: str
     label: str
     told: str
-    """What it is, in a few words."""
+    """Short description."""
 
 
 EXAMPLES = (
@@ -37,16 +37,16 @@ EXAMPLES = (
     Example("barcarole", "Barcarole", "guitar, strings and bass, in six"),
 )
 OF_BANDS = EXAMPLES[3:]
-"""Those with several instruments."""
+"""Examples with several instruments."""
 PIECE = "piece"
-"""What a model has made of nothing: no prompt, and no continuation of one."""
+"""A piece that a model has generated from nothing."""
 _JOB = "example "
 
 
 def example_file(name: str) -> Path:
     """The MIDI file of this name, such as `ballad` or `ballad.continued`.
 
-    Raises FileNotFoundError where it was not installed.
+    Raises FileNotFoundError if it is not installed.
     """
     for place in _PLACES:
         if (path := place / f"{name}.mid").is_file():
@@ -56,16 +56,16 @@ def example_file(name: str) -> Path:
 
 @cache
 def finished_example(name: str) -> Frame:
-    """What a model has made of an example, or of nothing, as the player shows it on an empty page.
+    """The player of an empty page: an example that a model has continued, or a piece from nothing.
 
-    The frame is shared: who changes it takes a copy.
+    The frame is shared between callers, who must not change it.
     """
     empty = Frame(job="", phase="empty", variations=[])
     try:
         whole = read_midi(_finished(name).read_bytes(), name=name)
         prompt = None if name == PIECE else read_midi(example_file(name).read_bytes(), name=name)
     except FileNotFoundError:
-        return empty  # the page is as useful without it
+        return empty  # the page works without it
     bars, new, joint = timeline(whole), whole, 0.0
     title, subtitle = "An example: a piece from nothing", f"{_bars(bars)} new bars"
     if prompt is not None:
@@ -93,7 +93,7 @@ def finished_example(name: str) -> Frame:
 
 
 def finished_file(job: str) -> Path | None:
-    """What an empty page plays by the job of its frame; None where that is no example's."""
+    """The file that an empty page plays, by the job of its frame; None for any other job."""
     name = job.removeprefix(_JOB)
     known = job.startswith(_JOB) and name in (PIECE, *(example.name for example in EXAMPLES))
     return _finished(name) if known else None
@@ -104,5 +104,5 @@ def _finished(name: str) -> Path:
 
 
 def _bars(frame: TimelineFrame) -> int:
-    """Bars that a timeline has lines for."""
+    """Number of bars of a timeline."""
     return frame["bars"].count(";") - 1

@@ -1,7 +1,7 @@
-"""What stands before the page's server: health, and calls that nobody should have sent.
+"""Rejects malformed requests to the page's server, and answers health checks.
 
-Gradio answers a malformed call with 500 and a traceback in the log. Here each gets a status of 4xx
-and one sentence, and what fails in a callback leaves one line in the log.
+Gradio answers a malformed call with status 500 and a traceback in the log. Here it gets a status of
+4xx and one sentence, and an error in a callback is one line in the log.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import json
 import logging
 import math
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 import gradio as gr
 from gradio.exceptions import InvalidPathError
 
 from app.player.assets import module_at
+from app.web.refusals import refusal, short
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -35,19 +36,19 @@ _log = logging.getLogger(__name__)
 
 HEALTH = "/healthz"
 MAX_CALL_BYTES = 4_000_000
-"""Of a call's JSON; files come by another way."""
+"""Size of a call's JSON, which holds no files."""
 MAX_SESSION = 64
-"""Letters of a session's name, which is kept for as long as the session: Gradio's have 36."""
+"""Length of a session's name, which is kept with the session; Gradio's have 36 letters."""
 FAILED = "This call did not work; the program's log says why."
 NOT_UPLOADED = "found a file that was not uploaded, expected an upload; upload it first"
 _CALLS = ("run", "api", "call", "queue/join", "component_server", "cancel", "reset")
 """Routes that take JSON."""
 _NOT_OURS = ("vibe", "undo-vibe", "dev/", "proxy=", "process_recording", "profiling", "custom_comp")
-"""Routes of Gradio that the page has no use for."""
+"""Routes of Gradio that the page does not use."""
 
 
 class _RefusedError(Exception):
-    """A call that is not taken."""
+    """A call is rejected."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -60,11 +61,11 @@ class Guard:
     def __init__(
         self, app: App, page: gr.Blocks, health: Callable[[], Mapping[str, object]]
     ) -> None:
-        """`health` says how the page is; it is asked without a login."""
+        """`health` returns the state of the page; it needs no login."""
         self.app, self.page, self.health = app, page, health
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request, or hands it on."""
+        """Answers a request, or passes it to the page."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -85,13 +86,13 @@ class Guard:
         except Exception as error:
             if sent.begun:
                 raise
-            # no more of the path: there are names of files and sessions in it
+            # the rest of the path may name files and sessions
             route = path.partition("/gradio_api")[2].split("/")[1:2]
             _log.warning("%s %.40s: %s", method, *route or ["/"], described(error))
             await _answer(send, 400, _error(FAILED))
 
     async def _checked(self, path: str, method: str, receive: Receive) -> Receive:
-        """The request's body, if it is one that can be taken."""
+        """The request's body, if the request is well formed."""
         if "\0" in path:
             raise _RefusedError(400, "found a path with a NUL, expected one of this page's")
         _, _, route = path.partition("/gradio_api/")
@@ -105,7 +106,7 @@ class Guard:
         return _again(body, receive)
 
     def _check_stream(self, path: str, query: bytes) -> None:
-        """That there is what somebody wants to hear of: Gradio would begin an answer and fail."""
+        """Rejects a stream of an unknown session or event, whose answer Gradio would begin."""
         _, _, route = path.partition("/gradio_api/")
         queue = self.page._queue
         known = queue.pending_messages_per_session
@@ -121,12 +122,13 @@ class Guard:
 
     def _check(self, name: str, rest: str, call: object) -> None:
         if not isinstance(call, dict):
-            raise _RefusedError(422, f"found {_short(call)}, expected a JSON object")
+            raise _RefusedError(422, f"found {short(call)}, expected a JSON object")
         session = call.get("session_hash")
-        if isinstance(session, str) and not _is_session(session):
+        plain = isinstance(session, str) and session.isascii() and session.isprintable()
+        if isinstance(session, str) and not (plain and len(session) <= MAX_SESSION):
             raise _RefusedError(
                 422,
-                f"session_hash is {_short(session)}, expected up to {MAX_SESSION} plain letters",
+                f"session_hash is {short(session)}, expected up to {MAX_SESSION} plain letters",
             )
         if name == "component_server":
             self._check_server(call)
@@ -142,28 +144,28 @@ class Guard:
                 raise _RefusedError(422, "found no fn_index, expected that of one of the calls")
             self._named(api_name)
         elif type(index) is not int or index not in self.page.fns:
-            raise _RefusedError(404, f"fn_index is {_short(index)}, expected one of the page's")
+            raise _RefusedError(404, f"fn_index is {short(index)}, expected one of the page's")
         if not isinstance(call.get("data"), list):
-            raise _RefusedError(422, f"data is {_short(call.get('data'))}, expected a list")
+            raise _RefusedError(422, f"data is {short(call.get('data'))}, expected a list")
         for key, kind in (("trigger_id", int), ("session_hash", str), ("event_id", str)):
             if not isinstance(call.get(key), kind | None):
-                raise _RefusedError(422, f"{key} is {_short(call[key])}, expected {kind.__name__}")
+                raise _RefusedError(422, f"{key} is {short(call[key])}, expected {kind.__name__}")
         trigger = call.get("trigger_id")
         if trigger is not None and trigger not in self.page.blocks:
-            raise _RefusedError(404, f"trigger_id is {_short(trigger)}, expected one of the page's")
+            raise _RefusedError(404, f"trigger_id is {short(trigger)}, expected one of the page's")
 
     def _named(self, api_name: str) -> None:
         if all(fn.api_name != api_name for fn in self.page.fns.values()):
-            raise _RefusedError(404, f"there is no call {_short(api_name)} here")
+            raise _RefusedError(404, f"there is no call {short(api_name)} here")
 
     def _check_server(self, call: dict[str, object]) -> None:
-        """A function of a component."""
+        """Checks a call of a component's function."""
         known = call.get("component_id")
         block = self.page.blocks.get(known) if type(known) is int else None
         name = call.get("fn_name")
         function = getattr(block, name, None) if isinstance(name, str) else None
         if not getattr(function, "_is_server_fn", False):
-            raise _RefusedError(404, f"there is no function {_short(name)} of {_short(known)}")
+            raise _RefusedError(404, f"there is no function {short(name)} of {short(known)}")
         if not isinstance(call.get("session_hash"), str):
             raise _RefusedError(422, "found no session_hash, expected that of the caller")
         if "data" not in call:
@@ -171,9 +173,7 @@ class Guard:
 
 
 class _Sent:
-    """What is sent back: a refusal of Gradio's own is no error of the server."""
-
-    _KINDS: ClassVar[tuple[bytes, ...]] = (b"application/json",)
+    """Sends an answer; Gradio's own refusals get status 400 in place of 500."""
 
     def __init__(self, send: Send, *, calls: bool) -> None:
         self._send, self._calls = send, calls
@@ -183,16 +183,16 @@ class _Sent:
         if message["type"] == "http.response.start":
             self.begun = True
             kinds = [value for name, value in message["headers"] if name.lower() == b"content-type"]
-            if self._calls and message["status"] == 500 and kinds[:1] == list(self._KINDS):
+            if self._calls and message["status"] == 500 and kinds[:1] == [b"application/json"]:
                 message = {**message, "status": 400}
         await self._send(message)
 
 
 def guarded(page: gr.Blocks, health: Callable[[], Mapping[str, object]]) -> Middleware:
-    """The guard of a page whose server is about to start, as its app takes middleware.
+    """The guard of a page whose server is about to start, as middleware of its app.
 
-    What goes wrong in a call is one sentence for the caller from now on. The log has one line of it
-    where the caller has not been told what was wrong.
+    From now on an error in a call is one sentence for the caller, and one line in the log unless
+    the sentence says what was wrong.
     """
     process = page.process_api
 
@@ -200,14 +200,14 @@ def guarded(page: gr.Blocks, health: Callable[[], Mapping[str, object]]) -> Midd
         function = page.fns[block_fn] if isinstance(block_fn, int) else block_fn
         name = function.api_name or function.name
         try:
-            if named.get("iterator") is None:  # else it goes on with what was checked
+            if named.get("iterator") is None:  # else it continues a call that was checked
                 _check_inputs(function, inputs)
             return await process(block_fn, inputs, *rest, **named)
         except gr.Error as error:
             error.print_exception = False
             raise
         except InvalidPathError:
-            raise _refused(NOT_UPLOADED) from None
+            raise refusal(NOT_UPLOADED) from None
         except Exception as error:  # noqa: BLE001 - none may end in a traceback of Gradio
             _log.warning("%s: %s", name, described(error))
             raise gr.Error(FAILED, print_exception=False) from None
@@ -216,21 +216,14 @@ def guarded(page: gr.Blocks, health: Callable[[], Mapping[str, object]]) -> Midd
     return Guard, (), {"page": page, "health": health}
 
 
-def _is_session(name: str) -> bool:
-    return len(name) <= MAX_SESSION and name.isascii() and name.isprintable()
-
-
-_NUMBERS = (gr.Number, gr.Slider)
-
-
 def _check_inputs(function: BlockFunction, inputs: list[object]) -> None:
-    """Raises gr.Error for values that no widget of these kinds sends."""
+    """Raises gr.Error for values that widgets of these kinds never send."""
     if len(inputs) < len(function.inputs):
-        raise _refused(f"found {len(inputs)} values, expected {len(function.inputs)}")
+        raise refusal(f"found {len(inputs)} values, expected {len(function.inputs)}")
     if not function.preprocess:
-        return  # it takes what was sent, and checks that
+        return  # it checks raw values itself
     for component, value in zip(function.inputs, inputs, strict=False):
-        if isinstance(component, _NUMBERS):
+        if isinstance(component, gr.Number | gr.Slider):
             good = _is_number(value) or (value is None and isinstance(component, gr.Number))
             kind = "a number"
         elif isinstance(component, gr.Checkbox):
@@ -240,29 +233,25 @@ def _check_inputs(function: BlockFunction, inputs: list[object]) -> None:
         else:
             continue  # Gradio checks the rest, and gives states their own values
         if not good:
-            raise _refused(f"{component.label or 'a value'} is {_short(value)}, expected {kind}")
+            raise refusal(f"{component.label or 'a value'} is {short(value)}, expected {kind}")
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _refused(message: str) -> gr.Error:
-    return gr.Error(message, print_exception=False)
-
-
 def described(error: BaseException) -> str:
-    """One line: what went wrong, and where; without paths, and what somebody has sent."""
+    """An error and its place in one line, without paths and values that a caller has sent."""
     where, at = "", error.__traceback__
     while at is not None:
         where, at = _place(at), at.tb_next
     text = error.strerror if isinstance(error, OSError) else str(error)
-    text = " ".join(_SOMEBODYS.sub("…", (text or "")[:2000]).split())
+    text = " ".join(_PRIVATE.sub("…", (text or "")[:2000]).split())
     return f"{type(error).__name__}: {text[:200]}{where}"
 
 
-_SOMEBODYS = re.compile(r"""'[^']*'?|"[^"]*"?|\S*[/\\]\S*|\w{20,}""")
-"""In the text of an error: what is quoted, paths, and names that nobody can guess."""
+_PRIVATE = re.compile(r"""'[^']*'?|"[^"]*"?|\S*[/\\]\S*|\w{20,}""")
+"""Parts of an error's text: quotations, paths, and long names."""
 
 
 def _place(traceback: TracebackType) -> str:
@@ -294,7 +283,7 @@ def _parsed(body: bytes) -> object:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """What was read, once more; after it what comes then."""
+    """Receives a body that was read before, and then what follows it."""
     left = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def call() -> Message:
@@ -304,7 +293,7 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 
 def _error(message: str) -> dict[str, str]:
-    """As Gradio's clients read it, and as FastAPI writes it."""
+    """An error for Gradio's clients, and in FastAPI's form."""
     return {"error": message, "detail": message}
 
 
@@ -330,8 +319,3 @@ async def _send_file(send: Send, data: bytes, *, body: bool) -> None:
     ]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": data if body else b""})
-
-
-def _short(value: object) -> str:
-    text = "null" if value is None else repr(value)
-    return text if len(text) <= 60 else f"{text[:60]} …"

@@ -1,6 +1,6 @@
-"""The page: its tabs, the player they share, and what calls what.
+"""Builds the page: its tabs, the player that they share, and the callbacks of their events.
 
-Widgets are in `tabs.py`, what they call in `callbacks.py`; the work is done in `app.server`.
+Widgets are in `tabs.py`, callbacks in `callbacks`; `app.server` does the work.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
-from app.compose.options import MAX_FILE_BYTES, NEW_PIECE_BARS
+from app.compose.options import MAX_FILE_BYTES
 from app.player import assets as player
 from app.server.studio import Studio
 from app.web import api as endpoints
 from app.web.about import ABOUT_SCRIPT, about
 from app.web.callbacks import Callbacks
-from app.web.choices import CREATIVITY, key_note, mood_of, of_unit, roll_dice
+from app.web.cards import RESULTS_SCRIPT
 from app.web.examples import finished_example
-from app.web.results import RESULTS_SCRIPT
 from app.web.session import EXAMPLE_OF_TAB
-from app.web.tabs import TabWidgets, new_tab, upload_tab
+from app.web.tabs import CREATIVITY, TabWidgets, build_tab, key_note, mood_of, of_unit, roll_dice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,20 +47,20 @@ def build_page(
 ) -> gr.Blocks:
     """The page as Gradio blocks; music goes to a folder per session below `output_folder`.
 
-    All of that folder is served, and old files in it are removed unless they are to `keep`. Open
-    the page with `serving.py`, since Gradio 6 takes theme, styles and allowed folders there. When
-    `closing` ends, so do all jobs: the program would wait for their threads.
+    All of that folder is served, and old files in it are removed unless `keep` is set. Open the
+    page with `serving.py`: Gradio 6 takes theme, styles and allowed folders when it starts. When
+    `closing` ends, all jobs end too: the program would wait for their threads.
     """
     studio = Studio(models, output_folder, keep=keep, sharing=sharing, soundfont=soundfont)
     calls = Callbacks(studio, max_upload_bytes)
     if closing is not None:
         closing.callback(studio.stop_all)
 
-    def file(request: object) -> dict[str, str]:
-        return calls.file(request)
+    def file(request: object) -> dict[str, str]:  # Gradio marks functions: methods take no marks
+        return calls.files.file(request)
 
     def mix(request: object) -> dict[str, str]:
-        return calls.mix(request)
+        return calls.files.mix(request)
 
     with gr.Blocks(
         title=f"{TITLE} · music, continued",
@@ -73,9 +72,9 @@ def build_page(
         with gr.Row(elem_id="desk"):
             with gr.Column(elem_id="controls"), gr.Tabs():
                 tabs = [
-                    upload_tab("continue", "Continue", models),
-                    upload_tab("groove", "Groove", models),
-                    new_tab("piano", "Piano", models, NEW_PIECE_BARS),
+                    build_tab("continue", "Continue", models),
+                    build_tab("groove", "Groove", models),
+                    build_tab("piano", "Piano", models),
                 ]
                 with gr.Tab("About", id="about", elem_id="about-tab"):
                     gr.HTML(
@@ -103,66 +102,68 @@ def build_page(
                 view += [tab.upload.card, tab.upload.beats]
         for tab in tabs:
             view += [tab.model, *tab.action]
-        filled = [widget for tab in tabs for widget in (*tab.settings, tab.creativity)]
+        filled = [widget for tab in tabs for widget in tab.form.filled]
         for tab in tabs:
             for read in _wire_tab(calls, tab, roll, view):
-                _on(read.then, calls.fill, None, filled)
-        used = _on(roll.replay, calls.use_settings, None, view)
-        _on(used.then, calls.fill, None, filled)
-        _on(roll.stop, calls.stop_job)
-        _on(roll.region, calls.choose_region, None, view, last_only=True)
-        _on(roll.tracks, calls.choose_tracks, None, view, last_only=True)
+                _on(read.then, calls.settings.fill, None, filled)
+        used = _on(roll.replay, calls.settings.use_settings, None, view)
+        _on(used.then, calls.settings.fill, None, filled)
+        _on(roll.stop, calls.jobs.stop_job)
+        _on(roll.region, calls.uploads.choose_region, None, view, last_only=True)
+        _on(roll.tracks, calls.uploads.choose_tracks, None, view, last_only=True)
         for event, call in (
-            (roll.discard, calls.discard),
-            (roll.undo, calls.undo),
-            (roll.continue_this, calls.continue_this),
-            (results.back, calls.go_back),
-            (results.opened, calls.adopt),
+            (roll.discard, calls.jobs.discard),
+            (roll.undo, calls.tabs.undo),
+            (roll.continue_this, calls.uploads.continue_this),
+            (results.back, calls.tabs.go_back),
+            (results.opened, calls.tabs.adopt),
         ):
             _on(event, call, None, view)
         endpoints.add(studio, max_upload_bytes)
-        page.unload(calls.leave)
+        page.unload(calls.tabs.leave)
     return page
 
 
 def _wire_tab(
     calls: Callbacks, tab: TabWidgets, roll: gr.HTML, view: list[Component]
 ) -> list[Dependency]:
-    """What the widgets of one tab call; returns the readings of files, which may bring settings."""
+    """Binds the callbacks of a tab; returns the events that read files, which may be settings."""
     reads: list[Dependency] = []
-    name, settings, action = gr.State(tab.name), tab.settings, tab.action
-    _on(tab.tab.select, calls.open_tab, name, view)
+    name, form, action = gr.State(tab.name), tab.form, tab.action
+    options = form.options
+    _on(tab.tab.select, calls.tabs.open_tab, name, view)
     if tab.upload is not None:
         file = tab.upload.file
-        seen = _on(file.upload, calls.reading, [name, file], view)
-        reads.append(_on(seen.then, calls.read, [name, file], [file, *view]))
+        seen = _on(file.upload, calls.uploads.reading, [name, file], view)
+        reads.append(_on(seen.then, calls.uploads.read, [name, file], [file, *view]))
         for example, chip in tab.upload.examples:
             example_name = gr.State(example.name)
-            reads.append(_on(chip.click, calls.take_example, [name, example_name], view))
-        _on(tab.upload.card.too_large, calls.too_large, name, view)
-        _on(tab.upload.card.forget, calls.forget, name, view)
-        _on(tab.upload.beats.input, calls.count_anew, [name, tab.upload.beats], view)
-    _on(tab.model.input, calls.choose_model, [name, tab.model], view)
+            reads.append(_on(chip.click, calls.uploads.take_example, [name, example_name], view))
+        _on(tab.upload.card.too_large, calls.uploads.too_large, name, view)
+        _on(tab.upload.card.forget, calls.uploads.forget, name, view)
+        _on(tab.upload.beats.input, calls.uploads.count_anew, [name, tab.upload.beats], view)
+    _on(tab.model.input, calls.uploads.choose_model, [name, tab.model], view)
 
-    begun = _on(action.go.click, calls.begin, [name, *settings], [settings.seed, *view])
-    _on(begun.failure, calls.refuse, None, view)
-    written = _on(begun.success, calls.compose, None, roll, job=True)
-    for over in (written.success, written.failure):  # `then` misses a full queue
-        _on(over, calls.end, None, view)
-    _on(action.stop.click, calls.stop_job)
-    _on(action.discard.click, calls.discard, None, view)
+    begun = _on(action.go.click, calls.jobs.begin, [name, *form.asked], [options["seed"], *view])
+    _on(begun.failure, calls.jobs.refuse, None, view)
+    job = _on(begun.success, calls.jobs.compose, None, roll, job=True)
+    for over in (job.success, job.failure):  # `then` does not run when the queue is full
+        _on(over, calls.jobs.end, None, view)
+    _on(action.stop.click, calls.jobs.stop_job)
+    _on(action.discard.click, calls.jobs.discard, None, view)
 
-    timed = [name, settings.length, settings.unit, settings.variations]
-    for widget in (settings.length, settings.unit, settings.variations):
-        _on(widget.change, calls.estimate, timed, action.estimate, last_only=True)
-    _on(settings.unit.input, of_unit, settings.unit, settings.length)
-    drawing = [settings.temperature, settings.top_p]
-    _on(tab.creativity.input, lambda mood: list(CREATIVITY[mood]), tab.creativity, drawing)
+    timing = [options["bars"], form.unit, options["variations"]]
+    for widget in timing:
+        estimate = calls.settings.estimate
+        _on(widget.change, estimate, [name, *timing], action.estimate, last_only=True)
+    _on(form.unit.input, of_unit, form.unit, options["bars"])
+    drawing = [options["temperature"], options["top_p"]]
+    _on(form.creativity.input, lambda mood: list(CREATIVITY[mood]), form.creativity, drawing)
     for slider in drawing:
-        _on(slider.input, mood_of, drawing, tab.creativity, last_only=True)
-    _on(tab.dice.click, roll_dice, None, [settings.seed, settings.fresh])
-    _on(settings.seed.input, lambda: False, None, settings.fresh)
-    _on(settings.key.blur, key_note, settings.key, tab.key_note)
+        _on(slider.input, mood_of, drawing, form.creativity, last_only=True)
+    _on(form.dice.click, roll_dice, None, [options["seed"], form.fresh])
+    _on(options["seed"].input, lambda: False, None, form.fresh)
+    _on(options["key"].blur, key_note, options["key"], form.key_note)
     return reads
 
 
@@ -175,16 +176,17 @@ def _on(
     job: bool = False,
     last_only: bool = False,
 ) -> Dependency:
-    """Binds a callback, at once, or as a `job` in the queue; `last_only` skips to the latest.
+    """Binds a callback, which runs at once, or in the queue if it is a `job`.
 
-    Nothing of it is seen: the player has its own progress line, and scripts have the endpoints.
+    `last_only` skips events that a later one has overtaken. Gradio shows no progress, as the player
+    does that, and no endpoint, as scripts have their own.
     """
     return event(
         call,
         inputs,
         outputs,
         queue=job,
-        concurrency_limit=None if job else "default",  # the studio refuses what is too much
+        concurrency_limit=None if job else "default",  # the studio refuses too many
         concurrency_id="jobs" if job else None,
         trigger_mode="always_last" if last_only else None,
         show_progress="hidden",

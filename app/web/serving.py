@@ -1,4 +1,4 @@
-"""The page on a port, for as long as the program runs."""
+"""Serves the page on a port until the program ends."""
 
 from __future__ import annotations
 
@@ -29,44 +29,42 @@ if TYPE_CHECKING:
     from app.compose.models import Models
 
 THREADS = 40
-"""For calls that take no time; each job has one beside them."""
+"""Threads for short calls; each job has one more."""
 SECONDS_BETWEEN_PRUNINGS = 600.0
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Serving:
-    """Where and for whom a page is."""
+    """Where a page is served, and to whom."""
 
     host: str = "127.0.0.1"
     port: int | None = 7860
-    """None: any that is free from 7860 on."""
+    """None: the first free one from 7860 on."""
     root_path: str = ""
-    """Where a proxy shows the page, such as /music."""
+    """Path under which a proxy shows the page, such as /music."""
     accounts: tuple[tuple[str, str], ...] = ()
-    """Names and passwords; without any there is no login."""
+    """Names and passwords; there is no login if empty."""
     output_folder: Path | None = None
-    """Where music is kept, in a new folder in it; None: in a temporary one, for a day or until the
+    """Folder in which a new folder keeps the music; None: a temporary one, for a day or until the
     program ends."""
     keep_days: float | None = None
-    """How long music is kept in `output_folder`; None: for ever."""
+    """How long music is kept in `output_folder`; None: forever."""
     keep_bytes: int | None = None
-    """How much is kept there, the oldest goes first; None: all."""
+    """Size of the music that is kept there, the newest; None: all."""
     max_upload_bytes: int = MAX_FILE_BYTES
     sharing: Sharing = field(default_factory=Sharing)
     soundfont: Path | None = None
-    """What plays the music; None: the General MIDI one of pretty_midi."""
+    """None: the General MIDI one of pretty_midi."""
     open_browser: bool = False
 
 
 def launch(
-    models: Models,
-    serving: Serving | None = None,
-    announce: Callable[[str], None] = lambda _: None,
+    models: Models, serving: Serving | None = None, announce: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Serves the page until it is interrupted; its address is announced when it can be opened.
+    """Serves the page until it is interrupted; `announce` gets its address once it can be opened.
 
-    Whoever can reach the page can read a file of this run if they know its name, and nothing else.
+    Clients can read files of this run whose names they know, and no others.
     """
     serving = serving or Serving()
     kept = serving.output_folder
@@ -99,8 +97,7 @@ def launch(
 def open_page(page: gr.Blocks, output_folder: Path, serving: Serving | None = None) -> str:
     """Starts the server of a built page and returns its address.
 
-    Jobs get to the models through the queue alone: Gradio would also take them past it. It lets
-    all in that the studio takes, which lets them work in turn, and refuses the rest.
+    Jobs have to pass Gradio's queue, which admits as many as the studio takes.
     """
     serving = serving or Serving()
     READER.warm_up()
@@ -132,7 +129,7 @@ def open_page(page: gr.Blocks, output_folder: Path, serving: Serving | None = No
 
 @contextmanager
 def _pruned(kept: Path, days: float | None, most_bytes: int | None) -> Iterator[None]:
-    """Removes old music now and every few minutes."""
+    """Removes old music at once and every few minutes."""
     if days is None and most_bytes is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""What each session of the page has before it: its tabs, and all that was made in them."""
+"""Sessions of the page: the state of their tabs, undo, and results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.compose.options import NEW_PIECE_BARS, MusicOptions
-from app.player.frames import Frame
+from app.player.frames import Frame, VariationFrame
 from app.server.store import LEFT_SECONDS
 from app.web.examples import PIECE, finished_example
 
@@ -21,49 +21,51 @@ if TYPE_CHECKING:
     from app.server.uploads import Upload
 
 EXAMPLE_OF_TAB = {"continue": "ballad", "groove": "groove", "piano": PIECE}
-"""What each tab shows as long as nothing was done in it."""
+"""The example that each tab shows at first."""
 AUTOMATIC = "auto"
-"""The choice of a model by the file."""
+"""Choice of the model that suits the file."""
 UPLOADING = ("continue", "groove")
 """Tabs that take a file."""
+FIRST_BARS = {"continue": MusicOptions.bars, "groove": MusicOptions.bars, "piano": NEW_PIECE_BARS}
+"""The length of new music that each tab shows at first."""
 OPENED_ANEW = (
     "The page was opened anew, and the music that was being written has ended with the one before; "
     "what was finished is here again."
 )
 FIRST_TAB = UPLOADING[0]
-"""The one that Gradio opens by itself."""
+"""The tab that Gradio opens by itself."""
 MOST_STEPS = 30
-"""Steps that can be undone in each tab."""
+"""Number of steps that can be undone in each tab."""
 MOST_RESULTS = 40
-"""Results that a session keeps; the oldest go first."""
+"""Number of results that a session keeps, the newest ones."""
 MOST_SESSIONS = 1000
-"""Pages that are remembered: names come from whoever calls, so that there could be any number."""
+"""Number of sessions that are kept: clients may name any number of them."""
 
 
 class Step(NamedTuple):
-    """What a tab showed at one time."""
+    """The state of a tab, as undo restores it."""
 
     upload: Upload | None
     frame: Frame
     heard: frozenset[int] | None = None
-    """Tracks that the model hears; None: all."""
+    """Tracks that the model reads; None: all."""
     played: frozenset[int] | None = None
     """Tracks that may play in the new music; None: all."""
     model: str = AUTOMATIC
-    """Which one was chosen."""
+    """The choice of the model."""
 
 
 class Result(NamedTuple):
-    """What one job has made."""
+    """A finished job."""
 
     tab: str
     step: Step
     made: float
-    """When, in seconds since the epoch."""
+    """Time in seconds since the epoch."""
 
 
 class Asked(NamedTuple):
-    """A job that was asked for, in a tab."""
+    """A job that waits or runs, and the state of its tab before."""
 
     tab: str
     upload: Upload | None
@@ -75,144 +77,149 @@ class Asked(NamedTuple):
 
 @dataclass
 class Tab:
-    """What a tab shows, and what it showed before."""
+    """The state of a tab, and its earlier states."""
 
     upload: Upload | None
     frame: Frame
     length: float
     past: list[Step] = field(default_factory=list)
     note: str = ""
-    """What its card says beside the upload, as HTML: a refusal, or what is going on."""
+    """HTML after the card of the upload: a refusal, or a message."""
     model: str = AUTOMATIC
-    """Which one was chosen."""
+    """The choice of the model."""
     heard: frozenset[int] | None = None
     played: frozenset[int] | None = None
     replay: Replay | None = None
-    """Settings whose file is not there yet."""
+    """Settings whose file is not uploaded yet."""
     unit: str = "bars"
-    """Of `length`: bars or seconds."""
+    """Unit of `length`: bars or seconds."""
     variations: int = 1
 
     @property
     def step(self) -> Step:
-        """What it shows now."""
+        """The present state."""
         return Step(self.upload, self.frame, self.heard, self.played, self.model)
 
     def go(self, step: Step) -> None:
-        """Shows something else; what was shown can be had again, unless it was nothing."""
+        """Goes on to another state; undo restores the present one, unless it is empty."""
         if self.frame.get("phase") != "empty":
             self.past = [*self.past, self.step][-MOST_STEPS:]
         self.set(step)
 
     def set(self, step: Step) -> None:
-        """Shows something else in its place."""
+        """Replaces the present state."""
         self.upload, self.frame, self.heard, self.played, self.model = step
 
 
 class Session:
-    """One open page: calls of its widgets come one after the other, those of a job beside them."""
+    """The state of an open page; callbacks take turns by its lock, jobs run beside them."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.names: list[str] = []
-        """Of all pages that had it, one after the other: files are known by them."""
+        """Names of all pages that had the session, one after the other; files belong to them."""
         self.token = ""
-        """What only its tab of the browser knows."""
+        """Secret of its tab of the browser."""
         self.reading = 0
-        """Files that are being read: no job begins meanwhile."""
+        """Number of files that are being read; no job begins meanwhile."""
         self.tab = FIRST_TAB
         self.is_opening = False
-        """Whether its page, opened anew, has still to open another tab than the first."""
+        """Whether its page was opened anew and has yet to open the current tab."""
         self.tabs = {
-            name: Tab(
-                None,
-                finished_example(example),
-                MusicOptions.bars if name in UPLOADING else NEW_PIECE_BARS,
-            )
+            name: Tab(None, finished_example(example), FIRST_BARS[name])
             for name, example in EXAMPLE_OF_TAB.items()
         }
         self.results: list[Result] = []
         self.asked: Asked | None = None
-        """The job that waits or runs."""
+        """The job that waits or runs, if any."""
         self.dropped = False
-        """Whether what it makes is not wanted any more."""
+        """Whether the job was discarded."""
         self.options: dict[str, MusicOptions] = {}
-        """How each result was made, by the names of their jobs."""
+        """Options of each result by its job."""
         self.fill: dict[str, MusicOptions] = {}
-        """What is to go into the form of a tab."""
+        """Options that the form of a tab is to be filled with."""
         self.alert = ""
-        """Why the last job could not be begun."""
+        """Why the last job could not begin."""
         self.lost_in: Frame | None = None
-        """What is shown in the place of music that has ended with its page."""
+        """Frame that is shown in place of music that was lost with its page."""
 
-    def give_back(self, asked: Asked) -> None:
-        """Shows what was there before a job of which nothing is kept."""
-        tab = self.tabs[asked.tab]
-        tab.set(asked.before)
-        if tab.past and tab.past[-1].frame is asked.before.frame:
-            tab.past.pop()
+    def finish(self, asked: Asked, *, taken: bool) -> bool:
+        """Ends the job; returns whether its music is kept as a result.
+
+        If not, or if no model has `taken` it, the tab goes back to its state before.
+        """
+        self.asked, tab = None, self.tabs[asked.tab]
+        frame = tab.frame
+        made = frame.get("phase") in ("rendering", "done") and bool(frame.get("variations"))
+        if not made or self.dropped or not taken:
+            tab.set(asked.before)
+            if tab.past and tab.past[-1].frame is asked.before.frame:
+                tab.past.pop()
+            return False
+        variations = [
+            # sound is rendered on demand if the connection was lost before
+            row | VariationFrame(sound="ready") if row.get("sound") == "making" else row
+            for row in frame.get("variations", [])
+        ]
+        tab.frame = frame | Frame(phase="done", variations=variations)
+        self.options[frame.get("job", "")] = asked.options
+        result = Result(asked.tab, tab.step, time.time())
+        self.results = [*self.results, result][-MOST_RESULTS:]
+        return True
 
     def opened_anew(self) -> None:
-        """Its page has come back with a form in which nothing is set yet."""
+        """Resets what is known of the forms: those of a page opened anew have their defaults."""
         for name, tab in Session().tabs.items():
             mine = self.tabs[name]
             mine.length, mine.unit, mine.variations = tab.length, tab.unit, tab.variations
 
     @property
     def current(self) -> Tab:
-        """The tab in sight."""
+        """The open tab."""
         return self.tabs[self.tab]
 
-    def shown(self, name: str | None = None) -> Frame:
-        """What the player shows in a tab, with what can be done there."""
-        tab = self.tabs[name or self.tab]
-        busy = self.asked is not None
+    def shown(self) -> Frame:
+        """What the player shows, with the actions that are possible."""
+        tab, busy = self.current, self.asked is not None
         done = tab.frame.get("phase") == "done"
-        here = self.asked is not None and self.asked.tab == (name or self.tab)
+        here = self.asked is not None and self.asked.tab == self.tab
         lost = Frame(alert=OPENED_ANEW) if tab.frame is self.lost_in else Frame()
-        return (
-            tab.frame
-            | lost
-            | Frame(
-                busy=busy,
-                can_undo=bool(tab.past) and not busy,
-                can_discard=here or (done and not busy),
-                table=(name or self.tab) == "groove",
-            )
+        state = Frame(
+            busy=busy,
+            can_undo=bool(tab.past) and not busy,
+            can_discard=here or (done and not busy),
+            table=self.tab == "groove",
         )
-
-    def keep(self, result: Result) -> None:
-        """Remembers what was made."""
-        self.results = [*self.results, result][-MOST_RESULTS:]
+        return tab.frame | lost | state
 
     def forget(self, step: Step) -> None:
-        """Drops a result."""
+        """Removes a result."""
         self.results = [
             r for r in self.results if r.step.frame.get("job", "") != step.frame.get("job", "")
         ]
 
 
 class Sessions:
-    """All open pages, by the names that Gradio gives them; those that were left stay for a while.
+    """All sessions, by the names that Gradio gives to pages; those that were left stay a while.
 
-    A lost connection looks like a closed tab. A page that comes back under the same name goes on;
-    one that was opened again in its tab of the browser is known by the token of that tab.
+    A lost connection looks like a closed tab. A page that comes back under the same name continues
+    its session; one that was opened again is recognised by the token of its tab of the browser.
     """
 
     def __init__(self, back: Callable[[str], object]) -> None:
-        """`back` is told the names of those that come back."""
+        """`back` is called with the names of pages that come back."""
         self._back = back
         self._sessions: dict[str, Session] = {}
         self._left: dict[str, float] = {}
         self._lock = threading.RLock()
 
     def of(self, name: str) -> Session:
-        """A session; a new one where there is none of this name."""
+        """The session of this name, a new one if there is none."""
         with self._lock:
             session = self._sessions.pop(name, None) or Session()
             if name not in session.names:
                 session.names.append(name)
-            self._sessions[name] = session  # the last one that was asked for
+            self._sessions[name] = session  # the one that was used last
             if self._left.pop(name, None) is not None:
                 self._come_back(session)
             while len(self._sessions) > MOST_SESSIONS:
@@ -222,9 +229,9 @@ class Sessions:
             return session
 
     def leave(self, name: str) -> list[str]:
-        """The session is over, as far as is known: the names by which its files are known.
+        """Marks a session as left; returns the names that its files belong to.
 
-        Not those of a page with which another one goes on.
+        Names that another page has taken over are left out.
         """
         with self._lock:
             session = self._sessions.get(name)
@@ -235,7 +242,7 @@ class Sessions:
             return [n for n in (session.names if session else [name]) if n not in others]
 
     def known_by(self, token: str) -> str | None:
-        """The name of the page with this token."""
+        """Name of the page with this token, if there is one."""
         if not _TOKEN.fullmatch(token):
             return None
         with self._lock:
@@ -245,10 +252,10 @@ class Sessions:
         return None
 
     def adopt(self, name: str, before: str, token: str) -> Session | None:
-        """Gives the page `name`, whose token is new, the session that is known by that of `before`.
+        """Gives the session of the page with the token `before` to the page `name`, `token`.
 
-        None: there is none, or it is not left: nobody gets what another page still shows, as where
-        a tab of the browser was duplicated.
+        Returns None if there is no such session, or another page still shows it: a tab of the
+        browser may be duplicated.
         """
         with self._lock:
             self._forget()
@@ -270,7 +277,7 @@ class Sessions:
             self._back(name)
 
     def _forget(self) -> None:
-        """Those that were left long ago."""
+        """Drops sessions that were left long ago."""
         before = time.time() - LEFT_SECONDS
         for name, when in list(self._left.items()):
             if when < before:
@@ -279,4 +286,4 @@ class Sessions:
 
 
 _TOKEN = re.compile("[0-9a-f]{32}")
-"""Of a tab of the browser: 128 bits that it has drawn, given to nobody but the server."""
+"""128 random bits that a tab of the browser shares with the server alone."""

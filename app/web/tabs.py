@@ -1,36 +1,34 @@
-"""The page's tabs: their widgets, each with a line that explains it."""
+"""The page's tabs: their widgets, and the form that `MusicOptions` are chosen in."""
 
 from __future__ import annotations
 
 import html
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
-from app.compose.options import MusicOptions, explained, limits, new_seed
+from app.compose.options import OPTIONS, MusicOptions, Option, limits, new_seed, only_for
 from app.web.about import model_line
-from app.web.choices import CREATIVITY
+from app.web.cards import CARD_SCRIPT
 from app.web.examples import EXAMPLES, OF_BANDS, Example
-from app.web.session import AUTOMATIC
-from app.web.upload_card import CARD_SCRIPT
+from app.web.session import AUTOMATIC, FIRST_BARS, UPLOADING
+from app.web.theme import static
 from app.web.view import BY_FILE, NO_SPEED
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gradio.components import Component
+
     from app.compose.models import Models
 
 BEATS = [("As in the file", "file"), ("Estimated", "estimate"), ("Clock", "grid")]
-"""What bars and beats are counted by, offered where the file's own mean nothing."""
-_EXPLAINED = {
-    "length": "How much new music is written.",
-    "unit": "Bars, or seconds up to the end of a bar.",
-    "creativity": "Safe takes likely notes, Wild dares more.",
-    "variations": "Pieces written at once, to choose from; each has its own seed.",
-    "seed": "The same seed with the same settings makes the same music.",
-    "temperature": "Evens out how likely notes are: below 1 safer, above 1 wilder.",
-    "top_p": "Draws from the likeliest notes that hold this share of probability.",
-    "beats": "What bars and beats are counted by: recordings know nothing of beats.",
-}
+"""Sources of beats, offered where the file's own mean nothing."""
+CREATIVITY = {"Safe": (0.9, 0.90), "Balanced": (1.0, 0.95), "Wild": (1.1, 0.98)}
+"""Temperature and top-p of each choice."""
+SECONDS = (5, 240, 30)
+"""Least and greatest length in seconds that the page offers, and the first."""
 TITLES = {
     "dice": "Draws another seed, which then stays for the pieces that follow.",
     "fresh": "Draws another seed for each piece; without it the seed stays as it is.",
@@ -40,23 +38,19 @@ TITLES = {
     "discard": "Ends the work and throws away what it has written.",
     **{f"chip-{name}": f"{told[:1].upper()}{told[1:]}." for name, _, told in EXAMPLES},
 }
-"""What the widgets of these classes do that have no room for a line below them."""
-_TITLES_SCRIPT = f"""
-const told = Object.entries({json.dumps(TITLES)});
-const tab = element.closest(".tabitem");
-const tell = () => {{
-  for (const [name, text] of told) {{
-    for (const one of tab.querySelectorAll(`.${{name}}`)) one.title = text;
-  }}
-}};
-// buttons come and go
-new MutationObserver(tell).observe(tab, {{ childList: true, subtree: true }});
-tell();
-"""
+"""Tooltips, by CSS class, of widgets that have no room for a line below them."""
+_LEADS = {
+    "continue": "Your piece goes on from its next bar line, in its tempo, with its instruments.",
+    "groove": "A band goes on. Bring its file: below the player you then choose which tracks the "
+    "model hears, and which of them play on.",
+    "piano": "A piece from an empty page: tempo, metre and all are the model's.",
+}
+"""What each tab does."""
+_TITLES_SCRIPT = f"const told = Object.entries({json.dumps(TITLES)});\n{static('titles.js')}"
 
 
 class UploadWidgets(NamedTuple):
-    """How a file comes, and what is said of it."""
+    """Widgets that take a file and describe it."""
 
     file: gr.File
     examples: list[tuple[Example, gr.Button]]
@@ -64,28 +58,30 @@ class UploadWidgets(NamedTuple):
     beats: gr.Radio
 
 
-class Settings(NamedTuple):
-    """How music is made, in the order of the arguments of `Callbacks.begin`."""
+class Form(NamedTuple):
+    """Widgets of the options, in the order of the values of `Callbacks`' `begin` and `fill`."""
 
-    length: gr.Slider
     unit: gr.Radio
-    variations: gr.Radio
-    temperature: gr.Slider
-    top_p: gr.Slider
-    seed: gr.Number
     fresh: gr.Checkbox
-    top_k: gr.Slider
-    min_p: gr.Slider
-    key: gr.Textbox
-    density: gr.Slider
-    repetition: gr.Slider
-    presence: gr.Slider
-    recall: gr.Slider
-    ending: gr.Radio
+    creativity: gr.Radio
+    options: dict[str, Any]
+    """Components of the options of `FORM` by name; `bars` has the length in either unit."""
+    dice: gr.Button
+    key_note: gr.HTML
+
+    @property
+    def asked(self) -> list[Component]:
+        """What a job is begun with: unit, whether the seed is to be a new one, options."""
+        return [self.unit, self.fresh, *self.options.values()]
+
+    @property
+    def filled(self) -> list[Component]:
+        """What the settings of a piece set: see `widget_values`."""
+        return [self.creativity, *self.asked]
 
 
 class Action(NamedTuple):
-    """The button that begins, those that end, and how long it takes."""
+    """The buttons that begin and end a job, and the estimate of its duration."""
 
     go: gr.Button
     stop: gr.Button
@@ -94,80 +90,60 @@ class Action(NamedTuple):
 
 
 class TabWidgets(NamedTuple):
-    """All of one tab."""
+    """All widgets of a tab."""
 
     name: str
     tab: gr.Tab
     upload: UploadWidgets | None
     model: gr.Radio
-    settings: Settings
-    creativity: gr.Radio
-    dice: gr.Button
-    key_note: gr.HTML
+    form: Form
     action: Action
 
 
-def upload_tab(name: str, label: str, models: Models) -> TabWidgets:
-    """A tab that takes a file and continues it."""
-    bands = name == "groove"
-    lead = (
-        "A band goes on. Bring its file: below the player you then choose which tracks the model "
-        "hears, and which of them play on."
-        if bands
-        else "Your piece goes on from its next bar line, in its tempo, with its instruments."
+def build_tab(name: str, label: str, models: Models) -> TabWidgets:
+    """A tab that continues a file, or generates music from nothing."""
+    takes_file = name in UPLOADING
+    with gr.Tab(label, id=name, elem_id=f"{name}-tab", render_children=True) as tab:
+        # a script of the lead sets the tooltips of the tab
+        lead = f"<p class='lead'>{html.escape(_LEADS[name])}</p>"
+        gr.HTML(lead, apply_default_css=False, js_on_load=_TITLES_SCRIPT)
+        upload = _upload(name) if takes_file else None
+        model = _model(models, [("Automatic", AUTOMATIC)] if takes_file else [])
+        form = _form(FIRST_BARS[name], hidden=only_for("nothing" if takes_file else "prompt"))
+        action = _action("Continue" if takes_file else "Generate", ready=not takes_file)
+    return TabWidgets(name, tab, upload, model, form, action)
+
+
+def _upload(name: str) -> UploadWidgets:
+    file = gr.File(
+        label="Your piece (MIDI)", elem_classes="upload", elem_id=f"{name}-upload", height=84
     )
-    with gr.Tab(label, id=name, elem_id=f"{name}-tab", render_children=True) as tab:
-        _lead(lead)
-        file = gr.File(
-            label="Your piece (MIDI)", elem_classes="upload", elem_id=f"{name}-upload", height=84
-        )
-        with gr.Row(elem_classes="examples"):
-            gr.HTML("<span>Or try one of these</span>", apply_default_css=False)
-            offered = OF_BANDS if bands else EXAMPLES
-            examples = [
-                (example, gr.Button(example.label, size="sm", elem_classes=classes))
-                for example in offered
-                for classes in [["chip", f"chip-{example.name}"]]
-            ]
-        card = gr.HTML(
-            elem_classes="facts",
-            elem_id=f"{name}-facts",
-            apply_default_css=False,
-            js_on_load=CARD_SCRIPT,
-        )
-        beats = gr.Radio(
-            BEATS,
-            value="file",
-            label="Beats",
-            info=_EXPLAINED["beats"],
-            visible=False,
-            elem_classes="segments",
-        )
-        model = _model(models, [("Automatic", AUTOMATIC)])
-        rest = _controls("Continue", MusicOptions.bars, ready=False)
-    return TabWidgets(name, tab, UploadWidgets(file, examples, card, beats), model, *rest)
-
-
-def new_tab(name: str, label: str, models: Models, bars: int) -> TabWidgets:
-    """A tab that makes music from nothing."""
-    with gr.Tab(label, id=name, elem_id=f"{name}-tab", render_children=True) as tab:
-        _lead("A piece from an empty page: tempo, metre and all are the model's.")
-        model = _model(models, [])
-        rest = _controls("Generate", bars, ready=True)
-    return TabWidgets(name, tab, None, model, *rest)
-
-
-def _lead(text: str) -> None:
-    """What a tab does; its script explains the buttons of the tab."""
-    gr.HTML(
-        f"<p class='lead'>{html.escape(text)}</p>",
+    with gr.Row(elem_classes="examples"):
+        gr.HTML("<span>Or try one of these</span>", apply_default_css=False)
+        examples = [
+            (example, gr.Button(example.label, size="sm", elem_classes=classes))
+            for example in (OF_BANDS if name == "groove" else EXAMPLES)
+            for classes in [["chip", f"chip-{example.name}"]]
+        ]
+    card = gr.HTML(
+        elem_classes="facts",
+        elem_id=f"{name}-facts",
         apply_default_css=False,
-        js_on_load=_TITLES_SCRIPT,
+        js_on_load=CARD_SCRIPT,
     )
+    beats = gr.Radio(
+        BEATS,
+        value="file",
+        label="Beats",
+        info="What bars and beats are counted by: recordings know nothing of beats.",
+        visible=False,
+        elem_classes="segments",
+    )
+    return UploadWidgets(file, examples, card, beats)
 
 
 def _model(models: Models, before: list[tuple[str, str]]) -> gr.Radio:
-    """Choice of a model; its explanation says what it is for, and its size."""
+    """The choice of a model; its line says what the model is for, and its size."""
     choices = [*before, *((name, name) for name in models.names)]
     return gr.Radio(
         choices,
@@ -179,53 +155,7 @@ def _model(models: Models, before: list[tuple[str, str]]) -> gr.Radio:
     )
 
 
-def _slider(name: str, label: str, value: float, step: float, info: str) -> gr.Slider:
-    """A slider of an option within its limits."""
-    least, most = limits(name).page
-    assert most is not None
-    return gr.Slider(least, most, value=value, step=step, label=label, info=info, buttons=[])
-
-
-def _controls(
-    action: str, bars: int, *, ready: bool
-) -> tuple[Settings, gr.Radio, gr.Button, gr.HTML, Action]:
-    """The settings of a tab and its buttons."""
-    with gr.Column(elem_classes="length"):
-        length = _slider("bars", "Length", bars, 1, _EXPLAINED["length"])
-        unit = gr.Radio(
-            [("bars", "bars"), ("seconds", "seconds")],
-            value="bars",
-            label="Unit of the length",  # heard, not seen
-            show_label=False,
-            container=False,
-            elem_classes=["segments", "unit"],
-        )
-    mood = gr.Radio(
-        list(CREATIVITY),
-        value="Balanced",
-        label="Creativity",
-        info=_EXPLAINED["creativity"],
-        elem_classes="segments",
-    )
-    _, most = limits("variations").page
-    variations = gr.Radio(
-        list(range(1, int(most or 1) + 1)),
-        value=MusicOptions.variations,
-        label="Variations",
-        info=_EXPLAINED["variations"],
-        elem_classes="segments",
-    )
-    with gr.Row(elem_classes="seed"):
-        # its limits are checked by `begin`: Gradio would end the call without a word
-        seed = gr.Number(new_seed(), label="Seed", info=_EXPLAINED["seed"], precision=0, buttons=[])
-        dice = gr.Button("Roll the dice", elem_classes="dice")
-        fresh = gr.Checkbox(True, label="new each time", container=False, elem_classes="fresh")
-    with gr.Accordion("Advanced", open=False, elem_classes="advanced"):
-        temperature = _slider(
-            "temperature", "Temperature", MusicOptions.temperature, 0.01, _EXPLAINED["temperature"]
-        )
-        top_p = _slider("top_p", "Top-p", MusicOptions.top_p, 0.01, _EXPLAINED["top_p"])
-        steering, key_note = _steering(of_prompt=action == "Continue")
+def _action(action: str, *, ready: bool) -> Action:
     with gr.Column(elem_classes="action"):
         classes = ["go", f"go-{action.lower()}"]
         go = gr.Button(action, variant="primary", interactive=ready, elem_classes=classes)
@@ -233,51 +163,160 @@ def _controls(
         stop = gr.Button("Stop and keep", variant="stop", visible=False, elem_classes=classes)
         discard = gr.Button("Discard what is written", visible=False, elem_classes="discard")
         estimate = gr.HTML(NO_SPEED, elem_classes="estimate", apply_default_css=False)
-    settings = Settings(length, unit, variations, temperature, top_p, seed, fresh, *steering)
-    return settings, mood, dice, key_note, Action(go, stop, discard, estimate)
+    return Action(go, stop, discard, estimate)
 
 
-class _Steering(NamedTuple):
-    """What leads the music."""
+# the form
 
-    top_k: gr.Slider
-    min_p: gr.Slider
-    key: gr.Textbox
-    density: gr.Slider
-    repetition: gr.Slider
-    presence: gr.Slider
-    recall: gr.Slider
-    ending: gr.Radio
+FORM = tuple(name for name, option in OPTIONS.items() if option.widget is not None)
+"""The options that have a widget."""
 
 
-def _steering(*, of_prompt: bool) -> tuple[_Steering, gr.HTML]:
-    """The widgets of steering, and what is wrong with the key.
+def _form(bars: int, hidden: tuple[str, ...]) -> Form:
+    """The widgets of all options, some of them hidden, with a length in bars."""
+    made: dict[str, Component] = {}
 
-    Those that mean something after a prompt alone are seen where there is one.
-    """
+    def add(section: str) -> None:
+        for name, option in OPTIONS.items():
+            if option.widget is not None and option.widget.section == section:
+                value = bars if name == "bars" else option.default
+                made[name] = _widget(option, value, visible=name not in hidden)
 
-    def slider(name: str, label: str, step: float) -> gr.Slider:
-        return _slider(name, label, getattr(MusicOptions, name), step, f"{explained(name)}.")
-
-    key = gr.Textbox(
-        "",
-        label="Key",
-        info="Key or scale that the notes keep to, such as C, F#m or D dorian.",
-        placeholder="any",
-        max_length=40,
-    )
-    key_note = gr.HTML(elem_classes="key-note", apply_default_css=False)
-    density = slider("density", "Density (notes in a bar)", 1)
-    repetition = slider("repetition", "Against repetition", 0.05)
-    presence = slider("presence", "Instruments go on playing", 0.05)
-    recall = slider("recall", "Like the prompt", 0.05)
-    presence.visible = recall.visible = of_prompt
-    ending = gr.Radio(
-        [("Bar line", "bar"), ("Cadence", "cadence")],
-        value=MusicOptions.ending,
-        label="Ending",
-        info="Cut at the last bar line, or a last bar that comes to rest.",
+    with gr.Column(elem_classes="length"):
+        add("length")
+        unit = gr.Radio(
+            [("bars", "bars"), ("seconds", "seconds")],
+            value="bars",
+            label="Unit of the length",  # for screen readers
+            show_label=False,
+            container=False,
+            elem_classes=["segments", "unit"],
+        )
+    creativity = gr.Radio(
+        list(CREATIVITY),
+        value="Balanced",
+        label="Creativity",
+        info="Safe takes likely notes, Wild dares more.",
         elem_classes="segments",
     )
-    top_k, min_p = slider("top_k", "Top-k", 1), slider("min_p", "Min-p", 0.01)
-    return _Steering(top_k, min_p, key, density, repetition, presence, recall, ending), key_note
+    add("main")
+    with gr.Row(elem_classes="seed"):
+        add("seed")
+        dice = gr.Button("Roll the dice", elem_classes="dice")
+        fresh = gr.Checkbox(True, label="new each time", container=False, elem_classes="fresh")
+    with gr.Accordion("Advanced", open=False, elem_classes="advanced"):
+        add("creativity")
+        add("key")
+        key_note = gr.HTML(elem_classes="key-note", apply_default_css=False)
+        add("steering")
+        add("cutoff")
+    return Form(unit, fresh, creativity, {name: made[name] for name in FORM}, dice, key_note)
+
+
+def _widget(option: Option, value: Any, *, visible: bool) -> Component:  # noqa: ANN401
+    shown = option.widget
+    assert shown is not None
+    info = shown.info or f"{option.help[0].upper()}{option.help[1:]}."
+    how: dict[str, Any] = {"label": shown.label, "info": info, "visible": visible}
+    if shown.kind == "text":
+        return gr.Textbox(value or "", placeholder="any", max_length=40, **how)
+    if shown.kind == "number":
+        # `begin` checks the limits of the seed: Gradio would end the call without a word
+        return gr.Number(new_seed(), precision=0, buttons=[], **how)
+    if option.words:
+        choices = list(zip(shown.choices, option.words, strict=True))
+        return gr.Radio(choices, value=value, elem_classes="segments", **how)
+    least, most = limits(option.name).page
+    assert most is not None
+    if shown.kind == "choice":
+        choices = list(range(int(least), int(most) + 1))
+        return gr.Radio(choices, value=value, elem_classes="segments", **how)
+    return gr.Slider(least, most, value=value, step=shown.step, buttons=[], **how)
+
+
+def options_of(unit: str, values: Mapping[str, Any]) -> MusicOptions:
+    """The options that the values of a form's widgets say, by their names.
+
+    Raises ValueError for a value out of its range.
+    """
+    chosen = dict(values)
+    length = chosen.pop("bars")
+    for name, value in chosen.items():
+        if OPTIONS[name].kind is int:
+            chosen[name] = int(value)
+        elif OPTIONS[name].default is None:
+            chosen[name] = (value or "").strip() or None
+    chosen |= {"seconds": length} if unit == "seconds" else {"bars": int(length)}
+    return MusicOptions(**chosen)
+
+
+def widget_values(options: MusicOptions) -> list[object]:
+    """The settings of a piece as the values of `Form.filled`."""
+    values = {name: getattr(options, name) for name in FORM}
+    values |= {name: "" for name, value in values.items() if value is None}
+    values["bars"] = _length(options)
+    unit = "seconds" if options.seconds is not None else "bars"
+    return [mood_of(options.temperature, options.top_p), unit, False, *values.values()]
+
+
+def of_unit(unit: str) -> gr.Slider:
+    """The slider of the length, in bars or seconds."""
+    return _length(MusicOptions(seconds=SECONDS[2]) if unit == "seconds" else MusicOptions())
+
+
+def _length(options: MusicOptions) -> gr.Slider:
+    if options.seconds is not None:
+        least, most, _ = SECONDS
+        least, most = min(least, options.seconds), max(most, options.seconds)
+        return gr.Slider(minimum=least, maximum=most, value=options.seconds, step=1)
+    least, most = limits("bars").page
+    most = max(most or 0, options.bars)
+    return gr.Slider(minimum=least, maximum=most, value=options.bars, step=1)
+
+
+def mood_of(temperature: float, top_p: float) -> str | None:
+    """The name of a temperature and top-p; None for those without."""
+    return next((name for name, pair in CREATIVITY.items() if pair == (temperature, top_p)), None)
+
+
+def roll_dice() -> tuple[int, bool]:
+    """A random seed, and False for "new each time"."""
+    return new_seed(), False
+
+
+def key_problem(key: str | None) -> str:
+    """What is wrong with the name of a key, in one short sentence; empty if nothing is."""
+    if not (key or "").strip():
+        return ""
+    try:
+        MusicOptions(key=key)
+    except ValueError:
+        return f"“{key}” is no key or scale that I know; write C, F#m, Bb or D dorian."
+    return ""
+
+
+def key_note(key: str | None) -> str:
+    """The same as HTML, for the place below the field."""
+    problem = key_problem(key)
+    return f"<p role='alert'>{html.escape(problem)}</p>" if problem else ""
+
+
+def not_of_page(options: MusicOptions) -> str:
+    """Which options are beyond the page's ranges, in one sentence; empty if none is.
+
+    Lengths may be as long as for scripts.
+    """
+    wrong: list[str] = []
+    for name, option in OPTIONS.items():
+        value = getattr(options, name)
+        if value is None or option.limits is None:
+            continue
+        least, most = option.limits.scripts if name == "bars" else option.limits.page
+        if value < least or (most is not None and value > most):
+            words = name.replace("_", "-" if name in ("top_p", "top_k", "min_p") else " ")
+            wrong.append(f"{words} is {value:g}, expected {least:g} to {most:g}")
+    if not wrong:
+        return ""
+    return (
+        f"The page does not take these settings: {'; '.join(wrong)}. The command relpe replay does."
+    )

@@ -1,4 +1,4 @@
-"""The page's theme: fonts that Gradio brings along, and the colours of page.css."""
+"""The page's theme: fonts that Gradio includes, and the colours of page.css."""
 
 from __future__ import annotations
 
@@ -51,23 +51,28 @@ _COLOURS = {
     "link_text_color": "var(--accent-deep)",
 }
 
-PAGE_STYLE = Path(__file__).parent / "page.css"
-_PAGE_CSS = PAGE_STYLE.read_text(encoding="utf-8")
+_STATIC = Path(__file__).parent / "static"
+PAGE_STYLE = _STATIC / "page.css"
+
+
+def static(name: str) -> str:
+    """Text of a file of the page."""
+    return (_STATIC / name).read_text(encoding="utf-8")
 
 
 def theme() -> Base:
-    """Quiet paper and ink in light and dark; no font comes from another host."""
+    """Paper and ink in light and dark; no font is loaded from another host."""
     base = Base(
         primary_hue=colors.orange,
         neutral_hue=colors.stone,
         radius_size=sizes.radius_md,
-        # of the fonts that Gradio 6.31 brings, Lora and the semibold weights lack most letters
+        # among the fonts of Gradio 6.31, Lora and the semibold weights lack most letters
         font=(fonts.LocalFont("IBM Plex Sans", (400, 700)), "system-ui", "sans-serif"),
         font_mono=("ui-monospace", "Consolas", "monospace"),
     )
     both = {**_COLOURS, **{f"{name}_dark": value for name, value in _COLOURS.items()}}
-    # colours, and the looks of the login, which has the theme alone
-    base.custom_css = _PAGE_CSS.partition("\nbody {")[0]
+    # colours and the login page, which loads no other styles
+    base.custom_css = static(PAGE_STYLE.name).partition("\nbody {")[0]
     return base.set(
         **both,
         color_accent="var(--accent)",

@@ -13,18 +13,20 @@ from app.compose.models import Models, MusicModel
 from relpe.decoding.base import StepsMaker
 from relpe.decoding.choose import choose_steps
 from relpe.encodings import SineSPEConfig
+from relpe.models.checkpoint import save_model
 from relpe.models.decoder import DecoderConfig
 from tests.support import fakes
+from tests.support.scores import two_hands
 from tokenization.midi import write_midi
 from tokenization.midi.chunks import MidiFile, open_midi
 from tokenization.remi.remi import PianoRemi
-from tokenization.score import Score, Tempo, TimeSignature, Track
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from app.server.studio import Studio
     from app.web.callbacks import Callbacks
+    from tokenization.score import Score
 
 
 @pytest.fixture(scope="session")
@@ -60,18 +62,13 @@ def prompts(tmp_path: Path) -> Path:
     return folder
 
 
-def two_hands(bars: int = 4, metre: tuple[int, int] = (4, 4)) -> Score:
-    """Two tracks of `bars` bars at 96 bpm, 480 ticks a quarter."""
-    length = 480 * 4 * metre[0] // metre[1]
-    left = [(bar * length + i * 480, 460, 48 + 4 * i, 60) for bar in range(bars) for i in range(2)]
-    right = [(bar * length + i * 240, 230, 72 + i, 90) for bar in range(bars) for i in range(5)]
-    return Score(
-        480,
-        (Track.of(right), Track.of(left)),
-        (Tempo(0, 96.0),),
-        (TimeSignature(0, *metre),),
-        bars * length,
-    )
+@pytest.fixture
+def folder(tmp_path: Path, small_model: MusicModel) -> Path:
+    """A folder with a prompt, and a model to make music with."""
+    save_model(small_model.decoder, tmp_path / "small")
+    small_model.tokenizer.save(tmp_path / "small")
+    (tmp_path / "prompt.mid").write_bytes(write_midi(two_hands()))
+    return tmp_path
 
 
 @pytest.fixture

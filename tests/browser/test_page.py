@@ -1,4 +1,4 @@
-"""The page in a real browser, with a fake model and the real sound: what a user does, once."""
+"""The page in a browser, with a fake model and real sound."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_continue_this_undo_results_and_discard(page):
     phase(page, "done")
     assert "after bar 5" in page.inner_text("[data-part=subtitle]")
     results = page.locator("#results button")
-    assert results.count() == 2
+    playwright.expect(results).to_have_count(2, timeout=SLOWLY)
     button(page, "Undo").click()
     phase(page, "prompt")
     button(page, "Undo").click()
@@ -274,9 +274,7 @@ def test_settings_make_the_same_piece_again(page):
     assert again == first
 
 
-def test_a_page_that_is_opened_anew_has_all_that_was_finished(
-    page, model, monkeypatch, address, browser
-):
+def test_a_page_that_is_opened_anew_keeps_all_results(page, model, monkeypatch, address, browser):
     upload(page, fakes.example_midi(bars=2))
     card(page, "96 bpm")
     bars(page, 2)
@@ -319,7 +317,7 @@ def test_a_page_that_is_opened_anew_has_all_that_was_finished(
     assert len(model.ended) > count
 
 
-def test_a_connection_that_was_lost_for_a_moment_loses_nothing_that_was_finished(running, browser):
+def test_a_short_loss_of_the_connection_loses_no_result(running, browser):
     with interrupted(urlsplit(running.address).port) as (port, cut):
         page = browser.new_page()
         page.set_default_timeout(SLOWLY)
@@ -384,7 +382,7 @@ def interrupted(target):
         server.close()
 
 
-def test_every_button_says_what_it_does_and_the_time_is_that_of_the_user(address, browser):
+def test_every_button_has_a_tooltip_and_times_are_local(address, browser):
     page = browser.new_page(timezone_id="Asia/Kathmandu")  # hours and a half from anybody else
     page.set_default_timeout(SLOWLY)
     page.goto(address)
@@ -493,7 +491,7 @@ def test_a_refused_upload_says_why_and_the_box_takes_the_next(page):
     card(page, "dropped.mid: found 60,000 bytes, expected at most 20,000")
 
 
-def test_what_is_wrong_with_seed_and_key_is_said_where_it_is(page):
+def test_errors_of_seed_and_key_are_shown_in_place(page):
     tab(page, "Piano")
     controls = page.locator("#piano-tab, #controls").locator("visible=true").first
     page.locator(".advanced > button").locator("visible=true").click()
@@ -559,7 +557,7 @@ def test_the_login_is_seen_and_scripts_are_told_of_it(browser, tmp_path):
         page.close()
 
 
-def test_lost_files_are_said(page, running):
+def test_lost_files_are_an_error_in_the_player(page, running):
     upload(page, fakes.example_midi(bars=2))
     card(page, "96 bpm")
     bars(page, 1)
@@ -571,7 +569,7 @@ def test_lost_files_are_said(page, running):
     page.wait_for_function("/cannot be had/.test(document.body.innerText)")
 
 
-def test_closing_the_tab_ends_the_work(model, page):
+def test_closing_the_tab_ends_the_job(model, page):
     tab(page, "Piano")
     button(page, "Generate").click()
     page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")

@@ -1,4 +1,4 @@
-"""The page in a browser behind a proxy that shows it below a path, with a login."""
+"""The page in a browser, behind a proxy below a path and with a login."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def proxy(target):
         thread.join()
 
 
-def test_below_a_path_and_with_a_login_all_works(tmp_path):
+def test_everything_works_below_a_path_and_with_a_login(tmp_path):
     accounts = (("ada", "se:cret"),)
     page_of = served(tmp_path, speed=200.0, root_path=PREFIX, accounts=accounts)
     with (

@@ -59,7 +59,7 @@ def program(log: Path, temporary: Path | None = None) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with log.open("w") as said:
-        command = [sys.executable, "-m", "app.cli.main", "ui", "--port", str(port)]
+        command = [sys.executable, "-m", "app", "ui", "--port", str(port)]
         where = {"TMPDIR": str(temporary)} if temporary else {}
         running = subprocess.Popen(command, stdout=said, stderr=said, env={**os.environ, **where})
         address = f"http://127.0.0.1:{port}/"

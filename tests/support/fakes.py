@@ -1,4 +1,4 @@
-"""A model that needs no weights: it writes a walking left hand and a melody at a steady speed.
+"""A model without weights that generates broken chords and a melody at a steady speed.
 
 And steps of a decoder that take no time.
 """
@@ -40,7 +40,7 @@ SCALE = np.array([0, 2, 4, 5, 7, 9, 11])
 
 @dataclass(eq=False)
 class FakeModel:
-    """What the page reads of a model, and how fast it writes (notes per second)."""
+    """The attributes of a model that the page reads, and its speed in notes per second."""
 
     name: str = "fake"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -50,15 +50,15 @@ class FakeModel:
     tokenizer: PianoRemi = field(default_factory=PianoRemi)
     speed: float = 50.0
     ended: list[int] = field(default_factory=list)
-    """Notes that each job wrote until it ended or was ended."""
+    """Number of notes of each job when it ended."""
 
     def preparing(self) -> Iterator[None]:
-        """It is ready."""
+        """Nothing: it is ready."""
         return iter(())
 
 
 class FakeWorker:
-    """In the place of `Worker`: calls the fakes below, or what else a test has put there."""
+    """Replaces `Worker`: calls the functions of `continuation`, which `install` replaces."""
 
     def __init__(self, model: MusicModel) -> None:
         self.model = model
@@ -112,7 +112,7 @@ def example_midi(bars: int = 8) -> bytes:
 
 
 def install(patch: pytest.MonkeyPatch, *, speed: float = 50.0) -> FakeModel:
-    """Puts the fake in the place of the model's calls."""
+    """Replaces the functions that call a model by those below."""
     patch.setattr(scheduler, "Worker", FakeWorker)
     patch.setattr(continuation, "continue_prompt", continue_prompt)
     patch.setattr(continuation, "generate_piece", generate_piece)
@@ -125,7 +125,7 @@ def continue_prompt(
     options: MusicOptions,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Progress | Result]:
-    """Writes after the prompt; the last item is the result."""
+    """Continues the prompt; the last item is the result."""
     joint = prompt.joint_ticks
     written = yield from _write(model, options, joint, prompt.score, stop)
     pieces = []
@@ -139,7 +139,7 @@ def continue_prompt(
 def generate_piece(
     model: FakeModel, options: MusicOptions, stop: Callable[[], bool] = lambda: False
 ) -> Iterator[Progress | Result]:
-    """Writes from nothing; the last item is the result."""
+    """Generates a piece; the last item is the result."""
     base = Score(12, (), (Tempo(0, 84.0),), (TimeSignature(0, 4, 4),))
     written = yield from _write(model, options, 0, base, stop)
     pieces = [

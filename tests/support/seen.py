@@ -1,4 +1,4 @@
-"""What the callbacks of the page return, by names; and who calls them."""
+"""Calls of the page's callbacks, and their values by name."""
 
 from __future__ import annotations
 
@@ -7,25 +7,13 @@ from typing import NamedTuple
 
 from app.compose.options import MusicOptions
 from app.web.session import EXAMPLE_OF_TAB, UPLOADING
+from app.web.tabs import FORM
 
 SOMEONE = SimpleNamespace(session_hash="someone")
-SETTINGS = {
-    "length": 3,
-    "unit": "bars",
-    "variations": 1,
-    "temperature": 1.0,
-    "top_p": 0.95,
-    "seed": 5,
-    "fresh": False,
-    "top_k": 0,
-    "min_p": 0.0,
-    "key": "",
-    "density": 0.0,
-    "repetition": 0.0,
-    "presence": 0.0,
-    "recall": 0.0,
-    "ending": MusicOptions.ending,
+VALUES = {"unit": "bars", "fresh": False} | {
+    name: getattr(MusicOptions(bars=3, seed=5, presence=0, recall=0), name) for name in FORM
 }
+"""Values that the form of a tab sends, in the order of its widgets."""
 
 
 class Seen(NamedTuple):
@@ -42,7 +30,7 @@ class Seen(NamedTuple):
 
 
 def seen(view):
-    """The view of a callback, taken apart."""
+    """The values of `View.show` by name."""
     frame, results, *rest = view
     uploads = dict(zip(UPLOADING, _rows(rest[: 2 * len(UPLOADING)], 2), strict=True))
     buttons = dict(zip(EXAMPLE_OF_TAB, _rows(rest[2 * len(UPLOADING) :], 5), strict=True))
@@ -60,25 +48,33 @@ def _rows(values, size):
 
 
 def event(**data):
-    """What the player sends."""
+    """An event of the player."""
     return SimpleNamespace(_data=data)
 
 
 def read(calls, path, tab="continue", who=SOMEONE):
-    """Uploads a file: the view, and the upload that came of it."""
-    assert calls.read(tab, str(path), who)[0] is None  # the box is empty again
-    view = seen(calls.view(calls.session(who)))
-    return view, calls.session(who).tabs[tab].upload
+    """Uploads a file; returns the view and the upload."""
+    assert calls.uploads.read(tab, str(path), who)[0] is None  # the box is empty again
+    view = seen(calls.view.show(calls.view.session(who)))
+    return view, calls.view.session(who).tabs[tab].upload
 
 
 def begin(calls, tab="continue", who=SOMEONE, **changed):
-    """Asks for a job: its seed, and the view."""
-    seed, *view = calls.begin(tab, *(SETTINGS | changed).values(), who)
+    """Begins a job; returns its seed and the view."""
+    seed, *view = calls.jobs.begin(tab, who, *(VALUES | changed).values())
     return seed, seen(view)
 
 
+def filled_form(calls, who=SOMEONE, tab="continue"):
+    """Values that fill the form of a tab, by name."""
+    filled = calls.settings.fill(who)
+    names = ["creativity", *VALUES]
+    row = list(EXAMPLE_OF_TAB).index(tab) * len(names)
+    return dict(zip(names, filled[row : row + len(names)], strict=True))
+
+
 def make(calls, tab="continue", who=SOMEONE, **changed):
-    """Makes music: the frames on the way, and the view at the end."""
+    """Runs a job; returns its frames and the view at its end."""
     begin(calls, tab, who, **changed)
-    frames = list(calls.compose(who))
-    return frames, seen(calls.end(who))
+    frames = list(calls.jobs.compose(who))
+    return frames, seen(calls.jobs.end(who))

@@ -39,16 +39,16 @@ MARKS = (
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.slow,
 )
-"""For tests of a served page: server and client leave loops and sockets to the collector."""
+"""Marks of tests of a served page: server and client leave loops and sockets open."""
 PATIENT = {"timeout": 60.0}
-"""What a client tells httpx, in seconds: machines are shared."""
+"""Time-out of clients in seconds."""
 
 
 @contextmanager
 def served(
     folder: Path, *, speed: float, sharing: Sharing | None = None, **how: object
 ) -> Iterator[Served]:
-    """A page whose model writes `speed` notes a second; nothing is left open for a later test.
+    """A page whose model generates `speed` notes per second; leaves nothing open for later tests.
 
     `how` are more fields of `Serving`.
     """

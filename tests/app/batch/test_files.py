@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from app.batch.files import alone_in
-from app.cli.arguments import CommandError
+from app.errors import CommandError
 from tests.support.batches import contents, listed, options, run
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from app.batch import clips as batch_clips
-from app.cli.arguments import CommandError
-from tests.app.conftest import two_hands
+from app.errors import CommandError
 from tests.support.batches import MUSIC, contents, listed, options, run
+from tests.support.scores import two_hands
 from tokenization.midi import read_midi, write_midi
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from app.batch.run import BatchProgress, BatchResult, make_batch
-from app.cli.arguments import CommandError
 from app.compose.continuation import Result, continue_prompt, finish, generate_piece
 from app.compose.engine import Engine
 from app.compose.models import Models
 from app.compose.piece import Draft, Opening, Piece
 from app.compose.prompt import read_prompt
+from app.errors import CommandError
 from relpe.decoding.choose import choose_steps
-from tests.app.conftest import two_hands
 from tests.support.batches import MUSIC, after, contents, listed, options, run
+from tests.support.scores import two_hands
 from tokenization.errors import MidiError
 from tokenization.midi import write_midi
 

@@ -1,4 +1,4 @@
-"""The command `relpe batch` as a user meets it."""
+"""The command `relpe batch`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from app.batch.run import BatchProgress, BatchResult, BatchRun
 from app.cli import batch as cli_batch
 from app.cli.main import main
 from relpe.models.checkpoint import save_model
-from tests.app.cli.test_main import folder  # noqa: F401 - a fixture
 from tests.support.batches import contents
 
 if TYPE_CHECKING:
@@ -43,10 +42,7 @@ def command(place: Path, *extra: str) -> list[str]:
     return ["batch", *places, *bars, *given]
 
 
-def test_clips_of_prompts_with_json(
-    folder: Path,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_clips_of_prompts_with_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts = ["--prompts", str(folder / "prompt.mid"), "--temperature", "0.8"]
     assert batch(folder, *prompts, "--count", "2", "--json") == 0
     said = json.loads(capsys.readouterr().out)
@@ -66,7 +62,7 @@ def test_clips_of_prompts_with_json(
         assert row.midi_sha256 == sha256_of(folder / "out" / row.file)
 
 
-def test_the_hash_of_a_model_is_what_the_shell_says(folder: Path) -> None:  # noqa: F811
+def test_the_hash_of_a_model_is_that_of_sha256sum(folder: Path) -> None:
     assert batch(folder, "--count", "1") == 0
     (row,) = read_manifest(folder / "out" / "manifest.csv").values()
     shell = "sha256sum model.json model.safetensors | sha256sum"
@@ -76,7 +72,7 @@ def test_the_hash_of_a_model_is_what_the_shell_says(folder: Path) -> None:  # no
     assert said.stdout.split()[0] == row.model_sha256
 
 
-def test_sound_is_at_one_loudness(folder: Path) -> None:  # noqa: F811
+def test_sound_is_at_one_loudness(folder: Path) -> None:
     prompts = ["--prompts", str(folder / "prompt.mid"), "--count", "3", "--bars", "1"]
     assert batch(folder, *prompts, "--audio", "flac") == 0
     for row in read_manifest(folder / "out" / "manifest.csv").values():
@@ -92,9 +88,7 @@ def test_sound_is_at_one_loudness(folder: Path) -> None:  # noqa: F811
 
 
 def test_each_model_makes_clips_from_nothing(
-    folder: Path,  # noqa: F811
-    small_model: MusicModel,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, small_model: MusicModel, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_model(small_model.decoder, folder / "other" / "Small")
     small_model.tokenizer.save(folder / "other" / "Small")
@@ -112,8 +106,7 @@ def test_each_model_makes_clips_from_nothing(
 
 
 def test_a_prompt_that_fails_is_one_line_and_exit_code_2(
-    folder: Path,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "in").mkdir()
     (folder / "prompt.mid").rename(folder / "in" / "good.mid")
@@ -138,8 +131,8 @@ def test_a_prompt_that_fails_is_one_line_and_exit_code_2(
         ["--seed", str(2**31 - 2)],
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(
-    folder: Path,  # noqa: F811
+def test_an_impossible_batch_is_one_sentence(
+    folder: Path,
     extra: list[str],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -157,9 +150,7 @@ def test_what_cannot_be_done_is_one_sentence(
     [["--count", "0"], ["--width", "x"], ["--audio", "mp3"], ["--models", ","], ["--variations"]],
 )
 def test_options_that_cannot_be_read_exit_with_2(
-    folder: Path,  # noqa: F811
-    extra: list[str],
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, extra: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
         batch(folder, *extra)
@@ -169,7 +160,7 @@ def test_options_that_cannot_be_read_exit_with_2(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_keeps_what_is_finished(
-    folder: Path,  # noqa: F811
+    folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     number: signal.Signals,
@@ -203,14 +194,13 @@ def test_a_signal_keeps_what_is_finished(
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_process_that_ends_in_the_middle_can_be_resumed(
-    folder: Path,  # noqa: F811
-    number: signal.Signals,
+    folder: Path, number: signal.Signals
 ) -> None:
     asked = ["--count", "24", "--bars", "2", "--audio", "ogg"]
     assert batch(folder, *asked) == 0
     whole = contents(folder / "out")
     (folder / "out").rename(folder / "whole")
-    program = [sys.executable, "-m", "app.cli.main", *command(folder, *asked)]
+    program = [sys.executable, "-m", "app", *command(folder, *asked)]
     with subprocess.Popen(program, stderr=subprocess.PIPE, start_new_session=True) as process:
         manifest = folder / "out" / "manifest.csv"
         while not (manifest.exists() and read_manifest(manifest)):
@@ -230,7 +220,7 @@ def test_a_process_that_ends_in_the_middle_can_be_resumed(
     assert contents(folder / "out") == whole
 
 
-def test_the_bar_says_what_is_true(
+def test_the_progress_bar_counts_finished_clips(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = itertools.count(0, 2)
@@ -255,7 +245,7 @@ def test_the_bar_says_what_is_true(
     assert not [bar for bar in bars if re.search(r"0/0|8/8|<-", bar)]
 
 
-def test_help_says_what_is_chosen_and_loads_no_engine() -> None:
+def test_help_names_defaults_and_loads_no_engine() -> None:
     code = (
         "import sys\nfrom app.cli.main import main\n"
         "try:\n    main(['batch', '--help'])\nexcept SystemExit:\n    pass\n"

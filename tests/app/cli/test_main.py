@@ -1,49 +1,29 @@
+"""The command `relpe`."""
+
 from __future__ import annotations
 
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, get_args, get_type_hints
 
 import pytest
 
 from app.audio import render as sound
-from app.cli import main as cli
 from app.cli.main import _parser, main
 from app.compose.options import MusicOptions
-from app.web.serving import Serving
-from relpe.models.checkpoint import save_model
-from tests.app.conftest import two_hands
+from tests.support.commands import relpe
+from tests.support.scores import two_hands
 from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track
 
 if TYPE_CHECKING:
-    from app.compose.models import MusicModel
-
-
-@pytest.fixture
-def folder(tmp_path: Path, small_model: MusicModel) -> Path:
-    """A folder with a prompt, and a model to make music with."""
-    save_model(small_model.decoder, tmp_path / "small")
-    small_model.tokenizer.save(tmp_path / "small")
-    (tmp_path / "prompt.mid").write_bytes(write_midi(two_hands()))
-    return tmp_path
-
-
-def relpe(folder: Path, command: str, *extra: str) -> int:
-    arguments = [command]
-    if command == "continue":
-        arguments += [str(folder / "prompt.mid")]
-    output = [] if "--output" in extra else ["--output", str(folder / "out.mid")]
-    model = [] if "--model" in extra else ["--model", str(folder / "small")]
-    backend = [] if "--backend" in extra else ["--backend", "torch"]
-    return main([*arguments, *output, *model, *backend, *extra])
+    pass
 
 
 @pytest.mark.parametrize("command", ["continue", "generate"])
@@ -90,23 +70,6 @@ def test_options_of_the_music_are_those_of_the_dataclass() -> None:
         options = _parser().parse_args([*arguments, f"--{name.replace('_', '-')}", given])
         value = getattr(options, name)
         assert value in choices or type(value) in (hints[name], *choices)
-
-
-def free_port() -> str:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return str(free.getsockname()[1])
-
-
-def test_a_folder_that_cannot_be_made_is_one_sentence(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    inside_a_file = str(folder / "prompt.mid" / "music")
-    command = ["ui", "--port", free_port(), "--model", str(folder / "small")]
-    assert main([*command, "--output-dir", inside_a_file]) == 2
-    message = capsys.readouterr().err
-    assert message.startswith("relpe: --output-dir ")
-    assert message.count("\n") == 1
 
 
 def drums() -> bytes:
@@ -182,47 +145,6 @@ def test_bad_options_are_one_sentence(
     assert not (folder / "out.mid").exists()
 
 
-# the page
-
-
-@pytest.mark.parametrize(
-    ("host", "problem"),
-    [
-        ("no.such.host.invalid", "choose a --host of this machine"),
-        ("192.0.2.1", "choose a --host of this machine"),
-        ("127.0.0.1", "Address already in use; choose another --port"),
-    ],
-)
-def test_an_address_that_cannot_be_had_is_one_sentence(
-    host: str, problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        assert main(["ui", "--host", host, "--port", port, "--model", "no such model"]) == 2
-    message = capsys.readouterr().err
-    assert message.startswith(f"relpe: --host {host} --port {port}: ")
-    assert problem in message
-    assert message.count("\n") == 1
-    assert "http" not in message
-
-
-@pytest.mark.slow
-def test_sigterm_ends_the_page_and_leaves_nothing(folder: Path, tmp_path: Path) -> None:
-    rest = tmp_path / "temporary"
-    rest.mkdir()
-    port = free_port()
-    command = [sys.executable, "-m", "app.cli.main", "ui", "--port", port]
-    command += ["--model", str(folder / "small")]
-    environment = os.environ | {"TMPDIR": str(rest)}
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as page:
-        assert page.stderr is not None
-        assert page.stderr.readline() == f"relpe: http://127.0.0.1:{port} (Ctrl+C ends it)\n"
-        assert list(rest.glob("relpe-*"))
-        page.terminate()
-        assert page.wait(30) == 0
-    assert not list(rest.glob("relpe-*"))
-
-
 def test_sigterm_is_an_orderly_end(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,7 +175,9 @@ def test_options_that_cannot_be_read_exit_with_2(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_what_a_command_does_not_know_it_says_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_names_itself_in_its_errors(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for words, who in ((["generate", "--output", "out.mid"], "relpe generate"), ([], "relpe")):
         with pytest.raises(SystemExit) as stop:
             main([*words, "--prompt-bars", "3", *([] if words else ["ui"])])
@@ -268,14 +192,6 @@ def test_a_prompt_that_is_not_there(folder: Path, capsys: pytest.CaptureFixture[
     (folder / "prompt.mid").unlink()
     assert relpe(folder, "continue") == 2
     assert "No such file" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("port", ["0", "65536", "-1", "http"])
-def test_a_port_is_a_number(port: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["ui", "--port", port])
-    assert stop.value.code == 2
-    assert "expected 1 to 65535" in capsys.readouterr().err
 
 
 def test_help_says_what_each_command_does_without_options(
@@ -304,85 +220,13 @@ def test_help_does_not_load_the_engine() -> None:
     assert "--prompt-bars" in run.stdout
 
 
-def serving_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *extra: str) -> Any:
-    """What `relpe ui` would serve with some options."""
-    served = []
-    monkeypatch.setattr(
-        "app.web.serving.launch", lambda _, serving, announce: served.append(serving)
-    )
-    model = ["--model", str(folder / "small"), "--backend", "torch", "--port", free_port()]
-    assert main(["ui", *model, *extra]) == 0
-    return served[0]
-
-
-def test_what_is_said_of_the_page_reaches_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    accounts = folder / "accounts"
-    accounts.write_text("# who\nada:se:cret\n\nbob: x \n")
-    accounts.chmod(0o600)
-    serving = serving_of(
-        monkeypatch,
-        folder,
-        *("--root-path", "/music/", "--auth-file", str(accounts), "--max-queue", "3"),
-        *("--max-seconds", "60", "--output-dir", str(folder / "kept")),
-        *("--keep-days", "7.5", "--keep-size", "1GB"),
-    )
-    assert serving.root_path == "/music"
-    assert serving.accounts == (("ada", "se:cret"), ("bob", " x "))
-    assert (serving.sharing.max_waiting, serving.sharing.max_seconds) == (3, 60)
-    assert (serving.keep_days, serving.keep_bytes) == (7.5, 1_000_000_000)
-    assert "chmod" not in caplog.text
-    assert replace(serving_of(monkeypatch, folder), port=7860) == Serving()
-    if os.name == "posix":
-        accounts.chmod(0o644)
-        serving_of(monkeypatch, folder, "--auth-file", str(accounts))
-        assert "chmod 600" in caplog.text
-        assert "cret" not in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("extra", "message"),
-    [
-        (["--keep-days", "3"], "are for --output-dir"),
-        (["--keep-days", "0"], "no number above 0"),
-        (["--max-seconds", "nan"], "no number above 0"),
-        (["--max-queue", "-1"], "no whole number"),
-        (["--root-path", "music"], "expected one such as /music"),
-        (["--auth-file", "nothing"], "No such file"),
-        (["--auth-file", "wrong"], "line 2 is no user:password"),
-        (["--auth-file", "twice"], "line 2 is a second line of one user"),
-        (["--auth-file", "empty"], "found no user"),
-        (["--soundfont", "empty"], "empty"),
-    ],
-)
-def test_what_cannot_be_served_is_refused_in_one_line(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    extra: list[str],
-    message: str,
-) -> None:
-    monkeypatch.chdir(folder)
-    for name, text in (("wrong", "a:b\nsecret"), ("twice", "a:b\na:secret"), ("empty", "")):
-        (folder / name).write_text(text)
-    try:
-        code = main(["ui", "--port", free_port(), "--model", str(folder / "small"), *extra])
-    except SystemExit as ended:
-        code = ended.code
-    assert code == 2
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("relpe")]
-    assert message in said[-1]
-    assert "secret" not in said[-1]
-
-
-def test_what_is_not_installed_is_named(monkeypatch, capsys):
+def test_a_missing_package_is_named(monkeypatch, capsys):
     missing = ModuleNotFoundError("No module named 'soundfile'", name="soundfile")
 
     def refused(options):
         raise missing
 
-    monkeypatch.setattr(cli, "generate", refused)
+    monkeypatch.setattr("app.cli.music.generate_command", refused)
     assert main(["generate", "--output", "out.mid"]) == 2
     assert capsys.readouterr().err == "relpe: found no soundfile; pip install 'relpe[app]'\n"
     missing.name = "app.nothing"  # a bug of ours keeps its traceback

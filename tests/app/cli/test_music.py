@@ -1,4 +1,4 @@
-"""What `--json` says, so that the same can be made again."""
+"""`--json` and `relpe replay`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from app.cli.arguments import CommandError
 from app.cli.main import main
 from app.compose.options import OF_PROMPT, MusicOptions
-from tests.app.cli.test_main import folder, relpe  # noqa: F401 - a fixture
+from app.errors import CommandError
+from tests.support.commands import relpe
 
 if TYPE_CHECKING:
     import argparse
@@ -22,16 +22,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_prompt_is_parsed_once(folder: Path, parsed: Counter[bytes]) -> None:  # noqa: F811
+def test_a_prompt_is_parsed_once(folder: Path, parsed: Counter[bytes]) -> None:
     assert relpe(folder, "continue", "--bars", "1") == 0
     assert parsed[(folder / "prompt.mid").read_bytes()] == 1
 
 
 @pytest.mark.parametrize("command", ["continue", "generate"])
-def test_json_says_all_that_makes_the_same_bytes_again(
-    folder: Path,  # noqa: F811
-    command: str,
-    capsys: pytest.CaptureFixture[str],
+def test_json_contains_everything_that_decides_the_bytes(
+    folder: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert relpe(folder, command, "--bars", "1", "--temperature", "0.7", "--json") == 0
     first = (folder / "out.mid").read_bytes()
@@ -65,10 +63,8 @@ def test_json_says_all_that_makes_the_same_bytes_again(
     assert (folder / "out.mid").read_bytes() == first
 
 
-def test_a_backend_that_cannot_be_is_said(
-    folder: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_an_unusable_backend_is_one_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("relpe.decoding.choose.why_not_compiled", lambda _: "no compiler here")
     assert relpe(folder, "generate", "--backend", "auto", "--bars", "1", "--json") == 0
@@ -79,10 +75,8 @@ def test_a_backend_that_cannot_be_is_said(
 
 
 @pytest.mark.parametrize("command", ["continue", "generate"])
-def test_what_json_says_is_made_again_by_replay(
-    folder: Path,  # noqa: F811
-    command: str,
-    capsys: pytest.CaptureFixture[str],
+def test_replay_makes_the_piece_of_json_again(
+    folder: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert relpe(folder, command, "--bars", "1", "--variations", "2", "--json") == 0
     settings = folder / "made.json"
@@ -117,8 +111,7 @@ def again(place: Path, told: Mapping[str, object], *extra: str) -> int:
 
 
 def test_a_piece_is_made_again_on_the_backend_that_made_it(
-    folder: Path,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert relpe(folder, "generate", "--bars", "1", "--seed", "1", "--json") == 0
     told = json.loads(capsys.readouterr().out)
@@ -157,10 +150,8 @@ def test_options_given_by_hand_come_before_those_of_the_settings(
     assert seen == [chosen]
 
 
-def test_what_cannot_compute_it_again_is_one_sentence(
-    folder: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_a_replay_that_cannot_be_computed_is_one_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("relpe.decoding.choose.why_not_compiled", lambda _: "no compiler here")
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -178,10 +169,7 @@ def test_what_cannot_compute_it_again_is_one_sentence(
         assert not (folder / "b.mid").exists()
 
 
-def test_a_clip_of_a_batch_is_made_again(
-    folder: Path,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_clip_of_a_batch_is_made_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompt, model = str(folder / "prompt.mid"), str(folder / "small")
     made = ["--models", model, "--backend", "torch", "--output", str(folder / "out")]
     assert (

@@ -1,4 +1,4 @@
-"""The files that a command writes: all whole, or none."""
+"""The files that a command writes: all complete, or none."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import pytest
 
 from app.audio import render as sound
 from app.cli.main import main
-from tests.app.cli.test_main import folder, relpe  # noqa: F401 - a fixture
+from tests.support.commands import relpe
 from tokenization.midi import read_midi
 from tokenization.score import Score
 
 
-def test_sound_is_made_of_one_variation_at_a_time(
-    folder: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
+def test_sound_is_rendered_one_variation_at_a_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[weakref.ref[sound.Audio]] = []
 
@@ -35,9 +34,7 @@ def test_sound_is_made_of_one_variation_at_a_time(
 
 @pytest.mark.parametrize("error", [sound.SoundError("it is too long"), KeyboardInterrupt()])
 def test_sound_that_fails_leaves_nothing_half_done(
-    folder: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    error: BaseException,
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     made = iter([sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin"), error])
 
@@ -56,10 +53,8 @@ def test_sound_that_fails_leaves_nothing_half_done(
 
 
 @pytest.mark.parametrize("name", ["out.2.mid", "out.2.wav"])
-def test_every_name_is_looked_at_before_the_work(
-    folder: Path,  # noqa: F811
-    name: str,
-    capsys: pytest.CaptureFixture[str],
+def test_every_name_is_checked_in_advance(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / name).mkdir()
     (folder / "out.1.mid").write_bytes(b"from before")
@@ -70,10 +65,8 @@ def test_every_name_is_looked_at_before_the_work(
     assert (folder / "out.1.mid").read_bytes() == b"from before"
 
 
-def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(
-    folder: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_a_read_only_folder_is_refused_in_advance(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refused(**_: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -85,9 +78,7 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(
 
 
 def test_a_file_that_cannot_be_written_in_the_end_is_named(
-    folder: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     replace = Path.replace
 
@@ -102,10 +93,8 @@ def test_a_file_that_cannot_be_written_in_the_end_is_named(
     assert not list(folder.glob(".*"))
 
 
-def test_a_continuation_too_long_for_sound_is_refused_before_the_work(
-    folder: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_a_continuation_too_long_for_sound_is_refused_in_advance(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work(*_: object) -> None:
         raise AssertionError("the work has begun")
@@ -117,9 +106,7 @@ def test_a_continuation_too_long_for_sound_is_refused_before_the_work(
 
 
 def test_a_piece_that_gets_too_long_for_sound_is_kept_as_midi(
-    folder: Path,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sound, "_MAX_SECONDS", 0.1)
     audio = ["--audio", str(folder / "out.wav")]
@@ -130,10 +117,7 @@ def test_a_piece_that_gets_too_long_for_sound_is_kept_as_midi(
     assert not (folder / "out.wav").exists()
 
 
-def test_the_prompt_is_not_overwritten(
-    folder: Path,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_prompt_is_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (folder / "prompt.mid").read_bytes()
     assert relpe(folder, "continue", "--output", str(folder / "prompt.mid")) == 2
     assert "choose another name" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from app.compose.continuation import Progress, Result, continue_prompt, generate
 from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
-from tests.app.conftest import two_hands
+from tests.support.scores import two_hands
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi.quantize import bar_lines
 from tokenization.score import Score, Tempo, Track

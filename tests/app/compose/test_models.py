@@ -10,7 +10,7 @@ import pytest
 
 from app.compose import models
 from app.compose.models import Models, suited_to
-from tests.app.conftest import two_hands
+from tests.support.scores import two_hands
 from tokenization.score import Score, Track
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from app.compose.models import MusicModel
 from app.compose.new_bars import NewBars
 from app.compose.options import MusicOptions
 from app.compose.prompt import Prompt, read_prompt
-from tests.app.conftest import two_hands
 from tests.support.heard import heard_score
+from tests.support.scores import two_hands
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar
 from tokenization.errors import MidiError

@@ -13,8 +13,8 @@ from app.compose.continuation import Progress, continue_prompt
 from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.prompt import HEARD_TOKENS, Prompt, read_prompt
-from tests.app.conftest import two_hands
 from tests.support.heard import heard_score
+from tests.support.scores import two_hands
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi.remi import PianoRemi

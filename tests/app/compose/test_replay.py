@@ -13,7 +13,7 @@ from app.compose import replay
 from app.compose.options import LARGEST_SEED, MusicOptions
 from app.compose.prompt import read_prompt
 from app.compose.replay import ReplayError
-from tests.app.conftest import two_hands
+from tests.support.scores import two_hands
 from tokenization.midi import write_midi
 
 TOLD = {"model": "piano", "seed": 1, "options": {"bars": 4}}

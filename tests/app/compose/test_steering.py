@@ -12,7 +12,7 @@ from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
 from app.compose.steering import steer
-from tests.app.conftest import two_hands
+from tests.support.scores import two_hands
 from tokenization.compat.spe_pop import SpePopConfig
 from tokenization.constraints.cadence import Cadence
 from tokenization.constraints.density import Density

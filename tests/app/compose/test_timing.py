@@ -16,9 +16,9 @@ from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
 from app.compose.prompt_report import OFF_GRID
 from app.compose.timing import Timing, find_beats
-from tests.app.cli.test_main import folder, relpe  # noqa: F401 - a fixture
-from tests.app.conftest import two_hands
+from tests.support.commands import relpe
 from tests.support.heard import heard_score
+from tests.support.scores import BPM, performance, two_hands
 from tokenization.analysis.beats import Beats
 from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Tempo, Track
@@ -26,25 +26,6 @@ from tokenization.score import Score, Tempo, Track
 if TYPE_CHECKING:
     from app.compose.models import MusicModel
     from app.compose.options import BeatSource
-
-BPM = 83.0
-"""Tempo of the performance, in a file of 120 bpm."""
-
-
-def performance(bars: int = 12, *, pedal: bool = False) -> Score:
-    """A waltz bass in 4/4 with a melody, played a little unevenly at 83 bpm from 0.7 s on."""
-    random = np.random.default_rng(3)
-    beat = 480 * 2 * 60 / BPM  # ticks at 120 bpm
-    notes = []
-    for bar in range(bars):
-        for place in range(8):
-            at = 0.7 * 960 + (4 * bar + place / 2) * beat + random.normal(0, 6)
-            notes.append((round(at), 300, 72 + (3 * bar + 2 * place) % 11, 70))
-            if place % 2 == 0:
-                low = 40 if place == 0 else 52
-                notes.append((round(at + random.normal(0, 5)), 800, low, 100 - 5 * place))
-    controls = np.array([(0, 64, 127)] if pedal else np.empty((0, 3)))
-    return Score(480, (Track(np.array(notes), controls=controls),), (Tempo(0, 120.0),))
 
 
 def new_seconds(model: MusicModel, data: bytes, beats: BeatSource, **options: Any) -> np.ndarray:
@@ -141,7 +122,7 @@ def test_one_note_has_beats() -> None:
 
 
 def test_the_command_says_what_it_counted_by(
-    folder: Path,  # noqa: F811
+    folder: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (folder / "prompt.mid").write_bytes(write_midi(performance()))

@@ -22,8 +22,8 @@ from app.player.frames import pack_notes, pack_tracks
 from app.server.job import PROMPT_ALONE, Job
 from app.server.job_audio import SOUND_KINDS, ids_in_frames
 from app.server.uploads import read_upload
-from tests.app.conftest import two_hands
 from tests.support import fakes
+from tests.support.scores import two_hands
 from tokenization.analysis.keys import pitch_classes
 from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track

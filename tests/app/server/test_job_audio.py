@@ -23,8 +23,8 @@ from app.server.job import PROMPT_ALONE
 from app.server.job_audio import SoundService
 from app.server.studio import Studio
 from app.server.uploads import read_upload
-from tests.app.conftest import two_hands
 from tests.support.fakes import silent_stems
+from tests.support.scores import two_hands
 from tokenization.midi import write_midi
 
 if TYPE_CHECKING:

@@ -307,3 +307,19 @@ def test_the_released_groove_model_plays_what_it_may(tmp_path: Path, played: set
     assert piece.bars == 8
     assert piece.notes
     assert instruments(piece.new.tracks) <= instruments(allowed)
+
+
+def test_a_file_over_the_limit_is_refused_before_it_is_read(model, tmp_path):
+    path = tmp_path / "big.mid"
+    path.write_bytes(bytes(2000))
+    with pytest.raises(MidiError, match=r"big.mid: found 2,000 .* at most 1,000;"):
+        read_upload(path, 1000, Models.only(model))
+
+
+@pytest.mark.parametrize("kind", ["gone", "folder"])
+def test_an_upload_that_is_not_there_is_one_sentence(model, tmp_path, kind):
+    path = tmp_path / "song.mid"
+    if kind == "folder":
+        path.mkdir()
+    with pytest.raises(MidiError, match=r"^song.mid: the upload cannot be read .*; upload"):
+        read_upload(path, 1000, Models.only(model))

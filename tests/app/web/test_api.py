@@ -1,4 +1,4 @@
-"""The calls for scripts: what is checked without a server, and what a client sees of one."""
+"""The endpoints for scripts: checks of arguments, and calls of a client to a served page."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gradio_client.exceptions import AppError
 from app.audio import stems
 from app.audio.synth.soundfont import SoundError
 from app.compose import replay
-from app.compose.options import NEW_PIECE_BARS, MusicOptions
+from app.compose.options import NEW_PIECE_BARS, MusicOptions, limits
 from app.server.studio import Sharing
-from app.web.call_values import LIMITS, file_of, number_of, options_of
+from app.web.api import file_of, number_of, options_of
 from tests.support import fakes
 from tests.support.paths import ROOT
 from tests.support.served import MARKS, PATIENT, served
@@ -43,7 +43,6 @@ WRONG = {
     "temperature": [None, "hot", 0, 3, float("inf")],
     "top_p": [None, [], 0, 1.5],
     "seed": ["x", -2, 2**31, 0.5, {}],
-    "last_bar": [None, -1, "end"],
     "top_k": [None, -1, 0.5, "all"],
     "min_p": [None, -0.1, 1.1, []],
     "density": [None, -1, 201, "dense"],
@@ -59,7 +58,7 @@ WRONG = {
 def test_a_wrong_number_is_one_sentence_with_its_name_and_limits(name, value):
     with pytest.raises(gr.Error) as caught:
         number_of(name, value)
-    least, most = LIMITS[name]
+    least, most = limits(name).scripts
     assert caught.value.message.startswith(f"{name} is ")
     assert caught.value.message.endswith(f"number from {least} to {most}")
 
@@ -76,26 +75,19 @@ def test_a_long_wrong_value_is_cut():
     assert len(caught.value.message) < 150
 
 
-def test_whole_numbers_may_come_with_a_point_and_no_seed_is_a_new_one():
-    options = options_of(4.0, 2, 1, 1, 7.0)
+def test_integers_may_be_sent_as_floats_and_no_seed_is_a_new_one():
+    options = options_of({"bars": 4.0, "variations": 2, "temperature": 1, "top_p": 1, "seed": 7.0})
     assert options == MusicOptions(bars=4, variations=2, temperature=1, top_p=1, seed=7)
     assert type(options.bars) is type(options.seed) is int
-    steered = options_of(1, 1, 1.0, 1.0, 7, 5.0, 0.1, "F#m", 12, 0.5, "cadence")
-    assert steered == MusicOptions(
-        bars=1,
-        top_p=1,
-        seed=7,
-        top_k=5,
-        min_p=0.1,
-        key="F#m",
-        density=12,
-        repetition=0.5,
-        ending="cadence",
+    steered = options_of(
+        {"seed": 7, "top_k": 5.0, "key": "F#m", "density": 12, "ending": "cadence"}
     )
+    assert steered == MusicOptions(seed=7, top_k=5, key="F#m", density=12, ending="cadence")
     assert type(steered.top_k) is int
-    timed = options_of(1, 1, 1.0, 1.0, 7, seconds=30, prompt_bars=4.0)
-    assert (timed.seconds, timed.prompt_bars) == (30, 4)
-    drawn = {options_of(1, 1, 1.0, 0.9, seed).seed for seed in (None, None, -1, -1)}
+    timed = options_of({"seconds": 30, "prompt_bars": 4.0, "key": ""})
+    assert (timed.seconds, timed.prompt_bars, timed.key) == (30, 4, None)
+    assert [options_of({"seconds": value}).seconds for value in (0, None, 0.5)] == [None, None, 1]
+    drawn = {options_of({"seed": seed}).seed for seed in (None, None, -1, -1)}
     assert len(drawn) == 4
 
 
@@ -158,7 +150,7 @@ def test_the_script_of_the_readme_runs(page, monkeypatch, capsys):
 
 
 @on_a_server
-def test_what_a_script_does_wrong_is_said_in_one_sentence(client, prompt, capfd):
+def test_errors_of_a_script_are_one_sentence(client, prompt, capfd):
     upload = handle_file(prompt)
     for wrong, message in (
         ({"bars": "many"}, "bars is 'many', expected a whole number from 1 to 256"),
@@ -241,7 +233,7 @@ def test_a_file_that_was_not_uploaded_is_not_read(client, prompt):
 
 
 @on_a_server
-def test_a_file_is_described_and_made_audible(client, prompt):
+def test_a_file_is_described_and_rendered(client, prompt):
     facts = client.predict(handle_file(prompt), api_name="/inspect")
     assert (facts["model"], facts["bars"], facts["metre"], facts["bpm"]) == ("fake", 3, "4/4", 96.0)
     assert [row["notes"] for row in facts["rows"]] == [row["notes"] for row in facts["rows"] if row]
@@ -272,7 +264,7 @@ def test_health_counts_the_jobs(page, client):
 
 
 @on_a_server
-def test_jobs_run_beside_each_other_and_too_many_are_refused(page, client):
+def test_jobs_run_concurrently_and_too_many_are_refused(page, client):
     """Two have room, two wait, the fifth is told to come again."""
     long = {"bars": 256, "api_name": "/generate"}
     clients = [Client(page.address, verbose=False, httpx_kwargs=PATIENT) for _ in range(2)]
@@ -293,7 +285,7 @@ def test_behind_a_proxy_the_page_names_its_path(page):
 
 
 @on_a_server
-def test_with_accounts_nobody_else_is_let_in_and_health_is_still_told(tmp_path):
+def test_accounts_are_required_except_for_health(tmp_path):
     with served(tmp_path, speed=5000.0, accounts=(("ada", "secret:1"),)) as running:
         for path in ("config", "gradio_api/info"):
             assert httpx.get(f"{running.address}{path}", timeout=60).status_code == 401
@@ -306,7 +298,7 @@ def test_with_accounts_nobody_else_is_let_in_and_health_is_still_told(tmp_path):
 
 
 @on_a_server
-def test_stop_ends_a_job_that_waits_and_leaves_those_of_others(page, client):
+def test_stop_ends_waiting_jobs_and_no_jobs_of_others(page, client):
     other = Client(page.address, verbose=False, httpx_kwargs=PATIENT)
     long = {"bars": 256, "variations": 2, "api_name": "/generate"}  # as many as there is room for
     running = other.submit(**long)

@@ -1,4 +1,4 @@
-"""Calls that nobody should have sent: each gets 4xx and a sentence, and the log no traceback."""
+"""Malformed calls: each gets a status of 4xx and a sentence, and the log has no traceback."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def refused(answer):
     return answer
 
 
-def test_health_says_how_the_page_is(client):
+def test_health_describes_the_page(client):
     answer = client.get(HEALTH)
     assert answer.status_code == 200
     expected = {"status": "ok", "models": ["fake"], "jobs": {"running": 0, "waiting": 0}}
@@ -119,7 +119,7 @@ def test_modules_of_the_player_are_served_as_javascript_that_may_be_cached(clien
 
 @pytest.mark.parametrize("route", ["run/continue", "queue/join", "component_server", "call/stop"])
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"[" * 100_000])
-def test_what_is_no_call_is_refused(client, route, body):
+def test_a_malformed_call_is_refused(client, route, body):
     assert refused(post(client, route, body)).json()["error"].startswith("found")
 
 
@@ -130,14 +130,14 @@ def test_a_call_that_is_too_large_is_refused(client):
 
 @pytest.mark.parametrize("index", [9999, -1, "0", 1.5, True, [], {}])
 @pytest.mark.parametrize("route", ["run/predict", "queue/join"])
-def test_a_call_that_is_not_there_is_refused(client, route, index):
+def test_an_unknown_call_is_refused(client, route, index):
     body = {"data": [], "fn_index": index, "session_hash": SESSION}
     assert "fn_index is" in refused(post(client, route, body)).json()["error"]
 
 
 @pytest.mark.parametrize("name", ["x" * 65, "\0", "\ud800", "a\nb", "é"])
 @pytest.mark.parametrize("route", ["run/stop", "queue/join", "call/stop", "component_server"])
-def test_a_session_of_no_plain_name_is_refused(client, route, name):
+def test_an_invalid_name_of_a_session_is_refused(client, route, name):
     """It is kept as long as the program runs: four megabytes of it would be."""
     answer = post(client, route, {"data": [], "fn_index": 0, "session_hash": name})
     assert refused(answer).json()["error"].startswith("session_hash is ")
@@ -145,13 +145,13 @@ def test_a_session_of_no_plain_name_is_refused(client, route, name):
 
 @pytest.mark.parametrize("name", ["nothing", "x" * 300, "%00", "..%2Fstop"])
 @pytest.mark.parametrize("route", ["run", "api", "call", "call/v2"])
-def test_a_name_that_is_not_there_is_refused(client, route, name):
+def test_an_unknown_name_is_refused(client, route, name):
     refused(post(client, f"{route}/{name}", {"data": [], "session_hash": SESSION}))
 
 
 @pytest.mark.parametrize("value", JUNK, ids=range(len(JUNK)))
 @pytest.mark.parametrize("field", ["component_id", "fn_name", "session_hash"])
-def test_a_function_that_no_component_has_is_refused(page, client, field, value):
+def test_an_unknown_function_of_a_component_is_refused(page, client, field, value):
     known, name = next(iter(server_functions(page)))
     good = {"component_id": known, "fn_name": name, "session_hash": SESSION, "data": {}}
     if field == "session_hash" and value in ("", "x", "../../etc/passwd"):
@@ -209,7 +209,7 @@ def test_callbacks_called_with_wrong_values_answer_with_a_sentence(page, client)
 
 
 @pytest.mark.slow
-def test_callbacks_stand_hours_of_nonsense_in_small(page, client):
+def test_callbacks_survive_random_values(page, client):
     drawn = random.Random(1)
 
     def grown(depth=0):
@@ -253,13 +253,13 @@ def test_callbacks_stand_hours_of_nonsense_in_small(page, client):
         *("upload_progress", "queue/data", "queue/data?session_hash=x"),
     ],
 )
-def test_what_is_not_of_this_page_is_not_given(client, path):
+def test_other_files_are_not_served(client, path):
     refused(client.get(f"/gradio_api/{path}"))
 
 
 @pytest.mark.parametrize("route", ["cancel", "reset", "upload", "login", "vibe-edit", "stream/x"])
 @pytest.mark.parametrize("body", [b"{", b"[]", b"{}", b'{"event_id": 5, "session_hash": []}'])
-def test_other_routes_refuse_nonsense(client, route, body):
+def test_other_routes_refuse_invalid_requests(client, route, body):
     refused(post(client, route, body))
 
 
@@ -273,14 +273,14 @@ def test_other_routes_refuse_nonsense(client, route, body):
         LookupError("no session 0123456789secret0123456789"),
     ],
 )
-def test_the_log_tells_neither_paths_nor_what_was_sent(error):
+def test_the_log_contains_neither_paths_nor_values(error):
     said = described(error)
     assert said.startswith(f"{type(error).__name__}: ")
     assert "secret" not in said
     assert "song" not in said
 
 
-def test_nothing_of_a_session_is_in_the_log(caplog, capfd):
+def test_the_log_contains_no_name_of_a_session(caplog, capfd):
     """Name and password of a login, name of the session, text that was sent."""
 
     def broken(text, request: gr.Request):
@@ -307,7 +307,7 @@ def test_nothing_of_a_session_is_in_the_log(caplog, capfd):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["continue", "generate", "inspect", "render"])
-def test_jobs_asked_for_with_nonsense_end_with_a_sentence(tmp_path, name):
+def test_jobs_with_invalid_values_end_with_a_sentence(tmp_path, name):
     drawn = random.Random(2)
     with served(tmp_path, speed=5000.0) as page, httpx.Client(timeout=60) as client:
         where = f"{page.address}gradio_api/call/{name}"

@@ -1,4 +1,4 @@
-"""What a page leaves on the disk when it ends."""
+"""Folders that a page serves and leaves on the disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.server.store import KEPT_SECONDS
 from app.web.serving import Serving, launch
 
 
-def test_raw_sound_goes_at_the_end_and_the_music_stays(tmp_path, monkeypatch):
+def test_raw_sound_is_removed_at_the_end_and_music_is_kept(tmp_path, monkeypatch):
     """Also that of a run that was killed long ago; not that of another that is under way."""
 
     def build(_, folder, **__):
@@ -35,3 +35,36 @@ def test_raw_sound_goes_at_the_end_and_the_music_stays(tmp_path, monkeypatch):
     assert [raw[1].exists(), raw[2].exists(), mine.exists()] == [False, True, True]
     (song,) = tmp_path.rglob("song.mid")
     assert list(song.parent.iterdir()) == [song]
+
+
+def test_only_a_folder_of_this_run_is_served(model, tmp_path, monkeypatch):
+    served = []
+
+    def build(_, folder, **how):
+        assert folder.is_dir()
+        waited = lambda: served[-1].append("waited")  # noqa: E731
+        return SimpleNamespace(made=(folder, how["keep"]), block_thread=waited)
+
+    def opened(page, folder, _):
+        served.append([page.made, folder])
+        return "http://here"
+
+    monkeypatch.setattr("app.web.serving.build_page", build)
+    monkeypatch.setattr("app.web.serving.open_page", opened)
+    mine = tmp_path / "deep" / "music"
+    for folder in (mine, mine, None):
+        serving = Serving(output_folder=folder)
+        launch(model, serving, announce=lambda address: served[-1].append(address))
+    assert all(row.pop() == "waited" for row in served)
+    assert all(row.pop() == "http://here" for row in served)  # before that
+    (one, keep), (other, _), ((temporary, keep_temporary), allowed) = (
+        served[0][0],
+        served[1][0],
+        served[2],
+    )
+    assert one.parent == other.parent == mine
+    assert one != other
+    assert [folder for _, folder in served] == [one, other, allowed]
+    assert (keep, keep_temporary) == (True, False)
+    assert not temporary.exists()
+    assert not list(mine.iterdir())  # no music was made

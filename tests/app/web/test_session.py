@@ -1,4 +1,4 @@
-"""What the page remembers of those who have it open."""
+"""Sessions of pages that are left and come back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from app.web import session as history
 from app.web.session import Sessions
 
 
-def test_those_who_were_away_longest_are_forgotten_first(monkeypatch):
+def test_the_least_recently_used_sessions_are_dropped_first(monkeypatch):
     monkeypatch.setattr(history, "MOST_SESSIONS", 3)
     sessions = Sessions(lambda _: None)
     first = {name: sessions.of(name) for name in "abc"}
@@ -34,7 +34,7 @@ def sessions(back):
     return Sessions(back.append)
 
 
-def test_who_comes_back_by_the_same_name_goes_on_and_the_files_stay(sessions, back):
+def test_a_page_that_comes_back_keeps_its_session_and_files(sessions, back):
     mine = sessions.of("a")
     assert back == []
     assert sessions.leave("a") == ["a"]
@@ -44,7 +44,7 @@ def test_who_comes_back_by_the_same_name_goes_on_and_the_files_stay(sessions, ba
     assert back == ["a"]  # only once
 
 
-def test_a_page_that_was_left_goes_on_in_its_tab_of_the_browser(sessions, back):
+def test_a_page_that_was_left_continues_in_its_tab_of_the_browser(sessions, back):
     assert sessions.adopt("a", "", TOKENS[0]) is None  # the first page of a tab
     mine = sessions.of("a")
     sessions.leave("a")
@@ -66,7 +66,7 @@ def test_files_are_left_and_come_back_by_all_names_that_a_session_had(sessions, 
     assert back == ["a", "b", "c"]
 
 
-def test_nobody_gets_what_another_page_shows_or_what_was_given_away(sessions):
+def test_a_session_has_one_page_at_a_time(sessions):
     sessions.adopt("a", "", TOKENS[0])
     mine = sessions.of("a")
     assert sessions.adopt("b", TOKENS[0], TOKENS[1]) is None  # a duplicated tab
@@ -79,13 +79,13 @@ def test_nobody_gets_what_another_page_shows_or_what_was_given_away(sessions):
 
 
 @pytest.mark.parametrize("weak", ["", "0", "x" * 32, "0" * 33, "0" * 31 + "\n"])
-def test_a_token_that_others_could_guess_is_none(sessions, weak):
+def test_a_token_that_can_be_guessed_is_ignored(sessions, weak):
     sessions.adopt("a", "", weak)
     sessions.leave("a")
     assert sessions.adopt("b", weak, TOKENS[1]) is None
 
 
-def test_what_was_left_long_ago_does_not_come_back(sessions, monkeypatch):
+def test_a_session_left_long_ago_is_dropped(sessions, monkeypatch):
     sessions.adopt("a", "", TOKENS[0])
     sessions.leave("a")
     monkeypatch.setattr(history, "LEFT_SECONDS", -1.0)

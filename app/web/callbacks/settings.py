@@ -1,4 +1,4 @@
-"""What the page calls for settings: those of a file or of a result go into a form."""
+"""Callbacks that fill the form with the settings of a piece, and estimate the time it takes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from app.compose import replay
 from app.compose.options import MusicOptions
 from app.player.frames import Frame
 from app.server.uploads import Upload
-from app.web.choices import not_of_page, widget_values
+from app.web.callbacks.alerts import AlertError, alerting
+from app.web.callbacks.events import whole_number
+from app.web.cards import refused, said
 from app.web.session import AUTOMATIC, Session, Step
-from app.web.upload_card import refused, said
-from app.web.view import AlertError, View, alerting, whole_number
+from app.web.tabs import not_of_page, widget_values
 
 if TYPE_CHECKING:
+    from app.compose.models import Models
     from app.compose.replay import Replay
+    from app.web.view import View
 
 NOW_ITS_FILE = "These are the settings of a continuation: now bring its MIDI file."
 ALL_SET = "All is set as it was: press Continue to make the piece again."
@@ -28,16 +31,20 @@ ANOTHER_FILE = (
 )
 
 
-class SettingsCalls(View):
-    """Callbacks that change what is set in the form of a tab."""
+class SettingsCallbacks:
+    """Callbacks of the form of a tab."""
 
-    def take_settings(self, session: Session, name: str, path: Path) -> None:
-        """Settings of a piece were brought, to make it again: they go into a form."""
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._models = view.studio.models
+
+    def take(self, session: Session, name: str, path: Path) -> None:
+        """Fills a form with settings from a file. Raises AlertError or ReplayError."""
         told = replay.read(path.read_bytes()[: replay.MOST_BYTES + 1])
-        if told.model not in self.studio.models.names:
+        if told.model not in self._models.names:
             raise AlertError(
                 f"The settings are of the model {told.model}, expected one of "
-                f"{', '.join(self.studio.models.names)}; start the page with that --model."
+                f"{', '.join(self._models.names)}; start the page with that --model."
             )
         if problem := not_of_page(told.options):
             raise AlertError(problem)
@@ -54,13 +61,13 @@ class SettingsCalls(View):
                 tab.note = said(NOW_ITS_FILE)
 
     def apply(self, session: Session, name: str, told: Replay) -> None:
-        """Sets all as it was for a piece; its file is there."""
+        """Sets everything as it was for a piece whose file is uploaded."""
         tab = session.tabs[name]
         assert tab.upload is not None
         tab.replay = None
         try:
             with alerting():
-                upload = self.by_choice(tab.upload, told.model)
+                upload = for_model(self._models, tab.upload, told.model)
                 if upload.whole.facts.beats != told.beats:
                     upload = upload.counted_by(told.beats)
                 last = told.last_bar or upload.whole.bars
@@ -71,59 +78,65 @@ class SettingsCalls(View):
         except AlertError as alert:
             tab.note = refused(str(alert))
             return
-        frame = again(upload.frame(), tab.frame)
+        frame = shown(upload, tab.frame.get("job", ""))
         tab.set(Step(upload, frame, told.heard, told.played, told.model))
         tab.note = said(ALL_SET)
         session.fill[name] = told.options
 
     def bring_to(self, session: Session, name: str, told: Replay) -> None:
-        """The file that settings have waited for has come, or another one."""
+        """Applies settings to the file that was uploaded after them, which may be another one."""
         tab = session.tabs[name]
         assert tab.upload is not None
         if told.fits(tab.upload.whole.data):
             self.apply(session, name, told)
-        else:  # they go on waiting for theirs
+        else:  # the settings still wait for their file
             tab.note = said(ANOTHER_FILE)
             session.fill[name] = told.options
 
     def use_settings(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """The settings of the variation in sight go into the form."""
-        session = self.session(request)
-        with session.lock:
+        """Fills the form with the settings of a variation of the result that is shown."""
+        with self._view.locked(request) as session:
             frame = session.current.frame
             index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
             options = session.options.get(frame.get("job", ""))
             if index is not None and options is not None and options.seed is not None:
                 seed = options.seed + index
                 session.fill[session.tab] = replace(options, seed=seed, variations=1)
-            return self.view(session)
+            return self._view.show(session)
 
     def fill(self, request: gr.Request) -> tuple[object, ...]:
-        """What goes into the forms of all tabs: see `widget_values`."""
-        session = self.session(request)
-        with session.lock:
+        """Values of the forms of all tabs: see `widget_values`."""
+        with self._view.locked(request) as session:
             wanted, session.fill = session.fill, {}
-        none = (gr.skip(),) * len(widget_values(MusicOptions()))
+        none = [gr.skip()] * len(widget_values(MusicOptions()))
         return tuple(
             value
             for name in session.tabs
             for value in (widget_values(wanted[name]) if name in wanted else none)
         )
 
-    def by_choice(self, upload: Upload, model: str) -> Upload:
-        """The same file for the model that was chosen, or that suits it."""
-        if model == AUTOMATIC:
-            wanted = self.studio.models.to_continue(upload.whole.score)
-        else:
-            wanted = self.studio.models.load(model)
-        return upload if wanted is upload.model else upload.for_model(wanted)
+    def estimate(
+        self, name: str, length: float, unit: str, variations: float, request: gr.Request
+    ) -> str:
+        """How long the music of a tab will take to generate, as HTML."""
+        with self._view.locked(request) as session:
+            tab = session.tabs[name]
+            tab.length, tab.unit, tab.variations = length, unit, int(variations)
+            return self._view.estimate(tab)
 
 
-def again(frame: Frame, before: Frame) -> Frame:
-    """An upload as it is now, with the job that plays it."""
-    job = Frame(job=before.get("job", ""))
+def shown(upload: Upload, job: str) -> Frame:
+    """The player with an upload, and the job that plays it."""
+    frame = upload.frame() | Frame(job=job)
     if "prompt" not in frame:
-        return frame | job
+        return frame
     prompt = frame["prompt"].copy()
     prompt["sound"] = "ready"
-    return frame | job | Frame(prompt=prompt)
+    return frame | Frame(prompt=prompt)
+
+
+def for_model(models: Models, upload: Upload, name: str) -> Upload:
+    """The whole of the same file for the model of this name, or for the one that suits it."""
+    score = upload.whole.score
+    model = models.to_continue(score) if name == AUTOMATIC else models.load(name)
+    return upload if model is upload.model else upload.for_model(model)

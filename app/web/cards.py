@@ -1,39 +1,23 @@
-"""The card of an upload: what the file holds, what is used of it and why, as HTML."""
+"""HTML of a tab's upload, and of the results of a session."""
 
 from __future__ import annotations
 
 import html
 import re
+import time
 from typing import TYPE_CHECKING
 
 from app.compose.prompt_report import OFF_GRID
 from app.text import plural
+from app.web.theme import static
 
 if TYPE_CHECKING:
     from app.compose.prompt_report import TrackFacts
     from app.server.uploads import Upload
+    from app.web.session import Session
 
-CARD_SCRIPT = """
-element.addEventListener("click", (event) => {
-  if (event.target.closest("[data-forget]")) trigger("forget");
-});
-// what is too large is not sent: Gradio would say so in a corner, and not what to do
-const tab = element.closest(".tabitem");
-function check(event, [file]) {
-  if (!file || !event.target.closest(".upload")) return;
-  for (const before of element.querySelectorAll(".refused")) before.classList.add("past");
-  const most = window.gradio_config?.max_file_size;
-  if (!most || file.size <= most) return;
-  event.preventDefault();
-  event.stopImmediatePropagation();
-  if (event.type === "change") event.target.value = "";
-  else event.target.dispatchEvent(new DragEvent("dragleave", { bubbles: true }));
-  trigger("too_large", { name: file.name, size: file.size });
-}
-const early = { capture: true };
-tab.addEventListener("change", (event) => check(event, event.target.files ?? []), early);
-tab.addEventListener("drop", (event) => check(event, event.dataTransfer?.files ?? []), early);
-"""
+CARD_SCRIPT = static("card.js")
+RESULTS_SCRIPT = static("results.js")
 OFF_GRID_HERE = (
     "It was played freely: its notes do not lie on the file's beats, and its bars mean nothing to "
     "the model. Let the beats be estimated below."
@@ -43,7 +27,7 @@ _MOST_ROWS = 40
 
 
 def card(upload: Upload, why: str) -> str:
-    """What an accepted file holds; `why` says why this model continues it."""
+    """The content of an upload; `why` says why this model continues it."""
     facts = upload.prompt.facts
     seconds = int(upload.whole.facts.seconds)
     cells = {
@@ -71,24 +55,24 @@ def card(upload: Upload, why: str) -> str:
 
 
 def refused(sentence: str) -> str:
-    """Why a file was not taken."""
+    """A refusal of a file."""
     return f"<p class='refused' role='alert'>{html.escape(_sentence(sentence))}</p>"
 
 
 def said(sentence: str) -> str:
-    """What is going on, or was done."""
+    """A message on an upload."""
     return f"<p class='said' role='status'>{html.escape(sentence)}</p>"
 
 
 def _used(upload: Upload) -> str:
-    """Which bars the model hears, and where new music begins."""
+    """The bars that the model reads, and the bar in which new music begins."""
     first, last = upload.first_bar, upload.bars
     which = f"bar {last}" if first == last else f"bars {first:,} to {last:,}"
     return f"The model hears {which}; new music begins in bar {last + 1:,}."
 
 
 def _sentence(text: str) -> str:
-    """With a capital and a stop, unless it begins with a file's name."""
+    """A text with a capital and a full stop; the name of a file at its start stays as it is."""
     text = text.strip()
     is_named = re.match(r"[^:]+\.\w+:", text)
     begins = text if is_named else text[:1].upper() + text[1:]
@@ -96,7 +80,7 @@ def _sentence(text: str) -> str:
 
 
 def _tracks(upload: Upload) -> str:
-    """One row for each track: name, what plays it, notes, why it is not heard, who plays on."""
+    """A row for each track: name, instrument, notes, why the model does not read it."""
     rows, parts = upload.prompt.facts.rows, upload.prompt.parts
     if not rows:
         return ""
@@ -122,3 +106,29 @@ def _track(row: TrackFacts, plays_on: bool) -> str:
         f"<li class='{'heard' if row.heard else 'unheard'}'><b>{html.escape(row.name)}</b>{plays}"
         f"<span>{row.notes:,}</span>{why}</li>"
     )
+
+
+def results_list(session: Session, *, moved: bool = False) -> str:
+    """The results of a session as buttons, the newest first; empty if there are none.
+
+    If the session has `moved`, its tab opens by a mark in the list: tabs as outputs of callbacks
+    would make Gradio compare all widgets in them at every frame of the player.
+    """
+    opens = f"<i data-open='{session.tab}' hidden></i>" if moved else ""
+    if not session.results:
+        return opens
+    shown = session.current.frame.get("job", "")
+    items = []
+    for index, result in reversed(list(enumerate(session.results))):
+        frame = result.step.frame
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(result.made))
+        count = len(frame.get("variations", []))
+        several = f" · {count} variations" if count > 1 else ""
+        here = " aria-current='true'" if frame.get("job", "") == shown else ""
+        items.append(
+            f"<li><button type='button' data-index='{index}'{here}>"
+            f"<b>{html.escape(frame.get('title', ''))}</b>"
+            f"<span>{html.escape(frame.get('subtitle', ''))}{several}</span>"
+            f"<time datetime='{when}'></time></button></li>"  # the browser fills it in
+        )
+    return f"{opens}<h2>Made in this session</h2><ul>{''.join(items)}</ul>"

@@ -1,8 +1,8 @@
-"""What the page calls for uploads: reading, changing and continuing them."""
+"""Callbacks that read uploads, and change what is continued."""
 
 from __future__ import annotations
 
-from collections.abc import Callable  # Gradio reads the annotations of callbacks
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,18 +12,23 @@ import gradio as gr
 from app.compose.options import BeatSource
 from app.player.frames import Frame
 from app.server.uploads import Upload, read_upload
+from app.web.callbacks.alerts import BUSY, AlertError, alerting
+from app.web.callbacks.events import track_numbers, values_of, whole_number
+from app.web.callbacks.settings import for_model, shown
+from app.web.cards import refused, said
 from app.web.examples import example_file, finished_example
 from app.web.session import AUTOMATIC, EXAMPLE_OF_TAB, UPLOADING, Session, Step
-from app.web.settings_calls import SettingsCalls, again
-from app.web.upload_card import refused, said
-from app.web.view import BUSY, AlertError, alerting, session_of, track_numbers, whole_number
+from app.web.view import session_of
 from tokenization.errors import MidiError
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Callable, Iterator
+
+    from app.web.callbacks.settings import SettingsCallbacks
+    from app.web.view import View
 
 MOST_LETTERS = 200
-"""Of a file's name that is said."""
+"""Length of a file's name in a message."""
 GONE = "This music cannot be continued: its files are not kept any more; make it again."
 REGION_ANEW = "Its bars are others now: choose again which of them the model hears."
 TRACKS_ANEW = (
@@ -31,18 +36,22 @@ TRACKS_ANEW = (
 )
 
 
-class UploadCalls(SettingsCalls):
-    """Callbacks that change what a tab continues; each returns the view."""
+class UploadCallbacks:
+    """Callbacks that change what a tab continues; each returns `View.show`."""
+
+    def __init__(self, view: View, settings: SettingsCallbacks, max_upload_bytes: int) -> None:
+        self._view, self._settings = view, settings
+        self._studio, self._models = view.studio, view.studio.models
+        self._max_bytes = max_upload_bytes
 
     def reading(self, name: str, path: str, request: gr.Request) -> tuple[object, ...]:
-        """A file has come and is being read."""
-        session = self.session(request)
-        with session.lock:
+        """Says that a file is being read."""
+        with self._view.locked(request) as session:
             session.tabs[name].note = said(f"Reading {Path(path).name} …")
-            return self.view(session, reading=True)
+            return self._view.show(session, reading=True)
 
     def read(self, name: str, path: str, request: gr.Request) -> tuple[object, ...]:
-        """Looks at an uploaded file; the box is empty again for the next: the first value."""
+        """Reads an uploaded file; the first value empties the box for the next one."""
         return None, *self._take(name, Path(path), request)
 
     def take_example(self, name: str, example: str, request: gr.Request) -> tuple[object, ...]:
@@ -50,66 +59,57 @@ class UploadCalls(SettingsCalls):
         return self._take(name, example_file(example), request)
 
     def too_large(self, name: str, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """A file was chosen that the browser does not send, as Gradio would not take it."""
-        session = self.session(request)
-        told: dict[str, object] = event._data if isinstance(event._data, dict) else {}
+        """Refuses a file that the browser does not send because Gradio would not take it."""
+        session = self._view.session(request)
         size = whole_number(event, "size", 2**53)
         if size is not None:
-            file = str(told.get("name", ""))[:MOST_LETTERS] or "the file"
+            file = str(values_of(event).get("name", ""))[:MOST_LETTERS] or "the file"
             with session.lock:
                 session.tabs[name].note = refused(
-                    f"{file}: found {size:,} bytes, expected at most {self.max_upload_bytes:,}; "
+                    f"{file}: found {size:,} bytes, expected at most {self._max_bytes:,}; "
                     "export a shorter part"
                 )
-        return self.view(session)
+        return self._view.show(session)
 
     def _take(self, name: str, path: Path, request: gr.Request) -> tuple[object, ...]:
-        session = self.session(request)
+        session = self._view.session(request)
         tab = session.tabs[name]
         moved = False
         try:
-            with alerting(), self.reading_file(session):
+            with alerting(), _reading(session):
                 if path.suffix.lower() == ".json":
-                    self.take_settings(session, name, path)
+                    self._settings.take(session, name, path)
                     moved = session.tab != name
                 else:
-                    upload = read_upload(path, self.max_upload_bytes, self.studio.models)
-                    self._take_upload(session, name, self.by_choice(upload, tab.model), request)
+                    upload = read_upload(path, self._max_bytes, self._models)
+                    upload = for_model(self._models, upload, tab.model)
+                    with session.lock:
+                        tab.note = ""
+                        tab.go(Step(upload, self._opened(upload, request), model=tab.model))
+                        if tab.replay is not None:
+                            self._settings.bring_to(session, name, tab.replay)
         except AlertError as alert:
             with session.lock:
                 tab.note = refused(str(alert))
-        return self.view(session, moved=moved)
+        return self._view.show(session, moved=moved)
 
-    def _take_upload(
-        self, session: Session, name: str, upload: Upload, request: gr.Request
-    ) -> None:
-        """Shows a file that was read, set as it was where its settings came before."""
-        with session.lock:
-            tab = session.tabs[name]
-            tab.note = ""
-            tab.go(Step(upload, self._heard(upload, request), model=tab.model))
-            if tab.replay is not None:
-                self.bring_to(session, name, tab.replay)
-
-    def _heard(self, upload: Upload, request: gr.Request) -> Frame:
-        """The player with an upload, which can be played at once."""
-        job = self.studio.opened(session_of(request), upload)
-        return again(upload.frame(), Frame(job=job.id))
+    def _opened(self, upload: Upload, request: gr.Request) -> Frame:
+        """The player with an upload, and a new job that plays it."""
+        return shown(upload, self._studio.opened(session_of(request), upload).id)
 
     def forget(self, name: str, request: gr.Request) -> tuple[object, ...]:
-        """The file is not wanted any more."""
-        session = self.session(request)
-        with session.lock:
+        """Takes the file of a tab away."""
+        with self._view.locked(request) as session:
             tab = session.tabs[name]
             if session.asked is not None:
-                return self.view(session, alert=BUSY)
+                return self._view.show(session, alert=BUSY)
             tab.note = ""
             if tab.upload is not None:
                 tab.go(Step(None, finished_example(EXAMPLE_OF_TAB[name]), model=tab.model))
-            return self.view(session)
+            return self._view.show(session)
 
     def count_anew(self, name: str, beats: BeatSource, request: gr.Request) -> tuple[object, ...]:
-        """Counts bars and beats in another way: bars are others then, tracks are the same."""
+        """Takes beats from another source, which changes the bars and not the tracks."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             counted = upload.counted_by(beats)
@@ -120,26 +120,22 @@ class UploadCalls(SettingsCalls):
         return self._change(name, request, change)
 
     def choose_model(self, name: str, model: str, request: gr.Request) -> tuple[object, ...]:
-        """Another model is to continue the file of a tab, or to write the new piece."""
-        session = self.session(request)
+        """Chooses the model that continues the file of a tab, or generates a new piece."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             first, last = upload.prompt.first_bar, upload.bars
             step = step._replace(model=model)
-            return _with_tracks(step, self.by_choice(upload, model), first, last)
+            return _with_tracks(step, for_model(self._models, upload, model), first, last)
 
-        with session.lock:
-            tab = session.tabs[name]
-            if model not in (AUTOMATIC, *self.studio.models.names):
-                return self.view(session)
-            if tab.upload is not None:
-                return self._change(name, request, change)
-            tab.model = model
-            return self.view(session)
+        with self._view.locked(request) as session:
+            if model in (AUTOMATIC, *self._models.names):
+                if session.tabs[name].upload is not None:
+                    return self._change(name, request, change)
+                session.tabs[name].model = model
+            return self._view.show(session)
 
     def choose_region(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """The model is to hear other bars: the player's region was moved."""
-        session = self.session(request)
+        """Chooses the bars that the model reads: the player's region was moved."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             first = whole_number(event, "first", upload.whole.bars)
@@ -149,90 +145,100 @@ class UploadCalls(SettingsCalls):
             chosen = upload.choose(first, last, step.heard, step.played)
             return step._replace(upload=chosen), ""
 
-        return self._change(session.tab, request, change)
+        return self._change(None, request, change)
 
     def choose_tracks(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """The model is to hear other tracks, or others are to play in the new music."""
-        session = self.session(request)
+        """Chooses the tracks that the model reads, and those that play in the new music."""
         heard, played = track_numbers(event, "heard"), track_numbers(event, "played")
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             chosen = upload.choose(upload.prompt.first_bar, upload.bars, heard, played)
             return step._replace(upload=chosen, heard=heard, played=played), ""
 
-        return self._change(session.tab, request, change)
+        return self._change(None, request, change)
 
     def _change(
         self,
-        name: str,
+        name: str | None,
         request: gr.Request,
         change: Callable[[Step, Upload], tuple[Step, str]],
     ) -> tuple[object, ...]:
-        """Changes the upload of a tab, and shows it; where that cannot be, the reason.
+        """Changes the upload of a tab, by default the current one, or shows why that is impossible.
 
-        `change` gives the step after it, but for its frame, and what the card says of it.
+        `change` returns the next step, but for its frame, and a note for the card.
         """
-        session = self.session(request)
-        tab = session.tabs[name]
+        session = self._view.session(request)
+        tab = session.tabs[name or session.tab]
         try:
             with session.lock, alerting():
                 if tab.upload is None:
-                    return self.view(session)
+                    return self._view.show(session)
                 if session.asked is not None:
                     raise AlertError(BUSY)
                 before = tab.step
                 step, note = change(before, tab.upload)
                 if step is before or step.upload is None:
-                    return self.view(session)
-                if note or tab.replay is None:  # else it waits for its file
+                    return self._view.show(session)
+                if note or tab.replay is None:  # settings that wait for their file keep their note
                     tab.note = said(note) if note else ""
                 if tab.frame.get("phase") == "prompt":
-                    # small changes of it are no steps of their own
-                    tab.set(step._replace(frame=again(step.upload.frame(), tab.frame)))
+                    # a prompt that was only changed is no step of its own
+                    frame = shown(step.upload, tab.frame.get("job", ""))
+                    tab.set(step._replace(frame=frame))
                 else:
-                    tab.go(step._replace(frame=self._heard(step.upload, request)))
-                return self.view(session)
+                    tab.go(step._replace(frame=self._opened(step.upload, request)))
+                return self._view.show(session)
         except AlertError as alert:
-            return self.view(session, alert=str(alert))
+            return self._view.show(session, alert=str(alert))
 
     def continue_this(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """A variation becomes the prompt of what comes next."""
-        session = self.session(request)
-        with session.lock:
+        """Makes a variation the prompt of the next job."""
+        with self._view.locked(request) as session:
             before, frame = session.current.upload, session.current.frame
             goes_to = session.tab if session.tab in UPLOADING else UPLOADING[0]
             moved = session.tab != goes_to
         index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
         if index is None or frame.get("phase") != "done":
-            return self.view(session, alert=BUSY if session.asked else "")
+            return self._view.show(session, alert=BUSY if session.asked else "")
         try:
-            with alerting(), self.reading_file(session):
-                path = self._midi(frame.get("job", ""), index)
+            with alerting(), _reading(session):
+                try:
+                    path = self._studio.file(frame.get("job", ""), index, "midi")
+                except LookupError as error:
+                    raise AlertError(GONE) from error
                 beats: BeatSource = before.whole.facts.beats if before else "file"
-                upload = read_upload(path, 10 * self.max_upload_bytes, self.studio.models, beats)
-                upload = _called(upload, f"{frame.get('title', 'music')}.mid")
+                upload = read_upload(path, 10 * self._max_bytes, self._models, beats)
+                whole = replace(upload.whole, name=f"{frame.get('title', 'music')}.mid")
+                upload = replace(upload, whole=whole, prompt=whole)
                 wanted = before.model.name if before else session.tabs[goes_to].model
-                upload = self.by_choice(upload, wanted)
+                upload = for_model(self._models, upload, wanted)
                 with session.lock:
                     session.tab, tab = goes_to, session.tabs[goes_to]
                     tab.note = ""
-                    tab.go(Step(upload, self._heard(upload, request), model=tab.model))
+                    tab.go(Step(upload, self._opened(upload, request), model=tab.model))
         except AlertError as alert:
-            return self.view(session, alert=str(alert))
-        return self.view(session, moved=moved)
+            return self._view.show(session, alert=str(alert))
+        return self._view.show(session, moved=moved)
 
-    def _midi(self, job: str, variation: int) -> Path:
-        """The MIDI file of a result. Raises AlertError where it is not kept any more."""
-        try:
-            return self.studio.file(job, variation, "midi")
-        except LookupError as error:
-            raise AlertError(GONE) from error
+
+@contextmanager
+def _reading(session: Session) -> Iterator[None]:
+    """Lets no job begin while a file is read; raises AlertError while a job is running."""
+    with session.lock:
+        if session.asked is not None:
+            raise AlertError(BUSY)
+        session.reading += 1
+    try:
+        yield
+    finally:
+        with session.lock:
+            session.reading -= 1
 
 
 def _with_tracks(step: Step, upload: Upload, first: int | None, last: int) -> tuple[Step, str]:
-    """The choice of bars and tracks, of an upload that was read in another way.
+    """A step with an upload that was read in another way, with the same tracks, and a note.
 
-    And what is to be said of it: where these tracks cannot be had so, all are chosen.
+    If these tracks are impossible now, all are chosen and the note says so.
     """
     try:
         chosen = upload.choose(first, last, step.heard, step.played)
@@ -242,9 +248,3 @@ def _with_tracks(step: Step, upload: Upload, first: int | None, last: int) -> tu
             raise
     chosen = upload.choose(first, last, None, None)
     return step._replace(upload=chosen, heard=None, played=None), TRACKS_ANEW
-
-
-def _called(upload: Upload, name: str) -> Upload:
-    """The same file by another name."""
-    whole = replace(upload.whole, name=name)
-    return replace(upload, whole=whole, prompt=whole)

@@ -1,0 +1,25 @@
+"""Handlers of signals for a part of the program."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@contextmanager
+def on_signal(handler: Callable[..., Any], *numbers: int) -> Iterator[None]:
+    """Handles signals within the block, or none outside the main thread, which gets them all."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

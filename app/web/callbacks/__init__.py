@@ -1,0 +1,31 @@
+"""The page's callbacks: their arguments and results are values of widgets.
+
+They change the sessions of `app.web.session` and return the values of `View.show`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.web.callbacks.files import FileCallbacks
+from app.web.callbacks.jobs import JobCallbacks
+from app.web.callbacks.settings import SettingsCallbacks
+from app.web.callbacks.tabs import TabCallbacks
+from app.web.callbacks.uploads import UploadCallbacks
+from app.web.view import View
+
+if TYPE_CHECKING:
+    from app.server.studio import Studio
+
+
+class Callbacks:
+    """All callbacks of a page."""
+
+    def __init__(self, studio: Studio, max_upload_bytes: int) -> None:
+        self.studio = studio
+        self.view = View(studio)
+        self.files = FileCallbacks(studio)
+        self.jobs = JobCallbacks(self.view)
+        self.settings = SettingsCallbacks(self.view)
+        self.tabs = TabCallbacks(self.view)
+        self.uploads = UploadCallbacks(self.view, self.settings, max_upload_bytes)

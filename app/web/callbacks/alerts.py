@@ -1,0 +1,35 @@
+"""Errors of callbacks as sentences for the user."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from app.errors import input_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_log = logging.getLogger(__name__)
+
+BROKEN = "This did not work; the program's log says why."
+BUSY = "Music is being written: let it end, or stop it first."
+
+
+class AlertError(Exception):
+    """A callback cannot do what it was asked to; the message is one sentence for the user."""
+
+
+@contextmanager
+def alerting() -> Iterator[None]:
+    """Makes an `AlertError` of every error, and logs one that the user's input has not caused."""
+    try:
+        yield
+    except AlertError:
+        raise
+    except input_errors() as error:
+        raise AlertError(str(error)) from error
+    except Exception as error:
+        _log.exception("a callback of the page failed")
+        raise AlertError(BROKEN) from error

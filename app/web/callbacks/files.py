@@ -1,0 +1,88 @@
+"""Callbacks of the player that give the files of a job."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from app.audio.synth.soundfont import SoundError
+from app.compose.options import MAX_FILE_BYTES
+from app.server.uploads import read_upload
+from app.web.callbacks.alerts import BROKEN
+from app.web.examples import finished_file
+from app.web.refusals import short
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from app.server.studio import Studio
+
+_log = logging.getLogger(__name__)
+
+
+class FileCallbacks:
+    """Callbacks that answer `{"path": …}`, or `{"error": …}` with a sentence."""
+
+    def __init__(self, studio: Studio) -> None:
+        self._studio = studio
+        self._examples: dict[str, str] = {}  # the jobs that play them
+        self._opening = threading.Lock()
+
+    def file(self, request: object) -> dict[str, str]:
+        """Path of a file of a job, asked for by `{job, variation, kind}`."""
+        with _answered() as answer:
+            job, variation, asked = _checked(request)
+            kind = asked.get("kind")
+            if not isinstance(kind, str):
+                raise LookupError(f"kind is {short(kind)}, expected one such as midi")
+            answer["path"] = self._studio.file(job, variation, kind).as_posix()
+        return answer
+
+    def mix(self, request: object) -> dict[str, str]:
+        """Path of the sound without some tracks, asked for by `{job, variation, without}`."""
+        with _answered() as answer:
+            job, variation, asked = _checked(request)
+            without = asked.get("without") or []
+            if not isinstance(without, list) or not all(isinstance(n, int) for n in without):
+                raise LookupError(f"without is {short(without)}, expected a list of tracks")
+            job = self._opened(job)
+            answer["path"] = self._studio.mix(job, variation, frozenset(without)).as_posix()
+        return answer
+
+    def _opened(self, job: str) -> str:
+        """The id of a job; an example of the empty page becomes a job when it is played."""
+        path = finished_file(job)
+        if path is None:
+            return job
+        with self._opening:
+            if not self._studio.knows(self._examples.get(job, "")):
+                upload = read_upload(path, MAX_FILE_BYTES, self._studio.models)
+                self._examples[job] = self._studio.opened(job, upload).id
+            return self._examples[job]
+
+
+@contextmanager
+def _answered() -> Iterator[dict[str, str]]:
+    """An answer to the player; an error becomes its sentence."""
+    answer: dict[str, str] = {}
+    try:
+        yield answer
+    except (LookupError, SoundError) as error:
+        text = str(error.args[0]) if error.args else "there is nothing of that name"
+        answer["error"] = f"The file cannot be had: {text}."
+    except Exception:  # noqa: BLE001 - shown by the player, and logged
+        _log.exception("a file could not be made")
+        answer["error"] = BROKEN
+
+
+def _checked(request: object) -> tuple[str, int, dict[str, Any]]:
+    """Job and variation that the player asks for, and all values; raises LookupError."""
+    if not isinstance(request, dict):
+        raise LookupError(f"found {short(request)}, expected job and variation")
+    asked: dict[str, Any] = request
+    job, variation = asked.get("job"), asked.get("variation")
+    if not isinstance(job, str) or not isinstance(variation, int) or isinstance(variation, bool):
+        raise LookupError(f"found {short(asked)}, expected job and variation")
+    return job, variation, asked

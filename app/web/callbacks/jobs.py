@@ -1,0 +1,145 @@
+"""Callbacks that begin and end jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator  # Gradio reads the annotations of callbacks
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from app.compose.new_bars import in_bars
+from app.compose.options import LARGEST_SEED, new_seed
+from app.player.frames import Frame
+from app.server.studio import EMPTY, waiting
+from app.web.callbacks.alerts import BROKEN, BUSY, AlertError, alerting
+from app.web.session import UPLOADING, Asked, Session
+from app.web.tabs import FORM, key_problem, options_of
+from app.web.view import session_of
+
+if TYPE_CHECKING:
+    from app.web.view import View
+
+NOT_TAKEN = (
+    "The model has not taken this job: too many wait for it already, or the connection was lost; "
+    "try again in a minute."
+)
+READING = "A file is being read: press again when it is there."
+
+
+class JobCallbacks:
+    """Callbacks of the buttons that begin and end a job."""
+
+    def __init__(self, view: View) -> None:
+        self._view, self._studio = view, view.studio
+
+    def begin(
+        self,
+        name: str,
+        request: gr.Request,
+        unit: str,
+        fresh: bool,
+        *values: Any,  # noqa: ANN401
+    ) -> tuple[object, ...]:
+        """Asks for a job with the values of a form: the seed that it will use, and `View.show`.
+
+        Raises gr.Error, which is not shown, if it cannot begin: the only callback that follows
+        is then `refuse`, which shows the reason.
+        """
+        session = self._view.session(request)
+        session.alert = ""
+        asked = dict(zip(FORM, values, strict=True))
+        if fresh or asked["seed"] is None:
+            asked["seed"] = new_seed()
+        try:
+            with session.lock, alerting():
+                if session.asked is not None:
+                    raise AlertError(BUSY)
+                if session.reading:
+                    raise AlertError(READING)
+                tab = session.tabs[name]
+                if name in UPLOADING and tab.upload is None:
+                    raise AlertError("There is nothing to continue: bring a MIDI file first.")
+                if problem := _seed_problem(asked["seed"]) or key_problem(asked["key"]):
+                    raise AlertError(problem)
+                options = options_of(unit, asked)
+                if tab.upload is not None:
+                    options = in_bars(options, tab.upload.prompt)
+                elif options.seconds:  # bars that the player shows at first, at two seconds each
+                    options = replace(options, bars=max(1, round(options.seconds / 2)))
+                upload = tab.upload if name in UPLOADING else None
+                model = None if upload else self._view.new_model(tab)
+                job = self._studio.begin(session_of(request))
+                session.asked = Asked(name, upload, options, model, job, tab.step)
+                session.dropped, session.lost_in = False, None
+                tab.replay = None  # its file is no longer waited for
+                tab.go(tab.step._replace(frame=waiting(upload, options.bars)))
+                return options.seed, *self._view.show(session)
+        except AlertError as alert:
+            session.alert = str(alert)
+            raise gr.Error(str(alert), visible=False, print_exception=False) from alert
+
+    def refuse(self, request: gr.Request) -> tuple[object, ...]:
+        """Shows why `begin` has failed."""
+        session = self._view.session(request)
+        alert, session.alert = session.alert, ""  # the next call may fail before `begin`
+        return self._view.show(session, alert=alert or BROKEN)
+
+    def compose(self, request: gr.Request) -> Iterator[object]:
+        """Generates the music of the session's job; yields values of the player."""
+        session = self._view.session(request)
+        asked = session.asked
+        if asked is None:
+            yield gr.skip()
+            return
+        try:
+            with alerting():
+                for frame in self._studio.compose(
+                    session_of(request), asked.upload, asked.options, asked.job, asked.model
+                ):
+                    yield self._show(session, asked, frame)
+        except AlertError as alert:
+            yield self._show(session, asked, asked.before.frame | Frame(alert=str(alert)))
+
+    def _show(self, session: Session, asked: Asked, frame: Frame) -> object:
+        """A frame of a job, if its tab is open and the job was not discarded."""
+        with session.lock:
+            if session.dropped or session.asked is not asked:
+                return gr.skip()
+            session.tabs[asked.tab].frame = frame
+            return session.shown() if session.tab == asked.tab else gr.skip()
+
+    def end(self, request: gr.Request) -> tuple[object, ...]:
+        """Ends the session's job, with or without music."""
+        with self._view.locked(request) as session:
+            if (asked := session.asked) is None:
+                return self._view.show(session)
+            never_taken = self._studio.end(asked.job)
+            alert = session.tabs[asked.tab].frame.get("alert", "")
+            if session.finish(asked, taken=not never_taken) or session.dropped:
+                return self._view.show(session)
+            return self._view.show(session, alert=NOT_TAKEN if never_taken else alert)
+
+    def stop_job(self, request: gr.Request) -> None:
+        """Stops the session's job; music that it has generated is kept."""
+        self._studio.stop(session_of(request))
+
+    def discard(self, request: gr.Request) -> tuple[object, ...]:
+        """Discards the music that is being generated, or the result that is shown."""
+        with self._view.locked(request) as session:
+            if session.asked is not None:
+                session.dropped = True
+                self._studio.stop(session_of(request))
+                return (gr.skip(),) * len(self._view.show(session))
+            tab = session.current
+            if tab.frame.get("phase") == "done":
+                session.forget(tab.step)
+                tab.set(tab.past.pop() if tab.past else tab.step._replace(frame=EMPTY))
+            return self._view.show(session)
+
+
+def _seed_problem(seed: float) -> str | None:
+    """What is wrong with a seed, if anything is."""
+    if 0 <= seed <= LARGEST_SEED and seed % 1 == 0:
+        return None
+    return f"The seed is {seed:,}, expected a whole number from 0 to {LARGEST_SEED:,}; change it."

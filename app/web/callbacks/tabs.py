@@ -1,0 +1,81 @@
+"""Callbacks that open tabs and pages, and go back to earlier steps and results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gradio as gr
+
+from app.web.callbacks.alerts import BUSY
+from app.web.callbacks.events import values_of, whole_number
+from app.web.session import FIRST_TAB
+from app.web.view import session_of
+
+if TYPE_CHECKING:
+    from app.web.view import View
+
+
+class TabCallbacks:
+    """Callbacks that choose what a session shows; each returns `View.show`."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def open_tab(self, name: str, request: gr.Request) -> tuple[object, ...]:
+        """Shows another tab."""
+        with self._view.locked(request) as session:
+            if name in session.tabs and not (session.is_opening and name == FIRST_TAB):
+                session.tab = name
+            session.is_opening = False
+            return self._view.show(session)
+
+    def go_back(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
+        """Shows one of the session's results again."""
+        with self._view.locked(request) as session:
+            index = whole_number(event, "index", len(session.results) - 1)
+            if index is None or session.asked is not None:
+                return self._view.show(session, alert=BUSY if session.asked else "")
+            result = session.results[index]
+            tab = session.tabs[result.tab]
+            session.tab = result.tab
+            if tab.frame.get("job", "") != result.step.frame.get("job", ""):
+                tab.go(result.step)
+            return self._view.show(session, moved=True)
+
+    def undo(self, request: gr.Request) -> tuple[object, ...]:
+        """Takes back the last step in the current tab."""
+        with self._view.locked(request) as session:
+            tab = session.current
+            if tab.past and session.asked is None:
+                tab.set(tab.past.pop())
+                tab.note = ""
+            return self._view.show(session)
+
+    def adopt(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
+        """Opens a page, with the `token` of its tab of the browser.
+
+        It takes over the session of the page that was shown `before` in that tab, if that page is
+        closed: the server has noticed, or the page itself said that it `is_gone`. Gradio opens a
+        page anew after a short loss of the connection.
+        """
+        values = values_of(event)
+        before, token = (str(values.get(name, "")) for name in ("before", "token"))
+        if values.get("is_gone") is True and (gone := self._view.sessions.known_by(before)):
+            self._leave(gone)
+        session = self._view.sessions.adopt(session_of(request), before, token)
+        if session is None:
+            return (gr.skip(),) * len(self._view.show(self._view.session(request)))
+        with session.lock:
+            session.opened_anew()
+            asked = session.asked
+            if asked is not None and not session.finish(asked, taken=True):
+                session.lost_in = None if session.dropped else session.tabs[asked.tab].frame
+            return self._view.show(session, moved=True)
+
+    def leave(self, request: gr.Request) -> None:
+        """Ends a page: its tab of the browser was closed, or the connection was lost."""
+        self._leave(session_of(request))
+
+    def _leave(self, name: str) -> None:
+        for known in self._view.sessions.leave(name):
+            self._view.studio.leave(known)

@@ -1,0 +1,154 @@
+"""The command `relpe ui`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from app.cli.main import main
+from app.web.serving import Serving
+
+if TYPE_CHECKING:
+    pass
+
+
+def free_port() -> str:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return str(free.getsockname()[1])
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inside_a_file = str(folder / "prompt.mid" / "music")
+    command = ["ui", "--port", free_port(), "--model", str(folder / "small")]
+    assert main([*command, "--output-dir", inside_a_file]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("relpe: --output-dir ")
+    assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "problem"),
+    [
+        ("no.such.host.invalid", "choose a --host of this machine"),
+        ("192.0.2.1", "choose a --host of this machine"),
+        ("127.0.0.1", "Address already in use; choose another --port"),
+    ],
+)
+def test_an_unusable_address_is_one_sentence(
+    host: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["ui", "--host", host, "--port", port, "--model", "no such model"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith(f"relpe: --host {host} --port {port}: ")
+    assert problem in message
+    assert message.count("\n") == 1
+    assert "http" not in message
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_page_and_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+    rest = tmp_path / "temporary"
+    rest.mkdir()
+    port = free_port()
+    command = [sys.executable, "-m", "app", "ui", "--port", port]
+    command += ["--model", str(folder / "small")]
+    environment = os.environ | {"TMPDIR": str(rest)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as page:
+        assert page.stderr is not None
+        assert page.stderr.readline() == f"relpe: http://127.0.0.1:{port} (Ctrl+C ends it)\n"
+        assert list(rest.glob("relpe-*"))
+        page.terminate()
+        assert page.wait(30) == 0
+    assert not list(rest.glob("relpe-*"))
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "http"])
+def test_a_port_is_a_number(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["ui", "--port", port])
+    assert stop.value.code == 2
+    assert "expected 1 to 65535" in capsys.readouterr().err
+
+
+def serving_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *extra: str) -> Any:
+    """What `relpe ui` would serve with some options."""
+    served = []
+    monkeypatch.setattr(
+        "app.web.serving.launch", lambda _, serving, announce: served.append(serving)
+    )
+    model = ["--model", str(folder / "small"), "--backend", "torch", "--port", free_port()]
+    assert main(["ui", *model, *extra]) == 0
+    return served[0]
+
+
+def test_arguments_reach_the_page(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    accounts = folder / "accounts"
+    accounts.write_text("# who\nada:se:cret\n\nbob: x \n")
+    accounts.chmod(0o600)
+    serving = serving_of(
+        monkeypatch,
+        folder,
+        *("--root-path", "/music/", "--auth-file", str(accounts), "--max-queue", "3"),
+        *("--max-seconds", "60", "--output-dir", str(folder / "kept")),
+        *("--keep-days", "7.5", "--keep-size", "1GB"),
+    )
+    assert serving.root_path == "/music"
+    assert serving.accounts == (("ada", "se:cret"), ("bob", " x "))
+    assert (serving.sharing.max_waiting, serving.sharing.max_seconds) == (3, 60)
+    assert (serving.keep_days, serving.keep_bytes) == (7.5, 1_000_000_000)
+    assert "chmod" not in caplog.text
+    assert replace(serving_of(monkeypatch, folder), port=7860) == Serving()
+    if os.name == "posix":
+        accounts.chmod(0o644)
+        serving_of(monkeypatch, folder, "--auth-file", str(accounts))
+        assert "chmod 600" in caplog.text
+        assert "cret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--keep-days", "3"], "are for --output-dir"),
+        (["--keep-days", "0"], "no number above 0"),
+        (["--max-seconds", "nan"], "no number above 0"),
+        (["--max-queue", "-1"], "no whole number"),
+        (["--root-path", "music"], "expected one such as /music"),
+        (["--auth-file", "nothing"], "No such file"),
+        (["--auth-file", "wrong"], "line 2 is no user:password"),
+        (["--auth-file", "twice"], "line 2 is a second line of one user"),
+        (["--auth-file", "empty"], "found no user"),
+        (["--soundfont", "empty"], "empty"),
+    ],
+)
+def test_unusable_arguments_are_one_sentence(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    extra: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(folder)
+    for name, text in (("wrong", "a:b\nsecret"), ("twice", "a:b\na:secret"), ("empty", "")):
+        (folder / name).write_text(text)
+    try:
+        code = main(["ui", "--port", free_port(), "--model", str(folder / "small"), *extra])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("relpe")]
+    assert message in said[-1]
+    assert "secret" not in said[-1]

@@ -1,0 +1,50 @@
+"""Files of a job, as the player asks for them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from app.web.callbacks.alerts import BROKEN
+from app.web.session import EXAMPLE_OF_TAB
+from tests.support.seen import make, read
+
+
+def test_files_are_found_by_job_variation_and_kind_only(calls, midi):
+    read(calls, midi)
+    _, view = make(calls)
+    job = view.frame["job"]
+    for kind in ("midi", "new_midi", "flac", "wav", "replay"):
+        assert calls.files.file({"job": job, "variation": 0, "kind": kind})["path"]
+    for request in (
+        None,
+        [],
+        "job",
+        {},
+        {"job": "/etc/passwd", "variation": 0, "kind": "midi"},
+        {"job": job, "variation": 7, "kind": "midi"},
+        {"job": job, "variation": "0", "kind": "midi"},
+        {"job": job, "variation": 0, "kind": "../midi"},
+        {"job": job, "variation": 0, "kind": None},
+        {"job": job, "variation": True, "kind": "midi"},
+    ):
+        answer = calls.files.file(request)
+        assert set(answer) == {"error"}
+        assert answer["error"] != BROKEN
+    for without in ("0", [None], {"a": 1}):
+        answer = calls.files.mix({"job": job, "variation": 0, "without": without})
+        assert set(answer) == {"error"}
+        assert answer["error"] != BROKEN
+
+
+def test_the_example_of_an_empty_page_is_rendered_on_demand(calls):
+    request, first = {}, {}
+    for name in EXAMPLE_OF_TAB.values():
+        request = {"job": f"example {name}", "variation": -1}
+        first = calls.files.mix(request)
+        assert Path(first["path"]).is_file()
+    assert calls.files.mix(request) == first
+    shutil.rmtree(Path(first["path"]).parent)  # it has had its time
+    assert Path(calls.files.mix(request)["path"]).is_file()
+    for job in ("example nothing", "example ../waltz", "example "):
+        assert "cannot be had" in calls.files.mix({"job": job, "variation": -1})["error"]

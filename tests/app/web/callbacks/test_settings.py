@@ -1,0 +1,115 @@
+"""Settings of a piece in the form of the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gradio as gr
+import pytest
+
+from tests.support.seen import SOMEONE, event, filled_form, make, read, seen
+
+
+def test_settings_and_their_file_make_the_same_piece_again(calls, midi, tmp_path):
+    read(calls, midi)
+    calls.uploads.choose_region(event(first=2, last=3), SOMEONE)
+    _, view = make(calls, bars=4, key="C", seed=11)
+    job = view.frame["job"]
+    told = calls.files.file({"job": job, "variation": 0, "kind": "replay"})["path"]
+    first = calls.files.file({"job": job, "variation": 0, "kind": "midi"})["path"]
+
+    other = type(SOMEONE)(session_hash="other")
+    view, upload = read(calls, told, who=other)
+    assert upload is None
+    assert "bring its MIDI file" in view.cards["continue"]
+    view, upload = read(calls, midi, who=other)
+    assert (upload.first_bar, upload.bars) == (2, 3)
+    assert "All is set as it was" in view.cards["continue"]
+    filled = filled_form(calls, other)
+    assert (filled["seed"], filled["fresh"], filled["key"]) == (11, False, "C")
+    assert filled["bars"].value == 4
+    assert filled_form(calls, other)["bars"] == gr.skip()  # only once
+    _, view = make(calls, who=other, bars=4, key="C", seed=11)
+    again = calls.files.file({"job": view.frame["job"], "variation": 0, "kind": "midi"})["path"]
+    assert again != first
+    assert Path(again).read_bytes() == Path(first).read_bytes()
+
+
+def test_settings_of_another_file_fill_the_form_with_a_note(calls, midi, band, tmp_path):
+    read(calls, midi)
+    _, view = make(calls, bars=2, seed=11, temperature=1.1)
+    told = calls.files.file({"job": view.frame["job"], "variation": 0, "kind": "replay"})["path"]
+    other = type(SOMEONE)(session_hash="other")
+    read(calls, told, who=other)
+    view, upload = read(calls, band, who=other)
+    assert upload.title == "band"
+    assert "not the file that the settings were made with" in view.cards["continue"]
+    assert "the music will be another" in view.cards["continue"]
+    filled = filled_form(calls, other)
+    assert (filled["seed"], filled["temperature"]) == (11, 1.1)
+    view, _ = read(calls, midi, who=other)  # they have waited for it
+    assert "All is set as it was" in view.cards["continue"]
+
+
+def test_settings_are_forgotten_once_music_is_made_from_another_file(calls, midi, band, tmp_path):
+    path = tmp_path / "settings.json"
+    told = {"model": "fake", "seed": 3, "options": {"bars": 4}, "prompt_sha256": "0" * 64}
+    path.write_text(json.dumps(told))
+    read(calls, path)
+    read(calls, midi)
+    make(calls)
+    view, _ = read(calls, band)
+    assert "settings" not in view.cards["continue"]
+    calls.settings.fill(SOMEONE)
+    assert calls.settings.fill(SOMEONE)[0] == gr.skip()
+
+
+def test_unusable_settings_are_one_sentence(calls, midi, tmp_path):
+    read(calls, midi)
+    path = tmp_path / "settings.json"
+    for text in ("{", "{}", json.dumps({"model": "other", "seed": 1, "options": {}})):
+        path.write_text(text)
+        view, upload = read(calls, path)
+        assert "class='refused'" in view.cards["continue"]
+        assert upload is not None
+
+
+@pytest.mark.parametrize("prompt", [False, True])
+def test_settings_beyond_the_ranges_of_the_page_are_refused_by_name(calls, midi, tmp_path, prompt):
+    read(calls, midi)
+    options = {"bars": 4, "temperature": 2.0, "top_k": 500, "variations": 8}
+    told = {"model": "fake", "seed": 3, "options": options}
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps(told | ({"prompt_sha256": "0" * 64} if prompt else {})))
+    view, _ = read(calls, path)
+    for wrong in (
+        "temperature is 2, expected 0.5 to 1.5",
+        "top-k is 500, expected 0 to 100",
+        "variations is 8, expected 1 to 4",
+        "relpe replay",
+    ):
+        assert wrong in view.cards["continue"]
+    assert calls.settings.fill(SOMEONE)[0] == gr.skip()
+    assert calls.view.session(SOMEONE).tab == "continue"
+
+
+def test_settings_of_a_new_piece_fill_its_tab_and_choose_its_model(calls, tmp_path, second):
+    path = tmp_path / "settings.json"
+    options = {"seconds": 2.0, "temperature": 1.2}  # shorter than what the page begins with
+    path.write_text(json.dumps({"model": second, "seed": 3, "options": options}))
+    view = seen(calls.uploads.read("continue", str(path), SOMEONE)[1:])
+    assert "data-open='piano'" in view.results
+    assert view.models["piano"].value == second
+    filled = filled_form(calls, tab="piano")
+    length = filled["bars"]
+    assert (length.minimum, length.value, filled["unit"]) == (2.0, 2.0, "seconds")
+    assert make(calls, "piano", bars=2.0, unit="seconds")[1].frame["phase"] == "done"
+
+
+def test_settings_of_a_result_fill_the_form(calls, midi):
+    read(calls, midi)
+    make(calls, bars=2, variations=2, seed=7, density=3.0)
+    calls.settings.use_settings(event(variation=1), SOMEONE)
+    filled = filled_form(calls)
+    assert (filled["seed"], filled["density"], filled["variations"]) == (8, 3.0, 1)

@@ -1,0 +1,361 @@
+"""Uploads on the page, and changes to them, without a browser."""
+
+from __future__ import annotations
+
+import html
+import shutil
+
+import gradio as gr
+import pytest
+
+from app.compose.models import Models
+from app.server.uploads import Upload
+from app.web.callbacks import uploads
+from app.web.callbacks.alerts import BROKEN, BUSY
+from app.web.callbacks.jobs import READING
+from app.web.callbacks.uploads import GONE, REGION_ANEW, TRACKS_ANEW
+from app.web.examples import EXAMPLES
+from tests.support import fakes
+from tests.support.scores import performance
+from tests.support.seen import SOMEONE, begin, event, make, read, seen
+from tokenization.errors import MidiError
+from tokenization.midi import write_midi
+
+
+def test_an_upload_shows_its_facts_and_can_be_continued_and_played(calls, midi):
+    view, upload = read(calls, midi)
+    card = view.cards["continue"]
+    for fact in ("96 bpm", "4/4", f"<dd>{upload.whole.facts.notes}</dd>", "<dt>Bars</dt>"):
+        assert fact in card
+    assert "hears bars 1 to 4; new music begins in bar 5. The fake model continues it." in card
+    assert "notices" not in card  # nothing that the user should know
+    assert view.go["continue"].interactive
+    assert not view.go["groove"].interactive
+    assert not view.beats["continue"].visible
+    frame = view.frame
+    assert (frame["phase"], frame["title"]) == ("prompt", "My prompt")
+    assert (frame["prompt"]["joint"], frame["prompt"]["sound"]) == (16, "ready")
+    answer = calls.files.mix({"job": frame["job"], "variation": -1, "without": []})
+    assert answer["path"].endswith(".flac")
+
+
+def test_the_card_lists_every_track_and_says_why_the_model_does_not_read_one(calls, band):
+    view, upload = read(calls, band)
+    card = view.cards["continue"]
+    for row in upload.whole.facts.rows:
+        assert row.name in card
+        assert row.why in card
+    assert "3 tracks, 2 heard" in card
+    assert card.count("class='unheard'") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"MThd", b"<b>no</b>", fakes.example_midi()[:58]])
+def test_a_refused_upload_gives_its_reason_and_nothing_else(calls, tmp_path, content):
+    path = tmp_path / "<b>odd.mid"
+    path.write_bytes(content)
+    view, upload = read(calls, path)
+    assert upload is None
+    assert "role='alert'" in view.cards["continue"]
+    assert "&lt;b&gt;odd.mid" in view.cards["continue"]
+    assert "<b>" not in view.cards["continue"]
+    assert not view.go["continue"].interactive
+    assert view.frame["phase"] == "empty"
+
+
+def test_a_refused_upload_leaves_the_one_before(calls, midi, tmp_path):
+    read(calls, midi)
+    (tmp_path / "bad.mid").write_bytes(b"no")
+    view, upload = read(calls, tmp_path / "bad.mid")
+    assert upload.title == "My prompt"
+    assert "class='card'" in view.cards["continue"]
+    assert "class='refused'" in view.cards["continue"]
+
+
+def test_a_file_that_the_browser_does_not_send_is_refused_in_its_card_alone(calls, midi):
+    view, upload = read(calls, midi)
+    chosen = event(name="<b>song</b>.mid", size=200_000)
+    view = seen(calls.uploads.too_large("continue", chosen, SOMEONE))
+    assert html.escape("<b>song</b>.mid: found 200,000 bytes") in view.cards["continue"]
+    assert "expected at most 100,000; export a shorter part." in view.cards["continue"]
+    assert "refused" not in view.cards["groove"]
+    assert calls.view.session(SOMEONE).tabs["continue"].upload is upload
+
+
+@pytest.mark.parametrize("data", [{}, None, {"name": "a.mid"}, {"name": "a.mid", "size": "big"}])
+def test_an_invalid_size_refuses_nothing(calls, midi, data):
+    read(calls, midi)
+    view = seen(calls.uploads.too_large("continue", type(event())(_data=data), SOMEONE))
+    assert "refused" not in view.cards["continue"]
+
+
+def test_the_card_says_that_a_file_is_being_read(calls, midi):
+    view = seen(calls.uploads.reading("groove", str(midi), SOMEONE))
+    assert "Reading My prompt.mid" in view.cards["groove"]
+
+
+def test_each_example_loads_with_one_click(calls):
+    for example in EXAMPLES[:3]:
+        view = seen(calls.uploads.take_example("continue", example.name, SOMEONE))
+        assert view.frame["title"] == example.name
+        assert view.go["continue"].interactive
+
+
+def test_sources_of_beats_are_offered_if_those_of_the_file_mean_nothing(calls, tmp_path):
+    path = tmp_path / "played.mid"
+    path.write_bytes(write_midi(performance()))
+    view, _ = read(calls, path)
+    beats = view.beats["continue"]
+    assert (beats.visible, beats.value) == (True, "file")
+    assert "played freely" in view.cards["continue"]
+    assert "--beats" not in view.cards["continue"]  # an option of the commands
+    view = seen(calls.uploads.count_anew("continue", "estimate", SOMEONE))
+    assert "83 bpm" in view.cards["continue"]
+    assert (view.beats["continue"].visible, view.beats["continue"].value) == (True, "estimate")
+    assert not view.frame["timeline"]["beats"]
+    calls.uploads.choose_region(event(first=1, last=4), SOMEONE)
+    assert calls.view.session(SOMEONE).current.upload.prompt.facts.beats == "estimate"
+
+
+def test_the_region_decides_which_bars_are_read_and_where_new_music_begins(calls, midi):
+    view, _ = read(calls, midi)
+    job = view.frame["job"]
+    view = seen(calls.uploads.choose_region(event(first=2, last=3), SOMEONE))
+    upload = calls.view.session(SOMEONE).current.upload
+    assert (upload.first_bar, upload.bars) == (2, 3)
+    assert (view.frame["prompt"]["first"], view.frame["prompt"]["joint"]) == (4, 12)
+    assert view.frame["job"] == job  # view and sound stay
+    assert view.frame["prompt"]["sound"] == "ready"
+    assert "hears bars 2 to 3" in view.cards["continue"]
+    assert not view.frame["can_undo"]  # a step of its own it is not
+
+
+@pytest.mark.parametrize(
+    "bars",
+    [
+        {},
+        {"first": 3, "last": 2},
+        {"first": 0, "last": 2},
+        {"first": 1, "last": 99},
+        {"first": "1", "last": 2},
+        {"first": True, "last": 2},
+    ],
+)
+def test_an_invalid_region_changes_nothing(calls, midi, bars):
+    _, before = read(calls, midi)
+    calls.uploads.choose_region(event(**bars), SOMEONE)
+    assert calls.view.session(SOMEONE).current.upload is before
+
+
+def test_tracks_can_be_left_out_of_the_prompt(calls, band):
+    view, _ = read(calls, band, "groove")
+    assert "play on" not in view.cards["groove"]
+    calls.tabs.open_tab("groove", SOMEONE)
+    view = seen(calls.uploads.choose_tracks(event(heard=[0], played=[0, 1]), SOMEONE))
+    assert [track["heard"] for track in view.frame["prompt"]["tracks"]][:2] == [True, False]
+    assert view.frame["table"]
+    upload = calls.view.session(SOMEONE).current.upload
+    calls.uploads.choose_region(event(first=1, last=2), SOMEONE)
+    moved = calls.view.session(SOMEONE).current.upload
+    assert moved.prompt.parts == upload.prompt.parts  # the choice stays
+    view = seen(calls.uploads.choose_tracks(event(heard=[0], played=[1]), SOMEONE))
+    moved = calls.view.session(SOMEONE).current.upload
+    assert "1 plays on" in view.cards["groove"]
+    assert view.cards["groove"].count("does not play on") == 2
+    view = seen(calls.uploads.choose_tracks(event(heard=[], played=[0]), SOMEONE))
+    assert view.frame["alert"]
+    assert calls.view.session(SOMEONE).current.upload is moved
+
+
+def test_a_bug_in_a_callback_is_an_alert_and_is_logged(calls, midi, monkeypatch, caplog):
+    read(calls, midi)
+
+    def broken(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("app.server.uploads.READER.call", broken)
+    view, _ = read(calls, midi)
+    assert f"role='alert'>{html.escape(BROKEN)}" in view.cards["continue"]
+    view = seen(calls.uploads.choose_region(event(first=1, last=2), SOMEONE))
+    assert (view.frame["alert"], view.frame["phase"]) == (BROKEN, "prompt")
+    assert sum(record.exc_info is not None for record in caplog.records) == 2
+
+
+def test_a_file_can_be_taken_away_and_restored(calls, midi):
+    read(calls, midi)
+    view = seen(calls.uploads.forget("continue", SOMEONE))
+    assert (view.cards["continue"], view.frame["phase"]) == ("", "empty")
+    assert not view.go["continue"].interactive
+    view = seen(calls.tabs.undo(SOMEONE))
+    assert view.frame["phase"] == "prompt"
+    assert view.go["continue"].interactive
+
+
+def test_uploads_wait_while_music_is_generated(calls, midi):
+    _, before = read(calls, midi)
+    begin(calls)
+    view, upload = read(calls, midi)
+    assert upload is before
+    assert html.escape(BUSY) in view.cards["continue"]
+    for change in (
+        calls.uploads.forget("continue", SOMEONE),
+        calls.uploads.choose_region(event(first=1, last=2), SOMEONE),
+        calls.uploads.continue_this(event(variation=0), SOMEONE),
+    ):
+        assert seen(change).frame["alert"] == BUSY
+    assert calls.view.session(SOMEONE).current.upload is before
+
+
+def test_no_job_begins_while_a_file_is_read(calls, midi, band, monkeypatch):
+    read(calls, midi)
+    make(calls)
+    really = uploads.read_upload
+
+    def slowly(*arguments):
+        with pytest.raises(gr.Error):
+            begin(calls)
+        assert seen(calls.jobs.refuse(SOMEONE)).frame["alert"] == READING
+        view = seen(calls.tabs.open_tab("continue", SOMEONE))
+        assert not view.go["continue"].interactive
+        assert not view.go["piano"].interactive
+        return really(*arguments)
+
+    monkeypatch.setattr(uploads, "read_upload", slowly)
+    assert (
+        not seen(calls.uploads.reading("continue", str(band), SOMEONE)).go["continue"].interactive
+    )
+    view, upload = read(calls, band)
+    assert (view.frame["title"], upload.title) == ("band", "band")
+    assert view.go["continue"].interactive
+    done = seen(calls.tabs.undo(SOMEONE)).frame
+    assert (done["phase"], done["title"]) == ("done", "My prompt")
+    view = seen(calls.uploads.continue_this(event(variation=0), SOMEONE))
+    assert view.frame["phase"] == "prompt"
+    monkeypatch.setattr(uploads, "read_upload", really)
+    (midi.parent / "bad.mid").write_bytes(b"no")
+    assert read(calls, midi.parent / "bad.mid")[0].go["continue"].interactive
+    assert make(calls)[1].frame["phase"] == "done"
+
+
+def test_another_model_cannot_be_chosen_while_a_job_runs(calls, midi, second):
+    read(calls, midi)
+    calls.uploads.choose_model("continue", "fake", SOMEONE)
+    begin(calls)
+    view = seen(calls.uploads.choose_model("continue", second, SOMEONE))
+    assert view.frame["alert"] == BUSY
+    assert view.models["continue"].value == "fake"
+    list(calls.jobs.compose(SOMEONE))
+    calls.jobs.end(SOMEONE)
+    view = seen(calls.uploads.choose_model("continue", second, SOMEONE))
+    assert view.models["continue"].value == second
+    view = seen(calls.tabs.undo(SOMEONE))
+    assert (view.frame["phase"], view.models["continue"].value) == ("done", "fake")
+    assert (
+        seen(calls.uploads.choose_model("piano", second, SOMEONE)).models["piano"].value == second
+    )
+    assert (
+        seen(calls.uploads.choose_model("piano", "nobody", SOMEONE)).models["piano"].value == second
+    )
+
+
+def test_an_unusable_model_is_not_chosen(calls, midi, second, monkeypatch):
+    read(calls, midi)
+
+    def broken(*_):
+        raise MidiError("The second model cannot be had.")
+
+    monkeypatch.setattr(Models, "load", broken)
+    monkeypatch.setattr("app.web.view.model_line", lambda *_: "")
+    view = seen(calls.uploads.choose_model("continue", second, SOMEONE))
+    assert "cannot be had" in view.frame["alert"]
+    assert view.models["continue"].value == "auto"
+
+
+def test_region_and_tracks_stay_with_another_model(calls, band, second):
+    read(calls, band)
+    calls.uploads.choose_region(event(first=2, last=3), SOMEONE)
+    calls.uploads.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
+    before = calls.view.session(SOMEONE).current.upload
+    view = seen(calls.uploads.choose_model("continue", second, SOMEONE))
+    after = calls.view.session(SOMEONE).current.upload
+    assert after.model.name == second
+    assert (after.first_bar, after.bars) == (2, 3)
+    assert after.prompt.parts == before.prompt.parts
+    assert "class='said'" not in view.cards["continue"]
+
+
+def test_tracks_stay_with_other_beats_and_a_note_says_that_the_region_is_lost(calls, band):
+    read(calls, band)
+    calls.uploads.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
+    before = calls.view.session(SOMEONE).current.upload
+    view = seen(calls.uploads.count_anew("continue", "grid", SOMEONE))
+    upload = calls.view.session(SOMEONE).current.upload
+    assert upload.prompt.facts.beats == "grid"
+    assert upload.prompt.parts == before.prompt.parts
+    assert "class='said'" not in view.cards["continue"]
+    calls.uploads.choose_region(event(first=1, last=2), SOMEONE)
+    view = seen(calls.uploads.count_anew("continue", "file", SOMEONE))
+    assert html.escape(REGION_ANEW) in view.cards["continue"]
+    assert calls.view.session(SOMEONE).current.upload.prompt.parts == before.prompt.parts
+    view = seen(calls.uploads.choose_region(event(first=1, last=2), SOMEONE))
+    assert REGION_ANEW not in view.cards["continue"]
+
+
+def test_all_tracks_are_chosen_again_if_another_model_cannot_read_some(
+    calls, band, second, monkeypatch
+):
+    read(calls, band)
+    calls.uploads.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
+    really = Upload.choose
+
+    def choose(upload, first, last, heard, played):
+        if heard is not None:
+            raise MidiError("nothing to hear")
+        return really(upload, first, last, heard, played)
+
+    monkeypatch.setattr(Upload, "choose", choose)
+    view = seen(calls.uploads.choose_model("continue", second, SOMEONE))
+    assert html.escape(TRACKS_ANEW) in view.cards["continue"]
+    tab = calls.view.session(SOMEONE).current
+    assert (tab.heard, tab.played, tab.upload.model.name) == (None, None, second)
+
+
+def test_a_choice_of_tracks_is_undone_as_a_whole(calls, band):
+    read(calls, band)
+    make(calls)
+    calls.uploads.choose_tracks(event(heard=[0], played=[0]), SOMEONE)
+    tab = calls.view.session(SOMEONE).current
+    assert tab.heard == {0}
+    calls.tabs.undo(SOMEONE)
+    assert (tab.frame["phase"], tab.heard, tab.played) == ("done", None, None)
+    assert tab.upload.prompt.parts.heard is None
+
+
+def test_a_result_without_its_files_cannot_be_continued(calls, midi, caplog):
+    read(calls, midi)
+    make(calls)
+    for folder in calls.studio.folders.root.glob("*/*"):
+        shutil.rmtree(folder)
+    view = seen(calls.uploads.continue_this(event(variation=0), SOMEONE))
+    assert (view.frame["alert"], view.frame["phase"]) == (GONE, "done")
+    assert not caplog.records
+
+
+def test_a_result_becomes_the_prompt_of_what_comes_next(calls, midi):
+    read(calls, midi)
+    make(calls, bars=6, variations=2)
+    view = seen(calls.uploads.continue_this(event(variation=1), SOMEONE))
+    upload = calls.view.session(SOMEONE).current.upload
+    assert (view.frame["phase"], view.frame["title"]) == ("prompt", "My prompt")
+    assert (upload.bars, upload.first_bar) == (10, 3)  # its last 8 bars
+    assert view.frame["can_undo"]
+    back = seen(calls.tabs.undo(SOMEONE)).frame
+    assert (back["phase"], len(back["variations"])) == ("done", 2)
+
+
+def test_a_new_piece_is_continued_in_the_tab_for_files(calls):
+    calls.tabs.open_tab("piano", SOMEONE)
+    make(calls, "piano")
+    view = seen(calls.uploads.continue_this(event(variation=0), SOMEONE))
+    assert "data-open='continue'" in view.results
+    assert view.frame["title"] == "A new piece"
+    assert calls.view.session(SOMEONE).tabs["piano"].frame["phase"] == "done"
