@@ -16,8 +16,7 @@ from training import cli as relpe_train
 PACKAGES = "app|relpe|tokenization|training"
 
 DOCUMENTS = [
-    ROOT / "ARCHITECTURE.md",
-    ROOT / "CONTRIBUTING.md",
+    *(ROOT / f"{name}.md" for name in ("ARCHITECTURE", "CONTRIBUTING", "GLOSSARY", "SECURITY")),
     *sorted(
         path
         for path in ROOT.rglob("README.md")

@@ -1,4 +1,4 @@
-"""The commands of README.md.
+"""The commands and the Python of README.md, and the commands of app/README.md.
 
 Fenced blocks marked `sh` or `console` hold commands; in `console` a command follows `$ `, and the
 rest is what it prints. Each block runs in a folder of its own in which everything of the repository
@@ -12,6 +12,7 @@ Its commands `relpe` and `relpe-train` must still be there, with every option th
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
@@ -20,11 +21,11 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-from app.cli.main import main
+from app.cli.main import _parser, main
 from tests.support.paths import ROOT
 
 BLOCK = re.compile(
@@ -52,9 +53,15 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
-README = blocks((ROOT / "README.md").read_text("utf-8"))
-RUN = [block for block in README if block.reason is None]
-COMMANDS = sorted({command for block in README for command in block.commands})
+DOCUMENTS = ("README.md", "app/README.md", "SECURITY.md")
+TEXTS = {name: (ROOT / name).read_text("utf-8") for name in DOCUMENTS}
+BLOCKS = [(name, block) for name, text in TEXTS.items() for block in blocks(text)]
+RUN = [
+    pytest.param(block, id=f"{name}-line-{block.line}")
+    for name, block in BLOCKS
+    if block.reason is None
+]
+COMMANDS = sorted({command for _, block in BLOCKS for command in block.commands})
 
 
 def words(command: str) -> list[str]:
@@ -92,21 +99,45 @@ def run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("block", RUN, ids=lambda block: f"line-{block.line}")
-def test_a_block_of_commands_runs(block, tmp_path, monkeypatch):
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder of a test: has everything of the repository."""
     for entry in ROOT.iterdir():
         if entry.name == "examples":  # outputs may land here
             shutil.copytree(entry, tmp_path / entry.name)
         elif not entry.name.startswith("."):
             (tmp_path / entry.name).symlink_to(entry)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("block", RUN)
+def test_a_block_of_commands_runs(block, folder):
     commands = [command for command in block.commands if not is_make(command)]
     if all(is_plain(command) for command in commands):
-        monkeypatch.chdir(tmp_path)
         for command in commands:
             with warnings.catch_warnings(action="default"):  # as in a process of its own
                 assert main(words(command)[1:]) == 0
     else:
-        run(["bash", "-euxo", "pipefail", "-c", "\n".join(commands)], tmp_path)
+        run(["bash", "-euxo", "pipefail", "-c", "\n".join(commands)], folder)
+
+
+def test_the_python_of_the_readme_runs(folder):
+    (code,) = re.findall(r"```python\n(.*?)```", TEXTS["README.md"], re.DOTALL)
+    named: dict[str, Any] = {}
+    exec(code, named)
+    assert (folder / "continued.mid").read_bytes() == named["result"].pieces[0].midi
+    assert named["audio"].samples.shape[1] == 2
+    assert named["audio"].seconds > 20
+
+
+def test_every_option_of_the_commands_is_explained():
+    explained = set(re.findall(r"--[a-z][\w-]*", TEXTS["app/README.md"]))
+    for action in _parser()._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                offered = {word for a in command._actions for word in a.option_strings}
+                assert offered - {"-h", "--help"} <= explained, name
 
 
 def test_every_target_of_make_is_in_the_makefile():
@@ -123,7 +154,7 @@ def test_every_target_of_make_is_in_the_makefile():
 
 LEFT_OUT = [
     command
-    for block in README
+    for _, block in BLOCKS
     if block.reason is not None
     for command in block.commands
     if words(command)[0] in {"relpe", "relpe-train"}

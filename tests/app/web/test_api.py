@@ -33,7 +33,7 @@ def on_a_server(test):
     return test
 
 
-README = ROOT / "README.md"
+README = ROOT / "app" / "README.md"
 DEFAULT_ADDRESS = "http://127.0.0.1:7860"
 NO_STEERING = (0, 0.0, "", 0.0, 0.0, "bar", 0)
 """The last arguments, for posts that bypass the client and its defaults."""
@@ -142,7 +142,7 @@ def test_a_script_gets_its_files_and_the_seed(client, prompt):
 def test_the_script_of_the_readme_runs(page, monkeypatch, capsys):
     (script,) = re.findall(r"```python\n(from gradio_client .*?)```", README.read_text(), re.DOTALL)
     assert script.count(DEFAULT_ADDRESS) == 1
-    monkeypatch.chdir(README.parent)
+    monkeypatch.chdir(ROOT)
     exec(script.replace(DEFAULT_ADDRESS, page.address), {})
     seed, metre = capsys.readouterr().out.splitlines()[-2:]
     assert seed.startswith("1 [")
