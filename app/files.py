@@ -9,14 +9,11 @@ import secrets
 import stat
 import tempfile
 import unicodedata
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from app.errors import CommandError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 RAW_SOUND = ".stems-"
 """Prefix of the names of folders of raw sound, which are temporary."""

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 from scipy.signal import resample_poly, sosfilt
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 LOUDNESS_LUFS = -23.0
 """Loudness of rendered audio (EBU R 128): a louder piece would win every comparison."""

@@ -9,12 +9,14 @@ import struct
 import subprocess
 import tempfile
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import soundfile
+from numpy.typing import NDArray
 
 from app.audio.loudness import gain_for
 from app.audio.synth import BLOCK
@@ -22,13 +24,7 @@ from app.audio.synth.mixer import Mixer, fade_cut_end, length_with_tail
 from app.audio.synth.soundfont import SoundError, default_soundfont, open_soundfont
 from app.files import appearing
 from tokenization.midi import write_midi
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from tokenization.score import Score
+from tokenization.score import Score
 
 __all__ = [
     "Audio",

@@ -13,13 +13,15 @@ import tempfile
 import threading
 import wave
 import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import count, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.audio.loudness import gain_for
 from app.audio.render import Audio, cannot_write, check_length, save_audio
@@ -28,13 +30,7 @@ from app.audio.synth.mixer import Mixer
 from app.audio.synth.soundfont import SoundError, default_soundfont, open_soundfont
 from app.compose.tracks import track_names
 from app.files import RAW_SOUND, appearing, safe_name, size_on_disk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.score import Score
+from tokenization.score import Score
 
 MOST_SECONDS = 3600.0
 """Of all tracks together, 635 MB of 44,100 Hz stereo on disk; longer pieces have no stems."""

@@ -5,16 +5,14 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.compose import replay
 from app.errors import CommandError
 from app.files import appearing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 NAME = "manifest.csv"
 

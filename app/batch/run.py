@@ -10,14 +10,17 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeAlias
+from pathlib import Path
+from typing import TypeAlias
 
 from app.audio.synth.soundfont import SoundError
 from app.batch.clips import (
     BatchOptions,
+    Clip,
     Source,
     clips_of,
     opening_of,
@@ -28,21 +31,13 @@ from app.batch.clips import (
     unique_names,
 )
 from app.batch.files import Savers, alone_in, make_folders, refuse_unlisted
-from app.batch.manifest import NAME, read_manifest, write_manifest
+from app.batch.manifest import NAME, Row, read_manifest, write_manifest
 from app.compose.continuation import finish
 from app.compose.engine import Engine
-from app.compose.models import PREPARING_TOLD
+from app.compose.models import PREPARING_TOLD, Models, MusicModel
+from app.compose.piece import Draft, Opening
 from app.errors import CommandError
 from tokenization.errors import MidiError, TokenizerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from app.batch.clips import Clip
-    from app.batch.manifest import Row
-    from app.compose.models import Models, MusicModel
-    from app.compose.piece import Draft, Opening
 
 SECONDS_BETWEEN_REPORTS = 0.2
 SECONDS_BETWEEN_MANIFESTS = 2.0

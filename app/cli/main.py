@@ -7,8 +7,8 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 from app.cli.arguments import Parser
 from app.cli.batch import add_batch
@@ -16,9 +16,6 @@ from app.cli.music import add_continue, add_generate, add_replay
 from app.cli.signals import on_signal
 from app.cli.ui import add_ui
 from app.errors import UserError, input_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 COMMANDS = (
     ("ui", "open the page", add_ui),

@@ -7,11 +7,11 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,12 +21,8 @@ from relpe.decoding.choose import choose_steps, why_not_compiled
 from relpe.models.checkpoint import CheckpointError, find_checkpoint, load_model, released_models
 from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tokenization.score import Score
-    from tokenization.tokenizer import Tokenizer
+from tokenization.score import Score
+from tokenization.tokenizer import Tokenizer
 
 _LOG = logging.getLogger(__name__)
 DEFAULT = "piano"

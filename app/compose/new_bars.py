@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from app.compose.options import limits
+from app.compose.options import MusicOptions, limits
+from app.compose.prompt import Prompt
 from app.compose.timing import notes_on_file
 from tokenization.constraints.bar_limit import PlannedBar
 from tokenization.errors import MidiError
@@ -22,13 +23,7 @@ from tokenization.remi.vocabulary import (
     TIME_SIGNATURE,
 )
 from tokenization.score import MAX_BEATS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from app.compose.options import MusicOptions
-    from app.compose.prompt import Prompt
-    from tokenization.tokenizer import Tokenizer
+from tokenization.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from app.compose.options import BeatSource
 from app.compose.prompt_report import PromptFacts, Region, heard_tracks, prompt_facts
 from app.compose.timing import FINE_TICKS, Timing, find_beats
 from app.compose.tracks import ALL_PARTS, Parts
-from tokenization.analysis.beats import extend_by_pedal
+from tokenization.analysis.beats import Beats, extend_by_pedal
 from tokenization.errors import MidiError
 from tokenization.midi import cut_midi, read_midi
 from tokenization.remi.bars import BarMap, written_lines
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, EOS, STEPS_PER_BEAT
-from tokenization.score import MAX_BEATS, Score, once_each
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from numpy.typing import NDArray
-
-    from app.compose.options import BeatSource
-    from tokenization.analysis.beats import Beats
-    from tokenization.score import Track
-    from tokenization.tokenizer import Tokenizer, TokenSequence
+from tokenization.score import MAX_BEATS, Score, Track, once_each
+from tokenization.tokenizer import Tokenizer, TokenSequence
 
 OVERHANG_STEPS = STEPS_PER_BEAT
 """How far the last notes may ring over the bar line at which new music begins: a quarter note."""

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from app.compose.options import BeatSource
+from app.compose.timing import Timing
 from app.compose.tracks import Parts, instrument_name, track_names
 from app.text import plural
 from tokenization.analysis.beats import ON_GRID, on_grid
 from tokenization.remi.vocabulary import MAX_PITCH, MIN_PITCH
-from tokenization.score import Tempo, TimeSignature, Track
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from app.compose.options import BeatSource
-    from app.compose.timing import Timing
-    from tokenization.score import Score
-    from tokenization.tokenizer import Tokenizer
+from tokenization.score import Score, Tempo, TimeSignature, Track
+from tokenization.tokenizer import Tokenizer
 
 _Kind = TypeVar("_Kind")
 _MIDI_BPM = 120.0  # where a file sets none

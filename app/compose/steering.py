@@ -7,21 +7,17 @@ of `MusicOptions`, a file in `tokenization/constraints`, and a line here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from app.compose.options import MusicOptions
 from tokenization.constraints.cadence import Cadence
 from tokenization.constraints.density import Density
 from tokenization.constraints.key import Key
 from tokenization.constraints.repetition import Repetition
+from tokenization.constraints.rule import Bias
 from tokenization.errors import TokenizerError
 from tokenization.remi.grammar import RemiGrammar
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from app.compose.options import MusicOptions
-    from tokenization.constraints.rule import Bias
-    from tokenization.tokenizer import Grammar, Tokenizer
+from tokenization.tokenizer import Grammar, Tokenizer
 
 
 def steer(

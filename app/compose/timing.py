@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from app.compose.options import BeatSource
 from tokenization.analysis.beats import Beats, estimate_beats, pickup_beats, warp
-from tokenization.remi.bars import written_lines
+from tokenization.remi.bars import BarMap, written_lines
 from tokenization.score import Score, Tempo
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from app.compose.options import BeatSource
-    from tokenization.remi.bars import BarMap
 
 FINE_TICKS = 480
 """Least ticks per quarter note of a file with other beats than its own: about a millisecond."""

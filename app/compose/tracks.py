@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.score import Score, Track
-    from tokenization.tokenizer import Tokenizer
+from tokenization.score import Score, Track
+from tokenization.tokenizer import Tokenizer
 
 _HEARD_OF_A_TRACK = 200
 """Number of last notes of a track whose median is its height."""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _FOLDER = Path(__file__).parent / "static"
 TEMPLATE = (_FOLDER / "player.html").read_text(encoding="utf-8")

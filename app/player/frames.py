@@ -8,19 +8,15 @@ is the whole state, so a lost frame does no harm.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.compose.tracks import instrument_name, track_names
 from tokenization.remi.bars import written_lines
 from tokenization.remi.vocabulary import STEPS_PER_BEAT
-from tokenization.score import Score
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tokenization.score import Track
+from tokenization.score import Score, Track
 
 UNITS_PER_BEAT = 96
 """Time units of frames per quarter note: eight for each grid step. The same in notes.js."""

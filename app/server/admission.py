@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from app.errors import BusyError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WorkT = TypeVar("WorkT")
 POLL_SECONDS = 0.25

@@ -19,14 +19,12 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from app.errors import BusyError
 from app.server.admission import Queue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,15 +7,18 @@ sent and are checked here, since Gradio's own checks end in tracebacks.
 from __future__ import annotations
 
 import json
+import threading
 from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import gradio as gr
 from gradio import events
+from gradio.components import Component
 from gradio.components.api_component import Api
 from gradio.data_classes import FileData
 from gradio_client.utils import is_file_obj_with_meta
@@ -37,12 +40,6 @@ from app.server.studio import Studio
 from app.server.uploads import Upload, read_upload
 from app.web.refusals import refusal, short
 from app.web.view import session_of
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Iterator, Mapping
-
-    from gradio.components import Component
 
 HEALTH = "health"
 """Name of the endpoint behind /healthz."""

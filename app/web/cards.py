@@ -5,16 +5,12 @@ from __future__ import annotations
 import html
 import re
 import time
-from typing import TYPE_CHECKING
 
-from app.compose.prompt_report import OFF_GRID
+from app.compose.prompt_report import OFF_GRID, TrackFacts
+from app.server.uploads import Upload
 from app.text import plural
+from app.web.session import Session
 from app.web.theme import static
-
-if TYPE_CHECKING:
-    from app.compose.prompt_report import TrackFacts
-    from app.server.uploads import Upload
-    from app.web.session import Session
 
 CARD_SCRIPT = static("card.js")
 RESULTS_SCRIPT = static("results.js")

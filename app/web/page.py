@@ -6,13 +6,18 @@ Widgets are in `tabs.py`, callbacks in `callbacks`; `app.server` does the work.
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 
 import gradio as gr
+from gradio.components import Component
+from gradio.events import Dependency
 
+from app.compose.models import Models
 from app.compose.options import MAX_FILE_BYTES
 from app.player import assets as player
-from app.server.studio import Studio
+from app.server.studio import Sharing, Studio
 from app.web import api as endpoints
 from app.web.about import ABOUT_SCRIPT, about
 from app.web.callbacks import Callbacks
@@ -20,17 +25,6 @@ from app.web.cards import RESULTS_SCRIPT
 from app.web.examples import finished_example
 from app.web.session import EXAMPLE_OF_TAB
 from app.web.tabs import CREATIVITY, TabWidgets, build_tab, key_note, mood_of, of_unit, roll_dice
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import ExitStack
-    from pathlib import Path
-
-    from gradio.components import Component
-    from gradio.events import Dependency
-
-    from app.compose.models import Models
-    from app.server.studio import Sharing
 
 TITLE = "relpe"
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import gradio as gr
+
+from app.compose.models import Models
 from app.compose.options import MAX_FILE_BYTES
 from app.player import assets as player
 from app.server.store import KEPT_SECONDS, prune, remove_raw
@@ -20,13 +23,6 @@ from app.web import api as endpoints
 from app.web.guard import guarded
 from app.web.page import build_page
 from app.web.theme import PAGE_STYLE, theme
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import gradio as gr
-
-    from app.compose.models import Models
 
 THREADS = 40
 """Threads for short calls; each job has one more."""

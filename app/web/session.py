@@ -6,19 +6,16 @@ import hmac
 import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from app.compose.options import NEW_PIECE_BARS, MusicOptions
+from app.compose.replay import Replay
 from app.player.frames import Frame, VariationFrame
 from app.server.store import LEFT_SECONDS
+from app.server.uploads import Upload
 from app.web.examples import PIECE, finished_example
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from app.compose.replay import Replay
-    from app.server.uploads import Upload
 
 EXAMPLE_OF_TAB = {"continue": "ballad", "groove": "groove", "piano": PIECE}
 """The example that each tab shows at first."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import gradio as gr
 
@@ -16,9 +16,6 @@ from app.web.about import model_line
 from app.web.cards import card, results_list
 from app.web.session import AUTOMATIC, UPLOADING, Session, Sessions, Tab
 from tokenization.analysis.beats import ON_GRID
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BY_FILE = "The one that hears all of your file."
 NO_SPEED = "<p>How long it takes is known after the first piece.</p>"

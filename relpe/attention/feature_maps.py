@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 LONGEST_HELD = 2**20
 """With a redraw probability: most training steps for which features are held."""

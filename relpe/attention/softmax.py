@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from relpe.attention.windowed.offset_scores import softmax_with_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from relpe.encodings.base import AttentionName, OffsetTable
+from relpe.encodings.base import AttentionName, OffsetTable
 
 
 class SoftmaxAttentionState(NamedTuple):

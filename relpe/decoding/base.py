@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Literal, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+import numpy as np
+from numpy.typing import NDArray
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from relpe.models.decoder import DecoderState
+from relpe.models.decoder import DecoderState
 
 Backend = Literal["auto", "compiled", "torch"]
 """`compiled` steps, those of `torch`, or `auto`: compiled where possible."""

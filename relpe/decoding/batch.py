@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from relpe.decoding.base import TokenSteps
 from relpe.decoding.sampling import Rule, SamplingOptions, draw
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from relpe.decoding.base import TokenSteps
-    from relpe.models.decoder import DecoderState
+from relpe.models.decoder import DecoderState
 
 RuleT = TypeVar("RuleT", bound=Rule)
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from relpe.decoding.base import Backend, Precision, StepsMaker
 from relpe.decoding.cuda_graph import TileSteps, why_not_tiled
 from relpe.decoding.eager import PlainSteps
-
-if TYPE_CHECKING:
-    from relpe.models.decoder import Decoder
+from relpe.models.decoder import Decoder
 
 
 def choose_steps(

@@ -10,13 +10,15 @@ arithmetic is in `kernels.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from llvmlite.binding import get_host_cpu_name
 from numba import config as numba_config
+from numpy.typing import NDArray
 
 from relpe.attention.linear.operation import LinearAttentionConfig, LinearAttentionState
 from relpe.attention.windowed.attention import WindowedAttentionConfig
@@ -24,15 +26,7 @@ from relpe.decoding.base import Precision, check_slots
 from relpe.decoding.kernels import Memory, arguments, step_float32, step_int8
 from relpe.decoding.packed_weights import packed_attention, packed_rings, packed_weights
 from relpe.decoding.position_codes import PositionCodes, array_of
-from relpe.models.decoder import DecoderConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from relpe.models.decoder import Decoder, DecoderState
-
+from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 
 ROWS_OF_A_THREAD = 4
 """Least rows of a thread: handing rows to a thread takes about as long as one row."""

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from relpe.decoding.base import check_slots
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from relpe.models.decoder import Decoder, DecoderState
+from relpe.models.decoder import Decoder, DecoderState
 
 TILE_BYTES = 256 * 2**20
 """Limit of the states of a tile, where it allows 32 rows or more."""

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic
+from typing import Generic
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from relpe.decoding.base import TokenSteps
 from relpe.decoding.batch import ContinuousBatch, Row, RuleT
 from relpe.decoding.eager import prefill_steps
 from relpe.decoding.sampling import SamplingOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from relpe.decoding.base import TokenSteps
-    from relpe.models.decoder import Decoder, DecoderState
+from relpe.models.decoder import Decoder, DecoderState
 
 
 @dataclass(frozen=True, eq=False)

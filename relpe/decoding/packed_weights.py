@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from relpe.attention.linear.operation import LinearAttentionConfig, fading_rates
+from relpe.decoding.base import Precision
 from relpe.decoding.kernels import (
     ELU,
     FAVOR,
@@ -20,14 +23,7 @@ from relpe.decoding.kernels import (
 )
 from relpe.decoding.position_codes import array_of
 from relpe.encodings.stochastic.base import StochasticEncoding, mixture
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from relpe.decoding.base import Precision
-    from relpe.models.decoder import Decoder, DecoderState
+from relpe.models.decoder import Decoder, DecoderState
 
 _KINDS = {"relu": RELU, "elu": ELU, "favor": FAVOR, "windowed": WINDOWED}
 

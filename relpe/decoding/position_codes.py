@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from relpe.decoding.kernels import products_of_waves
 from relpe.encodings.base import Encoding
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise
 from relpe.encodings.stochastic.sine import SineSPE
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from relpe.models.decoder import Decoder
+from relpe.models.decoder import Decoder
 
 BLOCK = 32
 """Positions whose codes are made at once: as many as a tile of filtered noise."""

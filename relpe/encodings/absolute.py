@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
 from relpe.encodings.algebraic.structures import TreeStructure, tree_words
 from relpe.encodings.base import Encoding
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Shaped
 
 
 def sinusoids(positions: Tensor, features: int, base: float = 10_000.0) -> Tensor:

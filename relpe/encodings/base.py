@@ -7,19 +7,14 @@ overrides the hooks that it needs; the others do nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from relpe.encodings.offset.windows import Window
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import torch
-    from torch import Tensor
-
 
 AttentionName = Literal["softmax", "windowed", "favor", "relu", "elu"]
 """Exact attention to all keys or within a span; linear attention by its feature map."""

@@ -6,9 +6,8 @@ of the positions and zero on others; causal models have lags of 0 and above.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional
 
@@ -17,18 +16,14 @@ from relpe.encodings.algebraic.encoding import Algebraic
 from relpe.encodings.algebraic.rotations import Rotations
 from relpe.encodings.algebraic.structures import words_of_heap
 from relpe.encodings.algebraic.trees import TreeMaps
+from relpe.encodings.base import OffsetTable
 from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.offset.relative import RelativeEncoding
 from relpe.encodings.rope import Rope
 from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise
 from relpe.encodings.stochastic.sine import SineSPE
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Shaped
-
-    from relpe.encodings.base import OffsetTable
-    from relpe.models.decoder import Decoder
+from relpe.models.decoder import Decoder
 
 LONGEST_WAVE = 4096
 """In positions; longer periods of a spectrum are not distinguished."""

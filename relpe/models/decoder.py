@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from relpe.attention.feature_maps import FavorConfig
-from relpe.attention.layer import AttentionConfig, SelfAttention
+from relpe.attention.layer import AttentionConfig, ConvolvedState, SelfAttention
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.encodings import EncodingConfig
+from relpe.encodings.base import Encoding
 from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.encodings.stochastic.sine import SineSPEConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from relpe.attention.layer import ConvolvedState
-    from relpe.encodings.base import Encoding
 
 
 @dataclass(frozen=True, kw_only=True)

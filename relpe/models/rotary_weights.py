@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
 from relpe.encodings.algebraic.structures import SequenceStructure
 from relpe.encodings.rope import RopeConfig
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from relpe.models.decoder import Decoder, DecoderConfig
+from relpe.models.decoder import Decoder, DecoderConfig
 
 
 def takes_rotary(config: DecoderConfig, rotary: DecoderConfig) -> bool:

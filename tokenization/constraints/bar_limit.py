@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.vocabulary import (
@@ -16,11 +17,7 @@ from tokenization.remi.vocabulary import (
     TEMPO,
     TIME_SIGNATURE,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tokenization.tokenizer import Grammar
+from tokenization.tokenizer import Grammar
 
 DEFAULT_BPM = 120
 """Tempo of music that has not set one yet, as in MIDI."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tokenization.constraints.bar_limit import BarLimit
+from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.vocabulary import BAR, DURATIONS, POSITION, STEPS_PER_BEAT
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tokenization.constraints.bar_limit import BarLimit
-    from tokenization.remi.grammar import RemiGrammar
 
 LAST_BEAT, LONG, LONGER_LATE = 12.0, 2.0, 6.0
 

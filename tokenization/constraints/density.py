@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tokenization.constraints.bar_limit import BarLimit
+from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.vocabulary import BAR, BAR_UNIT, POSITION
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tokenization.constraints.bar_limit import BarLimit
-    from tokenization.remi.grammar import RemiGrammar
 
 GAIN, MOST, MOST_CROWD = 16.0, 8.0, 3.0
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.analysis.keys import pitch_classes
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tokenization.constraints.bar_limit import BarLimit
-    from tokenization.remi.grammar import RemiGrammar
-    from tokenization.remi.vocabulary import Families
+from tokenization.constraints.bar_limit import BarLimit
+from tokenization.remi.grammar import RemiGrammar
+from tokenization.remi.vocabulary import Families
 
 OUTSIDE_KEY = 4.0
 """A pitch outside the key is e^4 times less likely; drums are left alone."""

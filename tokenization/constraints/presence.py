@@ -6,21 +6,16 @@ that rest is in the context, and a model that continues from there may let it re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tokenization.constraints.bar_limit import BarLimit
 from tokenization.remi.decode import Tokens, read_bars, read_notes
-from tokenization.remi.grammar import After
+from tokenization.remi.grammar import After, RemiGrammar
 from tokenization.remi.vocabulary import BAR, NUM_PARTS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.constraints.bar_limit import BarLimit
-    from tokenization.remi.grammar import RemiGrammar
 
 LONGEST_REST = 2
 """Bars after which a track is called back even if it rested longer in the prompt."""

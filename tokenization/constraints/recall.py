@@ -9,19 +9,15 @@ back in order. New bars do not enter the cache: music that imitated itself would
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tokenization.constraints.bar_limit import BarLimit
+from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.vocabulary import BAR, POSITION, TEMPO, Families
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from tokenization.constraints.bar_limit import BarLimit
-    from tokenization.remi.grammar import RemiGrammar
 
 GAIN = 5.0
 """Bias of a token that always followed its context, and very often."""

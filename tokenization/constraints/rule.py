@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.presence import Presence
 from tokenization.constraints.recall import Recall
 from tokenization.remi.grammar import RemiGrammar
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from tokenization.constraints.bar_limit import BarLimit
-    from tokenization.tokenizer import Grammar
+from tokenization.tokenizer import Grammar
 
 
 class Bias(Protocol):

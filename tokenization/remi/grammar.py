@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from enum import IntEnum, auto
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.remi.decode import Tokens, read_bars, read_notes
 from tokenization.remi.vocabulary import (
@@ -27,11 +29,6 @@ from tokenization.remi.vocabulary import (
     Kind,
 )
 from tokenization.tokenizer import Rules
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
 
 
 class After(IntEnum):

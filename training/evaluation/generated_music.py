@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from relpe.decoding.choose import choose_steps
 from relpe.decoding.sampling import SamplingOptions
+from relpe.models.decoder import Decoder
+from tokenization.score import Score
+from tokenization.tokenizer import Tokenizer
 from training.continuations import continuations, in_bars, write_sample
+from training.data.corpus import Corpus
 from training.errors import TrainingError, check_range
 from training.evaluation.metrics.bars import BarNotes, new_music
 from training.evaluation.metrics.copies import NoteIndex, copies
@@ -24,20 +31,8 @@ from training.evaluation.metrics.structure import (
     structure,
     stuck_notes,
 )
-from training.evaluation.metrics.style import mean_style, style_by_quarter
+from training.evaluation.metrics.style import Form, mean_style, style_by_quarter
 from training.files import replacing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from relpe.models.decoder import Decoder
-    from tokenization.score import Score
-    from tokenization.tokenizer import Tokenizer
-    from training.data.corpus import Corpus
-    from training.evaluation.metrics.style import Form
 
 FORMS: tuple[Form, ...] = ("exact", "compat")
 _QUARTERS = 4

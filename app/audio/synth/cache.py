@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
 CACHE_BYTES = 64 << 20
 """Limit for the cached arrays of all SoundFonts."""

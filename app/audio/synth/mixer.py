@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.audio.synth import BLOCK
 from app.audio.synth.cache import ToneCache
 from app.audio.synth.envelope import Envelope, release_curve
 from app.audio.synth.oscillator import control_seconds, interpolate, wave
-from app.audio.synth.soundfont import Generator
-from app.audio.synth.voices import score_voices
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from numpy.typing import NDArray
-
-    from app.audio.synth.soundfont import SoundFont
-    from app.audio.synth.voices import Voices
-    from tokenization.score import Score
+from app.audio.synth.soundfont import Generator, SoundFont
+from app.audio.synth.voices import Voices, score_voices
+from tokenization.score import Score
 
 _TAIL_SECONDS = 2.0
 _SHORTEST_TAIL_SECONDS = 0.1

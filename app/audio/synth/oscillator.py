@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from app.audio.synth import BLOCK
 from app.audio.synth.envelope import Envelope, seconds_of
-from app.audio.synth.soundfont import Generator
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from app.audio.synth.soundfont import SoundFont, Zone
+from app.audio.synth.soundfont import Generator, SoundFont, Zone
 
 CONTROL_SAMPLES = 64
 """Pitch, filter and tremolo are updated once per this many samples."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from app.audio.synth.soundfont import SoundFont, Zone
-    from tokenization.score import Score
+from app.audio.synth.soundfont import SoundFont, Zone
+from tokenization.score import Score
 
 _BANK, _DATA, _VOLUME, _PAN, _EXPRESSION, _PEDAL = 0, 6, 7, 10, 11, 64
 _NRPN, _RPN = frozenset({98, 99}), frozenset({100, 101})

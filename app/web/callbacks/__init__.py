@@ -5,17 +5,14 @@ They change the sessions of `app.web.session` and return the values of `View.sho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 
+from app.server.studio import Studio
 from app.web.callbacks.files import FileCallbacks
 from app.web.callbacks.jobs import JobCallbacks
 from app.web.callbacks.settings import SettingsCallbacks
 from app.web.callbacks.tabs import TabCallbacks
 from app.web.callbacks.uploads import UploadCallbacks
 from app.web.view import View
-
-if TYPE_CHECKING:
-    from app.server.studio import Studio
 
 
 class Callbacks:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import gradio as gr
+import gradio as gr
 
 
 def values_of(event: gr.EventData) -> dict[str, object]:

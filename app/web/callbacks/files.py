@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.audio.synth.soundfont import SoundError
 from app.compose.options import MAX_FILE_BYTES
+from app.server.studio import Studio
 from app.server.uploads import read_upload
 from app.web.callbacks.alerts import BROKEN
 from app.web.examples import finished_file
 from app.web.refusals import short
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from app.server.studio import Studio
 
 _log = logging.getLogger(__name__)
 

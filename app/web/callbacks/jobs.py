@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator  # Gradio reads the annotations of callbacks
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
@@ -15,10 +15,7 @@ from app.server.studio import EMPTY, waiting
 from app.web.callbacks.alerts import BROKEN, BUSY, AlertError, alerting
 from app.web.session import UPLOADING, Asked, Session
 from app.web.tabs import FORM, key_problem, options_of
-from app.web.view import session_of
-
-if TYPE_CHECKING:
-    from app.web.view import View
+from app.web.view import View, session_of
 
 NOT_TAKEN = (
     "The model has not taken this job: too many wait for it already, or the connection was lost; "

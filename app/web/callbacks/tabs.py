@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import gradio as gr
 
 from app.web.callbacks.alerts import BUSY
 from app.web.callbacks.events import values_of, whole_number
 from app.web.session import FIRST_TAB
-from app.web.view import session_of
-
-if TYPE_CHECKING:
-    from app.web.view import View
+from app.web.view import View, session_of
 
 
 class TabCallbacks:

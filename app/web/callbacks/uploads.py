@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import gradio as gr
 
@@ -14,18 +14,12 @@ from app.player.frames import Frame
 from app.server.uploads import Upload, read_upload
 from app.web.callbacks.alerts import BUSY, AlertError, alerting
 from app.web.callbacks.events import track_numbers, values_of, whole_number
-from app.web.callbacks.settings import for_model, shown
+from app.web.callbacks.settings import SettingsCallbacks, for_model, shown
 from app.web.cards import refused, said
 from app.web.examples import example_file, finished_example
 from app.web.session import AUTOMATIC, EXAMPLE_OF_TAB, UPLOADING, Session, Step
-from app.web.view import session_of
+from app.web.view import View, session_of
 from tokenization.errors import MidiError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from app.web.callbacks.settings import SettingsCallbacks
-    from app.web.view import View
 
 MOST_LETTERS = 200
 """Length of a file's name in a message."""

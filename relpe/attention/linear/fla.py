@@ -8,9 +8,10 @@ is computed by ordinary matrix products.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,9 +20,6 @@ from torch.nn import functional
 from relpe.attention.linear import attention as linear_attention
 from relpe.attention.linear.attention import LinearState, divisor
 from relpe.attention.linear.chunked import Tiling
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from relpe.attention.feature_maps import FeatureMapConfig, ReluConfig
+from relpe.attention.feature_maps import FeatureMap, FeatureMapConfig, ReluConfig
 from relpe.attention.linear import fla
 from relpe.attention.linear.attention import LinearState, causal_linear_attention
 from relpe.attention.linear.numerator import numerator_only_attention
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from relpe.attention.feature_maps import FeatureMap
-    from relpe.encodings.base import AttentionName
+from relpe.encodings.base import AttentionName
 
 
 class LinearAttentionState(NamedTuple):

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from relpe.attention.windowed.offset_scores import Box, box_attention
-from relpe.encodings.base import OffsetTable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from relpe.encodings.base import AttentionName
+from relpe.encodings.base import AttentionName, OffsetTable
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,11 @@ running fastest.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def grid_positions(grid: Sequence[int]) -> Tensor:

@@ -6,11 +6,13 @@ positions is multiplication of maps: scores depend on relative positions only, n
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from relpe.encodings.algebraic.rotations import (
@@ -30,11 +32,6 @@ from relpe.encodings.algebraic.structures import (
 )
 from relpe.encodings.algebraic.trees import TreeCodes, TreeMaps
 from relpe.encodings.base import Encoding, OffsetTable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from jaxtyping import Float, Shaped
 
 
 class AlgebraicState(NamedTuple):

@@ -8,9 +8,11 @@ cost is linear in the features, and positions may be real, negative or large.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from relpe.encodings.algebraic.spectra import (
@@ -21,14 +23,7 @@ from relpe.encodings.algebraic.spectra import (
     spectrum_of_orthogonal,
     triangle_from_skew,
 )
-from relpe.encodings.algebraic.structures import CycleStructure
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from jaxtyping import Float, Shaped
-
-    from relpe.encodings.algebraic.structures import Leaf
+from relpe.encodings.algebraic.structures import CycleStructure, Leaf
 
 Initialization = Literal["rope", "original", "near_identity"]
 NEAR_IDENTITY = 0.02

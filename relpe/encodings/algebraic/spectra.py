@@ -8,15 +8,12 @@ float64 and without gradients.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from jaxtyping import Float
 
 NEARLY_ZERO = 1e-10
 """Least angle, relative to the largest: below it planes are indistinct, and not rotated."""

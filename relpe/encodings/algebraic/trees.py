@@ -6,19 +6,15 @@ of two nodes cancels: A(cu)^T A(cv) = A(u)^T A(v) (Kogkalidis, Bernardy & Garg, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from relpe.encodings.algebraic.rotations import NEAR_IDENTITY, InitialGenerators
 from relpe.encodings.algebraic.spectra import skew_from_triangle, triangle_from_skew
-from relpe.encodings.algebraic.structures import TreeStructure, tree_words
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Int, Shaped
-
-    from relpe.encodings.algebraic.structures import Leaf
+from relpe.encodings.algebraic.structures import Leaf, TreeStructure, tree_words
 
 POLISHED_LEVELS = 16
 """Levels after which products in float32 are orthogonalized."""

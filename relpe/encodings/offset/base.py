@@ -7,15 +7,13 @@ whose differences are irregular: then the table has a row for each difference th
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from relpe.encodings.base import Encoding, OffsetTable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Coordinates = Literal["index", "joint", "additive"]
 """`index`: the places of consecutive tokens; positions are not looked at. `joint`: differences of

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from relpe.encodings.base import OffsetTable
 from relpe.encodings.offset.base import Coordinates, OffsetEncoding
-from relpe.encodings.offset.windows import WindowConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from relpe.encodings.offset.windows import Window
+from relpe.encodings.offset.windows import Window, WindowConfig
 
 
 class RelativeEncoding(OffsetEncoding):

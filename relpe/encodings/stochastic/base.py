@@ -7,16 +7,14 @@ of 1 - g and g as weights; the expected product of query and key codes becomes (
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from relpe.encodings.base import Encoding
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 
 class StochasticEncoding(Encoding):

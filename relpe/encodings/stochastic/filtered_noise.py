@@ -7,9 +7,11 @@ covariance of the two codes is the correlation of the filters, which depends on 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from relpe.encodings.stochastic.base import StochasticEncoding, checked_draws, raw_gates
@@ -32,11 +34,6 @@ from relpe.encodings.stochastic.white_noise import (
     white_noise,
 )
 from relpe.torch_compile import outside_graphs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from jaxtyping import Float
 
 
 class Filters(NamedTuple):

@@ -20,18 +20,14 @@ Fourier transforms, larger tiles and Winograd's scheme were measured to be slowe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from relpe.encodings.stochastic.white_noise import RUN, SITES, Halos, NoiseLine, Placement
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from relpe.encodings.stochastic.white_noise import Stencil
+from relpe.encodings.stochastic.white_noise import RUN, SITES, Halos, NoiseLine, Placement, Stencil
 
 SHARED_CODE_BYTES = 512 * 2**20
 """Codes up to this size are made once and shared by all layers; larger ones are never formed."""

@@ -8,19 +8,16 @@ absolute codes, and hence fits linear attention.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from relpe.encodings.stochastic.base import StochasticEncoding, checked_draws, raw_gates
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from jaxtyping import Float
 
 BLOCK = 256
 """Positions of a block: sines are evaluated for one block, and the noise is rotated by the first
