@@ -5,7 +5,6 @@ They change the sessions of `app.web.session` and return the values of `View.sho
 
 from __future__ import annotations
 
-
 from app.server.studio import Studio
 from app.web.callbacks.files import FileCallbacks
 from app.web.callbacks.jobs import JobCallbacks
