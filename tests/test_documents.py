@@ -129,7 +129,7 @@ def test_documents_have_the_version_of_the_project():
     assert f"\n## [{version}] - " in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
-LINKS = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+LINKS = re.compile(r"\]\(([\w./-]*)(?:#([\w-]+))?\)")
 
 
 def headings(document: Path) -> set[str]:
