@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from training import cli as relpe_train
 PACKAGES = "app|relpe|tokenization|training"
 
 DOCUMENTS = [
-    *(ROOT / f"{name}.md" for name in ("ARCHITECTURE", "CONTRIBUTING", "GLOSSARY", "SECURITY")),
+    *sorted(path for path in ROOT.glob("*.md") if path.name not in ("README.md", "CHANGELOG.md")),
     *sorted(
         path
         for path in ROOT.rglob("README.md")
@@ -120,3 +121,26 @@ def test_names_that_do_not_exist_are_found(tmp_path):
         "python -m training.gone",
         "import relpe.gone",
     ]
+
+
+def test_documents_have_the_version_of_the_project():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f"\n## [{version}] - " in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+LINKS = re.compile(r"\]\(([\w./-]*)(?:#([\w-]+))?\)")
+
+
+def headings(document: Path) -> set[str]:
+    """The anchors of a document's headings."""
+    found = re.findall(r"^#+ (.+)$", document.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@EACH
+def test_links_of_a_document_lead_somewhere(document):
+    for name, anchor in LINKS.findall(document.read_text("utf-8")):
+        target = document.parent / name if name else document
+        assert target.exists(), name
+        assert not anchor or anchor in headings(target), f"{name}#{anchor}"

@@ -80,7 +80,8 @@ def is_plain(command: str) -> bool:
 def environment() -> dict[str, str]:
     """The environment of this interpreter: its commands come first."""
     commands = Path(sys.executable).parent
-    assert (commands / "relpe").exists(), "the project is not installed here: see `make test`"
+    installed = shutil.which("relpe", path=commands)
+    assert installed is not None, "the project is not installed here: see `make test`"
     return {**os.environ, "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}"}
 
 
