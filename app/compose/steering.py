@@ -17,6 +17,7 @@ from tokenization.constraints.repetition import Repetition
 from tokenization.constraints.rule import Bias
 from tokenization.errors import TokenizerError
 from tokenization.remi.grammar import RemiGrammar
+from tokenization.remi.vocabulary import PIANO_FAMILIES
 from tokenization.tokenizer import Grammar, Tokenizer
 
 
@@ -30,22 +31,20 @@ def steer(
     Raises:
         TokenizerError: the options steer, and the model has a vocabulary that cannot be steered.
     """
-    cadence = options.ending == "cadence"
-    if not (options.key or options.density or options.repetition or cadence or options.seconds):
-        return ()
-    if not isinstance(grammar, RemiGrammar):
+    families = grammar.families if isinstance(grammar, RemiGrammar) else PIANO_FAMILIES
+    biases: list[Bias] = []
+    if options.key is not None:
+        biases.append(Key.of(options.key, families))
+    if options.density:
+        biases.append(Density(options.density))
+    if options.ending == "cadence":
+        biases.append(Cadence())
+    if options.repetition:
+        biases.append(Repetition.after(families, context, options.repetition))
+    if (biases or options.seconds) and not isinstance(grammar, RemiGrammar):
         raise TokenizerError(
             f"the model has tokens of {tokenizer.config.kind}, expected piano_remi or "
             "multitrack_remi for key, density, repetition, seconds or a cadence; leave these or "
             "choose another model"
         )
-    biases: list[Bias] = []
-    if options.key is not None:
-        biases.append(Key.of(options.key, grammar.families))
-    if options.density:
-        biases.append(Density(options.density))
-    if cadence:
-        biases.append(Cadence())
-    if options.repetition:
-        biases.append(Repetition.after(grammar.families, context, options.repetition))
     return tuple(biases)
