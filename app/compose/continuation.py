@@ -169,9 +169,9 @@ def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
         midi = alone = write_midi(new)
         timed, start = new, 0
     else:
-        midi = append_to_midi(prompt.data, new, prompt.joint_ticks)
+        midi = append_to_midi(prompt.data, new, prompt.splice_ticks)
         alone = _alone(new, prompt)
-        timed, start = prompt.score, prompt.joint_ticks
+        timed, start = prompt.score, prompt.splice_ticks
     begin, end = timed.seconds_at(np.array([start, new.end_ticks])).tolist()
     return Piece(
         midi=midi,
@@ -285,13 +285,13 @@ def _result(steps: Steps, on_progress: Callable[[Progress], object]) -> Result:
 
 def _alone(new: Score, prompt: Prompt) -> bytes:
     """The new music as a file of its own, in the tempos and metres that the file has there."""
-    joint, score = prompt.joint_ticks, prompt.score
-    # of those up to the joint the last one stays
-    tempos = {max(tick - joint, 0): bpm for tick, bpm in ((0, 120.0), *score.tempos)}
-    metres = {max(t - joint, 0): metre for t, *metre in ((0, 4, 4), *score.time_signatures)}
-    length = max(new.end_ticks - joint, 1)
+    splice, score = prompt.splice_ticks, prompt.score
+    # of those up to the splice the last one stays
+    tempos = {max(tick - splice, 0): bpm for tick, bpm in ((0, 120.0), *score.tempos)}
+    metres = {max(t - splice, 0): metre for t, *metre in ((0, 4, 4), *score.time_signatures)}
+    length = max(new.end_ticks - splice, 1)
     tracks = (
-        replace(t, notes=t.notes - [joint, 0, 0, 0], chunk=None) for t in new.tracks if len(t)
+        replace(t, notes=t.notes - [splice, 0, 0, 0], chunk=None) for t in new.tracks if len(t)
     )
     return write_midi(
         Score(

@@ -41,8 +41,8 @@ class NewBars:
 
         Raises MidiError where the piece would be longer than a file may be.
         """
-        score, joint = prompt.timing.counted, prompt.joint
-        lines = written_lines(score, joint, num_bars)[-num_bars - 1 :]
+        score, splice = prompt.timing.counted, prompt.splice
+        lines = written_lines(score, splice, num_bars)[-num_bars - 1 :]
         end = int(lines[-1]) // score.ticks_per_beat
         if end > MAX_BEATS:
             raise MidiError(
@@ -81,8 +81,8 @@ class NewBars:
             opening.append(metre)
         timing = self.prompt.timing
         tempos = quantize_tempos(replace(timing.counted, tempos=timing.heard_tempos))
-        joint = nearest_step(self.prompt.joint, timing.counted.ticks_per_beat)
-        bpm = int(tempos.bpm[np.searchsorted(tempos.steps, joint, side="right") - 1])
+        splice = nearest_step(self.prompt.splice, timing.counted.ticks_per_beat)
+        bpm = int(tempos.bpm[np.searchsorted(tempos.steps, splice, side="right") - 1])
         last = context[(context >= TEMPO) & (context < TEMPO + NUM_TEMPOS)][-1]
         if last != bpm + TEMPO - MIN_BPM:
             opening += [POSITION, bpm + TEMPO - MIN_BPM]
@@ -95,14 +95,14 @@ class NewBars:
         those of the file: tokens round them, and MIDI would end a note that is struck again at the
         end of the first.
         """
-        joint = self.prompt.joint
+        splice = self.prompt.splice
         playing = self.prompt.parts.of_score(self.prompt.timing.counted)
         sounding: list[tuple[int, int, int]] = []
         for track, rank in zip(playing, tokenizer.track_ranks(playing), strict=True):
             if track.is_drum:
                 continue
             begins, ends = track.notes[:, 0], track.notes[:, 0] + track.notes[:, 1]
-            over = (begins < joint) & (ends > joint)
+            over = (begins < splice) & (ends > splice)
             late = self.map.steps(ends[over])
             late += self.map.ticks(late) < ends[over]
             pitches, until = track.notes[over, 2].tolist(), (late + start).tolist()
@@ -118,7 +118,7 @@ def in_bars(options: MusicOptions, prompt: Prompt) -> MusicOptions:
     if options.seconds is None:
         return options
     timing, most = prompt.timing, int(limits("bars").most[1] or 0)
-    lines = written_lines(timing.counted, prompt.joint, most)[-most - 1 :]
+    lines = written_lines(timing.counted, prompt.splice, most)[-most - 1 :]
     ends = timing.file.seconds_at(timing.to_file(lines))
     bars = int(np.searchsorted(ends, ends[0] + options.seconds - 1e-3))  # lines lie on ticks
     return replace(options, bars=min(max(bars, 1), most), seconds=None)

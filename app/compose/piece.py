@@ -164,7 +164,9 @@ class Draft:
             score = tokenizer.decode(self.ids, tracks=prompt.sequence.tracks)
             tracks = (replace(t, notes=opening.bars.notes(t.notes)) for t in score.tracks)
             new = Score(prompt.score.ticks_per_beat, tuple(tracks))
-            new = share_among_tracks(new, prompt.score, tokenizer, prompt.joint_ticks, prompt.parts)
+            new = share_among_tracks(
+                new, prompt.score, tokenizer, prompt.splice_ticks, prompt.parts
+            )
             end = opening.bars.line(rule.limit.notated_bar(rule.grammar) + 1)
         if not ended:
             return replace(new, end_ticks=0)

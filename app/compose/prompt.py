@@ -42,14 +42,14 @@ class Prompt:
 
     name: str
     data: bytes
-    """The file, up to the joint where something was cut off."""
+    """The file, up to the splice where something was cut off."""
     timing: Timing
     """Of `data`; at least 12 ticks per quarter note."""
     facts: PromptFacts
-    joint: int
+    splice: int
     """Where the new music begins, in ticks of `timing.counted`: a notated bar line."""
     sequence: TokenSequence
-    """Tokens of whole bars up to the joint, without EOS."""
+    """Tokens of whole bars up to the splice, without EOS."""
     bar_tokens: NDArray[np.int64]
     """(bars + 1,), the number of Bar tokens in `ids` before each notated bar line."""
     parts: Parts = ALL_PARTS
@@ -64,22 +64,22 @@ class Prompt:
 
     @property
     def ids(self) -> NDArray[np.int32]:
-        """Token ids of whole bars up to the joint, without EOS."""
+        """Token ids of whole bars up to the splice, without EOS."""
         return self.sequence.ids
 
     @property
-    def joint_ticks(self) -> int:
+    def splice_ticks(self) -> int:
         """Where the new music begins, in ticks of `score`."""
-        return int(self.timing.to_file(np.array([self.joint]))[0])
+        return int(self.timing.to_file(np.array([self.splice]))[0])
 
     @property
     def bars(self) -> int:
-        """Number of notated bars up to the joint."""
+        """Number of notated bars up to the splice."""
         return len(self.bar_tokens) - 1
 
     def line(self, bar: int) -> int:
-        """Where a notated bar up to the joint begins, from 0, in ticks of `score`."""
-        lines = written_lines(self.timing.counted, self.joint)
+        """Where a notated bar up to the splice begins, from 0, in ticks of `score`."""
+        lines = written_lines(self.timing.counted, self.splice)
         return int(self.timing.to_file(lines[bar : bar + 1])[0])
 
     def first_heard(self, bars: int = 0) -> int:
@@ -112,7 +112,7 @@ def read_prompt(
     New music begins at a notated bar line: after `last_bar`, or after the last note. The last notes
     may ring over the line by a quarter note. For longer ones the new music waits, but for no more
     than two bars after the one in which the last note begins. The model hears notes as long as the
-    pedal holds them, up to the joint.
+    pedal holds them, up to the splice.
 
     Args:
         data: the MIDI file.
@@ -247,8 +247,8 @@ def _encode(
     return replace(sequence, ids=ids[: ends[bar_tokens[-1]]]), bar_tokens
 
 
-def _as_heard(timing: Timing, joint: int, parts: Parts) -> Score:
-    """The counted score with notes as long as the pedal holds them, but not beyond the joint.
+def _as_heard(timing: Timing, splice: int, parts: Parts) -> Score:
+    """The counted score with notes as long as the pedal holds them, but not beyond the splice.
 
     Tracks that may play but that the model does not hear are without notes: tokens count them.
     """
@@ -257,7 +257,7 @@ def _as_heard(timing: Timing, joint: int, parts: Parts) -> Score:
     for track, held in zip(counted.tracks, extend_by_pedal(counted).tracks, strict=True):
         if len(track) and parts.hears(track):
             notes = held.notes.copy()
-            until = np.maximum(joint - notes[:, 0], track.notes[:, 1])
+            until = np.maximum(splice - notes[:, 0], track.notes[:, 1])
             notes[:, 1] = np.minimum(notes[:, 1], until)
             tracks.append(replace(held, notes=notes))
         elif len(track) and parts.may_play(track):

@@ -100,7 +100,7 @@ def track_names(tracks: Sequence[Track]) -> list[str]:
 
 
 def share_among_tracks(
-    new: Score, upload: Score, tokenizer: Tokenizer, joint: int, parts: Parts = ALL_PARTS
+    new: Score, upload: Score, tokenizer: Tokenizer, splice: int, parts: Parts = ALL_PARTS
 ) -> Score:
     """Assigns new notes to the tracks of the upload that they continue.
 
@@ -113,7 +113,7 @@ def share_among_tracks(
         new: decoded tracks, in ticks of the upload.
         upload: the music that they continue.
         tokenizer: that of the model.
-        joint: where the new music begins, in ticks.
+        splice: where the new music begins, in ticks.
         parts: which tracks of the upload may play.
     """
     playing = parts.of_score(upload)
@@ -125,13 +125,13 @@ def share_among_tracks(
         players = [
             player
             for player, its_rank in zip(playing, ranks, strict=True)
-            if its_rank == rank and parts.may_play(player) and len(_before(player, joint))
+            if its_rank == rank and parts.may_play(player) and len(_before(player, splice))
         ]
         if not players:
             shared.append(track)
             continue
         chosen = _by_drum if track.is_drum else _by_height
-        which = chosen(track.notes, [_before(player, joint) for player in players], players)
+        which = chosen(track.notes, [_before(player, splice) for player in players], players)
         shared += [
             replace(player, notes=track.notes[which == index], controls=[], bends=[])
             for index, player in enumerate(players)

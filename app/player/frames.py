@@ -63,10 +63,10 @@ class TimelineFrame(TypedDict):
 
 
 class PromptFrame(TypedDict):
-    """The uploaded file; `joint` is the splice, where new music begins, in quarter notes."""
+    """The uploaded file; new music begins at `splice`, in quarter notes."""
 
     tracks: list[TrackFrame]
-    joint: float
+    splice: float
     first: NotRequired[float]
     """Start of the region that the model sees, which ends at the splice."""
     sound: NotRequired[SoundState]

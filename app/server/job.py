@@ -350,7 +350,7 @@ class Job:
         score, begin = piece.score, 0.0
         if self.upload is not None:
             prompt = self.upload.prompt
-            begin = float(prompt.score.seconds_at(prompt.joint_ticks))
+            begin = float(prompt.score.seconds_at(prompt.splice_ticks))
         return piece.seconds or float(score.seconds_at(score.end_ticks)) - begin
 
     def _replay(self, piece: Piece) -> bytes:

@@ -50,9 +50,9 @@ class Upload:
         return Path(self.whole.name).stem
 
     @property
-    def joint(self) -> float:
+    def splice(self) -> float:
         """Start of the new music in quarter notes."""
-        return self.prompt.joint_ticks / self.prompt.score.ticks_per_beat
+        return self.prompt.splice_ticks / self.prompt.score.ticks_per_beat
 
     @property
     def bars(self) -> int:
@@ -144,7 +144,7 @@ class Upload:
             frame["id"], frame["instrument"] = row.id, row.instrument
             frame["heard"], frame["played"] = parts.hears(track), parts.may_play(track)
         first = self.prompt.line(self.first_bar - 1) / self.prompt.score.ticks_per_beat
-        return PromptFrame(tracks=tracks, joint=self.joint, first=first)
+        return PromptFrame(tracks=tracks, splice=self.splice, first=first)
 
 
 def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = "file") -> Upload:

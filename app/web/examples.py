@@ -66,12 +66,12 @@ def finished_example(name: str) -> Frame:
         prompt = None if name == PIECE else read_midi(example_file(name).read_bytes(), name=name)
     except FileNotFoundError:
         return empty  # the page works without it
-    bars, new, joint = timeline(whole), whole, 0.0
+    bars, new, splice = timeline(whole), whole, 0.0
     title, subtitle = "An example: a piece from nothing", f"{_bars(bars)} new bars"
     if prompt is not None:
         before = timeline(prompt)
-        joint = before["end"]
-        start = int(joint * whole.ticks_per_beat)
+        splice = before["end"]
+        start = int(splice * whole.ticks_per_beat)
         tracks = [
             track.with_tables(notes=track.notes[track.notes[:, 0] >= start])
             for track in whole.tracks
@@ -86,7 +86,7 @@ def finished_example(name: str) -> Frame:
         subtitle=subtitle,
         timeline=bars,
         prompt=PromptFrame(
-            tracks=pack_tracks(prompt) if prompt else [], joint=joint, sound="ready"
+            tracks=pack_tracks(prompt) if prompt else [], splice=splice, sound="ready"
         ),
         variations=[VariationFrame(tracks=pack_tracks(new, prompt))],
     )

@@ -204,7 +204,7 @@ def test_changed_bar_lines_bring_the_region_into_view(page):
     assert not page.locator(".player-handle.to").is_visible()
     bars = "".join(f"{3 * 96 * bar};" for bar in range(54))
     anew = {"timeline": frame["timeline"] | {"bars": bars}}
-    prompt = {"prompt": frame["prompt"] | {"first": 129.0, "joint": 153.0}}
+    prompt = {"prompt": frame["prompt"] | {"first": 129.0, "splice": 153.0}}
     show(page, frame | anew | prompt)
     page.wait_for_timeout(800)
     for side in ("from", "to"):
@@ -431,7 +431,7 @@ def test_space_plays_after_any_click_and_writes_in_texts(page):
     assert page.locator("#text").input_value() == " "
     plays(page, playing=False)
     page.keyboard.press("Tab")
-    part(page, "from-joint").focus()
+    part(page, "from-splice").focus()
     page.keyboard.press("Space")  # reached by keys, so that it is pressed
     plays(page, playing=False)
     assert now(page) == pytest.approx(16, abs=0.1)
@@ -581,7 +581,7 @@ def test_the_tab_key_goes_through_the_player_from_top_to_bottom(page):
             )
         )
     tops = [
-        *("zoom-out", "zoom-fit", "zoom-in", "", "roll", "play", "from-start", "from-joint"),
+        *("zoom-out", "zoom-fit", "zoom-in", "", "roll", "play", "from-start", "from-splice"),
         *("volume", "mute", "file-midi", "more", "continue-this", "other-prompt", "replay"),
     ]
     assert order[: len(tops)] == tops

@@ -126,14 +126,14 @@ def continue_prompt(
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Progress | Result]:
     """Continues the prompt; the last item is the result."""
-    joint = prompt.joint_ticks
-    written = yield from _write(model, options, joint, prompt.score, stop)
+    splice = prompt.splice_ticks
+    written = yield from _write(model, options, splice, prompt.score, stop)
     pieces = []
     for row, new in enumerate(written):
         whole = prompt.score.with_tracks([*prompt.score.tracks, *new.tracks])
-        midi = append_to_midi(prompt.data, new, joint)
-        pieces.append(_piece(midi, new, whole, (options.seed or 0) + row, joint))
-    yield _result(pieces, joint, options, model)
+        midi = append_to_midi(prompt.data, new, splice)
+        pieces.append(_piece(midi, new, whole, (options.seed or 0) + row, splice))
+    yield _result(pieces, splice, options, model)
 
 
 def generate_piece(
@@ -150,10 +150,10 @@ def generate_piece(
 
 
 def _write(
-    model: FakeModel, options: MusicOptions, joint: int, base: Score, stop: Callable[[], bool]
+    model: FakeModel, options: MusicOptions, splice: int, base: Score, stop: Callable[[], bool]
 ) -> Iterator[Progress]:
     rows = [
-        _music((options.seed or 0) + row, joint, options.bars) for row in range(options.variations)
+        _music((options.seed or 0) + row, splice, options.bars) for row in range(options.variations)
     ]
     started = time.monotonic()
     scores: tuple[Score, ...] = ()
@@ -164,13 +164,13 @@ def _write(
             time.sleep(1 / model.speed)
             scores = tuple(base.with_tracks([Track.of(row[:count].tolist())]) for row in rows)
             yield Progress(
-                bars_done=int(rows[0][count - 1, 0] - joint) // BAR,
+                bars_done=int(rows[0][count - 1, 0] - splice) // BAR,
                 bars=options.bars,
                 tokens=4 * count,
                 notes=count,
                 seconds=time.monotonic() - started,
                 scores=scores,
-                part_done=(rows[0][count - 1, 0] - joint) // BAR / options.bars,
+                part_done=(rows[0][count - 1, 0] - splice) // BAR / options.bars,
             )
     finally:
         model.ended.append(count)
@@ -200,16 +200,16 @@ def _music(seed: int, start: int, bars: int) -> np.ndarray:
     return np.array(sorted(notes))
 
 
-def _result(pieces: list[Piece], joint: int, options: MusicOptions, model: FakeModel) -> Result:
-    end = max((piece.new.end_ticks for piece in pieces), default=joint)
-    bars = min(options.bars, max(1, -(-(end - joint) // BAR)))
+def _result(pieces: list[Piece], splice: int, options: MusicOptions, model: FakeModel) -> Result:
+    end = max((piece.new.end_ticks for piece in pieces), default=splice)
+    bars = min(options.bars, max(1, -(-(end - splice) // BAR)))
     notes = max((piece.notes for piece in pieces), default=0)
     return Result(tuple(pieces), bars=bars, seconds=notes / model.speed)
 
 
-def _piece(midi: bytes, new: Score, whole: Score, seed: int, joint: int = 0) -> Piece:
+def _piece(midi: bytes, new: Score, whole: Score, seed: int, splice: int = 0) -> Piece:
     notes = new.num_notes
-    alone = (Track(track.notes - [joint, 0, 0, 0]) for track in new.tracks)
+    alone = (Track(track.notes - [splice, 0, 0, 0]) for track in new.tracks)
     return Piece(
         midi=midi,
         new_midi=write_midi(Score(12, tuple(alone), (Tempo(0, 96.0),))),

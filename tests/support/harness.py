@@ -187,7 +187,7 @@ def prompt_frame(bars: int = 12, tracks: int = 3, *, first: int = 4, job: str = 
         subtitle=f"New music begins after bar {bars}",
         timeline=timeline(score),
         prompt=PromptFrame(
-            tracks=pack_tracks(score), joint=4.0 * bars, first=4.0 * first, sound="ready"
+            tracks=pack_tracks(score), splice=4.0 * bars, first=4.0 * first, sound="ready"
         ),
         variations=[],
     )

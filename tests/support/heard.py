@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def heard_score(prompt: Prompt) -> Score:
     """The notes that the tokens of a prompt stand for, in ticks of its file."""
     timing = prompt.timing
-    bars = BarMap.of(written_lines(timing.counted, prompt.joint), timing.counted.ticks_per_beat)
+    bars = BarMap.of(written_lines(timing.counted, prompt.splice), timing.counted.ticks_per_beat)
     decoded = PianoRemi().decode(prompt.ids)
     return prompt.score.with_tracks(
         replace(track, notes=notes_on_file(track.notes, bars, timing)) for track in decoded.tracks

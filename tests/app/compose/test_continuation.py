@@ -127,7 +127,7 @@ def test_a_note_that_rings_into_the_new_music_is_not_struck_before_its_end(
     ringing = [(3 * 1920 + 960, 960 + 200, pitch, 80) for pitch in range(40, 90)]
     data = write_midi(Score(480, (Track.of(ringing),), upload.tempos, upload.time_signatures))
     prompt = read_prompt(data)
-    assert prompt.joint_ticks == 4 * 1920
+    assert prompt.splice_ticks == 4 * 1920
     for seed in range(4):
         options = MusicOptions(bars=1, seed=seed)
         (piece,) = finish(continue_prompt(small_model, prompt, options))[1].pieces
@@ -143,7 +143,7 @@ def test_a_note_from_before_what_is_heard_is_not_struck_before_its_end(
     ringing = [(0, 4 * 1920 + 400, pitch, 80) for pitch in range(40, 90)]
     beats = [(480 * beat, 200, 100, 80) for beat in range(16)]
     prompt = read_prompt(write_midi(Score(480, (Track.of(ringing + beats),), (Tempo(0, 96.0),))))
-    assert prompt.joint_ticks == 4 * 1920
+    assert prompt.splice_ticks == 4 * 1920
     for seed in range(4):
         options = MusicOptions(bars=1, seed=seed, prompt_bars=1)
         (piece,) = finish(continue_prompt(small_model, prompt, options))[1].pieces
@@ -195,7 +195,7 @@ def test_last_bar_is_where_the_new_music_begins(
     small_model: MusicModel, prompt_bytes: bytes
 ) -> None:
     prompt = read_prompt(prompt_bytes, last_bar=2)
-    assert prompt.joint_ticks == 2 * 1920
+    assert prompt.splice_ticks == 2 * 1920
     result = finish(continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1)))[1]
     whole = result.pieces[0].score
     assert whole.end_ticks <= 3 * 1920  # what followed in the upload has made room

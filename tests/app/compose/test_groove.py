@@ -145,7 +145,7 @@ def test_a_note_that_rings_on_is_not_struck_by_its_track(groove_model: MusicMode
     other = Track.of([(0, 400, 60, 80)], program=0)
     data = write_midi(Score(480, (ringing, other), (Tempo(0, 90.0),)))
     prompt = read_prompt(data, tokenizer=groove_model.tokenizer)
-    assert prompt.joint_ticks == 1920
+    assert prompt.splice_ticks == 1920
     for seed in range(3):
         *_, result = continue_prompt(groove_model, prompt, MusicOptions(bars=1, seed=seed))
         for track in result.pieces[0].new.tracks:  # type: ignore[union-attr]

@@ -52,13 +52,13 @@ def test_exactly_the_written_bars(
     prompt = read_prompt(one_note_a_bar(metre, 3, division))
     bar = 4 * division * metre[0] / metre[1]
     assert prompt.bars == prompt.facts.bars == 3
-    assert prompt.joint_ticks == pytest.approx(3 * bar, abs=0.51)
+    assert prompt.splice_ticks == pytest.approx(3 * bar, abs=0.51)
     result = finish(small_model, prompt, bars=2, seed=1)
     assert result.bars == 2
     (piece,) = result.pieces
     begins = onsets(piece.new)
     assert len(begins)
-    assert prompt.joint_ticks <= begins.min()
+    assert prompt.splice_ticks <= begins.min()
     assert begins.max() < 5 * bar
     # the last bar has music too, so none is missing
     assert begins.max() >= 4 * bar - 0.51
@@ -92,7 +92,7 @@ def test_last_bar_and_prompt_bars_are_written_bars(
     data = one_note_a_bar(metre, 6)
     bar = 4 * 480 * metre[0] // metre[1]
     prompt = read_prompt(data, last_bar=4)
-    assert prompt.joint_ticks == 4 * bar
+    assert prompt.splice_ticks == 4 * bar
     assert len(onsets(prompt.score)) == 4
     assert prompt.facts.bars == 6
     for heard in (1, 3):
@@ -154,7 +154,7 @@ def test_the_rule_allows_only_what_has_room() -> None:
     assert not rule.allowed.any()
 
 
-# ---- what the file writes at the joint
+# ---- what the file writes at the splice
 
 
 @pytest.fixture
@@ -188,11 +188,11 @@ def with_change(*, more: bool) -> bytes:
 
 
 @pytest.mark.parametrize("more", [False, True])
-def test_metre_and_tempo_written_at_the_joint_hold(
+def test_metre_and_tempo_written_at_the_splice_hold(
     small_model: MusicModel, heard: list[str], more: bool
 ) -> None:
     prompt = read_prompt(with_change(more=more), last_bar=2 if more else None)
-    assert prompt.joint_ticks == 3840
+    assert prompt.splice_ticks == 3840
     assert prompt.score.time_signatures[-1] == (3840, 3, 4)
     assert prompt.score.tempos[-1].bpm == pytest.approx(60)
     result = finish(small_model, prompt, bars=4, seed=1)
@@ -217,7 +217,7 @@ def test_a_pickup_goes_on_in_the_written_metre(small_model: MusicModel, heard: l
         )
     )
     prompt = read_prompt(data)
-    assert (prompt.bars, prompt.joint_ticks) == (1, 480)
+    assert (prompt.bars, prompt.splice_ticks) == (1, 480)
     result = finish(small_model, prompt, bars=2, seed=1)
     assert heard == ["Bar", "TimeSignature_48"]
     assert result.pieces[0].new.end_ticks == 480 + 2 * 1920
@@ -227,7 +227,7 @@ def test_an_upbeat_of_a_sixteenth_leaves_all_other_bars_whole(small_model: Music
     signatures = (TimeSignature(0, 1, 16), TimeSignature(120, 3, 4))
     notes = [(0, 120, 67, 80), *((120 + 480 * beat, 400, 60, 80) for beat in range(6))]
     prompt = read_prompt(write_midi(Score(480, (Track.of(notes),), (), signatures)))
-    assert (prompt.bars, prompt.joint_ticks) == (3, 120 + 2 * 1440)
+    assert (prompt.bars, prompt.splice_ticks) == (3, 120 + 2 * 1440)
     text = " ".join(PIANO_VOCABULARY.names[token] for token in prompt.ids)
     assert "Bar TimeSignature_36 Position_0 Pitch_60" in text
     (piece,) = finish(small_model, prompt, bars=2, seed=1).pieces

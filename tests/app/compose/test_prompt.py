@@ -115,13 +115,13 @@ def test_new_music_begins_at_the_next_bar_line() -> None:
     upload = two_hands()
     cut = upload.tracks[0].notes[upload.tracks[0].notes[:, 0] < 1920 * 3 + 500]
     data = write_midi(Score(480, (Track(cut),), upload.tempos, upload.time_signatures))
-    assert read_prompt(data).joint_ticks == 4 * 1920
+    assert read_prompt(data).splice_ticks == 4 * 1920
     late = write_midi(
         replace(upload, tracks=(Track.of([(0, 1920 * 2 + 1000, 60, 80)]),), end_ticks=0)
     )
-    assert read_prompt(late).joint_ticks == 3 * 1920  # waits for a note that rings on
+    assert read_prompt(late).splice_ticks == 3 * 1920  # waits for a note that rings on
     legato = write_midi(replace(upload, tracks=(Track.of([(0, 1920 + 300, 60, 80)]),), end_ticks=0))
-    assert read_prompt(legato).joint_ticks == 1920
+    assert read_prompt(legato).splice_ticks == 1920
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_new_music_begins_at_the_next_bar_line() -> None:
 def test_new_music_waits_for_a_long_note_but_not_for_ever(length: int, bars: int) -> None:
     prompt = read_prompt(file_of((0, length, 60, 80)))
     assert prompt.bars == prompt.facts.bars == bars
-    assert prompt.joint_ticks == bars * 1920
+    assert prompt.splice_ticks == bars * 1920
 
 
 def test_a_note_that_rings_for_minutes_rings_on_over_the_new_music(
@@ -161,7 +161,7 @@ def test_a_coarse_file_is_cut_at_its_bar_lines() -> None:
     data = write_midi(Score(1, (Track.of(notes),), (), (TimeSignature(0, 7, 8),)))
     prompt = read_prompt(data, last_bar=3)
     assert prompt.score.ticks_per_beat == 12
-    assert prompt.joint_ticks == 3 * 42
+    assert prompt.splice_ticks == 3 * 42
     assert read_midi(prompt.data).tracks[0].notes[:, 0].tolist() == list(range(11))
 
 

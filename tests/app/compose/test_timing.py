@@ -59,10 +59,10 @@ def test_an_estimate_finds_beats_and_bars_of_a_performance(small_model: MusicMod
     prompt = read_prompt(data, beats="estimate")
     assert prompt.facts.bpm == pytest.approx(BPM, rel=0.01)
     assert (prompt.facts.metre, prompt.bars) == ("4/4", 12)
-    joint = float(prompt.score.seconds_at(prompt.joint_ticks))
-    assert joint == pytest.approx(0.7 + 12 * 4 * 60 / BPM, abs=0.06)
+    splice = float(prompt.score.seconds_at(prompt.splice_ticks))
+    assert splice == pytest.approx(0.7 + 12 * 4 * 60 / BPM, abs=0.06)
     seconds = new_seconds(small_model, data, "estimate", bars=2, seed=1)
-    steps = (seconds - joint) * prompt.facts.bpm / 5
+    steps = (seconds - splice) * prompt.facts.bpm / 5
     assert len(steps) > 5
     assert np.abs(steps - np.rint(steps)).max() < 0.05  # on twelfths of the beat that was played
     assert np.rint(steps.min()) >= 0
@@ -74,8 +74,8 @@ def test_an_estimate_finds_beats_and_bars_of_a_performance(small_model: MusicMod
 def test_bars_stay_where_they_are_when_the_end_is_cut_off(small_model: MusicModel) -> None:
     data = write_midi(performance())
     prompt = read_prompt(data, last_bar=5, beats="estimate")
-    joint = float(prompt.score.seconds_at(prompt.joint_ticks))
-    assert joint == pytest.approx(0.7 + 5 * 4 * 60 / BPM, abs=0.06)
+    splice = float(prompt.score.seconds_at(prompt.splice_ticks))
+    assert splice == pytest.approx(0.7 + 5 * 4 * 60 / BPM, abs=0.06)
     assert prompt.bars == 5
     *_, result = continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1))
     (piece,) = result.pieces  # type: ignore[union-attr]
@@ -88,10 +88,10 @@ def test_a_clock_counts_from_the_first_note(small_model: MusicModel) -> None:
     data = write_midi(performance())
     prompt = read_prompt(data, beats="grid")
     first = float(prompt.score.seconds_at(prompt.score.tracks[0].notes[0, 0]))
-    joint = float(prompt.score.seconds_at(prompt.joint_ticks))
+    splice = float(prompt.score.seconds_at(prompt.splice_ticks))
     assert prompt.facts.bpm == pytest.approx(120)
-    assert (joint - first) % 2 == pytest.approx(0, abs=0.002)
-    assert new_seconds(small_model, data, "grid", bars=1, seed=1).min() >= joint - 0.002
+    assert (splice - first) % 2 == pytest.approx(0, abs=0.002)
+    assert new_seconds(small_model, data, "grid", bars=1, seed=1).min() >= splice - 0.002
 
 
 def test_a_notice_says_that_notes_are_off_the_beats() -> None:
@@ -108,10 +108,10 @@ def test_the_model_hears_what_the_pedal_holds() -> None:
         read_prompt(write_midi(performance(pedal=pedal)), beats="estimate")
         for pedal in (False, True)
     )
-    assert wet.joint_ticks == dry.joint_ticks
+    assert wet.splice_ticks == dry.splice_ticks
     dry_track, wet_track = (heard_score(prompt).tracks[0] for prompt in (dry, wet))
     assert wet_track.notes[:, 1].sum() / dry_track.notes[:, 1].sum() > 2
-    assert wet_track.end_ticks <= wet.joint_ticks + 480  # as close as a token says it
+    assert wet_track.end_ticks <= wet.splice_ticks + 480  # as close as a token says it
 
 
 def test_one_note_has_beats() -> None:

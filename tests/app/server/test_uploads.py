@@ -95,14 +95,14 @@ def test_the_end_of_the_region_cuts_what_follows_and_its_start_cuts_nothing(uplo
     chosen = upload.choose(first, last, None, None)
     whole = upload.choose(None, last, None, None)
     assert chosen.prompt.data == whole.prompt.data
-    assert chosen.prompt.joint_ticks == last * BAR
+    assert chosen.prompt.splice_ticks == last * BAR
     onsets = np.concatenate([track.notes[:, 0] for track in chosen.prompt.score.tracks])
     assert onsets.min() == 0
     assert onsets.max() < last * BAR
     heard = np.concatenate([track.notes for track in heard_tokens(chosen).tracks])
     assert sorted(set(heard[:, 0] // 48)) == list(range(last - first + 1))
     frame = chosen.prompt_frame()
-    assert (frame.get("first"), frame["joint"]) == ((first - 1) * 4, last * 4)
+    assert (frame.get("first"), frame["splice"]) == ((first - 1) * 4, last * 4)
 
 
 def test_a_track_that_is_not_heard_stays_in_the_file_and_out_of_the_prompt(upload):
@@ -232,7 +232,7 @@ def test_reading_in_the_sandbox_gives_the_same_prompt(upload):
     here = read_prompt(upload.whole.data, upload.whole.name, tokenizer=upload.model.tokenizer)
     there = upload.whole
     assert (there.score, there.facts) == (here.score, here.facts)
-    assert (there.joint, there.bars, there.parts) == (here.joint, here.bars, here.parts)
+    assert (there.splice, there.bars, there.parts) == (here.splice, here.bars, here.parts)
     np.testing.assert_array_equal(there.ids, here.ids)
 
 

@@ -18,8 +18,8 @@ def test_examples_exist_and_every_tab_shows_a_finished_one_at_first():
     for name in EXAMPLE_OF_TAB.values():
         frame = finished_example(name)
         assert (frame["phase"], frame["example"]) == ("empty", True)
-        assert frame["prompt"]["joint"] < frame["timeline"]["end"]
-        assert bool(frame["prompt"]["tracks"]) == (frame["prompt"]["joint"] > 0) == (name != PIECE)
+        assert frame["prompt"]["splice"] < frame["timeline"]["end"]
+        assert bool(frame["prompt"]["tracks"]) == (frame["prompt"]["splice"] > 0) == (name != PIECE)
         assert all(track["notes"] for track in frame["variations"][0]["tracks"])
         path = finished_file(frame["job"])
         assert path is not None

@@ -34,17 +34,17 @@ def _last_tick(data: bytes) -> int:
 
 @st.composite
 def appended(draw: st.DrawFn, *, late: bool) -> tuple[bytes, Score, int]:
-    """A prompt, new music, and a joint: behind all events of the prompt, or anywhere."""
+    """A prompt, new music, and a splice: behind all events of the prompt, or anywhere."""
     prompt = draw(midi_files.files_of_anything())
     division, num_tracks = _division(prompt), len(midi_files.slow_tracks(prompt))
     ticks_per_beat = draw(st.sampled_from([1, 12, 480]))
     last = -(-_last_tick(prompt) * ticks_per_beat // division) + 1
-    joint = last + draw(st.integers(0, 50)) if late else draw(st.integers(0, last))
+    splice = last + draw(st.integers(0, 50)) if late else draw(st.integers(0, last))
     tracks: list[Track] = []
     # One new track for each channel, or nobody could tell which note is whose.
     for channel in draw(st.lists(st.integers(0, 8), min_size=1, max_size=3, unique=True)):
         chunk = draw(st.none() | st.integers(0, num_tracks - 1))
-        notes = draw(midi_files.notes_of_a_track(joint, shortest=1))
+        notes = draw(midi_files.notes_of_a_track(splice, shortest=1))
         tracks.append(
             Track(
                 notes,  # pyright: ignore[reportArgumentType]
@@ -56,17 +56,17 @@ def appended(draw: st.DrawFn, *, late: bool) -> tuple[bytes, Score, int]:
     score = Score(
         ticks_per_beat,
         tuple(tracks),
-        (Tempo(0, 50.0), Tempo(joint, 60.0), Tempo(joint + 3, 70.0)),
-        (TimeSignature(joint + 7, 5, 8),),
+        (Tempo(0, 50.0), Tempo(splice, 60.0), Tempo(splice + 3, 70.0)),
+        (TimeSignature(splice + 7, 5, 8),),
     )
-    return prompt, score, joint
+    return prompt, score, splice
 
 
 @given(case=appended(late=True))
 def test_the_bytes_of_the_prompt_are_kept(case):
-    prompt, new, joint = case
-    result = append_to_midi(prompt, new, joint)
-    assert append_to_midi(prompt, new, joint) == result
+    prompt, new, splice = case
+    result = append_to_midi(prompt, new, splice)
+    assert append_to_midi(prompt, new, splice) == result
     before, after = midi_files.slow_chunks(prompt), midi_files.slow_chunks(result)
     assert [kind for kind, _ in after][: len(before)] == [kind for kind, _ in before]
     assert {kind for kind, _ in after[len(before) :]} <= {b"MTrk"}
@@ -89,8 +89,8 @@ def _is_within(part: list[SlowEvent], whole: list[SlowEvent]) -> bool:
 
 @given(case=appended(late=False) | appended(late=True))
 def test_every_event_of_the_prompt_keeps_its_time(case):
-    prompt, new, joint = case
-    result = append_to_midi(prompt, new, joint)
+    prompt, new, splice = case
+    result = append_to_midi(prompt, new, splice)
     factor = _division(result) // _division(prompt)
     assert _division(result) == factor * _division(prompt)
     before, after = midi_files.slow_tracks(prompt), midi_files.slow_tracks(result)
@@ -106,18 +106,18 @@ def _scaled(tick: int, new: Score, data: bytes) -> int:
 
 @given(case=appended(late=False))
 def test_tracks_are_processed_in_blocks(case):
-    prompt, new, joint = case
-    whole = append_to_midi(prompt, new, joint)
+    prompt, new, splice = case
+    whole = append_to_midi(prompt, new, splice)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tokenization.midi.append._ROWS_AT_ONCE", 2)
-        assert append_to_midi(prompt, new, joint) == whole
+        assert append_to_midi(prompt, new, splice) == whole
 
 
 @given(case=appended(late=True))
 def test_new_notes_are_read_back(case):
-    prompt, new, joint = case
-    result = append_to_midi(prompt, new, joint)
-    start = _scaled(joint, new, result)
+    prompt, new, splice = case
+    result = append_to_midi(prompt, new, splice)
+    start = _scaled(splice, new, result)
     found = [
         (track.program, *row)
         for track in read_midi(result).tracks
@@ -156,8 +156,8 @@ def _held(data: bytes) -> dict[tuple[int, ...], int]:
 
 @given(case=appended(late=True))
 def test_nothing_is_held_across_the_splice(case):
-    prompt, new, joint = case
-    result = append_to_midi(prompt, new, joint)
+    prompt, new, splice = case
+    result = append_to_midi(prompt, new, splice)
     assert not _held(result)
     settings_after, settings_before = (
         Counter(e.content for track in midi_files.slow_tracks(data) for e in track)

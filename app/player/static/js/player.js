@@ -116,17 +116,17 @@ class Player {
     const before = this.layersOf(frame.prompt?.tracks ?? [], "prompt", false);
     const all = frame.variations.map((one, index) => this.layersOf(one.tracks, `new/${index}`, true));
     const layers = [...before, ...(variation ? all[Math.max(0, frame.variations.indexOf(variation))] : [])];
-    const { joint = 0, first = 0 } = frame.prompt ?? {};
+    const { splice = 0, first = 0 } = frame.prompt ?? {};
     const sounding = soundingLayers(layers);
     const newest = sounding.map((layer) => (layer.isNew ? layer.notes.at(-1).on : 0));
-    const pen = frame.phase === "composing" ? Math.max(joint, ...newest) : null;
+    const pen = frame.phase === "composing" ? Math.max(splice, ...newest) : null;
     const cut = frame.phase !== "prompt";
     const started = this.shownJob !== frame.job;
-    const scene = { layers, bars, beats: timeline.beats, first, joint, end: timeline.end, cut, pen };
+    const scene = { layers, bars, beats: timeline.beats, first, splice, end: timeline.end, cut, pen };
     this.roll.show(scene, { reset: started || this.isRecounted });
     const lastOnset = Math.max(0, ...sounding.map((layer) => layer.notes.at(-1).on));
     const canChange = frame.prompt?.first !== undefined && !cut && !this.isBusy;
-    this.region.show({ bars, first, joint, end: lastOnset, isOpen: canChange });
+    this.region.show({ bars, first, splice, end: lastOnset, isOpen: canChange });
     if (started) {
       this.shownJob = frame.job;
       this.sound.isNewPiece = true;
@@ -136,14 +136,14 @@ class Player {
     this.compare.show(
       frame.variations.map((one, index) => ({
         layers: soundingLayers(all[index]),
-        from: joint,
+        from: splice,
         to: (one.timeline ?? timeline).end,
         facts: one.facts ?? factsOf(all[index]),
         isComing: one.sound === "making",
       })),
       chosen,
     );
-    this.renderSound(joint);
+    this.renderSound(splice);
   }
 
   renderTracks(layers) {
@@ -159,14 +159,14 @@ class Player {
     this.tracks.show(layers, { canMix, canChoose, isOpen, isBusy: this.isBusy, isSolo: isSolo(layers) });
   }
 
-  renderSound(joint) {
+  renderSound(splice) {
     const { frame, chosen, tempo } = this;
     this.sound.show({
       wanted: this.wantedSound(),
       job: frame.job,
       tempo,
-      joint,
-      start: joint > 0 && frame.variations.length ? tempo.secondsAt(Math.max(0, joint - LEAD_IN_BEATS)) : 0,
+      splice,
+      start: splice > 0 && frame.variations.length ? tempo.secondsAt(Math.max(0, splice - LEAD_IN_BEATS)) : 0,
       isComing: (frame.variations[chosen]?.sound ?? frame.prompt?.sound) === "making",
     });
   }

@@ -19,24 +19,24 @@ export class PromptRegion {
     part("all-bars").addEventListener("click", () => this.choose(0));
   }
 
-  /** `first` and `joint` are bar lines of `bars`, `end` the last onset; `isOpen`: the region can be changed. */
-  show({ bars, first, joint, end, isOpen }) {
-    this.isOpen = isOpen && bars.length > 1 && joint > 0;
+  /** `first` and `splice` are bar lines of `bars`, `end` the last onset; `isOpen`: the region can be changed. */
+  show({ bars, first, splice, end, isOpen }) {
+    this.isOpen = isOpen && bars.length > 1 && splice > 0;
     this.part("region").hidden = !this.isOpen;
     for (const handle of Object.values(this.handles)) handle.hidden = !this.isOpen;
     if (!this.isOpen || this.isHeld) return;
     this.bars = bars;
     const line = (beat) => Math.min(lowerBound(bars, beat - 0.01, (bar) => bar), bars.length - 1);
-    this.to = Math.max(1, line(joint));
+    this.to = Math.max(1, line(splice));
     this.from = Math.min(line(first), this.to - 1);
     this.most = Math.max(this.to, Math.min(lowerBound(bars, end + 0.01, (bar) => bar), bars.length - 1));
     this.tell();
   }
 
   /** The numbers of the first and last bar of a prompt. */
-  of(bars, { first, joint }) {
+  of(bars, { first, splice }) {
     const line = (beat) => lowerBound(bars, beat - 0.01, (bar) => bar);
-    return { first: line(first) + 1, last: Math.max(1, line(joint)) };
+    return { first: line(first) + 1, last: Math.max(1, line(splice)) };
   }
 
   /** Moves the handles to their bar lines on the roll. */

@@ -47,7 +47,7 @@ export class Sound {
     });
     part("play").addEventListener("click", () => this.toggle());
     part("from-start").addEventListener("click", () => this.jump(0));
-    part("from-joint").addEventListener("click", () => this.jump(this.joint));
+    part("from-splice").addEventListener("click", () => this.jump(this.splice));
   }
 
   get level() {
@@ -70,11 +70,11 @@ export class Sound {
    * Loads the sound of what is shown; that of an upload only on request. `start`: the position in
    * seconds of a new piece; `isComing`: the server is rendering it.
    */
-  show({ wanted, job, tempo, joint, start, isComing }) {
+  show({ wanted, job, tempo, splice, start, isComing }) {
     const isNew = this.deck.dataset.job !== job;
-    Object.assign(this, { wanted, job, tempo, joint, start, isComing });
-    this.part("from-joint").hidden = joint <= 0;
-    for (const name of ["play", "from-start", "from-joint"]) this.part(name).disabled = !wanted;
+    Object.assign(this, { wanted, job, tempo, splice, start, isComing });
+    this.part("from-splice").hidden = splice <= 0;
+    for (const name of ["play", "from-start", "from-splice"]) this.part(name).disabled = !wanted;
     if (!wanted) this.drop();
     else if (wanted.key === this.deck.dataset.key) this.cancel();
     else if (wanted.key !== this.making && wanted.key !== this.failed) {

@@ -34,7 +34,7 @@ def test_an_upload_shows_its_facts_and_can_be_continued_and_played(calls, midi):
     assert not view.beats["continue"].visible
     frame = view.frame
     assert (frame["phase"], frame["title"]) == ("prompt", "My prompt")
-    assert (frame["prompt"]["joint"], frame["prompt"]["sound"]) == (16, "ready")
+    assert (frame["prompt"]["splice"], frame["prompt"]["sound"]) == (16, "ready")
     answer = calls.files.mix({"job": frame["job"], "variation": -1, "without": []})
     assert answer["path"].endswith(".flac")
 
@@ -122,7 +122,7 @@ def test_the_region_decides_which_bars_are_read_and_where_new_music_begins(calls
     view = seen(calls.uploads.choose_region(event(first=2, last=3), SOMEONE))
     upload = calls.view.session(SOMEONE).current.upload
     assert (upload.first_bar, upload.bars) == (2, 3)
-    assert (view.frame["prompt"]["first"], view.frame["prompt"]["joint"]) == (4, 12)
+    assert (view.frame["prompt"]["first"], view.frame["prompt"]["splice"]) == (4, 12)
     assert view.frame["job"] == job  # view and sound stay
     assert view.frame["prompt"]["sound"] == "ready"
     assert "hears bars 2 to 3" in view.cards["continue"]

@@ -32,12 +32,12 @@ export class Roll extends RollView {
 
     pen.save();
     clipTo(pen, this.keys, RULER, width, height);
-    if (this.joint > 0) fill(pen, colours.shade, this.x(this.first), 0, this.x(this.joint) - this.x(this.first), height);
+    if (this.splice > 0) fill(pen, colours.shade, this.x(this.first), 0, this.x(this.splice) - this.x(this.first), height);
     drawRows(pen, this, place);
     drawBars(pen, this, place);
     this.tiles.draw(pen, now);
     const { keys, drums, fresh } = this.drawLights(pen, now);
-    if (!this.cut && this.joint > 0) this.drawVeils(pen, place);
+    if (!this.cut && this.splice > 0) this.drawVeils(pen, place);
     this.drawMarks(pen, height);
     pen.restore();
     if (floor > RULER + 1) drawKeys(pen, this, place, keys);
@@ -87,15 +87,15 @@ export class Roll extends RollView {
   /** Fades what is outside the region of the prompt. */
   drawVeils(pen, { width, height }) {
     const { paper } = this.colours;
-    const joint = Math.max(this.keys, this.x(this.joint));
+    const splice = Math.max(this.keys, this.x(this.splice));
     if (this.first > 0) fill(pen, paper, this.keys, RULER, this.x(this.first) - this.keys, height, VEIL.before);
-    fill(pen, paper, joint, RULER, Math.max(0, width - joint), height, VEIL.after);
+    fill(pen, paper, splice, RULER, Math.max(0, width - splice), height, VEIL.after);
   }
 
-  /** The joint, and where the model is generating. */
+  /** The splice, and where the model is generating. */
   drawMarks(pen, height) {
     const { accent } = this.colours;
-    if (this.joint > 0) fill(pen, accent, Math.round(this.x(this.joint)) - 1, RULER, 1.5, height, 0.55);
+    if (this.splice > 0) fill(pen, accent, Math.round(this.x(this.splice)) - 1, RULER, 1.5, height, 0.55);
     if (this.pen === null) return;
     const at = this.x(this.pen);
     const glow = pen.createLinearGradient(at - 60, 0, at, 0);

@@ -17,9 +17,9 @@ export const BLANK_SCENE = {
   bars: [0, 4, 8, 12, 16],
   beats: true, // whether quarter notes are beats
   first: 0, // start of the region of the prompt
-  joint: 0, // its end
+  splice: 0, // its end
   end: 16,
-  cut: false, // whether notes of the prompt after the joint are hidden
+  cut: false, // whether notes of the prompt after the splice are hidden
   pen: null, // where the model is generating
 };
 
@@ -84,7 +84,7 @@ export class RollView {
   }
 
   show(scene, { reset }) {
-    const cuts = [scene.cut, scene.joint].join() !== [this.cut, this.joint].join() && (scene.cut || this.cut);
+    const cuts = [scene.cut, scene.splice].join() !== [this.cut, this.splice].join() && (scene.cut || this.cut);
     if (reset || cuts) this.isStale = true;
     Object.assign(this, scene, {
       layers: soundingLayers(scene.layers),
@@ -100,7 +100,7 @@ export class RollView {
       this.lane = this.wantedLane;
       this.follow = true;
       this.target.span = Math.min(this.comfortableSpan(), this.end * SPARE);
-      if (scene.cut || !this.joint) this.lookAt(this.joint, true);
+      if (scene.cut || !this.splice) this.lookAt(this.splice, true);
       else this.showRegion();
     } else if (this.follow && this.pen !== null) {
       this.lookAt(this.pen, false);
@@ -110,15 +110,15 @@ export class RollView {
 
   /** Shows the whole region of the prompt, or as much of its end as fits. */
   showRegion() {
-    const wanted = Math.min((this.joint - this.first) * SPARE, this.comfortableSpan() * 1.6);
+    const wanted = Math.min((this.splice - this.first) * SPARE, this.comfortableSpan() * 1.6);
     this.target.span = Math.min(Math.max(this.target.span, wanted), this.end * SPARE);
-    this.pan(Math.max(this.first - 1, this.joint - this.target.span / (SPARE - 0.01)));
+    this.pan(Math.max(this.first - 1, this.splice - this.target.span / (SPARE - 0.01)));
     this.view = { ...this.target };
   }
 
   /** Another region of the prompt, while the user chooses one. */
-  mark(first, joint) {
-    [this.first, this.joint] = [first, joint];
+  mark(first, splice) {
+    [this.first, this.splice] = [first, splice];
     this.mapIsStale = true;
     this.request();
   }
@@ -132,7 +132,7 @@ export class RollView {
     for (const layer of this.layers) {
       this.numNotes += layer.notes.length;
       for (const note of layer.notes) {
-        if (this.cut && !layer.isNew && note.on >= this.joint) continue;
+        if (this.cut && !layer.isNew && note.on >= this.splice) continue;
         if (layer.drums) drums.add(note.pitch);
         else if (note.pitch < low) low = note.pitch;
         if (!layer.drums && note.pitch > high) high = note.pitch;
@@ -228,8 +228,8 @@ export class RollView {
 
   /** Where the visible part of a note ends; null if the whole note is cut off. */
   seenEnd(layer, note) {
-    if (!this.cut || layer.isNew || this.joint <= 0) return note.off;
-    return note.on >= this.joint - 0.001 ? null : Math.min(note.off, this.joint);
+    if (!this.cut || layer.isNew || this.splice <= 0) return note.off;
+    return note.on >= this.splice - 0.001 ? null : Math.min(note.off, this.splice);
   }
 
   /** Where a beat is, in pixels from the left. */
