@@ -1,4 +1,4 @@
-"""Sequences that are written side by side: they enter, go on token by token, and leave."""
+"""Continuous batching: rows enter, grow by a token per step, and leave."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RuleT = TypeVar("RuleT", bound=Rule)
 
 @dataclass(eq=False)
 class Row(Generic[RuleT]):
-    """One sequence that is being written."""
+    """One sequence of a batch."""
 
     slot: int
     token: int
@@ -29,11 +29,11 @@ class Row(Generic[RuleT]):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing may follow."""
+        """Whether no token may follow."""
         return not self.rule.allowed.any()
 
-    def write(self, logits: NDArray[np.float32]) -> None:
-        """Draws its next token from logits (v,)."""
+    def sample(self, logits: NDArray[np.float32]) -> None:
+        """Samples the next token from logits (v,)."""
         rule = self.rule
         bias = getattr(rule, "bias", None)
         self.token = draw(logits, rule.allowed, self.options, self.generator, bias)
@@ -41,9 +41,9 @@ class Row(Generic[RuleT]):
 
 
 class ContinuousBatch(Generic[RuleT]):
-    """Rows that are written at once, each by its own state, rule and seed alone.
+    """Rows that grow together, each depending on its own state, rule and seed alone.
 
-    One that ends leaves, and others may enter at any time (continuous batching).
+    A row that ends leaves, and others may enter at any time.
     """
 
     def __init__(self, steps: TokenSteps) -> None:
@@ -59,7 +59,7 @@ class ContinuousBatch(Generic[RuleT]):
         options: SamplingOptions,
         seeds: Sequence[int],
     ) -> list[Row[RuleT]]:
-        """One row for each seed, all going on from `state` of one row, `token` at `position`."""
+        """Adds one row per seed; all continue from `state` (one row) with `token` at `position`."""
         if not seeds:
             return []
         slot = self._steps.admit(state, position)
@@ -76,14 +76,14 @@ class ContinuousBatch(Generic[RuleT]):
         return entered
 
     def step(self) -> list[tuple[Row[RuleT], int]]:
-        """One more token of every row; those that end with it leave. Empty: there are none."""
+        """Samples a token of every row and returns them; rows that end leave the batch."""
         rows = self.rows
         if not rows:
             return []
         logits = self._steps.step([row.slot for row in rows], [row.token for row in rows])
         going: list[Row[RuleT]] = []
         for row, scores in zip(rows, logits, strict=True):
-            row.write(scores)
+            row.sample(scores)
             if row.ended:
                 self._steps.release(row.slot)
             else:
@@ -92,6 +92,6 @@ class ContinuousBatch(Generic[RuleT]):
         return [(row, row.token) for row in rows]
 
     def leave(self, row: Row[RuleT]) -> None:
-        """Ends a row before its time."""
+        """Removes a row early."""
         self.rows.remove(row)
         self._steps.release(row.slot)

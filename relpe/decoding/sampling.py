@@ -1,4 +1,4 @@
-"""Drawing tokens: temperature, cuts of unlikely ones, and rules that say what may follow."""
+"""Sampling of tokens: temperature, truncation, and rules that constrain what may follow."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _LEAST = np.finfo(np.float64).tiny
 
 
 class Rule(Protocol):
-    """What may follow in one row.
+    """What may follow in one row; immutable.
 
-    A rule may also have a `bias` (v,), floats that are added to the logits, or None: it makes
-    tokens likelier or less likely and never allows what is not `allowed`.
+    A rule may also have a `bias` (v,) or None, which is added to the logits: it makes tokens more
+    or less likely and never allows one that is not `allowed`.
     """
 
     @property
@@ -30,16 +30,16 @@ class Rule(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
-    """How tokens are drawn: the cuts are made one after another, in the order of the fields."""
+    """How tokens are sampled; truncations apply in the order of the fields."""
 
     temperature: float = 1.0
-    """Divides the logits; below 1 safer, above 1 wilder, 0 always the likeliest token."""
+    """Divides the logits: below 1 safer, above 1 wilder, 0 always the most likely token."""
     top_k: int = 0
-    """Draws from so many of the likeliest tokens; 0: from all."""
+    """Keeps this number of the most likely tokens; 0 for all."""
     top_p: float = 0.95
-    """Draws from the likeliest tokens that hold this share of probability; 1: from all."""
+    """Keeps the most likely tokens that hold this share of probability; 1 for all."""
     min_p: float = 0.0
-    """Draws from tokens at least this share as likely as the likeliest; 0: from all."""
+    """Keeps tokens at least this share as likely as the most likely one; 0 for all."""
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0:
@@ -58,10 +58,10 @@ def draw(
     generator: np.random.Generator,
     bias: NDArray[np.floating] | None = None,
 ) -> int:
-    """One token from logits (v,) among those `allowed` (v,), of which there is at least one.
+    """Samples one token from logits (v,) among those `allowed` (v,), at least one.
 
-    By inversion: one uniform number per token, whatever the size of the vocabulary. The `bias` (v,)
-    is added before the temperature divides.
+    By inversion: one uniform number per token, whatever the size of the vocabulary. `bias` (v,) is
+    added before the temperature divides.
     """
     tokens = allowed.nonzero()[0]
     scores = logits[tokens].astype(np.float64)
@@ -82,11 +82,11 @@ def draw(
 
 
 def kept_tokens(weights: NDArray[np.float64], options: SamplingOptions) -> NDArray[np.intp]:
-    """Which tokens the options leave, in rising order, by weights (n,) as their probabilities.
+    """Indices of the tokens that the options keep, in rising order, by unnormalised weights (n,).
 
-    The likeliest (top_k); of these the likeliest, with the first that brings their sum over top_p
-    (Holtzman et al., 2020, section 3.1); of these what min_p leaves (Nguyen et al., 2024). At least
-    one token is kept, and never one of weight 0.
+    First top_k; of these the most likely until their sum exceeds top_p, the one that exceeds it
+    included (Holtzman et al., 2020, section 3.1); of these what min_p keeps (Nguyen et al., 2024).
+    At least one token is kept, and none of weight 0.
     """
     least, total = _LEAST, np.add.reduce(weights)
     if not options.top_k:

@@ -1,4 +1,4 @@
-"""Measures music that a model writes, beside the real music that its prompts are taken from."""
+"""Measures generated music beside the real music that its prompts are taken from."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from training.files import replacing
 FORMS: tuple[Form, ...] = ("exact", "compat")
 _QUARTERS = 4
 STUCK_BARS = 4
-"""A note is stuck that lasts longer than so many bars, and than every note of its prompt: of the
-test pieces of both corpora none does."""
+"""A note is stuck if it lasts longer than this number of bars and than every note of its prompt;
+no test piece of either corpus has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,23 +46,23 @@ class GenerationOptions:
     """What is generated to be measured."""
 
     continuations: int = 200
-    """At least so many, the same number for each prompt."""
+    """At least this many, the same number for each prompt."""
     per_prompt: int = 1
-    """Continuations of each prompt, with seeds that count up; more where there are few prompts."""
+    """Continuations of each prompt, with consecutive seeds; more if there are few prompts."""
     prompt_bars: int = 8
     """A prompt is the beginning of a piece."""
     bars: int = 32
     """New bars."""
     seed: int = 0
     temperature: float = SamplingOptions.temperature
-    """As the application takes them where not given, like `top_p`."""
+    """The default of the application, like `top_p`."""
     top_p: float = SamplingOptions.top_p
     presence: float = 1.0
-    """How strongly instruments that rest for too long are called back, 0 to 1; 0: not at all."""
+    """How strongly instruments that rest for too long are brought back, 0 to 1; 0 for not at all."""
     recall: float = 1.0
-    """How strongly new music takes up what the prompt played, 0 to 1; 0: not at all."""
+    """How strongly new music follows the prompt, 0 to 1; 0 for not at all."""
     samples_output: Path | None = None
-    """Folder for each continuation as MIDI and as a piano roll; None: they are not kept."""
+    """Folder for each continuation as MIDI and as a piano roll; None to keep none."""
 
     def __post_init__(self) -> None:
         for name in ("continuations", "per_prompt", "prompt_bars", "bars"):
@@ -75,7 +75,7 @@ class GenerationOptions:
 
 
 class Material(NamedTuple):
-    """What a model goes on with, the same for all models."""
+    """The prompts that are continued, the same for all models."""
 
     pieces: tuple[int, ...]
     """Index of each piece in the split."""
@@ -83,10 +83,10 @@ class Material(NamedTuple):
 
 
 def choose_pieces(num_bars: NDArray[np.int64], options: GenerationOptions) -> Material:
-    """Pieces for prompts, spread evenly over those of a split that are long enough.
+    """Chooses pieces for prompts, spread evenly over those of a split that are long enough.
 
-    Long enough are pieces with all new bars behind the prompt; where a split has none of them, with
-    half as many. `num_bars` (pieces,) are the bars of each.
+    A piece is long enough if it has all new bars after the prompt, or, if no piece has, half as
+    many. `num_bars` (pieces,) is the number of bars of each.
 
     Raises:
         TrainingError: no piece is long enough.
@@ -106,19 +106,19 @@ def choose_pieces(num_bars: NDArray[np.int64], options: GenerationOptions) -> Ma
 
 
 class Passage(NamedTuple):
-    """A whole piece on the grid, prompt and what follows, and what was measured of the latter."""
+    """A whole piece on the grid, with measures of what follows the prompt."""
 
     score: Score
     notes: BarNotes
     figures: dict[str, float]
     faults: dict[str, int]
-    """What goes wrong in it, 0 where nothing does."""
+    """Counts of faults, by kind."""
 
     @classmethod
     def of(
         cls, ids: NDArray[np.integer], tokenizer: Tokenizer, prompt_bars: int, bars: int
     ) -> Passage:
-        """That of a piece of ids; what follows the prompt counts, up to so many bars."""
+        """Measures the `bars` bars of a piece of ids that follow its prompt."""
         first = prompt_bars
         score = in_bars(tokenizer.crop(ids, 0, first + bars), tokenizer).score
         notes = BarNotes.of(score)
@@ -137,12 +137,12 @@ def measure_music(
     folder: Path | None = None,
     show: bool = True,
 ) -> dict[str, Any]:
-    """Continues prompts from a split and measures what came, and what really comes there.
+    """Continues prompts from a split, and measures the continuations and the real ones.
 
-    What stands beside real music is of as many new bars as the piece has; style by quarter and what
-    goes wrong are of all. `train` is searched for copied notes. Writes `continuations.csv` into
-    `folder`, one row for each continuation, with the `names` of the split's pieces. Returns plain
-    values, None for those that there are not.
+    Comparisons with real music use as many new bars as the piece has; style by quarter and faults
+    use all. `train` is searched for copied notes. Writes `continuations.csv` into `folder`, one row
+    for each continuation, with the `names` of the split's pieces. Returns plain values, None for
+    undefined ones.
 
     Raises:
         TrainingError: the split has no piece that is long enough.
@@ -178,7 +178,7 @@ def measure_music(
     heard = options.prompt_bars
     real = [Passage.of(piece, tokenizer, heard, options.bars) for piece in pieces]
     new: list[Passage] = []
-    # as long as the real ones: more bars have more chances to be like an earlier one
+    # as long as the real ones, since more bars have more chances to resemble an earlier one
     alike: list[Passage] = []
     for row, ids in enumerate(tqdm(made, "measures", disable=not show, mininterval=2)):
         bars = int(real[row // per_prompt].figures["bars"])
@@ -228,7 +228,7 @@ def measure_music(
 
 
 def _labels(chosen: Sequence[int], names: Sequence[str]) -> list[str]:
-    """Names of files for pieces, all different: the last part of their own, or their number."""
+    """Distinct file names of pieces: the last part of their own names, or their number."""
     from pathlib import PurePosixPath
 
     stems = [PurePosixPath(names[i]).stem if i < len(names) else str(i) for i in chosen]
@@ -239,7 +239,7 @@ def _labels(chosen: Sequence[int], names: Sequence[str]) -> list[str]:
 
 
 def _faults(notes: BarNotes, first_bar: int, figures: Mapping[str, float]) -> dict[str, int]:
-    """How many notes are stuck, and whether other things go wrong: 0 or 1."""
+    """How many notes are stuck, and whether there are other faults, 0 or 1."""
     stuck = stuck_notes(notes, first_bar, STUCK_BARS)
     return {
         "stuck_notes": stuck.longer_than_both,
@@ -288,7 +288,7 @@ def _style(
     options: GenerationOptions,
     form: Form,
 ) -> dict[str, Any]:
-    """Similarity to the whole piece by quarter, for each profile: means and medians over pieces."""
+    """Similarity to the whole piece by quarter for each profile: means and medians over pieces."""
     each = len(new) // len(real)
     rows: dict[str, dict[str, list[NDArray[np.float64]]]] = {}
     for place, (whole, piece) in enumerate(zip(wholes, real, strict=True)):
@@ -318,7 +318,7 @@ def _copies(index: NoteIndex, scores: Sequence[Score], show: bool) -> dict[str, 
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - values of JSON
-    """The same without NaN, which JSON does not have: None stands for it."""
+    """A value with None in place of NaN, which JSON does not have."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
