@@ -58,9 +58,9 @@ class GenerationOptions:
     """The default of the application, like `top_p`."""
     top_p: float = SamplingOptions.top_p
     presence: float = 1.0
-    """How strongly instruments that rest for too long are brought back, 0 to 1; 0 for not at all."""
+    """How strongly instruments that rest for too long are brought back, 0 to 1; 0: not at all."""
     recall: float = 1.0
-    """How strongly new music follows the prompt, 0 to 1; 0 for not at all."""
+    """How strongly new music follows the prompt, 0 to 1; 0: not at all."""
     samples_output: Path | None = None
     """Folder for each continuation as MIDI and as a piano roll; None to keep none."""
 
