@@ -3,46 +3,57 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent / "static"
 TEMPLATE = (_FOLDER / "player.html").read_text(encoding="utf-8")
 STYLE = _FOLDER / "player.css"
-MODULES = {
-    path.relative_to(_FOLDER / "js").as_posix(): path.read_bytes()
-    for path in sorted((_FOLDER / "js").rglob("*.js"))
-}
-"""The source of each module by its address from `player.js`, the entry."""
 
 
-def route_of(modules: Mapping[str, bytes]) -> str:
-    """Where modules are served, with a hash of them.
+class Modules:
+    """JavaScript modules of a folder, and the address that they are served at.
 
-    They import each other by relative addresses, so a browser may cache them for ever: after a
-    change, it loads all of them from another address.
+    The address has a hash of them, and they import each other by relative addresses, so a browser
+    may cache them for ever: after a change, it loads all of them from another address.
     """
-    digest = hashlib.sha256()
-    for address, source in modules.items():
-        digest.update(f"{address} {len(source)}\n".encode() + source)
-    return f"/player-modules/{digest.hexdigest()[:12]}/"
 
+    def __init__(self, name: str, sources: Mapping[str, bytes]) -> None:
+        """`sources` are the modules by their paths; `name` tells sets of modules apart."""
+        digest = hashlib.sha256()
+        for path, source in sources.items():
+            digest.update(f"{path} {len(source)}\n".encode() + source)
+        self.sources = dict(sources)
+        self.route = f"/{name}-modules/{digest.hexdigest()[:12]}/"
 
-ROUTE = route_of(MODULES)
+    @classmethod
+    def of_folder(cls, name: str, folder: Path) -> Modules:
+        """All modules of a folder and the folders in it."""
+        paths = sorted(folder.rglob("*.js"))
+        return cls(name, {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths})
 
+    def at(self, path: str) -> bytes | None:
+        """The module at the path of a request, behind any root path; None if there is none."""
+        return self.sources.get(path.partition(self.route)[2])
 
-def module_at(path: str) -> bytes | None:
-    """The module at the path of a request, behind any root path; None if there is none."""
-    return MODULES.get(path.partition(ROUTE)[2])
+    def script(self, entry: str, events: Sequence[str] = (), values: object = None) -> str:
+        """`js_on_load` of an HTML component: starts the module `entry` with the component.
 
-
-EVENTS = ("continue_this", "discard", "region", "replay", "stop", "tracks", "undo")
-"""What the player triggers; Gradio takes an event if its quoted name is in `js_on_load`."""
-SCRIPT = f"""
-// events: {EVENTS}
+        Gradio accepts an event if its quoted name is in `js_on_load`. The path of Gradio's root is
+        that of the page behind any proxy; its host and protocol may be wrong there. `values` are
+        passed on as JSON.
+        """
+        return f"""
+// events: {tuple(events)}
 const {{ pathname }} = new URL(window.gradio_config?.root || "/", document.baseURI);
-import(pathname.replace(/\\/$/, "") + "{ROUTE}player.js")
-  .then(({{ start }}) => start({{ element, props, watch, trigger, server }}));
+const page = {{ element, props, watch, trigger, server }};
+import(pathname.replace(/\\/$/, "") + "{self.route}{entry}")
+  .then(({{ start }}) => start(page, {json.dumps(values)}));
 """
-"""`js_on_load` of the HTML component. The path of `root` is that of the page behind any proxy; its
-host and protocol may be wrong there."""
+
+
+MODULES = Modules.of_folder("player", _FOLDER / "js")
+EVENTS = ("continue_this", "discard", "region", "replay", "stop", "tracks", "undo")
+"""What the player triggers."""
+SCRIPT = MODULES.script("player.js", EVENTS)

@@ -7,7 +7,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from app.web.theme import static
+from app.web.assets import SCRIPTS, static
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ _MEANT_FOR = {
 }
 
 _HOW = static("about.html")
-ABOUT_SCRIPT = static("about.js")
+ABOUT_SCRIPT = SCRIPTS.script("about.js")
 
 
 class _Told(NamedTuple):

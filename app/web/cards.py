@@ -9,11 +9,11 @@ import time
 from app.compose.prompt_report import OFF_GRID, TrackFacts
 from app.server.uploads import Upload
 from app.text import plural
+from app.web.assets import SCRIPTS
 from app.web.session import Session
-from app.web.theme import static
 
-CARD_SCRIPT = static("card.js")
-RESULTS_SCRIPT = static("results.js")
+CARD_SCRIPT = SCRIPTS.script("card.js", ("forget", "too_large"))
+RESULTS_SCRIPT = SCRIPTS.script("results.js", ("back", "opened"))
 OFF_GRID_HERE = (
     "It was played freely: its notes do not lie on the file's beats, and its bars mean nothing to "
     "the model. Let the beats be estimated below."

@@ -16,7 +16,8 @@ from urllib.parse import parse_qs
 import gradio as gr
 from gradio.exceptions import InvalidPathError
 
-from app.player.assets import module_at
+from app.player.assets import MODULES
+from app.web.assets import SCRIPTS
 from app.web.refusals import refusal, short
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class Guard:
         if path.endswith(HEALTH) and method in {"GET", "HEAD"}:
             await _answer(send, 200, self.health(), body=method == "GET")
             return
-        if (module := module_at(path)) is not None and method in {"GET", "HEAD"}:
+        module = MODULES.at(path) or SCRIPTS.at(path)
+        if module is not None and method in {"GET", "HEAD"}:
             # the address of a module changes with its content
             cached = b"public, max-age=31536000, immutable"
             kind = b"text/javascript; charset=utf-8"

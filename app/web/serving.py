@@ -20,9 +20,9 @@ from app.server.store import KEPT_SECONDS, prune, remove_raw
 from app.server.studio import Sharing
 from app.server.uploads import READER
 from app.web import api as endpoints
+from app.web.assets import PAGE_STYLE, theme
 from app.web.guard import guarded
 from app.web.page import build_page
-from app.web.theme import PAGE_STYLE, theme
 
 THREADS = 40
 """Threads for short calls; each job has one more."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import html
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
 from app.compose.options import OPTIONS, MusicOptions, Option, limits, new_seed, only_for
 from app.web.about import model_line
+from app.web.assets import SCRIPTS
 from app.web.cards import CARD_SCRIPT
 from app.web.examples import EXAMPLES, OF_BANDS, Example
 from app.web.session import AUTOMATIC, FIRST_BARS, UPLOADING
-from app.web.theme import static
 from app.web.view import BY_FILE, NO_SPEED
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ _LEADS = {
     "piano": "A piece from an empty page: tempo, metre and all are the model's.",
 }
 """What each tab does."""
-_TITLES_SCRIPT = f"const told = Object.entries({json.dumps(TITLES)});\n{static('titles.js')}"
+_TITLES_SCRIPT = SCRIPTS.script("titles.js", values=list(TITLES.items()))
 
 
 class UploadWidgets(NamedTuple):

@@ -22,7 +22,7 @@ import soundfile
 
 from app.player import assets
 from app.player.frames import Frame, PromptFrame, VariationFrame, pack_tracks, timeline
-from app.web.theme import PAGE_STYLE
+from app.web.assets import PAGE_STYLE
 from tokenization.score import Score, Tempo, Track
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, *, body: bool) -> None:
         url = urlsplit(self.path)
-        if module := assets.module_at(url.path):
+        if module := assets.MODULES.at(url.path):
             content, kind = module, "text/javascript"
         elif url.path.startswith("/gradio_api"):
             content, kind = self.sound, "audio/wav"

@@ -8,15 +8,13 @@ import re
 from app.player.assets import (
     EVENTS,
     MODULES,
-    ROUTE,
     SCRIPT,
     STYLE,
     TEMPLATE,
-    module_at,
-    route_of,
+    Modules,
 )
 
-SOURCES = {address: source.decode() for address, source in MODULES.items()}
+SOURCES = {address: source.decode() for address, source in MODULES.sources.items()}
 CODE = "\n".join(SOURCES.values())
 IMPORT = re.compile(r'^import {([^}]*)} from "([^"]+)";$', re.MULTILINE)
 
@@ -53,15 +51,22 @@ def test_every_import_names_an_export_of_a_module_beside_it():
 
 
 def test_the_address_changes_with_the_modules():
-    changed = {**MODULES, "roll/notes.js": b"export {}"}
-    renamed = {name.removeprefix("roll/"): source for name, source in MODULES.items()}
-    assert len({ROUTE, route_of(changed), route_of(renamed)}) == 3
-    assert route_of(dict(MODULES)) == ROUTE
+    changed = {**MODULES.sources, "roll/notes.js": b"export {}"}
+    renamed = {name.removeprefix("roll/"): source for name, source in MODULES.sources.items()}
+    assert (
+        len(
+            {one.route for one in (MODULES, Modules("player", changed), Modules("player", renamed))}
+        )
+        == 3
+    )
+    assert Modules("player", MODULES.sources).route == MODULES.route
+    assert Modules("page", MODULES.sources).route != MODULES.route
 
 
 def test_modules_are_found_by_their_address_behind_any_root_path():
-    for name, source in MODULES.items():
-        assert module_at(ROUTE + name) == module_at(f"/music{ROUTE}{name}") == source
+    for name, source in MODULES.sources.items():
+        assert MODULES.at(MODULES.route + name) == source
+        assert MODULES.at(f"/music{MODULES.route}{name}") == source
     others = ["", "x.js", "../player.html", "../../assets.py", "/player.js", "roll/../player.js"]
-    assert {module_at(ROUTE + name) for name in others} == {None}
-    assert module_at("/player.js") is module_at("/player-modules/0/player.js") is None
+    assert {MODULES.at(MODULES.route + name) for name in others} == {None}
+    assert MODULES.at("/player.js") is MODULES.at("/player-modules/0/player.js") is None

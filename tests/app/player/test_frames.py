@@ -28,7 +28,7 @@ from tokenization.remi.bars import written_lines
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 FACTOR = UNITS_PER_BEAT // 12
-NOTES = MODULES["roll/notes.js"].decode()
+NOTES = MODULES.sources["roll/notes.js"].decode()
 
 
 def parse(text):

@@ -17,7 +17,7 @@ from gradio.routes import App
 from starlette.testclient import TestClient
 
 from app.compose.models import Models
-from app.player.assets import MODULES, ROUTE
+from app.player.assets import MODULES
 from app.web import api as endpoints
 from app.web.guard import FAILED, HEALTH, MAX_CALL_BYTES, described, guarded
 from app.web.page import build_page
@@ -106,15 +106,15 @@ def test_health_describes_the_page(client):
 
 
 def test_modules_of_the_player_are_served_as_javascript_that_may_be_cached(client):
-    answer = client.get(f"/music{ROUTE}player.js")
+    answer = client.get(f"/music{MODULES.route}player.js")
     assert answer.status_code == 200
-    assert answer.content == MODULES["player.js"]
+    assert answer.content == MODULES.sources["player.js"]
     assert answer.headers["content-type"].startswith("text/javascript")
     assert "immutable" in answer.headers["cache-control"]
-    assert client.head(f"{ROUTE}player.js").content == b""
+    assert client.head(f"{MODULES.route}player.js").content == b""
     for path in ("", "roll", "none.js", "../player.html", "..%2fplayer.html", "/etc/passwd"):
-        assert refused(client.get(ROUTE + path)).status_code == 404
-    refused(client.post(f"{ROUTE}player.js"))
+        assert refused(client.get(MODULES.route + path)).status_code == 404
+    refused(client.post(f"{MODULES.route}player.js"))
 
 
 @pytest.mark.parametrize("route", ["run/continue", "queue/join", "component_server", "call/stop"])

@@ -1,4 +1,4 @@
-"""The page's theme: fonts that Gradio includes, and the colours of page.css."""
+"""The page's theme, styles and scripts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 
 from gradio.themes import Base
 from gradio.themes.utils import colors, fonts, sizes
+
+from app.player.assets import Modules
 
 _COLOURS = {
     "body_background_fill": "var(--paper)",
@@ -52,6 +54,7 @@ _COLOURS = {
 }
 
 _STATIC = Path(__file__).parent / "static"
+SCRIPTS = Modules.of_folder("page", _STATIC)
 PAGE_STYLE = _STATIC / "page.css"
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 
-from app.web.theme import PAGE_STYLE, theme
+from app.web.assets import PAGE_STYLE, theme
 
 
 def test_the_login_has_the_colours_of_the_page():
