@@ -18,6 +18,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from app.audio.formats import AUDIO_SUFFIXES, CONTAINERS
 from app.audio.loudness import gain_for
 from app.audio.synth import BLOCK
 from app.audio.synth.mixer import Mixer, fade_cut_end, length_with_tail
@@ -40,7 +41,6 @@ _log = logging.getLogger(__name__)
 Renderer = Literal["auto", "builtin", "fluidsynth"]
 _SILENCE = 1e-5
 _MAX_SECONDS = 1800.0  # 635 MB of 44,100 Hz stereo, most of the memory that rendering needs
-_FORMATS = {".wav": ("WAV", "PCM_16"), ".flac": ("FLAC", "PCM_16"), ".ogg": ("OGG", "VORBIS")}
 _OGG_HEADER = 27
 _OGG_SERIAL = 1
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
@@ -124,11 +124,11 @@ def save_audio(audio: Audio, path: Path) -> None:
     """
     samples, sample_rate = audio.samples, audio.sample_rate
     try:
-        file_format, subtype = _FORMATS[path.suffix.lower()]
+        file_format, subtype = CONTAINERS[path.suffix.lower()[1:]]
     except KeyError:
         raise SoundError(
             f"{path}: sound cannot be written as {path.suffix or 'a file without a suffix'}, "
-            f"expected one of {', '.join(_FORMATS)}; choose another name"
+            f"expected one of {', '.join(AUDIO_SUFFIXES)}; choose another name"
         ) from None
     settings = {"channels": 2, "format": file_format, "subtype": subtype}
     try:

@@ -8,8 +8,9 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from app.audio.formats import AudioFormat
 from app.batch.manifest import Row
 from app.compose.options import LARGEST_SEED, MAX_FILE_BYTES, BeatSource, MusicOptions
 from app.compose.piece import Opening
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
     from app.compose.models import Models, MusicModel
     from tokenization.score import Score
-
-AudioFormat = Literal["flac", "wav", "ogg"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.audio.formats import AUDIO_FORMATS
 from app.cli.arguments import (
     add_beats,
     add_compute,
@@ -85,7 +86,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     add_file_size(parser)
     parser.add_argument(
         "--audio",
-        choices=("flac", "wav", "ogg"),
+        choices=AUDIO_FORMATS,
         help="make sound as well, by the built-in player: the same on every machine",
     )
     parser.add_argument(

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from app.audio.formats import AUDIO_SUFFIXES
 from app.errors import CommandError
 from app.files import appearing, check_writable
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from app.compose.piece import Piece
-
-AUDIO_SUFFIXES = (".wav", ".flac", ".ogg")
 
 
 @dataclass(frozen=True)

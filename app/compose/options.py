@@ -73,7 +73,7 @@ class Option(NamedTuple):
     only: Literal["prompt", "nothing"] | None
     """Which music it applies to, if not all: continuations, or pieces from nothing."""
     letter: str
-    """Marks its value in the names of the page's files."""
+    """Marks its value in the names of the page's files, where a, b, s, T, p and v are taken."""
 
 
 def option(

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent / "static"
-TEMPLATE = (_FOLDER / "player.html").read_text(encoding="utf-8")
+_HTML = (_FOLDER / "player.html").read_text(encoding="utf-8")
 STYLE = _FOLDER / "player.css"
+
+
+def template(files: Iterable[tuple[str, str, str]]) -> str:
+    """The HTML of the player, with a menu of files: kind, label and a few words on each."""
+    entries = [
+        f'        <button type="button" role="menuitem" tabindex="-1" data-part="file-{kind}" '
+        f'data-kind="{kind}"><b>{label}</b> <span>{text}</span></button>\n'
+        for kind, label, text in files
+    ]
+    return _HTML.replace("<!-- files -->\n", "".join(entries))
 
 
 class Modules:

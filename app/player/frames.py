@@ -87,7 +87,7 @@ class VariationFrame(TypedDict, total=False):
     settings: str
     sound: SoundState
     files: list[str]
-    """Kinds that `server.file` accepts, of midi, new_midi, flac, wav, ogg, stems, replay."""
+    """Kinds of files that can be asked for: see `app/server/downloads.py`."""
     facts: str
     """A short summary such as "212 notes · 0:27"."""
 

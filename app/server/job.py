@@ -25,7 +25,8 @@ from app.player.frames import (
     timeline,
     track_ids,
 )
-from app.server.job_audio import SOUND_KINDS, JobSound, SoundSource, ids_in_frames, in_parts
+from app.server.downloads import DOWNLOADS, SOUND_KINDS, Download
+from app.server.job_audio import JobSound, SoundSource, ids_in_frames, in_parts
 from app.text import plural
 
 if TYPE_CHECKING:
@@ -189,12 +190,11 @@ class Job:
                 midi=self.file(index, "midi").as_posix(),
                 settings=self._how_made(piece),
                 sound="making",
-                files=["midi", "replay"],
+                files=list(self._files()),
                 facts=f"{plural(piece.new.num_notes, 'note')} · {_clock(self._seconds(piece))}",
             )
             if self.upload is not None:
                 frame["new_midi"] = self.file(index, "new_midi").as_posix()
-                frame["files"] = ["midi", "new_midi", "replay"]
             self.variations.append(frame)
 
     def rendering(self, index: int, stop: Callable[[], bool]) -> Iterator[float]:
@@ -218,33 +218,36 @@ class Job:
     def file(self, variation: int, kind: str) -> Path:
         """A file of a variation, or of the upload (PROMPT_ALONE), written if it does not exist.
 
-        Kinds are midi, new_midi (the new music alone) and replay (its settings as JSON); `sound`
-        makes the other kinds.
+        Kinds are those of DOWNLOADS; `sound` makes those of sound.
 
         Raises:
             LookupError: there is no such variation, or no file of this kind.
         """
         name, upload = self._name(variation), self.upload
-        made: dict[str, tuple[str, Callable[[], bytes]]] = {}
-        if upload is not None and variation == PROMPT_ALONE:
-            made["midi"] = ".mid", lambda: upload.whole.data
-        else:
-            piece = self.pieces[variation]
-            made["midi"] = ".mid", lambda: piece.midi
-            made["replay"] = ".json", lambda: self._replay(piece)
-            if upload is not None:
-                made["new_midi"] = "_new_part.mid", lambda: piece.new_midi
-            elif kind == "new_midi":
-                raise LookupError("a piece from nothing is new as a whole: ask for midi")
-        if kind not in made:
+        if kind == "new_midi" and upload is None:
+            raise LookupError("a piece from nothing is new as a whole: ask for midi")
+        is_prompt = upload is not None and variation == PROMPT_ALONE
+        made = self._files()
+        if kind not in (["midi"] if is_prompt else made):
             raise LookupError(f"no file of the kind {kind}")
-        suffix, content = made[kind]
-        path = self._own_folder() / f"{name}{suffix}"
+        path = self._own_folder() / f"{name}{made[kind].suffix}"
         with self._making[variation, kind]:
             if not path.exists():
                 with appearing(path) as beside:
-                    beside.write_bytes(content())
+                    beside.write_bytes(self._content(variation, kind))
         return path
+
+    def _files(self) -> dict[str, Download]:
+        """The files of a variation by their kinds, without sound."""
+        kept = (d for d in DOWNLOADS if d.content is not None)
+        return {d.kind: d for d in kept if self.upload is not None or not d.after_prompt}
+
+    def _content(self, variation: int, kind: str) -> bytes:
+        if self.upload is not None and variation == PROMPT_ALONE:
+            return self.upload.whole.data
+        piece, content = self.pieces[variation], self._files()[kind].content
+        assert content is not None
+        return content(piece, lambda: self._replay(piece))
 
     @property
     def is_available(self) -> bool:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from app.compose.piece import Piece
     from tokenization.score import Score, Track
 
-SOUND_KINDS = ("flac", "wav", "ogg", "stems")
 """Kinds of sound files; `stems` is an archive with a file for each track."""
 SECONDS_BETWEEN_PARTS = 0.25
 """Shortest time between two frames while sound is rendered."""

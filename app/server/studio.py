@@ -18,8 +18,9 @@ from app.compose.options import MAX_WAITING, MusicOptions, with_seed
 from app.compose.piece import Opening
 from app.player.frames import Frame, blank_timeline
 from app.server.admission import Queue
+from app.server.downloads import SOUND_KINDS
 from app.server.job import NEW_PIECE, PROMPT_ALONE, Job
-from app.server.job_audio import SOUND_KINDS, SoundService
+from app.server.job_audio import SoundService
 from app.server.scheduler import MAX_ROWS, Scheduler
 from app.server.store import KeptJobs, SessionFolders
 

@@ -17,6 +17,7 @@ from gradio.events import Dependency
 from app.compose.models import Models
 from app.compose.options import MAX_FILE_BYTES
 from app.player import assets as player
+from app.server.downloads import MENU
 from app.server.studio import Sharing, Studio
 from app.web import api as endpoints
 from app.web.about import ABOUT_SCRIPT, about
@@ -80,7 +81,7 @@ def build_page(
             with gr.Column(elem_id="stage"):
                 roll = gr.HTML(
                     finished_example(EXAMPLE_OF_TAB["continue"]),
-                    html_template=player.TEMPLATE,
+                    html_template=player.template(MENU),
                     js_on_load=player.SCRIPT,
                     server_functions=[file, mix],
                     apply_default_css=False,

@@ -22,6 +22,7 @@ import soundfile
 
 from app.player import assets
 from app.player.frames import Frame, PromptFrame, VariationFrame, pack_tracks, timeline
+from app.server.downloads import MENU
 from app.web.assets import PAGE_STYLE
 from tokenization.score import Score, Tempo, Track
 
@@ -80,7 +81,7 @@ def harness_page(scheme: str = "") -> str:
     """The page as HTML; `scheme` may be "dark"."""
     css = "\n".join(path.read_text(encoding="utf-8") for path in (assets.STYLE, PAGE_STYLE))
     script = json.dumps(assets.SCRIPT).replace("</", "<\\/")
-    return _PAGE.format(css=css, template=assets.TEMPLATE, script=script, scheme=scheme)
+    return _PAGE.format(css=css, template=assets.template(MENU), script=script, scheme=scheme)
 
 
 def silence(seconds: float) -> bytes:

@@ -109,3 +109,10 @@ def test_a_value_out_of_its_range_is_refused_by_name() -> None:
         MusicOptions(top_p=2)
     with pytest.raises(ValueError, match=r"^ending is 'soft', expected bar or cadence$"):
         MusicOptions(ending="soft")  # pyright: ignore[reportArgumentType]
+
+
+def test_letters_of_file_names_are_different():
+    """`Job._name` itself uses a, b, s, T, p and v."""
+    letters = [option.letter for option in OPTIONS.values() if option.letter]
+    assert len(set(letters)) == len(letters) > 3
+    assert not set(letters) & set("absTpv")

@@ -10,10 +10,12 @@ from app.player.assets import (
     MODULES,
     SCRIPT,
     STYLE,
-    TEMPLATE,
     Modules,
+    template,
 )
+from app.server.downloads import MENU
 
+TEMPLATE = template(MENU)
 SOURCES = {address: source.decode() for address, source in MODULES.sources.items()}
 CODE = "\n".join(SOURCES.values())
 IMPORT = re.compile(r'^import {([^}]*)} from "([^"]+)";$', re.MULTILINE)

@@ -19,8 +19,9 @@ from app.compose.models import Models, MusicModel
 from app.compose.options import MusicOptions
 from app.files import MOST_NAME_BYTES, safe_name
 from app.player.frames import pack_notes, pack_tracks
+from app.server.downloads import SOUND_KINDS
 from app.server.job import PROMPT_ALONE, Job
-from app.server.job_audio import SOUND_KINDS, ids_in_frames
+from app.server.job_audio import ids_in_frames
 from app.server.uploads import read_upload
 from tests.support import fakes
 from tests.support.scores import two_hands

@@ -7,14 +7,15 @@ from __future__ import annotations
 import re
 import time
 
-from app.player.assets import TEMPLATE
+from app.player.assets import template
+from app.server.downloads import MENU
 from app.web.cards import results_list
 from tests.support.seen import SOMEONE, make, read
 
 
 def test_lists_and_headings_are_what_a_screen_reader_expects(calls, midi):
     read(calls, midi)
-    assert re.findall("<[uo]l[^>]* role=", TEMPLATE) == []  # its items would be nobody's
+    assert re.findall("<[uo]l[^>]* role=", template(MENU)) == []  # its items would be nobody's
     text = calls.view.show(calls.view.session(SOMEONE))[2]
     assert "class='card'" in text
     assert "<h2>My prompt</h2>" in text  # below the page's h1, before the player's h2

@@ -13,7 +13,8 @@ import pytest
 
 from app.compose.models import Models
 from app.compose.options import OPTIONS
-from app.player.assets import TEMPLATE
+from app.player.assets import template
+from app.server.downloads import MENU
 from app.web.examples import EXAMPLES
 from app.web.page import build_page
 from app.web.tabs import (
@@ -21,6 +22,7 @@ from app.web.tabs import (
 )
 from relpe.models.checkpoint import save_model
 
+TEMPLATE = template(MENU)
 SCRIPTED = {*OPTIONS, "last_bar", "beats", "model", "Run"}
 
 

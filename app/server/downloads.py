@@ -1,0 +1,54 @@
+"""The files of a job that the page offers for download: one row for each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from app.audio.formats import AUDIO_FORMATS
+from app.compose.piece import Piece
+
+Content = Callable[[Piece, Callable[[], bytes]], bytes]
+"""The content of a file, from a piece and a function that returns its settings as JSON."""
+
+
+class Download(NamedTuple):
+    """A kind of file."""
+
+    kind: str
+    """Its name in calls of the page."""
+    suffix: str
+    """What follows the name of the piece."""
+    label: str
+    text: str
+    """What it is, in a few words for the menu."""
+    content: Content | None = None
+    """None for sound, which `job_audio.py` renders."""
+    after_prompt: bool = False
+    """Whether a piece from nothing has no such file."""
+
+
+_SOUND = {"flac": "lossless audio", "wav": "uncompressed audio", "ogg": "small audio file"}
+DOWNLOADS = (
+    Download("midi", ".mid", "MIDI", "the whole piece", lambda piece, _: piece.midi),
+    Download(
+        "new_midi",
+        "_new_part.mid",
+        "MIDI",
+        "the new music alone",
+        lambda piece, _: piece.new_midi,
+        after_prompt=True,
+    ),
+    *(Download(name, f".{name}", name.upper(), _SOUND[name]) for name in AUDIO_FORMATS),
+    Download("stems", "_stems.zip", "Stems", "one audio file per track (ZIP)"),
+    Download(
+        "replay",
+        ".json",
+        "Settings",
+        "to make the same music again (JSON)",
+        lambda _, settings: settings(),
+    ),
+)
+"""Of these `midi` has a button of its own, and the others are in the menu."""
+SOUND_KINDS = tuple(download.kind for download in DOWNLOADS if download.content is None)
+MENU = tuple((d.kind, d.label, d.text) for d in DOWNLOADS if d.kind != "midi")
