@@ -16,11 +16,11 @@ from pathlib import Path
 from app.errors import CommandError
 
 RAW_SOUND = ".stems-"
-"""Prefix of the names of folders of raw sound, which are temporary."""
+"""Prefix of the names of the temporary folders of raw sound."""
 MIDI_SUFFIXES = (".mid", ".midi")
 """Suffixes of the files that `find_midi` finds."""
 MOST_NAME_BYTES = 60
-"""Longest part of a file name that a title takes; file systems allow 255 bytes in all."""
+"""Most bytes of a file name that a title may take; file systems allow 255 in all."""
 
 
 @contextmanager
@@ -46,13 +46,13 @@ def remove_parts(folder: Path) -> None:
 
 
 def safe_name(title: str) -> str:
-    """A title as part of a file name, cut after `MOST_NAME_BYTES` between characters."""
+    """A title as part of a file name, cut to at most `MOST_NAME_BYTES` between characters."""
     plain = re.sub(r"[^\w.-]+", "-", unicodedata.normalize("NFC", title)).strip("-.")
     return plain.encode()[:MOST_NAME_BYTES].decode(errors="ignore") or "music"
 
 
 def check_writable(path: Path) -> None:
-    """Raises OSError where it is clear beforehand that a file cannot be written."""
+    """Raises OSError if it is clear beforehand that a file cannot be written."""
     with suppress(FileNotFoundError):
         if stat.S_ISDIR(path.stat().st_mode):  # follows links; too long a name fails
             raise IsADirectoryError(errno.EISDIR, "it is a folder, expected the name of a file")
@@ -60,7 +60,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises OSError where files cannot be written in a folder."""
+    """Raises OSError if files cannot be written in a folder."""
     with tempfile.TemporaryFile(dir=folder):
         pass
 
@@ -68,7 +68,7 @@ def check_folder(folder: Path) -> None:
 def read_file(path: Path, most: int) -> bytes:
     """The content of a file of at most `most` bytes.
 
-    Raises CommandError if it cannot be read, or is larger, which is noticed before all is read.
+    Raises CommandError if it cannot be read, or is larger; a larger file is not read to its end.
     """
     try:
         with path.open("rb") as file:
@@ -86,13 +86,14 @@ def find_midi(places: Sequence[Path], besides: Path) -> dict[Path, str]:
     """MIDI files by path, with their names: files as given, and all files of folders, sorted.
 
     A file of a folder is named by its path in the folder, without suffix. Hidden files, files in
-    the folder `besides`, and files that were found before are left out. Raises CommandError for a
-    place that does not exist, or a folder without MIDI files.
+    the folder `besides`, and duplicates are left out.
+
+    Raises CommandError for a place that does not exist, or a folder without MIDI files.
     """
     found: dict[Path, str] = {}
     seen: set[str] = set()
     for place in places:
-        if not os.path.exists(place):  # noqa: PTH110 - of a name that is too long it is False
+        if not os.path.exists(place):  # noqa: PTH110 - False for too long a name
             raise CommandError(f"{place}: no such file or folder; --prompts takes what is there")
         files = dict(_in_folder(place, besides)) if place.is_dir() else {place: place.stem}
         if not files:

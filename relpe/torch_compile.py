@@ -15,8 +15,8 @@ T = TypeVar("T")
 def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
     """A function that runs eagerly, between two graphs.
 
-    As `torch.compiler.disable`, which imports the compiler, two seconds, even into programs that
-    compile nothing.
+    Like `torch.compiler.disable`, which however takes two seconds to import the compiler, even in
+    programs that compile nothing.
     """
 
     @wraps(function)

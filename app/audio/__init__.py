@@ -1,1 +1,1 @@
-"""Scores to audio files."""
+"""Renders scores to audio files."""

@@ -7,14 +7,14 @@ from numpy.typing import NDArray
 from scipy.signal import resample_poly, sosfilt
 
 LOUDNESS_LUFS = -23.0
-"""Loudness of rendered audio (EBU R 128): a louder piece would win every comparison."""
+"""Loudness of all rendered audio (EBU R 128): listeners would prefer a louder piece."""
 CEILING = 10 ** (-1 / 20)
 """Highest true peak, as an amplitude."""
 _BLOCK_HOPS = 4
 _HOP_SECONDS = 0.1
 _ABSOLUTE_GATE = -70.0
 _RELATIVE_GATE = -10.0
-_CHUNK_HOPS = 100  # filtered at a time, which bounds the memory
+_CHUNK_HOPS = 100  # number filtered at a time, which bounds the memory
 
 
 def block_powers(channels: NDArray[np.float32], sample_rate: int) -> NDArray[np.float64]:
@@ -38,7 +38,7 @@ def block_powers(channels: NDArray[np.float32], sample_rate: int) -> NDArray[np.
 
 
 def integrated_loudness(blocks: NDArray[np.float64]) -> float:
-    """Loudness in LUFS of `block_powers`, those that pass both gates; -inf for silence."""
+    """Loudness in LUFS of those `block_powers` that pass both gates; -inf for silence."""
     blocks = blocks[blocks > _power(_ABSOLUTE_GATE)]
     if not len(blocks):
         return -np.inf

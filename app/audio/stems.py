@@ -33,7 +33,7 @@ from app.files import RAW_SOUND, appearing, safe_name, size_on_disk
 from tokenization.score import Score
 
 MOST_SECONDS = 3600.0
-"""Of all tracks together, 635 MB of 44,100 Hz stereo on disk; longer pieces have no stems."""
+"""Longest total of all tracks: 635 MB of 44,100 Hz stereo on disk. Longer pieces have no stems."""
 MOST_MIXES = 16
 """Mixes without some tracks that are kept in a folder; the oldest are removed."""
 _AT_ONCE = threading.BoundedSemaphore(2)
@@ -86,9 +86,9 @@ class SoundFiles:
 
 
 def in_use(path: Path) -> bool:
-    """Whether a file exists; its modification time becomes now.
+    """Whether a file exists; if so, its modification time is set to now.
 
-    Not with `touch`, which would create an empty file if the file has just been removed.
+    `touch` would create an empty file if the file has just been removed.
     """
     with suppress(FileNotFoundError):
         os.utime(path)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class BatchOptions:
     """The clips to make, and where they go.
 
-    Raises CommandError where the seeds do not suffice for all clips.
+    Raises CommandError if the last clip would exceed the largest seed.
     """
 
     output: Path
@@ -63,7 +63,7 @@ class Source(NamedTuple):
     """The origin of clips: a prompt and a model, or a model alone."""
 
     name: str
-    """Of the files of its clips, without their number."""
+    """The beginning of the file names of its clips, before `_v` and their number."""
     model: str
     path: Path | None = None
     sha256: str = ""
@@ -95,7 +95,7 @@ def printable(path: Path) -> str:
 
 
 def unique_names(wanted: Iterable[str]) -> list[str]:
-    """Distinct file names, also where case is ignored: the second of a name ends in `-2`."""
+    """File names that differ even if case is ignored: the second of a name ends in `-2`."""
     taken: set[str] = set()
     names: list[str] = []
     for base in map(safe_name, wanted):
@@ -113,7 +113,7 @@ def prompts_by_name(options: BatchOptions) -> dict[str, Path]:
 
 
 def source_of(options: BatchOptions, models: Models, name: str, path: Path) -> Source:
-    """A prompt, after reading it to check that it can be continued.
+    """The source of a prompt, which is read to check that it can be continued.
 
     Raises:
         MidiError, TokenizerError, SoundError, CommandError: it cannot be continued; the message
@@ -128,7 +128,10 @@ def source_of(options: BatchOptions, models: Models, name: str, path: Path) -> S
 
 
 def opening_of(options: BatchOptions, source: Source, model: MusicModel) -> Opening:
-    """Opening of the clips of a source. Raises as `source_of`, also where the file has changed."""
+    """Opening of the clips of a source.
+
+    Raises the errors of `source_of`, and a MidiError if the file has changed.
+    """
     if source.path is None:
         return Opening.of_nothing(model, options.music)
     data = read_file(source.path, options.max_file_size)

@@ -35,7 +35,7 @@ WAITING_FOR_EACH = 2
 def make_folders(output: Path, *, audio: bool) -> None:
     """Makes the folders of a batch, and removes temporary files of a killed process.
 
-    Raises CommandError where they cannot be made or written to.
+    Raises CommandError if they cannot be made or written to.
     """
     try:
         for folder in (output, *(output / name for name in FOLDERS[: 1 + audio])):
@@ -49,7 +49,7 @@ def make_folders(output: Path, *, audio: bool) -> None:
 
 
 def refuse_unlisted(output: Path) -> None:
-    """Raises CommandError where the folders of a batch without a manifest hold files."""
+    """Raises CommandError if the folders of a batch without a manifest hold files."""
     for name in FOLDERS:
         if found := sorted((output / name).glob("[!.]*")):
             raise CommandError(
@@ -60,7 +60,7 @@ def refuse_unlisted(output: Path) -> None:
 
 @contextmanager
 def alone_in(output: Path) -> Iterator[None]:
-    """Locks a folder against other batches. Raises CommandError where one is running.
+    """Locks a folder against other batches. Raises CommandError if one is running.
 
     The lock file stays: if it were removed, two processes could each lock a file of their own.
     """
@@ -86,7 +86,7 @@ class Savers:
         processes = min(os.cpu_count() or 1, MOST_PROCESSES) if audio else 0
         self._pool = None
         if processes:
-            spawn = multiprocessing.get_context("spawn")  # a fork of many threads may hang
+            spawn = multiprocessing.get_context("spawn")  # forking with many threads may hang
             self._pool = ProcessPoolExecutor(processes, spawn, _end_with_parent)
         self._most = 1 + processes * (1 + WAITING_FOR_EACH)
         self._rows: dict[Future[Row], Row] = {}

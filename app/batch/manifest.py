@@ -22,9 +22,9 @@ class Row:
     """The settings and the result of a clip; the fields are the columns."""
 
     file: str
-    """Relative to the folder of the manifest, as `audio`."""
+    """Path relative to the folder of the manifest, like `audio`."""
     audio: str
-    """Empty without sound."""
+    """Empty if there is no sound."""
     prompt: str
     """Its path as it was given; empty for a piece without a prompt."""
     model: str
@@ -34,16 +34,16 @@ class Row:
     settings: str
     """JSON of the options."""
     bars: str = ""
-    """Of the new music, as `notes` and `seconds`."""
+    """Of the new music, like `notes` and `seconds`."""
     notes: str = ""
     seconds: str = ""
     midi_sha256: str = ""
     audio_sha256: str = ""
 
     def difference(self, now: Row) -> str | None:
-        """The first setting that differs, as `NAME X, now Y`; None where all are equal.
+        """The first setting that differs, as `NAME X, now Y`; None if all are equal.
 
-        Results are not compared, nor the prompt's path: its hash is.
+        Neither results nor the prompt's path are compared, but the hash of the prompt is.
         """
         before, after = self._made_of(), now._made_of()
         for name in before | after:
@@ -61,7 +61,7 @@ class Row:
         return named | json.loads(self.settings)
 
     def damage(self, folder: Path) -> str | None:
-        """The first file that does not match its hash, and why; None where all match."""
+        """The first file that does not match its hash, and why; None if all match."""
         for file, sha256 in ((self.file, self.midi_sha256), (self.audio, self.audio_sha256)):
             try:
                 if file and sha256_of(folder / file) != sha256:
@@ -80,9 +80,9 @@ def sha256_of(path: Path) -> str:
 
 
 def read_manifest(path: Path) -> dict[str, Row]:
-    """The rows by their file; empty where there is no manifest.
+    """The rows, keyed by `file`; empty if there is no manifest.
 
-    Raises CommandError where it was not written by this command.
+    Raises CommandError if it was not written by this command.
     """
     columns = [field.name for field in fields(Row)]
     try:

@@ -1,8 +1,8 @@
 """Makes batches for listening tests: many clips, their sound at one loudness, and a manifest.
 
-A clip depends only on its own prompt, model, options and seed: it is what `relpe continue` or
-`relpe generate` makes of them, whatever else is in the batch and however many clips are generated
-at once. Clip i of every prompt, from 0, has the first seed plus i.
+A clip depends only on its own prompt, model, options and seed: it equals the output of
+`relpe continue` or `relpe generate` for them, whatever else is in the batch and however many clips
+are generated at once. Clip i of every prompt, from 0, has the first seed plus i.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from tokenization.errors import MidiError, TokenizerError
 
 SECONDS_BETWEEN_REPORTS = 0.2
 SECONDS_BETWEEN_MANIFESTS = 2.0
-"""Clips finished since the last manifest are made again after the process is killed."""
+"""If the process is killed, clips finished since the last manifest have to be made again."""
 OF_ONE_PROMPT = (MidiError, TokenizerError, SoundError, CommandError)
-"""Errors that leave the other prompts as they are."""
+"""Errors that concern one prompt and do not end the batch."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class BatchProgress:
     """Progress of a batch."""
 
     done: float
-    """Clips; those in progress count by the part that is done."""
+    """Number of clips; those in progress count by the fraction that is done."""
     total: int
     kept: int
-    """Clips that were there before, of those done."""
+    """Clips among `done` that an earlier run has made."""
     doing: str
     """The current activity, in a few words."""
     notice: str = ""
@@ -66,10 +66,10 @@ class BatchResult:
     """The clips that were made, and how long that took."""
 
     total: int
-    """Clips asked for, of the prompts that can be used."""
+    """Number of clips asked for, except those of prompts that cannot be used."""
     made: int
     kept: int
-    """Clips that were there before."""
+    """Clips that an earlier run has made."""
     failed: tuple[str, ...]
     """Prompts that cannot be used, and clips that cannot be made."""
     stopped: bool
@@ -83,19 +83,19 @@ class BatchResult:
     @property
     def clips_per_minute(self) -> float:
         """Clips made, with all their files."""
-        return self._a_second(60 * self.made)
+        return self._per_second(60 * self.made)
 
     @property
     def tokens_per_second(self) -> float:
         """Of all clips together, prompts not counted."""
-        return self._a_second(self.tokens)
+        return self._per_second(self.tokens)
 
     @property
     def real_time_factor(self) -> float:
         """Seconds of new music for each second of work."""
-        return self._a_second(self.music_seconds)
+        return self._per_second(self.music_seconds)
 
-    def _a_second(self, amount: float) -> float:
+    def _per_second(self, amount: float) -> float:
         return amount / self.seconds if self.seconds else 0.0
 
 
@@ -105,9 +105,9 @@ BatchSteps: TypeAlias = "Iterator[BatchProgress | BatchResult]"
 def make_batch(
     options: BatchOptions, models: Models, stop: Callable[[], bool] = lambda: False
 ) -> BatchSteps:
-    """Makes all clips: yields BatchProgress meanwhile, and the BatchResult last.
+    """Makes all clips: yields BatchProgress until the BatchResult, which is last.
 
-    Where `stop` gives True the work ends; finished clips stay, and are in the manifest.
+    When `stop` returns True the work ends; finished clips stay, and are in the manifest.
 
     Raises:
         CommandError: the batch cannot be made as asked for; the message says why.
@@ -128,7 +128,7 @@ def make_batch(
 
 
 class BatchRun:
-    """One session of a batch, which may finish an earlier one."""
+    """One run of a batch, which may complete an earlier run."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class BatchRun:
         prompts: dict[str, Path],
         before: dict[str, Row],
     ) -> None:
-        """`prompts` are by name, `before` holds the manifest of an earlier session, by file."""
+        """`prompts` are keyed by name, `before`, the manifest of an earlier run, by file."""
         self.options, self.models, self.stop = options, models, stop
         self.prompts, self.before = prompts, before
         self.sources: list[Source] = []
@@ -146,9 +146,9 @@ class BatchRun:
         """Names of prompts that cannot be used."""
         self.planned: dict[Clip, Row] = {}
         self.rows: dict[str, Row] = {}
-        """Finished clips, by file."""
+        """Finished clips, keyed by file."""
         self.others: list[Row] = []
-        """Clips whose prompts are gone or unreadable by now; they stay."""
+        """Earlier clips whose prompts are now gone or unreadable; they stay."""
         self.failed: list[str] = []
         self.kept = self.tokens = 0
         self.seconds = self.music_seconds = 0.0
@@ -205,7 +205,7 @@ class BatchRun:
             yield self._progress("looking at the prompts", notice=notice)
 
     def _keep(self) -> Iterator[BatchProgress]:
-        """Keeps clips of an earlier session, where their files are intact."""
+        """Keeps clips of an earlier run if their files are intact."""
         self.others = self._unplanned()
         gone = Counter(row.prompt for row in self.others if _source(row) not in self.unreadable)
         for prompt, count in gone.items():
@@ -252,7 +252,7 @@ class BatchRun:
         return others
 
     def _make(self, models: Sequence[MusicModel]) -> Iterator[BatchProgress]:
-        """Makes the missing clips, one model after the other."""
+        """Makes the missing clips, one model after another."""
         self._list()
         try:
             for model in models:
@@ -306,7 +306,7 @@ class BatchRun:
         self.seconds += time.monotonic() - started
 
     def _opening(self, source: Source, model: MusicModel) -> Opening | None:
-        """Where clips begin; None, and a notice, where their prompt cannot be used any more."""
+        """The opening of clips; None, after a notice, if their prompt can no longer be used."""
         try:
             return opening_of(self.options, source, model)
         except OF_ONE_PROMPT as error:
@@ -314,7 +314,7 @@ class BatchRun:
             return None
 
     def _save(self, clip: Clip, draft: Draft) -> None:
-        """Has the files of a clip written."""
+        """Hands a finished clip to the savers, which write its files."""
         try:
             piece = finish(draft)
         except OF_ONE_PROMPT as error:
@@ -331,7 +331,7 @@ class BatchRun:
         self._savers.put(row, piece)
 
     def _take(self, seconds: float = 0.0) -> None:
-        """Adds the clips whose files are written; waits at most `seconds` for the next one."""
+        """Records clips whose files are complete; waits at most `seconds` for the next one."""
         problem: CommandError | None = None
         for row, future in self._savers.take(seconds):
             try:
@@ -344,7 +344,7 @@ class BatchRun:
                     f"({error.strerror or error}); see that there is room, then --resume"
                 )
             except BrokenProcessPool:
-                if not self.stop():  # else the signal has ended the process as well
+                if not self.stop():  # otherwise the signal has ended that process too
                     problem = CommandError(
                         "a process that makes sound was ended, perhaps for lack of memory; what "
                         "is finished stays, --resume makes the rest"
@@ -371,7 +371,7 @@ class BatchRun:
             ) from error
 
     def _report(self, doing: str, drafts: Iterable[Draft] = ()) -> Iterator[BatchProgress]:
-        """All notices, and the progress now and then."""
+        """Yields all notices, and the progress at intervals."""
         while self._notices:
             yield self._progress(doing, drafts, self._notices.popleft())
         now = time.monotonic()
@@ -387,7 +387,7 @@ class BatchRun:
 
 
 def _about(what: str, error: Exception) -> str:
-    """An error's message, with the name of what it is about."""
+    """An error's message, with the name of the prompt or file unless it begins with that."""
     return str(error) if str(error).startswith(what) else f"{what}: {error}"
 
 

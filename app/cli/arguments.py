@@ -25,13 +25,13 @@ _log = logging.getLogger(__name__)
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line that names the command."""
 
-    # any types: those of argparse depend on the namespace
+    # Any: the types that argparse declares depend on the namespace
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         args: Any = None,  # noqa: ANN401
         namespace: Any = None,  # noqa: ANN401
     ) -> tuple[Any, list[str]]:
-        """Refuses unknown arguments, which a command would leave to the parser above it."""
+        """Refuses unknown arguments here; argparse would pass them on to the parent parser."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -53,7 +53,7 @@ def add_model(parser: argparse.ArgumentParser, otherwise: str) -> None:
 
 
 def add_compute(parser: argparse.ArgumentParser) -> None:
-    """Adds device, backend and precision; a parser may set other defaults afterwards."""
+    """Adds the options device, backend and precision; a parser may change the defaults later."""
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),
@@ -76,7 +76,7 @@ def add_compute(parser: argparse.ArgumentParser) -> None:
 
 
 def add_soundfont(parser: argparse.ArgumentParser) -> None:
-    """Adds the SoundFont."""
+    """Adds the option for the SoundFont."""
     parser.add_argument(
         "--soundfont",
         type=Path,
@@ -86,7 +86,7 @@ def add_soundfont(parser: argparse.ArgumentParser) -> None:
 
 
 def add_file_size(parser: argparse.ArgumentParser) -> None:
-    """Adds the size of the largest MIDI file."""
+    """Adds the option for the size of the largest MIDI file."""
     parser.add_argument(
         "--max-file-size",
         type=size,
@@ -97,7 +97,7 @@ def add_file_size(parser: argparse.ArgumentParser) -> None:
 
 
 def add_beats(parser: argparse.ArgumentParser) -> None:
-    """Adds the source of a prompt's beats."""
+    """Adds the option for the source of a prompt's beats."""
     parser.add_argument(
         "--beats",
         choices=get_args(BeatSource),
@@ -108,7 +108,7 @@ def add_beats(parser: argparse.ArgumentParser) -> None:
 
 
 def add_targets(parser: argparse.ArgumentParser, model: str) -> None:
-    """Adds the files to write and the model, by default the one that `model` describes."""
+    """Adds options for the output files and the model, by default the one `model` describes."""
     parser.add_argument(
         "--output",
         type=Path,
@@ -127,7 +127,7 @@ def add_targets(parser: argparse.ArgumentParser, model: str) -> None:
 
 
 def add_music_options(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
-    """Adds an option for each field of MusicOptions but those named in `without`."""
+    """Adds an option for each field of MusicOptions except those named in `without`."""
     length = parser.add_mutually_exclusive_group()
     for name, option in OPTIONS.items():
         if name in without:
@@ -157,7 +157,10 @@ def music_options(given: argparse.Namespace) -> MusicOptions:
 
 
 def chosen_models(given: argparse.Namespace, asked_for: AskedFor) -> Models:
-    """The models, on one thread: for single tokens as fast as two, and better on busy cores."""
+    """The models to use; torch computes on one thread unless OMP_NUM_THREADS is set.
+
+    For single tokens, one thread is as fast as two, and loses less time on busy cores.
+    """
     import torch
 
     from app.compose.models import ComputeOptions, Models

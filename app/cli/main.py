@@ -29,9 +29,9 @@ COMMANDS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit code: 0, or 2 if the input cannot be used.
 
-    130 if Ctrl+C or SIGTERM has ended it; both remove temporary files and folders.
+    It is 130 if Ctrl+C or SIGTERM ended the command, which then removes its temporary files.
     """
-    # idle threads that spin take time from those that work on a shared machine
+    # on a shared machine, idle threads that spin would slow down those that work
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="relpe: %(message)s")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from app.compose.replay import Replay
 
 AS_BEFORE = "as in the settings"
-"""Default of where and how a piece is computed that is made again."""
+"""Default of device, backend and precision in `relpe replay`."""
 
 
 def add_continue(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +113,7 @@ def replay_command(options: argparse.Namespace) -> None:
     from app.compose.continuation import continue_prompt, generate_piece
     from app.compose.prompt import read_prompt
 
-    told = _told(options)
+    told = _read_settings(options)
     music = told.options
     if (options.prompt is None) != (told.prompt_sha256 is None):
         found = "no --prompt" if options.prompt is None else "--prompt"
@@ -146,7 +146,7 @@ def replay_command(options: argparse.Namespace) -> None:
     _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
 
 
-def _told(options: argparse.Namespace) -> Replay:
+def _read_settings(options: argparse.Namespace) -> Replay:
     """The settings, from JSON or a manifest."""
     if options.clip is not None:
         return replay_of_clip(options.settings, options.clip)
@@ -232,7 +232,7 @@ def _finish(
 def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:
     """Writes the files; only MIDI files if a piece is too long for sound.
 
-    The model decides how long a piece from nothing lasts.
+    How long a piece from nothing lasts is known only once it has been generated.
     """
     from app.audio.render import SoundError, check_length
 

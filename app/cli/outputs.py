@@ -42,7 +42,7 @@ class Targets:
         return targets
 
     def save(self, pieces: Sequence[Piece], soundfont: Path | None = None) -> None:
-        """Writes all files, of which none appears before all are complete.
+        """Writes all files; none of them appears before all are complete.
 
         Sound, which is large, is rendered piece by piece.
         """
@@ -50,10 +50,10 @@ class Targets:
 
         with ExitStack() as stack:
             for piece, path in zip(pieces, self.midi, strict=True):
-                stack.enter_context(_written(path)).write_bytes(piece.midi)
+                stack.enter_context(_appearing(path)).write_bytes(piece.midi)
             for piece, path in zip(pieces, self.audio, strict=False):
-                written = stack.enter_context(_written(path))
-                save_audio(render(piece.score, soundfont=soundfont), written)
+                beside = stack.enter_context(_appearing(path))
+                save_audio(render(piece.score, soundfont=soundfont), beside)
 
 
 def _check_suffix(option: str, path: Path, suffixes: Sequence[str]) -> None:
@@ -73,7 +73,7 @@ def _check(option: str, path: Path, prompt: Path | None) -> None:
     try:
         check_writable(path)
     except OSError as error:
-        if not os.path.isdir(path.parent):  # noqa: PTH112 - of a name that is too long it is False
+        if not os.path.isdir(path.parent):  # noqa: PTH112 - False for too long a name
             problem = f"there is no folder {path.parent}; make it first"
         else:
             problem = f"{error.strerror or error}; choose another name or folder"
@@ -87,8 +87,8 @@ def _numbered(path: Path, count: int) -> tuple[Path, ...]:
 
 
 @contextmanager
-def _written(path: Path) -> Iterator[Path]:
-    """As `appearing`, with errors that name the file of the command line."""
+def _appearing(path: Path) -> Iterator[Path]:
+    """Like `appearing`, but its errors name the file given on the command line."""
     try:
         with appearing(path) as beside:
             yield beside

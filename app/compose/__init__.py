@@ -1,1 +1,1 @@
-"""From a MIDI file to its continuation: start with `continuation.py`."""
+"""Continues MIDI files and generates pieces from nothing: start reading at `continuation.py`."""

@@ -1,8 +1,8 @@
-"""From a MIDI file to its continuation, in six calls; and music from nothing.
+"""Continues MIDI files, in six calls, and generates music from nothing.
 
     read_midi -> encode -> prefill -> sample -> decode -> append_to_midi
 
-The page, the commands and batches all come through here.
+The page, the commands and batches all use this module.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECONDS_BETWEEN_REPORTS = 0.1
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the work is, and the new music so far."""
+    """The progress of the work, and the new music so far."""
 
     bars_done: int
     bars: int
@@ -49,20 +49,20 @@ class Progress:
     preparing: bool = False
     """Whether code is being compiled, which takes a while the first time on a machine."""
     place: int = 0
-    """Place in the queue for the model, 1 the next; 0 while being generated."""
+    """Place in the queue for the model: 1 is next, 0 is being generated."""
     seconds_left: float | None = None
-    """Until its turn comes, where it waits and that is known."""
+    """Estimate of the time until its turn, if it waits and an estimate exists."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """All variations, and the work they took."""
+    """All variations, and the cost of generating them."""
 
     pieces: tuple[Piece, ...]
     seconds: float = 0.0
     tokens: int = 0
     bars: int = 0
-    """Of the variation that has fewest."""
+    """Of the variation with the fewest."""
     prompt_notes: int = 0
 
     @property
@@ -85,7 +85,7 @@ class Result:
 
 
 Steps: TypeAlias = Generator[Progress | Result, None, None]
-"""Progress now and then, and the Result last."""
+"""Progress at intervals, and the Result last."""
 
 
 def continue_midi(
@@ -126,7 +126,7 @@ def continue_prompt(
 ) -> Steps:
     """Continues a prompt: yields Progress, and the Result last.
 
-    As soon as `stop` returns True the work ends, and the result holds what there is.
+    As soon as `stop` returns True the work ends, and the result holds the music so far.
     """
     yield from _generate(Variations(Opening.after(model, prompt, with_seed(options))), stop)
 
@@ -134,7 +134,7 @@ def continue_prompt(
 def generate_piece(
     model: MusicModel, options: MusicOptions, stop: Callable[[], bool] = lambda: False
 ) -> Steps:
-    """Generates music from nothing, as `continue_prompt`."""
+    """Generates music from nothing; yields and stops like `continue_prompt`."""
     yield from _generate(Variations(Opening.of_nothing(model, with_seed(options))), stop)
 
 
@@ -191,22 +191,22 @@ class Variations:
     """Pieces with one opening and different seeds that are generated together."""
 
     def __init__(self, opening: Opening, seeds: Sequence[int] | None = None) -> None:
-        """Without `seeds` as many as the options say, counting up from theirs."""
+        """By default there is one seed for each variation, counting up from that of the options."""
         self.opening, self.options = opening, opening.options
         first = self.options.seed or 0
         self.seeds = seeds or range(first, first + self.options.variations)
         self.drafts = [Draft(opening, Sample(seed, opening.rule)) for seed in self.seeds]
         self.seconds = 0.0
-        """Of work, so far."""
+        """Duration of the work so far."""
         self._started = 0.0
 
     def start(self, engine: Engine) -> None:
-        """Has an engine generate them."""
+        """Passes them to an engine, whose steps generate them."""
         self._started = time.monotonic()
         self.drafts = engine.add(self.opening, self.seeds)
 
     def tick(self) -> None:
-        """Counts the time of work."""
+        """Updates the duration of the work."""
         self.seconds = time.monotonic() - self._started
 
     def snapshot(self) -> Variations:
@@ -221,7 +221,7 @@ class Variations:
     def progress(
         self, *, preparing: bool = False, place: int = 0, seconds_left: float | None = None
     ) -> Progress:
-        """How far the work is."""
+        """The progress of the work."""
         scores = tuple(draft.score() for draft in self.drafts)
         return Progress(
             bars_done=self.bars_done,
@@ -237,7 +237,7 @@ class Variations:
         )
 
     def result(self) -> Result:
-        """What there is."""
+        """The music so far."""
         speed = self.tokens / self.seconds if self.seconds else 0.0
         pieces = tuple(finish(draft, speed) for draft in self.drafts)
         return Result(pieces, self.seconds, self.tokens, self.bars_done, self.opening.notes)
@@ -249,7 +249,7 @@ class Variations:
 
     @property
     def error(self) -> Exception | None:
-        """Why the prompt could not be read; None where it could."""
+        """Why the prompt could not be read; None if it could."""
         return self.drafts[0].sample.error
 
     @property
@@ -264,14 +264,14 @@ class Variations:
 
     @property
     def bars_left(self) -> float:
-        """Bars until all have ended; where seconds were asked for, at two beats a second."""
+        """Bars until all have ended; if seconds were asked for, a bar is taken as two seconds."""
         seconds = self.options.seconds
         bars = self.options.bars if seconds is None else seconds / 2
         return bars * (1 - self.part_done)
 
     @property
     def tokens(self) -> int:
-        """Tokens generated, of all."""
+        """Number of tokens that all of them have generated."""
         return sum(draft.tokens for draft in self.drafts)
 
 
@@ -286,7 +286,7 @@ def _result(steps: Steps, on_progress: Callable[[Progress], object]) -> Result:
 def _alone(new: Score, prompt: Prompt) -> bytes:
     """The new music as a file of its own, in the tempos and metres that the file has there."""
     splice, score = prompt.splice_ticks, prompt.score
-    # of those up to the splice the last one stays
+    # of the changes up to the splice, the last one remains
     tempos = {max(tick - splice, 0): bpm for tick, bpm in ((0, 120.0), *score.tempos)}
     metres = {max(t - splice, 0): metre for t, *metre in ((0, 4, 4), *score.time_signatures)}
     length = max(new.end_ticks - splice, 1)

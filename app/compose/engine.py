@@ -30,7 +30,7 @@ class Engine:
         self._drafts: dict[Sample[ConstrainedGrammar], Draft] = {}
 
     def __len__(self) -> int:
-        """Drafts that are not done."""
+        """Number of drafts that are not finished."""
         return len(self._drafts)
 
     @property
@@ -52,7 +52,7 @@ class Engine:
             self._drafts.pop(draft.sample, None)
 
     def step(self) -> list[Draft]:
-        """Reads a chunk of an opening or adds a token to every draft; returns what got done.
+        """Reads a chunk of an opening or adds a token to every draft; returns finished drafts.
 
         An opening that cannot be read ends its own drafts, with an error in their `sample`.
         """

@@ -32,11 +32,11 @@ _PIANOS = range(8)
 AskedFor: TypeAlias = str | Path | Sequence[str | Path] | None
 """A model by name or folder, several of them, or the released ones (None)."""
 LOADING_SECONDS = 1.5
-"""Code that was compiled before is usually loaded by then, so that there is nothing to report."""
+"""Time before the first report: code that was compiled earlier is usually loaded by then."""
 PREPARING_SECONDS = 0.2
-"""Time between two reports after that."""
+"""Time between later reports."""
 PREPARING_TOLD = "getting the compiled code ready, which takes half a minute the first time"
-"""What a command reports meanwhile."""
+"""The report of a command during that time."""
 _PREPARING = threading.Lock()
 _PREPARED: WeakKeyDictionary[Decoder, Future[None]] = WeakKeyDictionary()
 
@@ -72,7 +72,7 @@ class MusicModel:
         return self.steps.name
 
     def preparing(self) -> Iterator[None]:
-        """Compiles the steps where they are not compiled yet, and yields regularly meanwhile."""
+        """Compiles the steps unless they are ready, and yields at intervals until they are."""
         with _PREPARING:
             work = _PREPARED.get(self.decoder)
             if work is None or (work.done() and work.exception() is not None):
@@ -175,7 +175,7 @@ class Models:
 
     @classmethod
     def only(cls, model: MusicModel) -> Models:
-        """A single model that is loaded already."""
+        """A single model that is already loaded."""
         models = cls(())
         models.names = (model.name,)
         models._loaded = {model.name: model}

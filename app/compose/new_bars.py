@@ -1,4 +1,4 @@
-"""The bars after a prompt that new music is generated in, as its file would notate them."""
+"""The bars after a prompt in which new music is generated, as its file would notate them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NewBars:
     """The notated bars after the splice, and the bars of the vocabulary that stand for them."""
 
     map: BarMap
-    """Between counted ticks, see `Timing`, and grid steps from the splice."""
+    """Converts between counted ticks (see `Timing`) and grid steps from the splice."""
     prompt: Prompt
     planned: tuple[PlannedBar, ...]
 
@@ -39,7 +39,7 @@ class NewBars:
     def after(cls, prompt: Prompt, num_bars: int) -> NewBars:
         """`num_bars` bars, in the metres of the file at the splice and later.
 
-        Raises MidiError where the piece would be longer than a file may be.
+        Raises MidiError if the piece would be longer than a file may be.
         """
         score, splice = prompt.timing.counted, prompt.splice
         lines = written_lines(score, splice, num_bars)[-num_bars - 1 :]
@@ -52,14 +52,14 @@ class NewBars:
         bars = BarMap.of(lines, score.ticks_per_beat)
         starts = bars.vocabulary_lines()
         lengths = np.diff(starts)
-        written = np.searchsorted(bars.starts, starts[:-1], side="right") - 1
-        rooms = np.minimum(lengths, bars.starts[written] + bars.sizes[written] - starts[:-1])
-        columns = (lengths.tolist(), rooms.tolist(), written.tolist())
+        notated = np.searchsorted(bars.starts, starts[:-1], side="right") - 1
+        rooms = np.minimum(lengths, bars.starts[notated] + bars.sizes[notated] - starts[:-1])
+        columns = (lengths.tolist(), rooms.tolist(), notated.tolist())
         return cls(bars, prompt, tuple(map(PlannedBar, *columns)))
 
     @property
     def end_ticks(self) -> int:
-        """End of the last one, in ticks of the file."""
+        """End of the last bar, in ticks of the file."""
         return self.line(len(self.map.lines) - 1)
 
     def line(self, bar: int) -> int:
@@ -92,8 +92,8 @@ class NewBars:
         """Notes of the prompt that ring over the splice: rank of the track, pitch, end in steps.
 
         `start` is the splice as the grammar counts, from the first bar of the context. The ends are
-        those of the file: tokens round them, and MIDI would end a note that is struck again at the
-        end of the first.
+        those of the file: tokens round them, and when a key that still sounds is struck again, MIDI
+        would end the second note with the first.
         """
         splice = self.prompt.splice
         playing = self.prompt.parts.of_score(self.prompt.timing.counted)
@@ -113,12 +113,12 @@ class NewBars:
 def in_bars(options: MusicOptions, prompt: Prompt) -> MusicOptions:
     """Options with a length in bars instead of seconds, by the file's tempos and metres.
 
-    The last bar is the one in which the seconds are over.
+    The last bar is the one in which the seconds run out.
     """
     if options.seconds is None:
         return options
     timing, most = prompt.timing, int(limits("bars").most[1] or 0)
     lines = written_lines(timing.counted, prompt.splice, most)[-most - 1 :]
     ends = timing.file.seconds_at(timing.to_file(lines))
-    bars = int(np.searchsorted(ends, ends[0] + options.seconds - 1e-3))  # lines lie on ticks
+    bars = int(np.searchsorted(ends, ends[0] + options.seconds - 1e-3))  # lines are whole ticks
     return replace(options, bars=min(max(bars, 1), most), seconds=None)

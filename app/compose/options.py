@@ -1,7 +1,7 @@
-"""How music is made: the one declaration of its options for command line, scripts and page.
+"""The options of music, declared once for command line, scripts and page.
 
-A new option is a field of `MusicOptions` and the place where it takes effect: arguments, script
-endpoints, widgets and names of files are built from `OPTIONS`. Imports no engine.
+A new option needs a field of `MusicOptions` and code where it takes effect: arguments, script
+endpoints, widgets and names of files are built from `OPTIONS`. Importing it loads no PyTorch.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Limits(NamedTuple):
     most: Range
     """Everything that can be computed: the range of the command line."""
     scripts: Range
-    """Of the page's endpoints; the least value of an option without a default leaves it out."""
+    """Range of the page's endpoints; where the default is None, the least value stands for None."""
     page: Range
-    """Of the page's widgets."""
+    """Range of the page's widgets."""
 
 
 def within(most: Range, scripts: Range | None = None, page: Range | None = None) -> Limits:
-    """Limits of which those that are not given are the next wider ones."""
+    """Limits; a range that is not given equals the next wider one."""
     return Limits(most, scripts or most, page or scripts or most)
 
 
@@ -54,7 +54,7 @@ class Widget(NamedTuple):
     info: str = ""
     """Line below the label; the option's help if empty."""
     step: float = 1
-    """Of a slider."""
+    """Step of a slider."""
     choices: tuple[str, ...] = ()
     """Labels of an option's words."""
 
@@ -65,7 +65,7 @@ class Option(NamedTuple):
     name: str
     kind: type[int | float | str]
     words: tuple[str, ...]
-    """All values of an option that is one of some words."""
+    """All values, if the option is a choice among words; else empty."""
     default: Any
     help: str
     limits: Limits | None
@@ -86,13 +86,13 @@ def option(
     letter: str = "",
 ) -> Any:  # noqa: ANN401
     """Declares a field of `MusicOptions`: see `Option`."""
-    told = {"help": text, "limits": limits, "widget": widget, "only": only, "letter": letter}
-    return field(default=default, metadata=told)
+    metadata = {"help": text, "limits": limits, "widget": widget, "only": only, "letter": letter}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MusicOptions:
-    """How music is made, with the defaults of command line, scripts and page.
+    """The options of music, with the defaults of command line, scripts and page.
 
     Raises ValueError for a value out of its range.
     """
@@ -270,7 +270,7 @@ def only_for(music: Literal["prompt", "nothing"]) -> tuple[str, ...]:
 
 
 OF_PROMPT = only_for("prompt")
-"""Fields that mean nothing for a piece from nothing."""
+"""Fields without a meaning for pieces from nothing."""
 
 
 def limits(name: str) -> Limits:
@@ -286,7 +286,7 @@ def new_seed() -> int:
 
 
 def with_seed(options: MusicOptions) -> MusicOptions:
-    """The same options with a seed, a random one if they have none."""
+    """The same options, with a random seed if they have none."""
     if options.seed is not None:
         return options
     return replace(options, seed=new_seed())

@@ -38,7 +38,7 @@ class Piece:
     new_midi: bytes
     """The new music alone, from its first bar on."""
     score: Score
-    """The whole, as it plays."""
+    """The score of the whole."""
     new: Score
     """The new notes, times from the start of the whole."""
     seed: int
@@ -60,14 +60,14 @@ class Opening:
     context: NDArray[np.integer]
     """Ids (l,) that the model reads."""
     first_ids: tuple[int, ...]
-    """Ids that stand before the generated ones when they are decoded."""
+    """Ids that precede the generated ones when they are decoded."""
     rule: ConstrainedGrammar
     prompt: Prompt | None = None
     bars: NewBars | None = None
 
     @classmethod
     def after(cls, model: MusicModel, prompt: Prompt, options: MusicOptions) -> Opening:
-        """After a prompt. Raises MidiError if the piece would be longer than a file may be."""
+        """The opening after a prompt. Raises MidiError if the piece is too long for a file."""
         tokenizer, tracks = model.tokenizer, prompt.parts.of_score(prompt.score)
         silent = [at for at, track in enumerate(tracks) if not prompt.parts.may_play(track)]
         options = in_bars(options, prompt)
@@ -88,7 +88,7 @@ class Opening:
 
     @classmethod
     def of_nothing(cls, model: MusicModel, options: MusicOptions) -> Opening:
-        """The beginning of a new piece."""
+        """The opening of a piece from nothing."""
         grammar = model.tokenizer.grammar(tempo="bar_line", end=False).advance(BOS)
         limit = BarLimit(1, options.bars, seconds=options.seconds)
         biases = steer(options, grammar, model.tokenizer, ())
@@ -115,7 +115,7 @@ class Draft:
 
     @property
     def seed(self) -> int:
-        """Seed of its draws."""
+        """Seed of its random draws."""
         return self.sample.seed
 
     @property
@@ -125,12 +125,12 @@ class Draft:
 
     @property
     def ids(self) -> list[int]:
-        """All ids of the new music, as they are decoded."""
+        """All ids of the new music, ready to be decoded."""
         return [*self.opening.first_ids, *self.sample.tokens]
 
     @property
     def tokens(self) -> int:
-        """How many were generated."""
+        """Number of generated tokens."""
         return len(self.sample.tokens)
 
     @property
@@ -176,7 +176,7 @@ class Draft:
 
 
 def _until(end: int, track: Track) -> Track:
-    """A track cut at a time."""
+    """The part of a track before `end`."""
     notes = track.notes[track.notes[:, 0] < end]
     lengths = np.minimum(notes[:, 1], end - notes[:, 0])
     return replace(track, notes=np.column_stack([notes[:, 0], lengths, notes[:, 2:]]))

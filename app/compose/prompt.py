@@ -1,4 +1,4 @@
-"""Reads a MIDI file as a prompt: what the model hears of it, and where new music begins."""
+"""Reads a MIDI file as a prompt: the part that the model hears, and where new music begins."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tokenization.tokenizer import Tokenizer, TokenSequence
 OVERHANG_STEPS = STEPS_PER_BEAT
 """How far the last notes may ring over the bar line at which new music begins: a quarter note."""
 WAITING_BARS = 2
-"""For how many bars new music waits for notes that ring longer; they then ring on over it, as with
-the pedal."""
+"""Number of bars that new music waits for notes that ring longer. Even longer notes overlap it, as
+with the pedal."""
 HEARD_TOKENS = 16_384
-"""By default, the model hears at most this many of the prompt's last tokens, from a bar line on: a
-hostile file of a few bytes can have a hundred thousand bars."""
+"""Unless a number of bars is asked for, the model hears at most this many of the prompt's last
+tokens, from a bar line on: a hostile file of a few bytes can have a hundred thousand bars."""
 ROOM_BEATS = 1024
 """Quarter notes that a prompt has to leave for new music, of the 65,536 that a file may have."""
 
@@ -42,7 +42,7 @@ class Prompt:
 
     name: str
     data: bytes
-    """The file, up to the splice where something was cut off."""
+    """The whole file, or only the part before the splice if the rest was cut off."""
     timing: Timing
     """Of `data`; at least 12 ticks per quarter note."""
     facts: PromptFacts
@@ -55,7 +55,7 @@ class Prompt:
     parts: Parts = ALL_PARTS
     """Which tracks the model hears, and which may play."""
     first_bar: int | None = None
-    """The first bar that the model hears, from 1; None where none was chosen."""
+    """The first bar that the model hears, from 1; None if none was chosen."""
 
     @property
     def score(self) -> Score:
@@ -116,14 +116,14 @@ def read_prompt(
 
     Args:
         data: the MIDI file.
-        name: what errors call the file.
-        last_bar: the last bar of the prompt, from 1; what follows is cut off. Default: all bars.
+        name: the name of the file in error messages.
+        last_bar: the last bar of the prompt, from 1; later bars are cut off. Default: all bars.
         tokenizer: that of the model. Default: that of the piano model.
-        beats: what bars and beats are counted by.
+        beats: the source of bars and beats.
         first_bar: the first bar that the model hears, from 1. Default: see `Prompt.first_heard`.
         heard: numbers of the tracks that the model hears, from 0. Default: all.
         played: numbers of the tracks that may play in the new music, from 0. Default: all.
-        score: what `read_midi` returned for `data`, where the caller has read it already.
+        score: the result of `read_midi` for `data`, if the caller has it already.
 
     Raises:
         MidiError: the file cannot be continued, or there is no such bar or track.
@@ -160,14 +160,14 @@ class _CountedFile(NamedTuple):
     timing: Timing
     beats: Beats | None
     lines: NDArray[np.int64]
-    """Notated bar lines in ticks of `timing.counted`: at least one more than `bars` has."""
+    """Notated bar lines in ticks of `timing.counted`: at least `bars` + 2."""
     bars: int
-    """Number of bars after which new music begins where nothing is cut off."""
+    """Number of bars after which new music begins if nothing is cut off."""
 
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """Puts the name of the file in front of errors."""
+    """Prefixes error messages with the name of the file."""
     try:
         yield
     except MidiError as error:
@@ -217,9 +217,9 @@ def _check_region(whole: _CountedFile, first_bar: int | None, last_bar: int | No
 def _cut(
     data: bytes, name: str, score: Score, whole: _CountedFile, bars: int
 ) -> tuple[bytes, Timing]:
-    """The file without what follows its first `bars` bars, and its timing.
+    """The file, cut after its first `bars` bars, and its timing.
 
-    What is left has to be parsed again: notes that never end in the whole file end at the cut.
+    A file that was cut is parsed again: notes that never end in the whole file end at the cut.
     """
     if bars == whole.bars:
         return data, whole.timing
@@ -227,7 +227,7 @@ def _cut(
     factor = file.ticks_per_beat // score.ticks_per_beat
     end = int(whole.timing.to_file(whole.lines[bars : bars + 1])[0])
     data = cut_midi(data, -(-end // factor), score.ticks_per_beat)
-    # later beats are not known any more
+    # beats after the cut are no longer known
     until = float(file.seconds_at(end))
     return data, Timing.of(_refined(read_midi(data, name=name), factor), whole.beats, until)
 
@@ -250,7 +250,7 @@ def _encode(
 def _as_heard(timing: Timing, splice: int, parts: Parts) -> Score:
     """The counted score with notes as long as the pedal holds them, but not beyond the splice.
 
-    Tracks that may play but that the model does not hear are without notes: tokens count them.
+    Tracks that may play but are not heard stay without notes, since tokens number them as well.
     """
     counted = timing.counted
     tracks: list[Track] = []
@@ -274,7 +274,7 @@ def _check_tracks(
     *,
     is_cut: bool,
 ) -> None:
-    """Raises MidiError where the model hears no note, or none of the tracks may play."""
+    """Raises MidiError if the model hears no note, or none of the tracks may play."""
     if not tokenizer.decode(sequence.ids, tracks=sequence.tracks).num_notes:
         chosen = is_cut or parts.heard is not None
         where = f"in bars 1 to {bars}" if chosen else "between A0 and C8, the range of a piano"
@@ -291,7 +291,7 @@ def _check_tracks(
 
 
 def _bar_notices(bars: BarMap, ids: NDArray[np.int32], bar_tokens: NDArray[np.int64]) -> list[str]:
-    """What to know about the bars of the prompt and the first new one, which is the last here."""
+    """Notices about the bars of the prompt and the first new one, which is the last of `bars`."""
     notices: list[str] = []
     if (bars.sizes != np.diff(bars.starts)).any():
         notices.append(
@@ -306,9 +306,9 @@ def _bar_notices(bars: BarMap, ids: NDArray[np.int32], bar_tokens: NDArray[np.in
 
 
 def _first_in_room(ids: NDArray[np.int32], bar_tokens: NDArray[np.int64]) -> int:
-    """Number of the first Bar token of the last HEARD_TOKENS.
+    """Index of the first Bar token among the last HEARD_TOKENS.
 
-    It begins a notated bar, unless not even one of these has room.
+    It begins a notated bar, unless not even the last notated bar fits.
     """
     left = len(ids) - np.flatnonzero(ids == BAR)
     first = min(int(np.count_nonzero(left > HEARD_TOKENS)), len(left) - 1)

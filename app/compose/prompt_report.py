@@ -1,4 +1,4 @@
-"""Facts about a prompt that the user should know, and notices of what the model does not hear."""
+"""Facts about a prompt, and notices for the user, such as notes that the model does not hear."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.tokenizer import Tokenizer
 
 _Kind = TypeVar("_Kind")
-_MIDI_BPM = 120.0  # where a file sets none
-_PIANOS = 8  # programs below are pianos
-_DECIMALS = 2  # tempos that agree in these are the same: files write microseconds
+_MIDI_BPM = 120.0  # the default of MIDI
+_PIANOS = 8  # programs below this are pianos
+_DECIMALS = 2  # tempos that agree to these are equal: files store microseconds per beat
 OFF_GRID = (
     "the notes do not lie on the file's beats, as in a recording of someone who plays: its bars "
     "mean nothing to the model; let the beats be estimated (in a command: --beats estimate)"
@@ -33,14 +33,14 @@ class Region(NamedTuple):
     """A range of bars of a file, in bars and in ticks of the file."""
 
     first_bar: int
-    """From 1; `last_bar` as well."""
+    """From 1, like `last_bar`."""
     last_bar: int
     begin: int
     end: int
 
     @classmethod
     def of(cls, timing: Timing, lines: NDArray[np.int64], first_bar: int, last_bar: int) -> Region:
-        """The range between two bars; `lines` are the bar lines in ticks of `timing.counted`."""
+        """The range from bar to bar, inclusive; `lines` are bar lines of `timing.counted`."""
         begin, end = timing.to_file(lines[[first_bar - 1, last_bar]]).tolist()
         return cls(first_bar, last_bar, begin if first_bar > 1 else 0, end)
 
@@ -69,12 +69,12 @@ class TrackFacts:
 
 @dataclass(frozen=True)
 class PromptFacts:
-    """Facts about a file and what the model hears of it."""
+    """Facts about a file, and about the part of it that the model hears."""
 
     tracks: int
     notes: int
     bars: int
-    """Number of bars before the new music where nothing is cut off."""
+    """Number of bars before the new music if nothing is cut off."""
     bpm: float
     """The tempo that lasts longest."""
     metre: str
@@ -82,9 +82,9 @@ class PromptFacts:
     on_grid: float
     """How well the onsets lie on the file's own beats, up to 1: see `on_grid`."""
     beats: BeatSource
-    """What bars and beats are counted by."""
+    """The source of bars and beats."""
     notices: tuple[str, ...] = ()
-    """What the user should know, such as what the model does not hear: one sentence each."""
+    """Notices for the user, such as notes that the model does not hear: one sentence each."""
     rows: tuple[TrackFacts, ...] = ()
     """One for each track, in the order of the file."""
 
@@ -104,7 +104,7 @@ def prompt_facts(
 
     Args:
         timing: of the whole file.
-        beats: what bars and beats are counted by.
+        beats: the source of bars and beats.
         tokenizer: that of the model.
         bars: see `PromptFacts`.
         dropped: number of notes that the tokenizer left out.
@@ -181,7 +181,7 @@ def _rows(
 
 
 def _beat_notices(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> list[str]:
-    """What bars and beats are counted by, where this is not plainly the file's own."""
+    """A notice on bars and beats if they are not the file's own, or the notes do not fit them."""
     if beats == "file":
         return [OFF_GRID] if fit < ON_GRID else []
     first = max(float(timing.file.seconds_at(timing.to_file(np.array([0])))[0]), 0.0)
@@ -192,7 +192,7 @@ def _beat_notices(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> 
 
 
 def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer) -> list[str]:
-    """Which instruments the model hears as others, or does not hear."""
+    """Notices of instruments that the model hears as others, or not at all."""
     ranks = [rank for rank in tokenizer.track_ranks(heard) if rank > 0]
     if not _is_piano(tokenizer):
         merged = len(ranks) - len(set(ranks))
@@ -213,7 +213,7 @@ def _is_piano(tokenizer: Tokenizer) -> bool:
 
 
 def _usual_metre(score: Score) -> str:
-    """The metre that lasts longest: a pickup often has one of its own."""
+    """The metre that lasts longest: a pickup bar often has one of its own."""
     changes = score.time_signatures
     if not changes or changes[0].tick > 0:
         changes = (TimeSignature(0, 4, 4), *changes)
@@ -227,7 +227,7 @@ def _usual_metre(score: Score) -> str:
 
 
 def _tempos(score: Score) -> list[tuple[float, float]]:
-    """Tempos (bpm) from the first note on and the seconds that each lasts; equal neighbours as one.
+    """Tempos (bpm) from the first note on and their seconds; equal neighbours are one.
 
     There is at least one.
     """
@@ -246,7 +246,7 @@ def _tempos(score: Score) -> list[tuple[float, float]]:
 
 
 def _longest(lengths: Sequence[tuple[_Kind, float]]) -> _Kind:
-    """The kind with the greatest total length; the first of equal ones."""
+    """The kind with the greatest total length; the first if several are equal."""
     total: dict[_Kind, float] = {}
     for kind, length in lengths:
         total[kind] = total.get(kind, 0) + length

@@ -23,7 +23,7 @@ _KINDS = {
     int: ("seed", "first_bar", "last_bar"),
     list: ("heard", "played"),
 }
-"""Types of the settings beside the options."""
+"""Types of the settings other than options."""
 _SAID = {str: "a text", int: "a whole number", list: "a list"}
 
 
@@ -139,7 +139,7 @@ def versions() -> str:
 def read(text: str | bytes) -> Replay:
     """Reads what `settings` returned, as JSON; also inside the output of a command with --json.
 
-    Raises ReplayError where these are not the settings of a piece.
+    Raises ReplayError if these are not the settings of a piece.
     """
     if len(text) > MOST_BYTES:
         raise ReplayError(
@@ -158,7 +158,7 @@ def read(text: str | bytes) -> Replay:
 
 
 def from_settings(told: dict[str, Any]) -> Replay:
-    """Checks the types of settings that come from JSON. Raises ReplayError as `read`."""
+    """Checks the types of settings that come from JSON. Raises ReplayError like `read`."""
     chosen: dict[str, Any] = dict(told["options"])
     beats = chosen.pop("beats", "file")
     if beats not in get_args(BeatSource):

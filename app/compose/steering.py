@@ -1,8 +1,8 @@
-"""What a musician asks for, as biases of the logits.
+"""Turns a musician's wishes into biases of the logits.
 
-A token with a bias of -4 is e^4 times less likely relative to the others; what the grammar forbids
-stays forbidden, and what is likely enough may come all the same. To add a steering option: a field
-of `MusicOptions`, a file in `tokenization/constraints`, and a line here.
+A token with a bias of -4 is e^4 times less likely relative to the others. Tokens that the grammar
+forbids stay forbidden, and a token that is likely enough may be drawn against the bias. A steering
+option consists of a field of `MusicOptions`, a file in `tokenization/constraints`, and a line here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tokenization.tokenizer import Grammar, Tokenizer
 def steer(
     options: MusicOptions, grammar: Grammar, tokenizer: Tokenizer, context: Sequence[int]
 ) -> tuple[Bias, ...]:
-    """The biases that some options ask for; none where they leave everything to the model.
+    """The biases that some options ask for; none if they leave everything to the model.
 
     `context` are the ids that the model has read and `grammar` is the state after them.
 

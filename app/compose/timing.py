@@ -13,11 +13,11 @@ from tokenization.remi.bars import BarMap, written_lines
 from tokenization.score import Score, Tempo
 
 FINE_TICKS = 480
-"""Least ticks per quarter note of a file with other beats than its own: about a millisecond."""
+"""Least ticks per quarter note for counting in other beats: a tick is about a millisecond."""
 _CLOCK_SECONDS = 0.5
 _CLOCK_BAR = 4
 _STEADY_BEATS = 8
-"""Number of last beats that set the tempo of new music: the length of one beat is an accident."""
+"""Number of last beats that set the tempo of new music: that of a single beat is irregular."""
 
 
 class Timing(NamedTuple):
@@ -27,9 +27,9 @@ class Timing(NamedTuple):
     counted: Score
     """`file` itself, or `file` warped to beats that are laid over it."""
     start: float | None = None
-    """Seconds from the start of `file` to that of `counted`; None where both are the same."""
+    """Seconds from the start of `file` to that of `counted`; None if both are the same."""
     bpm: float | None = None
-    """Tempo of the new music; None where it is that of the file."""
+    """Tempo of the new music; None if it is that of the file."""
 
     @classmethod
     def of(cls, file: Score, beats: Beats | None, until: float = np.inf) -> Timing:
@@ -52,8 +52,8 @@ class Timing(NamedTuple):
     def heard_tempos(self) -> tuple[Tempo, ...]:
         """Tempos as the model hears them, in ticks of `counted`.
 
-        It is a single one for beats that are laid over the file, since no two of them last the
-        same time.
+        Beats that are laid over the file have a single tempo, since no two of them have the same
+        length.
         """
         return self.counted.tempos if self.bpm is None else (Tempo(0, self.bpm),)
 

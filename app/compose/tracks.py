@@ -13,8 +13,8 @@ from tokenization.errors import MidiError
 from tokenization.score import Score, Track
 from tokenization.tokenizer import Tokenizer
 
-_HEARD_OF_A_TRACK = 200
-"""Number of last notes of a track whose median is its height."""
+_HEIGHT_NOTES = 200
+"""The height of a track is the median pitch of at most this many of its last notes."""
 MOST_NAME = 60
 """Longest name of a track, in characters."""
 
@@ -61,7 +61,7 @@ class Parts:
         return _place(track) not in self.silent
 
     def of_score(self, score: Score) -> list[Track]:
-        """Tracks with notes that the model hears or that may play: those that tokens count."""
+        """Tracks, not empty, that the model hears or that may play: those that tokens number."""
         return [
             track
             for track in score.tracks
@@ -105,9 +105,9 @@ def share_among_tracks(
     """Assigns new notes to the tracks of the upload that they continue.
 
     One track in tokens can be several tracks of the upload. Each drum goes to the track that
-    strikes it most, any other note to the track whose notes are nearest in pitch, so that two hands
-    stay in two tracks. If these are different instruments, the pianos play all notes, or the track
-    with most notes if there is no piano.
+    strikes it most often, any other note to the track whose notes are nearest in pitch, so that two
+    hands stay in two tracks. If these tracks are different instruments, the pianos play all notes,
+    or the track with the most notes if there is no piano.
 
     Args:
         new: decoded tracks, in ticks of the upload.
@@ -147,7 +147,7 @@ def _before(track: Track, end_ticks: int) -> NDArray[np.int64]:
 def _by_drum(
     notes: NDArray[np.int64], heard: Sequence[NDArray[np.int64]], _: Sequence[Track]
 ) -> NDArray[np.intp]:
-    """(n,), the track that strikes each drum most, or the one with most notes for a new drum."""
+    """(n,), the track that strikes each drum most often; for a new drum, that with most notes."""
     counts = np.stack([np.bincount(rows[:, 2], minlength=128) for rows in heard])
     fullest = int(counts.sum(1).argmax())
     players = np.where(counts.any(0), counts.argmax(0), fullest)
@@ -162,5 +162,5 @@ def _by_height(
     among = pianos or list(range(len(players)))
     if len({players[index].program // 8 for index in among}) > 1:
         among = [max(among, key=lambda index: len(heard[index]))]
-    heights = np.array([np.median(heard[index][-_HEARD_OF_A_TRACK:, 2]) for index in among])
+    heights = np.array([np.median(heard[index][-_HEIGHT_NOTES:, 2]) for index in among])
     return np.array(among)[np.abs(notes[:, 2, None] - heights).argmin(1)]

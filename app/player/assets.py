@@ -65,5 +65,5 @@ import(pathname.replace(/\\/$/, "") + "{self.route}{entry}")
 
 MODULES = Modules.of_folder("player", _FOLDER / "js")
 EVENTS = ("continue_this", "discard", "region", "replay", "stop", "tracks", "undo")
-"""What the player triggers."""
+"""Events that the player triggers."""
 SCRIPT = MODULES.script("player.js", EVENTS)

@@ -70,7 +70,7 @@ class PromptFrame(TypedDict):
     first: NotRequired[float]
     """Start of the region that the model sees, which ends at the splice."""
     sound: NotRequired[SoundState]
-    """Of the uploaded file: `server.mix` with variation -1."""
+    """Sound of the uploaded file, which `server.mix` returns for variation -1."""
 
 
 class VariationFrame(TypedDict, total=False):
@@ -198,7 +198,7 @@ def timeline(
     """
     per_beat = score.ticks_per_beat
     end = max(score.end_ticks, end_ticks, 1)
-    bars = _written_lines(score, end) if lines is None else lines[: np.searchsorted(lines, end) + 1]
+    bars = _notated_lines(score, end) if lines is None else lines[: np.searchsorted(lines, end) + 1]
     bars = bars[: MOST_BARS + 1]
     end = max([end, *bars[-1:].tolist()])
     ticks = np.unique([0, *(t.tick for t in score.tempos if t.tick < end), end])
@@ -220,7 +220,7 @@ def blank_timeline(bars: int, score: Score = BLANK) -> TimelineFrame:
     return timeline(score, bars * score.ticks_per_beat * _BLANK_BEATS)
 
 
-def _written_lines(score: Score, end_ticks: int) -> NDArray[np.int64]:
+def _notated_lines(score: Score, end_ticks: int) -> NDArray[np.int64]:
     """The notated bar lines of a score, up to the first one at or after `end_ticks`.
 
     They end early if there are more than MOST_BARS, so that no more are computed than are drawn.

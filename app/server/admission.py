@@ -12,7 +12,7 @@ from app.errors import BusyError
 
 WorkT = TypeVar("WorkT")
 POLL_SECONDS = 0.25
-"""How often a waiting job checks whether it is still wanted, and reports its place."""
+"""Interval at which a waiting job checks whether it is still wanted, and reports its place."""
 
 
 @dataclass(eq=False)
@@ -32,7 +32,7 @@ class Queue(Generic[WorkT]):
     """
 
     def __init__(self, name: str, capacity: int, max_waiting: int | None = None) -> None:
-        """`name` names the resource in messages; None allows any number of waiting jobs."""
+        """`name` is that of the resource in messages; `max_waiting` None: any number may wait."""
         self.name, self.capacity, self.max_waiting = name, capacity, max_waiting
         self._tickets: list[Ticket[WorkT]] = []  # admitted ones first
         self._changed = threading.Condition()  # with a re-entrant lock
@@ -64,7 +64,7 @@ class Queue(Generic[WorkT]):
                 self._changed.notify_all()
 
     def wait(self, ticket: Ticket[WorkT], seconds: float | None = None) -> bool:
-        """Waits until the ticket is admitted, at most `seconds`; whether it is."""
+        """Waits at most `seconds` until the ticket is admitted; returns whether it is."""
         with self._changed:
             return self._changed.wait_for(lambda: ticket.admitted, seconds)
 

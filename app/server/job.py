@@ -198,7 +198,7 @@ class Job:
             self.variations.append(frame)
 
     def rendering(self, index: int, stop: Callable[[], bool]) -> Iterator[float]:
-        """Renders the sound of a variation and yields the part done; ends where `stop` gives True.
+        """Renders the sound of a variation and yields the fraction done, until `stop` returns True.
 
         Raises:
             SoundError: it cannot be rendered.

@@ -44,7 +44,7 @@ class SoundSource(NamedTuple):
 
     score: Score
     ids: list[int]
-    """Of the tracks, in the frames."""
+    """Ids of the tracks in the frames."""
     folder: Path
     name: str
     """Of the files, without suffix."""
@@ -68,7 +68,7 @@ class JobSound:
     """
 
     def __init__(self, source: Callable[[int], SoundSource], soundfont: Path | None) -> None:
-        """`source` gives the source of a variation; it raises LookupError where there is none."""
+        """`source` returns the source of a variation, or raises LookupError if there is none."""
         self._source, self._soundfont = source, soundfont
         self._raw: dict[int, RawSound] = {}
         self._making: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
@@ -85,14 +85,14 @@ class JobSound:
                 raw.stems.drop()
 
     def find(self, variation: int, kind: str, without: Collection[int] = ()) -> Path | None:
-        """The file if it exists, otherwise None. Raises LookupError as `file`."""
+        """The file if it exists, otherwise None. Raises LookupError like `file`."""
         score, ids, folder, name = self._source(variation)
         files = SoundFiles(folder, name, stems.places_of(score, ids))
         path = files.archive if kind == "stems" else files.mix(without, f".{kind}")
         return path if in_use(path) else None
 
     def file(self, variation: int, kind: str, without: Collection[int] = ()) -> Path:
-        """A file of a kind of SOUND_KINDS, without some tracks by their ids; archives have all.
+        """A file of a kind in SOUND_KINDS, without the tracks with some ids; archives have all.
 
         Raises:
             LookupError: there is no such variation.
@@ -105,7 +105,7 @@ class JobSound:
             return made.zip() if kind == "stems" else made.mix(without, f".{kind}")
 
     def render(self, variation: int, progress: Callable[[float], None] | None = None) -> Stems:
-        """Raw sound, rendered if it does not exist. Raises as `file`."""
+        """Raw sound, rendered if it does not exist. Raises the errors of `file`."""
         score, ids, folder, name = self._source(variation)
         with self._making[variation]:
             raw = self._raw.get(variation)
@@ -125,7 +125,7 @@ class SoundService:
     """
 
     def __init__(self, kept: Callable[[], Iterable[tuple[str, JobSound]]]) -> None:
-        """`kept` gives the sound of all jobs whose files can be requested, with their sessions."""
+        """`kept` returns the sounds of all jobs with files to request, and their sessions."""
         self._kept = kept
         self._queue: Queue[None] = Queue("sound", SOUNDS_AT_ONCE)
         self._lock = threading.Lock()
@@ -135,7 +135,7 @@ class SoundService:
 
     @contextmanager
     def turn(self, given_up: Callable[[], bool]) -> Iterator[bool]:
-        """Waits in the queue; False where `given_up` gives True before it is admitted."""
+        """Waits in the queue; yields False if `given_up` returns True before it is admitted."""
         with self._queue.enter(None) as ticket:
             while not (given_up() or self._queue.wait(ticket, POLL_SECONDS)):
                 pass
@@ -144,9 +144,9 @@ class SoundService:
     def file(
         self, session: str, sound: JobSound, variation: int, kind: str, without: Collection[int]
     ) -> Path:
-        """As `JobSound.file`: an existing file at once, a mix of rendered sound without waiting.
+        """Like `JobSound.file`, but waits its turn if the sound has to be rendered.
 
-        Raises SoundError also where too many calls are waiting.
+        Also raises SoundError if too many calls are waiting.
         """
         if path := sound.find(variation, kind, without):
             return path
@@ -180,7 +180,7 @@ class SoundService:
         """Calls `make` in turn; concurrent calls with the same key share its result or error.
 
         Raises:
-            LookupError: the session has left before.
+            LookupError: the session was left before its turn.
         """
         mine: Future[None] = Future()
         with self._lock:
@@ -220,7 +220,7 @@ class SoundService:
             sound.drop()
 
     def rendered(self, sound: JobSound) -> None:
-        """Drops raw sound that has been rendered, if its job is not kept any more; then tidies."""
+        """Drops raw sound just rendered if its job is no longer kept, and tidies the rest."""
         if not any(kept is sound for _, kept in self._kept()):
             sound.drop()
         self.tidy()
@@ -257,15 +257,15 @@ class SoundService:
 
 
 class _StoppedError(Exception):
-    """The work is not wanted any more."""
+    """The work is no longer wanted."""
 
 
 def in_parts(
     work: Callable[[Callable[[float], None]], None], stop: Callable[[], bool]
 ) -> Iterator[float]:
-    """Runs work that reports its progress in a thread, and yields the part done now and then.
+    """Runs work that reports its progress in a thread, and yields the fraction done at intervals.
 
-    The work ends early where `stop` gives True, or the iterator is closed; its error is raised.
+    The work ends early if `stop` returns True or the iterator is closed; its error is raised.
     """
     latest: deque[float] = deque(maxlen=1)
     closed = threading.Event()
@@ -296,10 +296,10 @@ def in_parts(
 
 
 def ids_in_frames(piece: Piece, whole: Score | None) -> list[int]:
-    """The ids in the frames of the tracks of a finished piece.
+    """The ids that the tracks of a finished piece have in the frames.
 
-    Tracks of the file are found by their chunk, channel and program; new ones are in the piece in
-    the order in which they were generated, for each instrument.
+    Tracks of the file are found by their chunk, channel and program; new ones of one
+    instrument are in the order in which they were generated.
     """
     known = (
         {} if whole is None else dict(zip(map(_place, whole.tracks), track_ids(whole), strict=True))

@@ -69,7 +69,7 @@ class Sandbox:
 
         Raises:
             LimitError: the call takes too much time or memory.
-            BusyError: too many calls are waiting, or no worker can be started any more.
+            BusyError: too many calls are waiting, or no more workers can be started.
             Exception: what the function raises.
         """
         with self._queue.enter(None) as ticket:
@@ -108,7 +108,7 @@ class Sandbox:
             self._end(worker)
 
     def _take(self) -> _Worker | None:
-        """An idle or new worker that is ready; None where none can be started."""
+        """An idle or new worker that is ready; None if none can be started."""
         if self._works is False:
             return None
         worker = None
@@ -152,7 +152,7 @@ class _Worker:
     """A worker process and the pipes to it."""
 
     def __init__(self, max_bytes: int, preload: Sequence[str]) -> None:
-        """Raises OSError where no process can be started."""
+        """Raises OSError if no process can be started."""
         if not sys.executable:
             raise OSError("this program has no Python of its own")
         paths = {"PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
@@ -176,7 +176,7 @@ class _Worker:
         return self._process.poll() is None
 
     def wait_until_ready(self) -> None:
-        """Waits until it has imported its modules. Raises as `ask`."""
+        """Waits until it has imported its modules. Raises the errors of `ask`."""
         if not self._ready:
             self.ask(None, STARTING_SECONDS)
             self._ready = True
@@ -184,7 +184,7 @@ class _Worker:
     def ask(self, request: object, seconds: float) -> tuple[str, Any]:
         """The kind of an answer (done, raised or memory), and the answer.
 
-        No request, None, waits for the worker to be ready. Raises LimitError where it takes too
+        No request, None, waits for the worker to be ready. Raises LimitError if it takes too
         long, or the process ends.
         """
         late = threading.Event()

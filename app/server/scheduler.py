@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from app.compose.piece import Opening
 
 MAX_ROWS = 16
-"""Pieces that a model generates at once; each has a state, 4.7 MB of a window of 2,048 tokens."""
+"""Pieces that a model generates at once; each has a state, 4.7 MB for a window of 2,048 tokens."""
 NEWEST_WEIGHT = 0.3
 """Weight of the newest job in the running mean of the speed."""
 
@@ -32,21 +32,21 @@ class _SharedModel:
     """Bars per second of each row, by the number of rows of a job: running means."""
 
     def learn(self, result: Result) -> None:
-        """Adds the speed of a job."""
+        """Updates the running mean with the speed of a job."""
         if result.bars and result.seconds:
             rows, newest = len(result.pieces), result.bars / result.seconds
             before = self.speeds.get(rows, newest)
             self.speeds[rows] = NEWEST_WEIGHT * newest + (1 - NEWEST_WEIGHT) * before
 
     def bars_per_second(self, rows: int) -> float | None:
-        """Speed of each row, that of the jobs most similar in size; None before the first job."""
+        """Speed of each row in jobs of the most similar size; None before the first job."""
         speeds = dict(self.speeds)
         if not speeds:
             return None
         return speeds[min(speeds, key=lambda known: (abs(known - rows), known))]
 
     def seconds_left(self, ahead: list[Variations]) -> float | None:
-        """Upper bound of the time that jobs need; None before the first job has ended."""
+        """Upper bound of the time that these jobs need; None before the first job has ended."""
         if not (speeds := dict(self.speeds)):
             return None
         bars = sum(len(variations.seeds) * variations.bars_left for variations in ahead)

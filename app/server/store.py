@@ -52,7 +52,7 @@ class KeptJobs:
                 self._forget_one_of({owner for owner in counts if counts[owner] == most})
 
     def get(self, name: str) -> tuple[str, Job]:
-        """A job and its session. Raises LookupError where its files are gone."""
+        """A job and its session. Raises LookupError if its files are gone."""
         with self._lock:
             session, job = self._jobs.get(name, ("", None))
             if job is not None and job.is_available:
@@ -102,7 +102,7 @@ class SessionFolders:
         return folder
 
     def leave(self, session: str) -> None:
-        """Notes that a session has ended, for all that is known."""
+        """Notes that a session has ended, as far as is known."""
         with self._lock:
             left = self._of(session)
             if any(folder.parent == left for folder in self._made):

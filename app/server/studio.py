@@ -38,11 +38,11 @@ LAST_SECONDS = 1.5
 """Time for jobs to write their files when the page closes."""
 NO_SOUND = "The sound could not be made, and the program's log says why; the MIDI files are there."
 EMPTY = Frame(job="", phase="empty", variations=[])
-"""The player without any music."""
+"""The frame of a player without music."""
 
 
 def waiting(upload: Upload | None, bars: int) -> Frame:
-    """The player before a job is admitted; `bars` are those of a piece without an upload."""
+    """The frame before a job is admitted; `bars` is the length of a piece without an upload."""
     if upload is None:
         frame = Frame(title=NEW_PIECE, timeline=blank_timeline(bars), variations=[])
     else:
@@ -64,7 +64,7 @@ class Sharing:
 
     @property
     def max_jobs(self) -> int:
-        """Jobs at any time, including those whose sound is rendered."""
+        """Most jobs at any time, including those whose sound is being rendered."""
         return self.max_rows + self.max_waiting
 
 
@@ -103,7 +103,7 @@ class Studio:
     def stop_all(self) -> None:
         """Stops all jobs, gives them a moment to write their files, and removes raw sound.
 
-        It does not wait for the jobs to end: their sessions may be gone, and nothing drives them.
+        It does not wait for the jobs to end: nothing advances a job whose session is gone.
         """
         jobs = list(self._sessions)
         for job in jobs:
@@ -113,11 +113,11 @@ class Studio:
         self.sounds.close()
 
     def end(self, job: threading.Event) -> bool:
-        """Forgets a job that has ended; whether it was registered."""
+        """Forgets a job that has ended; returns whether it was registered."""
         return self._sessions.pop(job, None) is not None
 
     def stop(self, session: str) -> bool:
-        """Stops the jobs of a session and keeps the music so far; whether there were any.
+        """Stops the jobs of a session and keeps the music so far; returns whether there were any.
 
         A job stops at its next token, before its first one if it is waiting, and without further
         sound if its music is finished.
@@ -128,7 +128,7 @@ class Studio:
         return bool(jobs)
 
     def leave(self, session: str) -> None:
-        """Ends a session with its jobs, which write no files any more."""
+        """Ends a session and its jobs, which write no more files."""
         self.stop(session)
         for job in self._jobs_of(session):
             self.end(job)
@@ -224,7 +224,7 @@ class Studio:
         return Result(()), ended
 
     def _render(self, job: Job, stop: threading.Event, alert: str) -> Iterator[Frame]:
-        """Renders the sound of all variations until it is stopped, each in turn with other jobs.
+        """Renders the sound of all variations until it is stopped, taking turns with other jobs.
 
         A failure is reported in the frame and never discards the MIDI files.
         """
@@ -269,13 +269,13 @@ class Studio:
         return found.file(variation, kind)
 
     def mix(self, job: str, variation: int, without: Collection[int]) -> Path:
-        """The sound of a job without some tracks, by their ids; raises as `file`."""
+        """The sound of a job without some tracks, by their ids. Raises the errors of `file`."""
         session, found = self.kept.get(job)
         kind = "wav" if without else "flac"
         return self.sounds.file(session, found.sound, variation, kind, without)
 
     def render(self, session: str, upload: Upload) -> Path:
-        """The sound of an uploaded file, as FLAC. Raises SoundError where it cannot be rendered."""
+        """The sound of an uploaded file, as FLAC. Raises SoundError if it cannot be rendered."""
         return self.file(self.opened(session, upload).id, PROMPT_ALONE, "flac")
 
     def knows(self, job: str) -> bool:

@@ -117,7 +117,7 @@ class Upload:
         return _whole(self.whole.data, self.whole.name, self.model, beats, self.score)
 
     def for_model(self, model: MusicModel) -> Upload:
-        """The same file, up to its end, for another model. Raises MidiError where it cannot be."""
+        """The same file, up to its end, for another model. Raises MidiError if this fails."""
         return _whole(self.whole.data, self.whole.name, model, self.whole.facts.beats, self.score)
 
     def frame(self) -> Frame:

@@ -28,7 +28,7 @@ class Worker:
         self._running = False
 
     def generate(self, variations: Variations, stop: threading.Event) -> Steps:
-        """Yields Progress, and the Result last; `stop` ends it and keeps what there is.
+        """Yields Progress, and the Result last; `stop` ends it and keeps the music so far.
 
         Closing this iterator ends the work as well, and waits for that.
         """

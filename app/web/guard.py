@@ -288,7 +288,7 @@ def _parsed(body: bytes) -> object:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Receives a body that was read before, and then what follows it."""
+    """Receives a body that was read before, and then the following messages."""
     left = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def call() -> Message:

@@ -98,7 +98,7 @@ class Tab:
         return Step(self.upload, self.frame, self.heard, self.played, self.model)
 
     def go(self, step: Step) -> None:
-        """Goes on to another state; undo restores the present one, unless it is empty."""
+        """Moves to another state; undo restores the present one, unless it is empty."""
         if self.frame.get("phase") != "empty":
             self.past = [*self.past, self.step][-MOST_STEPS:]
         self.set(step)
@@ -109,7 +109,7 @@ class Tab:
 
 
 class Session:
-    """The state of an open page; callbacks take turns by its lock, jobs run beside them."""
+    """The state of an open page; callbacks take turns by its lock, jobs run concurrently."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -165,7 +165,7 @@ class Session:
         return True
 
     def opened_anew(self) -> None:
-        """Resets what is known of the forms: those of a page opened anew have their defaults."""
+        """Resets the values of the forms: a page that is opened again shows the defaults."""
         for name, tab in Session().tabs.items():
             mine = self.tabs[name]
             mine.length, mine.unit, mine.variations = tab.length, tab.unit, tab.variations
@@ -176,7 +176,7 @@ class Session:
         return self.tabs[self.tab]
 
     def shown(self) -> Frame:
-        """What the player shows, with the actions that are possible."""
+        """The frame that the player shows, with the actions that are possible."""
         tab, busy = self.current, self.asked is not None
         done = tab.frame.get("phase") == "done"
         here = self.asked is not None and self.asked.tab == self.tab

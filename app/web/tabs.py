@@ -70,12 +70,12 @@ class Form(NamedTuple):
 
     @property
     def asked(self) -> list[Component]:
-        """What a job is begun with: unit, whether the seed is to be a new one, options."""
+        """Inputs of `begin`: unit, whether the seed is to be a new one, options."""
         return [self.unit, self.fresh, *self.options.values()]
 
     @property
     def filled(self) -> list[Component]:
-        """What the settings of a piece set: see `widget_values`."""
+        """Widgets that the settings of a piece set: see `widget_values`."""
         return [self.creativity, *self.asked]
 
 
@@ -284,7 +284,7 @@ def roll_dice() -> tuple[int, bool]:
 
 
 def key_problem(key: str | None) -> str:
-    """What is wrong with the name of a key, in one short sentence; empty if nothing is."""
+    """The problem with the name of a key, in one short sentence; empty if there is none."""
     if not (key or "").strip():
         return ""
     try:
@@ -301,7 +301,7 @@ def key_note(key: str | None) -> str:
 
 
 def not_of_page(options: MusicOptions) -> str:
-    """Which options are beyond the page's ranges, in one sentence; empty if none is.
+    """The options beyond the page's ranges, in one sentence; empty if there are none.
 
     Lengths may be as long as for scripts.
     """

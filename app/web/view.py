@@ -127,6 +127,6 @@ class View:
 
 
 def _duration(seconds: float) -> str:
-    """About how long: `6 s`, `2 min`."""
+    """A rough duration: `6 s`, `2 min`."""
     seconds = max(1, round(seconds))
     return f"{seconds} s" if seconds < 90 else f"{round(seconds / 60)} min"

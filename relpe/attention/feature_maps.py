@@ -24,7 +24,7 @@ SEARCHED = 1024
 
 
 class Features(NamedTuple):
-    """Non-negative features (..., f) times exp(log_scale (...)); None where that is 1."""
+    """Non-negative features (..., f) times exp(log_scale (...)); None if that is 1."""
 
     values: Tensor
     log_scale: Tensor | None
@@ -38,7 +38,7 @@ class FeatureMap:
         return in_features
 
     def draw(self, in_features: int, generator: torch.Generator) -> Tensor | None:
-        """Random projection (in_features, n) of one layer, None where the map has none."""
+        """Random projection (in_features, n) of one layer, None if the map has none."""
         return None
 
     def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
@@ -149,7 +149,7 @@ class ReluConfig:
 
     kind: Literal["relu"] = "relu"
     offset: float = 1e-3
-    """What is added to every feature."""
+    """Constant that is added to every feature."""
 
     def build(self) -> Relu:
         """The map."""

@@ -24,7 +24,7 @@ class TokenSteps(Protocol):
 
     @property
     def name(self) -> str:
-        """Names the computation: with one name and one set of versions, a seed draws the same."""
+        """Names the computation: with equal names and versions, a seed draws the same tokens."""
         ...
 
     def admit(self, state: DecoderState, position: int) -> int:
@@ -48,7 +48,7 @@ class StepsMaker(NamedTuple):
     """Makes the steps of one model."""
 
     name: str
-    """As `TokenSteps.name`."""
+    """See `TokenSteps.name`."""
     make: Callable[[], TokenSteps]
     """Returns new steps, whose slots are shared with no others."""
     warm_up: Callable[[], None] = lambda: None

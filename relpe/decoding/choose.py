@@ -38,7 +38,7 @@ def choose_steps(
 
 
 def why_not_compiled(decoder: Decoder) -> str | None:
-    """Why the steps of a decoder cannot be compiled; None where they can."""
+    """Why the steps of a decoder cannot be compiled; None if they can."""
     if decoder.embedding.weight.device.type != "cpu":
         return f"device {decoder.embedding.weight.device.type}, for which nothing is compiled"
     try:

@@ -33,7 +33,7 @@ ROWS_OF_A_THREAD = 4
 
 
 def refusal(decoder: Decoder) -> str | None:
-    """Why the steps of a decoder cannot be compiled; None where they can."""
+    """Why the steps of a decoder cannot be compiled; None if they can."""
     if numba_config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
         return "NUMBA_DISABLE_JIT, with which nothing is compiled"
     config = decoder.config
@@ -65,7 +65,7 @@ class CompiledDecoder:
 
     @property
     def name(self) -> str:
-        """As `TokenSteps.name`, with the processor: on another one, sums may round differently."""
+        """See `TokenSteps.name`; names the processor, as another one may round sums differently."""
         return f"compiled {self.precision} for {get_host_cpu_name()}"
 
     def steps(self, threads: int = 1) -> CompiledSteps:
@@ -100,7 +100,7 @@ class CompiledSteps:
 
     @property
     def name(self) -> str:
-        """As `TokenSteps.name`."""
+        """See `TokenSteps.name`."""
         return self._compiled.name
 
     @property
@@ -109,7 +109,7 @@ class CompiledSteps:
         return sum(array.nbytes for array in self._room(1))
 
     def admit(self, state: DecoderState, position: int) -> int:
-        """As `TokenSteps.admit`."""
+        """See `TokenSteps.admit`."""
         slot = self._new_slot()
         self._positions[slot] = position
         memory, count = self._memory, 0
@@ -138,7 +138,7 @@ class CompiledSteps:
         return slot
 
     def fork(self, slot: int) -> int:
-        """As `TokenSteps.fork`."""
+        """See `TokenSteps.fork`."""
         check_slots([slot], self._used)
         copy = self._new_slot()
         self._positions[copy] = self._positions[slot]
@@ -147,13 +147,13 @@ class CompiledSteps:
         return copy
 
     def release(self, slot: int) -> None:
-        """As `TokenSteps.release`."""
+        """See `TokenSteps.release`."""
         check_slots([slot], self._used)
         self._used.remove(slot)
         self._free.append(slot)
 
     def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
-        """As `TokenSteps.step`."""
+        """See `TokenSteps.step`."""
         check_slots(slots, self._used)
         size = self._compiled.decoder.config.vocabulary_size
         logits = np.empty((len(slots), size), np.float32)

@@ -18,7 +18,7 @@ TILE_BYTES = 256 * 2**20
 
 
 def why_not_tiled(decoder: Decoder) -> str | None:
-    """Why rows at different positions cannot share a call of a decoder; None where they can."""
+    """Why rows at different positions cannot share a call of a decoder; None if they can."""
     if not decoder.encoding.rows_by_position:
         return f"encoding {decoder.config.encoding.kind}, whose codes belong to runs of positions"
     if decoder.config.attention.name == "softmax":
@@ -45,20 +45,20 @@ class TileSteps:
 
     @property
     def name(self) -> str:
-        """As `TokenSteps.name`."""
+        """See `TokenSteps.name`."""
         weight = self._decoder.embedding.weight
         kind = str(weight.dtype).removeprefix("torch.")
         return f"torch {kind} in tiles of {self._rows} on {weight.device.type}"
 
     def admit(self, state: DecoderState, position: int) -> int:
-        """As `TokenSteps.admit`."""
+        """See `TokenSteps.admit`."""
         slot = self._free_slot()
         tile, row = self._place(slot)
         tile.write(row, _leaves(state), position)
         return slot
 
     def fork(self, slot: int) -> int:
-        """As `TokenSteps.fork`."""
+        """See `TokenSteps.fork`."""
         check_slots([slot], self._used)
         new = self._free_slot()
         (source, row), (tile, target) = self._place(slot), self._place(new)
@@ -66,13 +66,13 @@ class TileSteps:
         return new
 
     def release(self, slot: int) -> None:
-        """As `TokenSteps.release`."""
+        """See `TokenSteps.release`."""
         check_slots([slot], self._used)
         self._used.remove(slot)
 
     @torch.inference_mode()
     def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
-        """As `TokenSteps.step`."""
+        """See `TokenSteps.step`."""
         check_slots(slots, self._used)
         by_tile: dict[int, list[int]] = {}
         for index, slot in enumerate(slots):

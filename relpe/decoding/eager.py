@@ -51,26 +51,26 @@ class PlainSteps:
 
     @property
     def name(self) -> str:
-        """As `TokenSteps.name`."""
+        """See `TokenSteps.name`."""
         return f"torch {str(self._decoder.embedding.weight.dtype).removeprefix('torch.')}"
 
     def admit(self, state: DecoderState, position: int) -> int:
-        """As `TokenSteps.admit`."""
+        """See `TokenSteps.admit`."""
         self._rows[self._next] = state, position
         self._next += 1
         return self._next - 1
 
     def fork(self, slot: int) -> int:
-        """As `TokenSteps.fork`; states are immutable, so that two rows can share one."""
+        """See `TokenSteps.fork`; states are immutable, so that two rows can share one."""
         return self.admit(*self._rows[slot])
 
     def release(self, slot: int) -> None:
-        """As `TokenSteps.release`."""
+        """See `TokenSteps.release`."""
         del self._rows[slot]
 
     @torch.inference_mode()
     def step(self, slots: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
-        """As `TokenSteps.step`."""
+        """See `TokenSteps.step`."""
         logits = np.empty((len(slots), self._decoder.config.vocabulary_size), np.float32)
         device = self._decoder.embedding.weight.device
         for row, (slot, token) in enumerate(zip(slots, tokens, strict=True)):

@@ -43,7 +43,7 @@ class Sample(Generic[RuleT]):
     """Ids generated so far, without the one that ended the sequence."""
     done: bool = False
     error: Exception | None = None
-    """Why the prompt could not be read; None where it could."""
+    """Why the prompt could not be read; None if it could."""
 
 
 @dataclass(eq=False)
@@ -59,7 +59,7 @@ class _Reading(Generic[RuleT]):
 
 
 class Generation(Generic[RuleT]):
-    """Generates sequences side by side by continuous batching; requests may come and go any time.
+    """Generates sequences side by side by continuous batching; requests may come at any time.
 
     Prompts are read in chunks between the steps of the rows, for about as long as those take, so
     that neither holds the other up. A sequence depends on its prompt, rule, options and seed alone.
@@ -75,7 +75,7 @@ class Generation(Generic[RuleT]):
         self._owed = 0.0  # seconds of reading that the rows have not made up for
 
     def __len__(self) -> int:
-        """Samples that are not done."""
+        """Number of samples that are not done."""
         return len(self._rows) + sum(len(reading.waiting) for reading in self._queue)
 
     @property

@@ -58,7 +58,7 @@ class Weights(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """Inputs of the attention of all layers beside queries, keys and values."""
+    """Inputs of the attention of all layers other than queries, keys and values."""
 
     kind: int
     offset: float  # of relu features
@@ -608,7 +608,7 @@ def step_int8(*given: Any) -> None:  # noqa: ANN401 - arrays and numbers
 
 @kept
 def step_float32(*given: Any) -> None:  # noqa: ANN401
-    """As `step_int8`, for weights in float32."""
+    """Like `step_int8`, for weights in float32."""
     _unpacked_step(*given)
 
 

@@ -115,7 +115,7 @@ def _scaled_embedding(decoder: Decoder, state: DecoderState) -> NDArray[np.float
 
 
 def packed_attention(decoder: Decoder, state: DecoderState) -> Attention:
-    """Inputs of attention beside queries, keys and values; `state` has noise and projections."""
+    """Inputs of attention except queries, keys and values; `state` has noise and projections."""
     config, encoding = decoder.config, decoder.encoding
     heads, size = config.num_heads, config.width // config.num_heads
     rates = np.zeros(heads)

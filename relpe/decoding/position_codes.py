@@ -94,7 +94,7 @@ class PositionCodes:
     def _make(self, block: int) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
         """Codes (BLOCK, n, 2, h, d, r) of a block, and vectors added to embeddings (BLOCK, m).
 
-        n is 1, or the number of layers where they differ; None where there are none.
+        n is 1, or the number of layers where they differ; None if there are none.
         """
         encoding = self._encoding
         codes, self._state = encoding.prepare(_places(block), self._state)

@@ -106,9 +106,9 @@ class TreeSQConfig:
 
     kind: Literal["tree_sq"] = "tree_sq"
     tree: TreeStructure = field(default_factory=TreeStructure)
-    """The tree, and how positions tell its nodes."""
+    """The tree, and how positions identify its nodes."""
     max_depth: int = 8
-    """Steps that are told, from the node upwards."""
+    """Number of steps that are encoded, from the node upwards."""
     original_order: bool = False
     """Weights of steps as in the implementation of Kogkalidis et al. (2024), which gives them to
     the wrong slots; to compare with it."""

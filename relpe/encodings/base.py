@@ -74,7 +74,7 @@ class Encoding(nn.Module):
     codes_by_position: bool = False
     """Whether an encoding can be decoded by compiled steps, which make codes position by position
     and keep them: codes depend on the position and the noise alone, `encode` is linear in queries
-    and keys, and beside it and `embed` nothing acts (no `table`, no `rotate_features`)."""
+    and keys, and nothing else acts except `embed` (no `table`, no `rotate_features`)."""
     rows_by_position: bool = False
     """Whether `prepare` also takes positions (b, 1, p), one of each row, without waiting for a
     device: then rows at different positions are decoded in one call."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from relpe.models.decoder import Decoder
 
 REACH, NO_TURN = 256, 10**6
-"""Fewest lags that are drawn; periods longer than the latter are drawn as it."""
+"""Fewest lags that are drawn, and the longest period: longer ones are drawn as this one."""
 LAG = "lag, query − key (positions)"
 
 

@@ -45,8 +45,9 @@ class DecoderConfig:
     """Positions that the short convolution before each attention sees, the present included; 0:
     none."""
     convolution_start: Literal["present", "delayed"] = "present"
-    """How that begins: each feature as it is, or every other one a position late. Then a head can
-    match what stood before a token with what stands here, and copying is learnt far sooner."""
+    """Initial taps: each feature as it is, or every other feature delayed by a position. Then a
+    head can match the token before a key with the token of its query, and copying is learnt far
+    sooner."""
     noise_seed: int = 0
     """Seed of noise and random features in evaluation and generation: all users of a model share
     its codes."""

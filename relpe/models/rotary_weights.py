@@ -36,11 +36,11 @@ def takes_rotary(config: DecoderConfig, rotary: DecoderConfig) -> bool:
 
 @torch.no_grad()
 def load_rotary(decoder: Decoder, rotary: Decoder) -> None:
-    """Makes `decoder` the same function as `rotary`, for sequences within its window.
+    """Makes `decoder` compute the same function as `rotary`, for sequences within its window.
 
     Rotary embedding is the algebraic encoding of sequences with fixed angles (Kogkalidis et al.,
-    2024, section on rotary embedding). It rotates features i and i + d/2 of a head together, the
-    algebraic encoding adjacent features: the rows of the projections are permuted.
+    2024, section on rotary embedding). It rotates features i and i + d/2 of a head together, while
+    the algebraic encoding rotates adjacent features: the rows of the projections are permuted.
 
     Raises:
         ValueError: the decoders differ in more than `takes_rotary` allows.
@@ -61,7 +61,7 @@ def load_rotary(decoder: Decoder, rotary: Decoder) -> None:
 
 
 def _neighbours(weight: Tensor, heads: int, pairs: int) -> Tensor:
-    """Rows (3 * h * d, m) of queries, keys and values; those of the first two made adjacent."""
+    """Projection (3 * h * d, m) to queries, keys and values, with the pairs of q and k adjacent."""
     parts = weight.unflatten(0, (3, heads, 2, pairs))
     turned = parts[:2].transpose(2, 3).flatten(0, 3)
     return torch.cat([turned, parts[2:].flatten(0, 3)])

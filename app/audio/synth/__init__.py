@@ -1,4 +1,4 @@
 """The built-in SoundFont player."""
 
 BLOCK = 1 << 18
-"""Samples computed, read, added or written at a time, which bounds the memory."""
+"""Number of samples that are processed at a time, which bounds the memory."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from app.audio.synth import BLOCK
 
 _FULL_NEPERS = 96 * np.log(10) / 20
-"""Fall of an envelope, 96 decibels, over its whole decay or release time."""
+"""Fall of an envelope over its whole decay or release time: 96 decibels, in nepers."""
 _FLOOR_VALUE = 1 - 90 / 96
 """Envelope value at which a tone has ended."""
 _MIN_RELEASE_SECONDS = 0.01
@@ -54,7 +54,7 @@ class Envelope(NamedTuple):
     def amplitudes(self, count: int, sample_rate: int) -> NDArray[np.float32]:
         """Amplitude 0 to 1 of the first `count` samples (count,) while the key is down.
 
-        It rises linearly; after the peak, the value is a fraction of 96 decibels.
+        It rises linearly; after the peak, a value v stands for 96 (1 - v) decibels below the peak.
         """
         amplitudes = np.empty(count, dtype=np.float32)
         for start in range(0, count, BLOCK):
@@ -83,5 +83,5 @@ def release_curve(release: float, sample_rate: int) -> NDArray[np.float32]:
 
 
 def seconds_of(timecents: int) -> float:
-    """A time in timecents, between one millisecond and 100 seconds."""
+    """A time in timecents as seconds, limited to between 1 millisecond and about 100 seconds."""
     return 2 ** (min(max(timecents, -12000), 8000) / 1200)

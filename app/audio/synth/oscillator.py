@@ -14,11 +14,11 @@ CONTROL_SAMPLES = 64
 """Pitch, filter and tremolo are updated once per this many samples."""
 _FILTER_STEP_CENTS = 25
 _MAX_CUTOFF = 0.45  # of the sample rate
-_CHUNK_BLOCKS = 256  # resampled at a time, so that they stay in the processor's cache
+_CHUNK_BLOCKS = 256  # number resampled at a time, so that they stay in the processor's cache
 
 
 def control_seconds(count: int, sample_rate: int) -> NDArray[np.float64]:
-    """Times after the onset at which pitch, filter and volume are set, past `count` samples."""
+    """Times after the onset at which pitch, filter and volume are set; the last is past `count`."""
     indices = np.arange(count // CONTROL_SAMPLES + 2, dtype=np.float64)
     return indices * CONTROL_SAMPLES / sample_rate
 
@@ -64,7 +64,7 @@ def _resampled(
 ) -> NDArray[np.float32]:
     """The sample data at positions interpolated linearly between `places`, CONTROL_SAMPLES apart.
 
-    Between data points, a Catmull-Rom cubic through four of them.
+    Between data points, the sound is a Catmull-Rom cubic through four of them.
     """
     data, sample = soundfont.points, zone.sample
     parts = [data[sample.start : sample.loop_end if zone.loops else sample.end]]

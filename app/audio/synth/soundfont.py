@@ -56,7 +56,7 @@ class Generator(IntEnum):
     MOD_ENVELOPE = 25
     """First of eight: delay, attack, hold, decay, sustain, release, key to hold, key to decay."""
     VOLUME_ENVELOPE = 33
-    """First of eight."""
+    """First of eight, in the same order."""
     INSTRUMENT = 41
     KEY_RANGE = 43
     VELOCITY_RANGE = 44
@@ -132,7 +132,7 @@ class Sample(NamedTuple):
     rate: int
     """Points per second."""
     root_key: int
-    """MIDI key that sounds at the range's own rate."""
+    """MIDI key that sounds when the range is played at its own rate."""
     correction_cents: int
 
 
@@ -170,7 +170,7 @@ class Zone:
 
     @property
     def leaves_loop(self) -> bool:
-        """Whether the sample leaves its loop at the release; its waveform then depends on it."""
+        """Whether the sample leaves its loop at the release, on which its waveform then depends."""
         return self.loops and self.values[_G.SAMPLE_MODES] & 3 == _LOOP_UNTIL_RELEASE
 
     def played_key(self, key: int) -> int:
@@ -257,7 +257,7 @@ class SoundFont:
     def _bags(
         self, headers: bytes, bags: bytes, generators: bytes, row: int, target: Generator
     ) -> Iterator[dict[int, int]]:
-        """Generators of each zone of a header row, on top of those of its global zone."""
+        """Generators of each zone of a header row, with those that its global zone adds."""
         first, end = (int(bag) for bag in self._tables[headers]["bag"][row : row + 2])
         places = self._tables[bags]["generator"]
         common: dict[int, int] = {}
@@ -363,7 +363,10 @@ def _records(chunk: NDArray[np.uint8], dtype: np.dtype) -> NDArray:
 
 
 def _range(generator: Generator, *zones: Mapping[int, int]) -> tuple[int, int] | None:
-    """Lowest and highest key or velocity of all zones, the two bytes of an amount; None: none."""
+    """Lowest and highest key or velocity that all zones have in common; None if there is none.
+
+    They are the low and the high byte of an amount.
+    """
     amounts = [values.get(generator, 127 << 8) & 0xFFFF for values in zones]
     low, high = max(amount & 0xFF for amount in amounts), min(amount >> 8 for amount in amounts)
     return (low, high) if low <= high else None

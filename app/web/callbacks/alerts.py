@@ -20,7 +20,7 @@ class AlertError(Exception):
 
 @contextmanager
 def alerting() -> Iterator[None]:
-    """Makes an `AlertError` of every error, and logs one that the user's input has not caused."""
+    """Turns every error into an `AlertError`, and logs it unless the user's input caused it."""
     try:
         yield
     except AlertError:

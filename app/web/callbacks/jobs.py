@@ -38,7 +38,7 @@ class JobCallbacks:
         fresh: bool,
         *values: Any,  # noqa: ANN401
     ) -> tuple[object, ...]:
-        """Asks for a job with the values of a form: the seed that it will use, and `View.show`.
+        """Requests a job with the values of a form; returns the seed of the job, and `View.show`.
 
         Raises gr.Error, which is not shown, if it cannot begin: the only callback that follows
         is then `refuse`, which shows the reason.
@@ -136,7 +136,7 @@ class JobCallbacks:
 
 
 def _seed_problem(seed: float) -> str | None:
-    """What is wrong with a seed, if anything is."""
+    """The problem with a seed, if there is one."""
     if 0 <= seed <= LARGEST_SEED and seed % 1 == 0:
         return None
     return f"The seed is {seed:,}, expected a whole number from 0 to {LARGEST_SEED:,}; change it."

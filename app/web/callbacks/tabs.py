@@ -11,7 +11,7 @@ from app.web.view import View, session_of
 
 
 class TabCallbacks:
-    """Callbacks that choose what a session shows; each returns `View.show`."""
+    """Callbacks that choose the tab, result or step of a session; each returns `View.show`."""
 
     def __init__(self, view: View) -> None:
         self._view = view

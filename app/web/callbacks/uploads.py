@@ -1,4 +1,4 @@
-"""Callbacks that read uploads, and change what is continued."""
+"""Callbacks that read uploads, and choose the music that is continued."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def _parts(
 def _sums_met(
     part: _Part, added: Tensor, sums: Tensor, like: Tensor, *, backwards: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The sums (n * g, ., .) that each chunk meets, as `like`, and (n, ., .) after the last.
+    """The sums (n * g, ., .) that each chunk meets, in the dtype of `like`, and the final ones.
 
     `added` (n * g, ., .) is added by each chunk to `sums` (n, ., .); `backwards` is the order of
     the gradient.

@@ -69,7 +69,7 @@ def causal_linear_attention(
     log_scale: Tensor | None,
     operation: Callable[..., Any] | None = None,
 ) -> tuple[Tensor, LinearState]:
-    """As `linear_attention.causal_linear_attention`, by `operation`: that of the package if None.
+    """Like `linear_attention.causal_linear_attention`, by `operation`: that of the package if None.
 
     Factors of keys become decay: with m the running maximum of their logarithms, the sums fade by
     exp(m[i - 1] - m[i]) at position i. A column of ones among the values gives the denominators

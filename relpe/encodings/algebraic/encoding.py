@@ -43,7 +43,7 @@ class AlgebraicState(NamedTuple):
     """The first position, (1 or b, 1)."""
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> AlgebraicState:
-        """As `DecoderState.map_rows`; positions that all rows share do not change."""
+        """See `DecoderState.map_rows`; positions that all rows share do not change."""
         if self.first is None or self.first.shape[0] == 1:
             return self
         return self._replace(first=change(self.first))
@@ -84,7 +84,7 @@ class AlgebraicConfig:
     the numerator alone; relative, but a signed mixer, whose weights do not sum to one."""
     decay: float = 1.0
     """Logits of softmax attention are multiplied by this to the power of the distance; at most 1,
-    which is none."""
+    which means no decay."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Algebraic:
         """Module for heads of this size.
@@ -131,7 +131,7 @@ class Algebraic(Encoding):
         self.requires_grad_(config.trainable)
 
     def init_state(self, seed: int, device: torch.device) -> AlgebraicState:
-        """Nothing seen."""
+        """State before the first position."""
         return AlgebraicState(0)
 
     def prepare(

@@ -48,7 +48,7 @@ class GridStructure:
 
 @dataclass(frozen=True, kw_only=True)
 class TreeStructure:
-    """Nodes of a tree, told by their heap ids or by their words: the branches taken from the root.
+    """Nodes of a tree, given by heap ids or by words, the branches taken from the root.
 
     Heap ids number all nodes breadth-first from 1; ids up to 0 have the empty word, as the root.
     """

@@ -19,7 +19,7 @@ from relpe.encodings.algebraic.structures import Leaf, TreeStructure, tree_words
 POLISHED_LEVELS = 16
 """Levels after which products in float32 are orthogonalized."""
 GATHERED_BYTES = 16 * 2**20
-"""Size of the copies of maps, one for each token, that exist at once."""
+"""Limit for the copies of maps (one for each token) that exist at once."""
 
 
 class TreeCodes(NamedTuple):
@@ -122,14 +122,14 @@ class TreeMaps(nn.Module):
     def forward(
         self, x: Float[Tensor, "b l h d"], codes: TreeCodes, layer: int
     ) -> Float[Tensor, "b l h d"]:
-        """x, each vector times the map of its node."""
+        """The vectors x, each times the map of its node."""
         maps = codes.maps[:, layer % codes.maps.shape[1]]
         x = x.to(maps.dtype)
         shared = codes.nodes.shape[0] == 1
         # rows that share positions are columns of one product
         columns = x.permute(1, 2, 3, 0) if shared else x.flatten(0, 1)[..., None]
         shape = columns.shape  # (n, h, d, c)
-        if maps.shape[1] == 1:  # and so are those of heads that share maps
+        if maps.shape[1] == 1:  # so are heads that share maps
             columns = columns.transpose(1, 2).flatten(2)[:, None]
         out = _Gathered.apply(maps, codes.nodes.flatten(), columns)
         if maps.shape[1] == 1:
@@ -140,7 +140,8 @@ class TreeMaps(nn.Module):
 class _Gathered(torch.autograd.Function):
     """Each of x (n, h, d, c) times the map of its node, maps (u, h, d, d): (n, h, d, c).
 
-    Copies of the maps for all tokens would be d times as large as the tokens; few exist at once.
+    Copies of the maps for all tokens would be d times as large as the tokens, so only a few exist
+    at once.
     """
 
     @staticmethod
@@ -174,7 +175,7 @@ def _initial_skew(letters: int, features: int, start: InitialGenerators) -> Tens
     """Skew matrices (k, d, d) with the initial angles, each in planes of its own.
 
     Features are paired as in a round-robin tournament, one round for each letter; after the last
-    round the angles are permuted and made smaller.
+    round the pairs repeat, with angles that are permuted and smaller.
     """
     players = features + features % 2
     skew = torch.zeros(letters, features, features, dtype=torch.float64)

@@ -39,7 +39,7 @@ class OffsetState(NamedTuple):
     """Tables of the last call without gradients, and the key under which they are cached."""
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> OffsetState:
-        """As `DecoderState.map_rows`; positions that all rows share do not change."""
+        """See `DecoderState.map_rows`; positions that all rows share do not change."""
         if self.positions is None or self.positions.shape[0] == 1:
             return self
         return self._replace(positions=change(self.positions))
@@ -65,7 +65,7 @@ class OffsetEncoding(Encoding):
         self.num_layers, self.coordinates, self.span = num_layers, coordinates, span
 
     def init_state(self, seed: int, device: torch.device) -> OffsetState:
-        """Nothing seen."""
+        """State before the first position."""
         return OffsetState(0)
 
     def head_spans(self, layer: int) -> tuple[int, ...] | None:

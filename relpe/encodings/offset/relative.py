@@ -14,7 +14,7 @@ from relpe.encodings.offset.windows import Window, WindowConfig
 
 
 class RelativeEncoding(OffsetEncoding):
-    """Logits of content and position and a bias of each (Dai et al., 2019), maybe in a window.
+    """Logits of content and position and a bias of each (Dai et al., 2019), windowed or not.
 
     The method `at` of a network maps offsets (o, n) in steps to features (o, h * d). `content_bias`
     and `position_bias` are (layers, h, d).

@@ -19,7 +19,7 @@ class SirenConfig:
     network: SirenNetworkConfig = field(default_factory=SirenNetworkConfig)
     """The network."""
     window: WindowConfig | None = field(default_factory=WindowConfig)
-    """Bounds what a query sees. None: no window."""
+    """Bounds the keys that a query sees. None: no window."""
     shared: bool = False
     """One network for all layers instead of one for each."""
     combine: Literal["add", "multiply"] = "add"
@@ -30,8 +30,8 @@ class SirenConfig:
     num_axes: int = 1
     """Axes of the positions (p)."""
     reference_length: tuple[float, ...] = (1024.0,)
-    """Offset that is one unit of the network's coordinates, for all axes or for each: never the
-    length at hand."""
+    """Offset that is one unit of the network's coordinates, for all axes or for each: a constant,
+    whatever the length of a sequence."""
     layer_networks: tuple[SirenNetworkConfig, ...] = ()
     """One network for each layer, in place of `network`."""
     span: int | None = None

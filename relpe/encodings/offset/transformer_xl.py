@@ -24,7 +24,7 @@ class TransformerXLConfig:
     origin: float = 0.0
     """Added to every offset: the length less one gives the features of Alfons (2022)."""
     window: WindowConfig | None = None
-    """Bounds what a query sees. None: no window."""
+    """Bounds the keys that a query sees. None: no window."""
     shared: bool = False
     """One linear layer for all layers instead of one for each."""
     span: int | None = None

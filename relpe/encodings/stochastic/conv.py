@@ -23,8 +23,8 @@ class ConvSPEConfig:
 
     kind: Literal["conv_spe"] = "conv_spe"
     taps: tuple[int, ...] = (128,)
-    """Taps of a filter along each axis of positions (one, two or three): offsets of so many
-    positions or more score nothing."""
+    """Taps of a filter along each axis of positions (one, two or three): offsets of at
+    least this many positions score nothing."""
     num_realizations: int = 64
     """Random codes per sequence (r), the features per head after encoding; more means less variance
     and more work."""
@@ -35,13 +35,13 @@ class ConvSPEConfig:
     """One set of filters for all layers, and one code; otherwise each layer has its own, made from
     the same noise."""
     noise: NoiseKind = "normal"
-    """What is filtered: normal noise, as published, or random signs, which are cheaper to draw. The
+    """The filtered noise: normal, as published, or random signs, which are cheaper to draw. The
     covariance is the same; the product of a feature's codes varies less with signs, its variance is
     smaller by twice the sum over taps of query_filter[i]^2 key_filter[i + lag]^2; products of
     different features vary as much."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> ConvSPE:
-        """Module for a model of this shape, shared by its layers; gates are per layer always.
+        """Module for a model of this shape, shared by its layers; gates are always per layer.
 
         Raises:
             ValueError: not one, two or three axes, or an axis without taps.

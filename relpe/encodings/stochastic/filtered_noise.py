@@ -100,7 +100,7 @@ class FilteredNoise(StochasticEncoding):
     def init_state(
         self, seed: int, device: torch.device, num_realizations: int | None = None
     ) -> FilteredNoiseState:
-        """As `StochasticEncoding.init_state`; tiles are drawn when their positions are prepared."""
+        """See `StochasticEncoding.init_state`; tiles are drawn when positions are prepared."""
         heads, features, draws = self.shape
         draws = checked_draws(draws, num_realizations)
         sets = 1 if self.shared_by_layers else self.num_layers
@@ -116,7 +116,7 @@ class FilteredNoise(StochasticEncoding):
         )
 
     def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
-        """As `StochasticEncoding.covariance`."""
+        """See `StochasticEncoding.covariance`."""
         filters = self.filters().values.double()
         return filter_covariance(filters[0], filters[1], lags)
 
@@ -173,7 +173,7 @@ class FilteredNoise(StochasticEncoding):
         return self._codes(shared, matrices, plan, state), state
 
     def project(self, q: Tensor, k: Tensor, codes: FilteredNoiseCodes) -> tuple[Tensor, Tensor]:
-        """As `StochasticEncoding.project`."""
+        """See `StochasticEncoding.project`."""
         return project(q, k, codes.shared, codes.matrices, codes.plan)
 
     def _codes(

@@ -44,7 +44,7 @@ class SineSPEConfig:
     the same noise."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> SineSPE:
-        """Module for a model of this shape, shared by its layers; gates are per layer always."""
+        """Module for a model of this shape, shared by its layers; gates are always per layer."""
         return SineSPE(self, num_layers=num_layers, num_heads=num_heads, head_dim=head_dim)
 
 
@@ -96,7 +96,7 @@ class SineSPE(StochasticEncoding):
     def init_state(
         self, seed: int, device: torch.device, num_realizations: int | None = None
     ) -> SineNoise:
-        """As `StochasticEncoding.init_state`; drawn on the CPU, the same for all devices."""
+        """See `StochasticEncoding.init_state`; drawn on the CPU, the same for all devices."""
         heads, features, sines = self.frequencies.shape[-3:]
         generator = torch.Generator().manual_seed(seed)
         draws = checked_draws(self.config.num_realizations, num_realizations)
@@ -105,7 +105,7 @@ class SineSPE(StochasticEncoding):
         return SineNoise(noise.to(device), gates.to(device))
 
     def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
-        """As `StochasticEncoding.covariance` (Liutkus et al., 2021, equation 10).
+        """See `StochasticEncoding.covariance` (Liutkus et al., 2021, equation 10).
 
         With the factor 1/2K of the code; `lags` are (o,).
         """
@@ -178,14 +178,14 @@ class SineSPE(StochasticEncoding):
         return waves, query_noise, self._turned_noise(self._turn(starts), state.sines)
 
     def encode(self, q: Tensor, k: Tensor, codes: SineCodes, layer: int) -> tuple[Tensor, Tensor]:
-        """As `StochasticEncoding.encode`; positions by row are encoded as those of one row."""
+        """See `StochasticEncoding.encode`; positions by row are encoded as those of one row."""
         if not codes.by_row:
             return super().encode(q, k, codes, layer)
         q, k = super().encode(q.transpose(0, 1), k.transpose(0, 1), codes, layer)
         return q.transpose(0, 1), k.transpose(0, 1)
 
     def project(self, q: Tensor, k: Tensor, codes: SineCodes) -> tuple[Tensor, Tensor]:
-        """As `StochasticEncoding.project`."""
+        """See `StochasticEncoding.project`."""
         return (
             _project(q, codes.waves, codes.query_noise, codes.queries),
             _project(k, codes.waves, codes.key_noise, codes.keys),

@@ -38,9 +38,9 @@ class SirenSPEConfig:
     """Most taps of a filter along each axis of positions (one, two or three); fewer where the
     learned widths need no more."""
     network: SirenNetworkConfig = field(default_factory=SirenNetworkConfig)
-    """What draws the filters."""
+    """The network that computes the filters."""
     reference_length: float = 256.0
-    """Steps that are 1 for the network: never the length at hand."""
+    """Steps per unit of the network's coordinates, the same for all lengths of a sequence."""
     num_realizations: int = 64
     """Random codes per sequence (r), the features per head after encoding; more means less variance
     and more work."""
@@ -51,10 +51,10 @@ class SirenSPEConfig:
     """One set of filters for all layers, and one code; otherwise each layer has its own, made from
     the same noise."""
     noise: NoiseKind = "normal"
-    """What is filtered; signs have the same covariance, and are cheaper to draw."""
+    """The filtered noise; signs have the same covariance, and are cheaper to draw."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> SirenSPE:
-        """Module for a model of this shape, shared by its layers; gates are per layer always.
+        """Module for a model of this shape, shared by its layers; gates are always per layer.
 
         Raises:
             ValueError: not one, two or three axes, or an axis without taps.

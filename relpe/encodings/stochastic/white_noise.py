@@ -146,7 +146,7 @@ class NoiseField(NamedTuple):
     seed: int
     shape: tuple[int, int, int]  # (h, d, r)
     kept: dict[tuple[int, ...], Tensor]  # cached tiles
-    like: Tensor  # device and dtype of what is returned
+    like: Tensor  # its device and dtype are those of the results
 
     def tile(self, index: tuple[int, ...]) -> Tensor:
         """Noise (h, d, c, r) of a tile."""

@@ -62,7 +62,7 @@ export class Variations {
     });
   }
 
-  /** All new music of a variation; the scale of pitches is that of the roll. */
+  /** Draws all new music of a variation, in the range of pitches of the roll. */
   drawMap(canvas, { layers, from, to }) {
     fitCanvas(canvas);
     const { clientWidth: width, clientHeight: height } = canvas;
@@ -84,7 +84,7 @@ export class Variations {
     }
   }
 
-  /** From 0, the highest drum, to 1. */
+  /** The place of a drum, from 0 (the highest) to 1. */
   drumHeight(key) {
     const { drums, drumRow } = this.roll;
     return drums.length > 1 ? (drumRow.get(key) ?? 0) / (drums.length - 1) : 0;

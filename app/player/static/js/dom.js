@@ -1,4 +1,5 @@
-// Elements of the page: making them in one expression, changing only what differs, events and drags.
+// Elements of the page: creating them in one expression, changing only what differs, and listening to
+// events and drags.
 
 /** A new element; names that are not properties of it become attributes. */
 export function make(tag, properties = {}, ...children) {
@@ -24,7 +25,7 @@ export function on(node, names, call, options) {
   for (const name of names.split(" ")) node.addEventListener(name, call, options);
 }
 
-/** Calls with the pointer events of a drag. */
+/** Calls `start` and `move` with the pointer events of a drag, and `end` after it. */
 export function onDrag(node, { start, move = start, end = () => {} }) {
   let pointer = null;
   node.addEventListener("pointerdown", (event) => {

@@ -77,7 +77,7 @@ class Player {
     return this.frame.busy ?? BUSY.includes(this.frame.phase);
   }
 
-  /** Whether what is shown has, or will have, sound that is mixed from its tracks. */
+  /** Whether the shown piece has, or will have, sound that is mixed from its tracks. */
   get canMute() {
     const { prompt, variations } = this.frame;
     return this.server.canMix && [prompt, ...variations].some((one) => one?.sound && one.sound !== "none");
@@ -171,7 +171,7 @@ class Player {
     });
   }
 
-  /** The sound of what is shown: {key, and path or request}; null if there is none. */
+  /** The sound of the shown piece: {key, and path or request}; null if there is none. */
   wantedSound() {
     const { frame, chosen } = this;
     const variation = frame.variations[chosen];
@@ -183,7 +183,7 @@ class Player {
     return { key: `${frame.job}/${index}/${without}`, request: { job: frame.job, variation: index, without } };
   }
 
-  /** The mutes that were asked for are heard, or are taken back. */
+  /** Keeps the requested mutes if they are now heard, or takes them back. */
   settleMix(isHeard) {
     if (isHeard) this.tracks.confirm();
     else {
@@ -212,7 +212,7 @@ class Player {
     if (frame.status && part("status").textContent !== frame.status) part("status").textContent = frame.status;
   }
 
-  /** What can be done with the music that is shown. */
+  /** Offers the actions that the shown music allows. */
   renderActions(variation) {
     const { frame, part, isBusy } = this;
     const files = new Set(variation?.files ?? []);

@@ -4,8 +4,8 @@
 import { onDrag } from "./dom.js";
 import { lowerBound } from "./roll/notes.js";
 
-const USUAL_BARS = 8; // of the button, as in options.py and player.html
-const KEY_MS = 500; // after the last arrow key until the page is told
+const USUAL_BARS = 8; // chosen by the button "last bars", as in options.py and player.html
+const KEY_MS = 500; // from the last arrow key until the page is told
 
 export class PromptRegion {
   constructor(part, roll, { onChange }) {
@@ -123,7 +123,7 @@ export class PromptRegion {
     handle.addEventListener("blur", () => handle.classList.contains("held") || this.finish());
   }
 
-  /** Centres the view on a handle that is not in this part of it. */
+  /** Centres the view on a handle that is outside the left `part`, 0 to 1, of it. */
   reveal(side, part) {
     const beat = this.bars[this[side]];
     const { start, span } = this.roll.target;

@@ -1,6 +1,6 @@
 // The functions of the page's server, and the addresses of its files.
 
-/** An error whose message is a sentence of the server for the user. */
+/** An error whose message is a sentence from the server for the user. */
 class Refusal extends Error {}
 
 export class Server {
@@ -21,7 +21,7 @@ export class Server {
   }
 }
 
-/** What the user is told about an error: the server's sentence, or else `otherwise`. */
+/** The message for the user about an error: the server's sentence, or else `otherwise`. */
 export const sentenceOf = (error, otherwise) => (error instanceof Refusal ? error.message : otherwise);
 
 export function fileUrl(path) {

@@ -26,9 +26,9 @@ export class Sound {
   cursor = 0; // position in seconds while no sound is loaded
   changes = 0; // number of the latest change of sound
   making = ""; // key of the sound that is being rendered
-  failed = ""; // key of the sound that could not be had
+  failed = ""; // key of the sound that failed
 
-  /** `onMix(isHeard)`: the mix that was asked for is heard, or cannot be had; `onError(text)`. */
+  /** `onMix(isHeard)`: whether the requested mix is now heard, or failed; `onError(text)`. */
   constructor(part, server, roll, { onMix, onError }) {
     Object.assign(this, { part, server, roll, onMix, onError });
     this.box = part("player");
@@ -67,8 +67,8 @@ export class Sound {
   }
 
   /**
-   * Loads the sound of what is shown; that of an upload only on request. `start`: the position in
-   * seconds of a new piece; `isComing`: the server is rendering it.
+   * Loads the wanted sound, if there is one; that of an upload only on request. `start`: the position
+   * in seconds of a new piece; `isComing`: the server is rendering it.
    */
   show({ wanted, job, tempo, splice, start, isComing }) {
     const isNew = this.deck.dataset.job !== job;
@@ -85,7 +85,7 @@ export class Sound {
     this.showTime();
   }
 
-  /** A sound that failed may be asked for again. */
+  /** Allows a sound that failed to be requested again. */
   retry() {
     this.failed = "";
   }
@@ -96,7 +96,7 @@ export class Sound {
     this.cursor = 0;
   }
 
-  /** The sound that is being rendered is no longer wanted. */
+  /** Gives up the sound that is being rendered. */
   cancel() {
     if (this.making) this.changes += 1;
     this.making = "";

@@ -4,7 +4,7 @@
 import { make } from "./dom.js";
 import { colourName, lookOf } from "./roll/notes.js";
 
-const MANY_TRACKS = 4; // more do not fit beside play and volume
+const MANY_TRACKS = 4; // more do not fit next to play and volume
 const COLUMNS = [
   ["Track", "A track of your file, and what plays it"],
   ["Prompt", "The model hears this track before it writes"],
@@ -36,19 +36,19 @@ export class TrackList {
     return this.solo.size ? !this.solo.has(id) : this.muted.has(id);
   }
 
-  /** Another piece: all tracks are heard. */
+  /** Lets all tracks be heard, for another piece. */
   clear() {
     this.muted.clear();
     this.solo.clear();
     this.confirm();
   }
 
-  /** The mix that was asked for is heard now. */
+  /** Notes that the requested mix is now heard. */
   confirm() {
     this.heardWithout = [[...this.muted], [...this.solo]];
   }
 
-  /** The mix cannot be had: back to the one that is heard. */
+  /** Goes back to the mix that is heard, as the requested one failed. */
   restore() {
     [this.muted, this.solo] = this.heardWithout.map((ids) => new Set(ids));
   }

@@ -9,7 +9,7 @@ import { Tiles } from "./tiles.js";
 import { BAND, RULER, RollView } from "./view.js";
 
 const FRESH_MS = 700;
-const VEIL = { before: 0.5, after: 0.8 }; // over what the model does not see, and what will be cut off
+const VEIL = { before: 0.5, after: 0.8 }; // over parts that the model does not see, or that will be cut off
 
 export class Roll extends RollView {
   constructor(canvas, overview, calls) {
@@ -84,7 +84,7 @@ export class Roll extends RollView {
     return { keys, drums, fresh };
   }
 
-  /** Fades what is outside the region of the prompt. */
+  /** Fades everything outside the region of the prompt. */
   drawVeils(pen, { width, height }) {
     const { paper } = this.colours;
     const splice = Math.max(this.keys, this.x(this.splice));
@@ -92,14 +92,14 @@ export class Roll extends RollView {
     fill(pen, paper, splice, RULER, Math.max(0, width - splice), height, VEIL.after);
   }
 
-  /** The splice, and where the model is generating. */
+  /** Draws the splice, and the place where the model is generating. */
   drawMarks(pen, height) {
     const { accent } = this.colours;
     if (this.splice > 0) fill(pen, accent, Math.round(this.x(this.splice)) - 1, RULER, 1.5, height, 0.55);
     if (this.pen === null) return;
     const at = this.x(this.pen);
     const glow = pen.createLinearGradient(at - 60, 0, at, 0);
-    glow.addColorStop(0, `${accent}00`); // it is #rrggbb
+    glow.addColorStop(0, `${accent}00`); // accent is #rrggbb
     glow.addColorStop(1, accent);
     fill(pen, glow, at - 60, RULER, 60, height, 0.16);
     fill(pen, accent, at, RULER, 2, height, 0.9);

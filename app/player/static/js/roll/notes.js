@@ -3,7 +3,7 @@
 
 export const UNITS_PER_BEAT = 96; // as in frames.py
 export const NUM_HUES = 6; // as in player.css
-const DRUM_BEATS = 0.25; // for which a drum lights up: its notes have no length
+const DRUM_BEATS = 0.25; // how long a drum lights up: its notes have no length
 // Drums of General MIDI from the bottom of their lane to its top; keys without a name come above.
 export const DRUMS = new Map(
   `35 Bass drum, 36 Kick, 37 Side stick, 38 Snare, 40 Snare 2, 39 Clap,
@@ -31,8 +31,8 @@ export const soundingLayers = (layers) => layers.filter((layer) => layer.notes.l
 export const isSolo = (layers) => new Set(soundingLayers(layers).map((layer) => layer.hue)).size < 2;
 
 /**
- * Parses "a,b;c,d;" into rows; a text that only grew is read from where it ended last time. `makeRow`
- * gets the numbers, and whether they were added to earlier rows.
+ * Parses "a,b;c,d;" into rows; if the text has only grown since the last call, only the addition is
+ * parsed. `makeRow` gets the numbers, and whether they were added to earlier rows.
  */
 export function rowReader(makeRow) {
   let text = "";

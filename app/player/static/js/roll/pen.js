@@ -2,7 +2,7 @@
 
 export const pixelRatio = () => window.devicePixelRatio || 1;
 
-/** Gives a canvas as many pixels as the device shows of it. */
+/** Resizes a canvas to the number of device pixels that it covers. */
 export function fitCanvas(canvas) {
   const width = Math.round(canvas.clientWidth * pixelRatio());
   const height = Math.round(canvas.clientHeight * pixelRatio());
@@ -31,7 +31,7 @@ export function clipTo(pen, left, top, width, height) {
   pen.clip();
 }
 
-/** A note's box in one of three looks; drums and small notes have no round corners. */
+/** Draws a note's box in one of three looks; drums and small notes have no round corners. */
 export function fillNote(pen, look, left, top, width, height) {
   const isSmall = Math.min(width, height) < 3; // much faster, and looks the same
   if (look === 0 && isSmall) {

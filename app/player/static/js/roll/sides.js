@@ -17,14 +17,14 @@ export function drawRows(pen, roll, { y, row, floor, drumRow, width }) {
   }
 }
 
-/** Bars per bar number, and the width of a bar. */
+/** The number of bars from one bar number to the next, and the width of a bar. */
 function barSteps(roll) {
   const { bars } = roll;
   const wide = roll.perBeat * ((bars.at(-1) - bars[0]) / (bars.length - 1) || 4);
   return { wide, step: Math.max(1, 2 ** Math.ceil(Math.log2(44 / Math.max(wide, 0.01)))) };
 }
 
-/** Calls with the index and position of each bar line in view. */
+/** Calls `call` with the index and position of each bar line in view. */
 function eachBar(roll, call) {
   const last = roll.view.start + roll.view.span;
   const first = Math.max(0, lowerBound(roll.bars, roll.view.start, (bar) => bar) - 1);

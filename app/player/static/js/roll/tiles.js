@@ -6,7 +6,7 @@ import { clipTo, fillNote, penOf, pixelRatio } from "./pen.js";
 import { RULER } from "./view.js";
 
 const TILE = 512; // width of a picture in device pixels
-const SPARE_TILES = 8; // kept outside the view
+const SPARE_TILES = 8; // number kept outside the view
 const LEAST_WIDTH = 2.5; // of a note in pixels
 const ZOOM_REST = 160; // milliseconds after zooming until notes are drawn at their new size
 export const QUIET = 0.2; // opacity of muted tracks
@@ -14,14 +14,14 @@ export const QUIET = 0.2; // opacity of muted tracks
 const loudness = (velocity) => 0.45 + (0.55 * velocity) / 127;
 
 export class Tiles {
-  tiles = new Map(); // number of a picture to its canvas
+  tiles = new Map(); // canvases by the numbers of the pictures
   drawn = { key: "", perBeat: 0, layers: [] }; // what they show
 
   constructor(roll) {
     this.roll = roll;
   }
 
-  /** Drops outdated pictures: all of them, or those from where music was added. */
+  /** Drops outdated pictures: all of them, or those from the first added note on. */
   refresh(now, perBeat) {
     const { roll } = this;
     const wanted = (roll.canvas.clientWidth - roll.keys) / roll.target.span;

@@ -1,4 +1,4 @@
-// What the roll shows: the notes, the range of keys, the part of the piece in view, and how the view moves.
+// The state of the roll: the notes, the range of keys, the part of the piece in view, and how the view moves.
 
 import { NUM_HUES, drumPlace, isSolo, soundingLayers } from "./notes.js";
 import { fitCanvas } from "./pen.js";
@@ -7,11 +7,11 @@ export const RULER = 36; // height of the bar numbers, with the region of the pr
 export const BAND = 20; // top of that region in the ruler
 export const LANE_EDGE = 2; // pixels above and below the drums
 const LEAST_SEMITONES = 30;
-const EASE_MS = 80; // in which the view moves two thirds of the way
-const SPARE = 1.06; // span of a piece that is shown whole, with room at its end
+const EASE_MS = 80; // time in which the view moves two thirds of the way
+const SPARE = 1.06; // factor of the span of a piece that is shown whole, for some room at its end
 const MANY_NOTES = 3000; // from this many on, a change of the range of keys is not animated
 
-/** A piece of which nothing is known. */
+/** The scene of an unknown piece. */
 export const BLANK_SCENE = {
   layers: [], // {id, notes, longest, hue, drums, isNew, isQuiet}
   bars: [0, 4, 8, 12, 16],
@@ -27,7 +27,7 @@ export class RollView {
   constructor(canvas, { onSeek, onDraw }) {
     Object.assign(this, BLANK_SCENE, { canvas, onSeek, onDraw });
     this.still = window.matchMedia("(prefers-reduced-motion: reduce)");
-    this.isSolo = true; // one instrument
+    this.isSolo = true; // whether there is at most one instrument
     this.playhead = null;
     this.follow = true;
     this.view = { start: 0, span: 32 };
@@ -116,7 +116,7 @@ export class RollView {
     this.view = { ...this.target };
   }
 
-  /** Another region of the prompt, while the user chooses one. */
+  /** Shows another region of the prompt, while the user chooses one. */
   mark(first, splice) {
     [this.first, this.splice] = [first, splice];
     this.mapIsStale = true;
@@ -186,7 +186,7 @@ export class RollView {
   tick(now) {
     this.pending = 0;
     const passed = this.moving ? Math.min(100, now - this.tickedAt) : 1000 / 60;
-    const share = 1 - Math.exp(-passed / EASE_MS); // takes as long on slow machines
+    const share = 1 - Math.exp(-passed / EASE_MS); // the same duration at every frame rate
     this.tickedAt = now;
     this.moving = false;
     const ease = (from, to, least) => {
