@@ -121,8 +121,8 @@ def _in_folder(folder: Path, besides: Path) -> Iterator[tuple[Path, str]]:
 def size_on_disk(folder: Path) -> int:
     """Bytes that the files below a folder occupy: less than their lengths where they have holes."""
     size = 0
-    with suppress(FileNotFoundError):  # removed meanwhile
-        for path in folder.rglob("*"):
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # removed meanwhile
             found = path.stat()
             if stat.S_ISREG(found.st_mode):  # Windows counts no blocks
                 size += 512 * found.st_blocks if hasattr(found, "st_blocks") else found.st_size

@@ -217,6 +217,20 @@ def test_a_folder_that_is_in_use_stays(tmp_path):
     assert jobs[0].parent.exists()
 
 
+def test_a_file_that_vanishes_while_sizes_are_added_up_leaves_the_others(tmp_path, monkeypatch):
+    for name in "abc":
+        (tmp_path / name).write_bytes(bytes(5000))
+    whole, of_path = size_on_disk(tmp_path), Path.stat
+
+    def gone(self, **options):
+        if self.name == "b":
+            raise FileNotFoundError
+        return of_path(self, **options)
+
+    monkeypatch.setattr(Path, "stat", gone)
+    assert size_on_disk(tmp_path) == whole * 2 // 3
+
+
 def test_raw_sound_counts_by_its_size_on_disk(tmp_path):
     """It is in a folder of its own, in files with holes where it is silent."""
     old, young = (
