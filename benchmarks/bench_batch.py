@@ -1,8 +1,8 @@
-"""Batches of clips from nothing: how many a minute, and the memory they take.
+"""Batches of clips from nothing: clips per minute, and memory.
 
 Run from the top of the repository: `python -m benchmarks.bench_batch`, with `--audio flac` for
-sound as well. Prints CSV; files go to a temporary folder. Memory is the most that was resident at
-once, of this process and of the largest of those that make sound.
+sound as well. Prints CSV; files go to a temporary folder. Memory is the peak resident memory of
+this process, and of the largest process that renders sound.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def peak_megabytes(whose: int) -> float:
-    """The most that was resident at once so far; of children, that of the largest one."""
+    """Peak resident memory so far; for children, that of the largest one."""
     peak = resource.getrusage(whose).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 

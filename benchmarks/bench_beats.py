@@ -2,12 +2,13 @@
 
     python -m benchmarks.bench_beats FOLDER [ZIP ...] [--split validation] [--songs 1000] > x.csv
 
-FOLDER holds `pop909.zip`; `original/NNN/NNN.mid` does not know its beats, `beat_midi.txt` does.
-F-measures count beats within 70 ms of the annotated ones, and annotated ones near no beat (Davies
-et al., 2009, section 3); with octaves allowed it is the best of the annotated beats, twice as many,
-and every second one. `performed` is the same song with tempo drifting by 15 %, wavering by 3 %, and
-onsets off by 15 ms (standard deviations). Downbeats: where the beats are right (F over 0.9). Of the
-MIDI files in each ZIP (such as `giantmidi_sample.zip`) only the grid is measured.
+FOLDER holds `pop909.zip`. Its `original/NNN/NNN.mid` have no beats; `beat_midi.txt` annotates them.
+A beat is right within 70 ms of an annotated one; F-measures count wrong and missing beats (Davies
+et al., 2009, section 3). `beats_any_octave` is the best of three: the annotated beats, twice as
+many, and every second one. `performed` is the same song with tempo drifting by 15 %, wavering by
+3 %, and onsets off by 15 ms (standard deviations). Downbeats are measured where the beats are right
+(F over 0.9). Of the MIDI files in each ZIP (such as `giantmidi_sample.zip`) only the grid is
+measured.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ TOLERANCE_SECONDS = 0.07
 
 
 def f_measure(found: np.ndarray, wanted: np.ndarray) -> float:
-    """Of two (n,) of rising seconds; every one of them has at most one partner."""
+    """F-measure of beats (n,) against (m,), in rising seconds; each has at most one partner."""
     nearest = np.abs(found[:, None] - wanted).argmin(axis=1)
     is_near = np.abs(found - wanted[nearest]) <= TOLERANCE_SECONDS
     return 2 * len(np.unique(nearest[is_near])) / (len(found) + len(wanted))
 
 
 def perform(score: Score, beats: np.ndarray, seed: int) -> tuple[Score, np.ndarray]:
-    """The score with drifting tempo and uneven onsets, in milliseconds, and where its beats are."""
+    """The score in milliseconds with drifting tempo and uneven onsets, and its beats in seconds."""
     generator = np.random.default_rng(seed)
     times = np.arange(0, float(score.seconds_at(score.end_ticks)) + 40, 0.25)
 
@@ -75,7 +76,7 @@ def main() -> None:
             folder = f"pop909/original/{song}"
             lines = archive.read(f"{folder}/beat_midi.txt").decode().splitlines()
             beats, short, long = np.array([line.split() for line in lines if line], float).T
-            # In songs of three beats the third column marks every second bar.
+            # In triple metre the third column marks every second bar.
             bars = np.flatnonzero(long)
             bars = np.flatnonzero(short) if np.median(np.diff(bars)) == 6 else bars
             original = read_midi(archive.read(f"{folder}/{song}.mid"), name=song)
@@ -111,7 +112,7 @@ def main() -> None:
 
 
 def measure(score: Score, beats: np.ndarray, bars: np.ndarray) -> tuple[float, ...]:
-    """Grid of the file, both F-measures of beats, that of downbeats, metre right, milliseconds."""
+    """Notes on the grid, both F-measures of beats, that of downbeats, metre right, milliseconds."""
     begin = time.process_time()
     found = estimate_beats(score)
     milliseconds = 1e3 * (time.process_time() - begin)

@@ -1,9 +1,9 @@
-"""How soon a decoder learns to copy: random tokens that come again and again.
+"""How soon a decoder learns to copy random tokens that repeat.
 
     python -m benchmarks.bench_copying
 
-Rows of 256 tokens repeat 24 to 99 random ones. Printed are nats per token over each row's second
-half, where all was there before, as means over 50 steps: log 256 = 5.545 is chance.
+Rows of 256 tokens repeat 24 to 99 random ones. Prints nats per token over the second half of each
+row, all of which has occurred before, as means over 50 steps. Chance is log 256 = 5.545.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from relpe.models.decoder import DecoderConfig
 
 TOKENS, LENGTH, ROWS = 256, 256, 8
 Start: TypeAlias = Literal["present", "delayed"]
-"""As `DecoderConfig.convolution_start`."""
+"""See `DecoderConfig.convolution_start`."""
 
 
 def main() -> None:
-    """Trains a decoder of two layers from each start of the short convolution."""
+    """Trains a decoder of two layers with each start of its short convolution."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--starts", nargs="+", choices=get_args(Start), default=get_args(Start))
     parser.add_argument("--steps", type=int, default=300)
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def train(start: Start, steps: int, seed: int) -> list[float]:
-    """Loss of each step, over what was there before."""
+    """Trains, and returns the loss of each step over the second halves of rows."""
     torch.manual_seed(seed)
     model = DecoderConfig(
         vocabulary_size=TOKENS,

@@ -1,9 +1,9 @@
-"""One token after another: speed beside other engines and caches, batches, memory, quality of int8.
+"""Decoding token by token: speed against other engines and caches, batches, memory, loss of int8.
 
 Run from the top of the repository: `python -m benchmarks.bench_decode`, or with the names of some
-of its parts. Prints CSV. `speed` and `encodings` time ways in turns in one process, on one thread:
-medians of CPU time, so that other work on the machine counts little; the other parts give wall
-time. A full run takes about ten minutes; `--tokens 1000000` adds as many.
+of its parts. Prints CSV. `speed` and `encodings` time all ways in turns, in one process on one
+thread, and give medians of CPU time, which other work on the machine hardly changes; the other
+parts give wall time. A full run takes about ten minutes; `--tokens 1000000` adds ten more.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def turns(ways: dict[str, Callable[[], object]], repeats: int, calls: int) -> dict[str, float]:
-    """Median milliseconds of CPU time a call, the ways taking turns."""
+    """Median CPU time per call in milliseconds; the ways take turns."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     for way in ways.values():
         way()
@@ -100,13 +100,13 @@ def turns(ways: dict[str, Callable[[], object]], repeats: int, calls: int) -> di
 
 
 def rows_of(steps: TokenSteps, model: Decoder, rows: int, start: int = 0) -> Callable[[], object]:
-    """One step of so many rows."""
+    """A function that takes one step of all `rows`."""
     slots = [steps.admit(model.init_state(1), start) for _ in range(rows)]
     return lambda: steps.step(slots, [5] * rows)
 
 
 def bytes_read(compiled: CompiledDecoder) -> int:
-    """Weights, codes and state that a step of one row reads, the rings of windows full."""
+    """Bytes of weights, codes and state that a step of one row reads once its windows are full."""
     weights, attention = compiled.weights, compiled.attention
     codes = PositionCodes(compiled.decoder, compiled.noise)
     read = [*weights[1:5], *(array for pair in weights[5:] for array in pair)]
@@ -115,7 +115,7 @@ def bytes_read(compiled: CompiledDecoder) -> int:
 
 
 def speed(options: argparse.Namespace) -> None:
-    """One row: ours, our own eager step, other engines, softmax with caches, the floor."""
+    """One row: our compiled and eager steps, other engines, softmax with caches, and the floor."""
     print("size,way,context,ms_per_token,ours_int8_times_faster")
     for size in SIZES:
         model = size.config().build().eval()
@@ -150,7 +150,7 @@ def speed(options: argparse.Namespace) -> None:
 
 
 def encodings(options: argparse.Namespace) -> None:
-    """One row of a decoder of each kind: ours and the eager step."""
+    """One row of a decoder with each encoding: the compiled and the eager step."""
     print("size,encoding,compiled_ms,eager_ms,times_faster")
     favor = LinearAttentionConfig(feature_map=FavorConfig(num_features=128))
     kinds: dict[str, dict[str, Any]] = {
@@ -176,7 +176,7 @@ def encodings(options: argparse.Namespace) -> None:
 
 
 def batches(options: argparse.Namespace) -> None:
-    """Many rows at once: tokens per second, and what they take in memory."""
+    """Many rows at once: tokens per second, and the memory of their states."""
     print("size,precision,threads,rows,ms_per_step,tokens_per_second,times_one_row,state_MB")
     for size in SIZES:
         model = size.config().build().eval()
@@ -209,7 +209,7 @@ def batches(options: argparse.Namespace) -> None:
 
 
 def music(options: argparse.Namespace) -> None:
-    """Pieces by a released model, drawing and grammar included."""
+    """Pieces by a released model, including sampling and grammar."""
     print("model,backend,variations,tokens_per_second,bars_per_second,music_seconds_per_second")
     for backend in ("compiled", "torch"):
         model = load_music_model(options.model, ComputeOptions(device="cpu", backend=backend))
@@ -226,7 +226,7 @@ def music(options: argparse.Namespace) -> None:
 
 
 def quality(options: argparse.Namespace) -> None:
-    """What int8 costs in nats per token, over 10,000 tokens that the float32 model draws."""
+    """Nats per token that int8 adds, over 10,000 tokens that the float32 model draws."""
     print("model,tokens,nll_float32,nll_int8,difference,standard_error")
     model = load_model(options.model)
     exact, rounded = (CompiledDecoder(model, kind) for kind in ("float32", "int8"))
@@ -246,7 +246,7 @@ def quality(options: argparse.Namespace) -> None:
 
 
 def rows_of_tokens(compiled: CompiledDecoder, model: Decoder) -> Callable[[int], np.ndarray]:
-    """Logits after one more token of one row."""
+    """A function that returns the logits after one more token of one row."""
     steps = compiled.steps()
     slot = steps.admit(model.init_state(1), 0)
     return lambda token: steps.step([slot], [token])[0].astype(np.float64)
@@ -264,7 +264,7 @@ def losses_of(compiled: CompiledDecoder, model: Decoder, tokens: Sequence[int]) 
 
 
 def memory(options: argparse.Namespace) -> None:
-    """One long sequence in a process of its own: time per token and memory along it."""
+    """One long sequence in a process of its own: time per token and memory as it grows."""
     state = CompiledDecoder(load_model(options.model)).steps().state_bytes
     print(f"# state of a sequence: {state / 1e3:.0f} kB")
     print("model,token,ms_per_token,resident_MB")
@@ -276,10 +276,10 @@ def memory(options: argparse.Namespace) -> None:
 
 
 def long_sequence(model_name: str, marks: list[int]) -> list[tuple[int, float, float]]:
-    """One sequence up to the last of `marks`, numbers of tokens that rise; a row for each of them.
+    """Generates one sequence and returns a row at each of `marks`, rising numbers of tokens.
 
-    A row is the number, the median milliseconds of the last 1,000 tokens, and the megabytes that
-    this process holds then.
+    A row is the number, the median milliseconds of the last 1,000 tokens, and the resident
+    megabytes of this process at that point.
     """
     torch.set_num_threads(1)
     model = load_model(model_name)
@@ -299,7 +299,7 @@ def long_sequence(model_name: str, marks: list[int]) -> list[tuple[int, float, f
 
 
 def resident_megabytes() -> float:
-    """Resident size of this process now; not a number where Linux does not tell it."""
+    """Resident memory of this process now; NaN on systems other than Linux."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

@@ -1,10 +1,10 @@
-"""Positional encodings beside the forms that their authors wrote: time, memory, difference.
+"""Positional encodings and the forms that their authors wrote: time, memory, difference.
 
 Run from the top of the repository: `python -m benchmarks.bench_encodings`. Prints CSV and, with
-`--table`, Markdown behind it. Both ways are timed in turns in one process, noise drawn anew each
-time: medians of CPU time at one thread, and of wall time at several; on a busy machine the latter
-mean nothing and take long, and `--threads 0` leaves them out. Memory is the growth of the peak
-resident size of a process of its own, one call of one thread. A full run takes about half an hour.
+`--table`, Markdown after it. Both ways are timed in turns in one process, with new noise each time:
+medians of CPU time on one thread, and of wall time on several. On a busy machine wall times mean
+nothing and take long; `--threads 0` leaves them out. Memory is how much the peak resident size of a
+fresh process grows in one call on one thread. A full run takes about half an hour.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LENGTHS = (1024, 2048, 4096, 8192, 16_384)
-"""Of the table of windowed attention, at the span of `Shape`."""
+"""Lengths in the table of windowed attention, at the span of `Shape`."""
 SPANS = (64, 128, 256, 512, 1024)
-"""Of the same, at `SPAN_LENGTH` positions."""
+"""Spans in the same table, at `SPAN_LENGTH` positions."""
 SPAN_LENGTH = 8192
 CHECKED_LENGTH = 512
 """Longest sequence that is compared with float64."""
@@ -51,14 +51,14 @@ class Row(NamedTuple):
     cpu_ms: dict[Method, float]  # medians
     wall_ms: dict[Method, float]
     peak_mb: dict[Method, float]
-    faster: float  # medians of the ratios of neighbours in time; not a number without a naive form
+    faster: float  # median ratio of neighbouring turns; NaN without a naive form
     wall_faster: float
-    difference: float  # of ours and naive, float32, largest number of each output is 1
-    errors: dict[Method, float]  # the same, of each from float64, at a short length
+    difference: float  # of ours and naive in float32, relative to the largest number
+    errors: dict[Method, float]  # the same for each way against float64, at a short length
 
     @property
     def leaner(self) -> float:
-        """How often our memory goes into that of the naive form."""
+        """Memory of the naive form divided by ours."""
         return self.peak_mb.get("naive", float("nan")) / self.peak_mb["ours"]
 
     @property
@@ -77,17 +77,17 @@ class Row(NamedTuple):
 
 
 def differences(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
-    """Largest difference of any two tensors, the largest number of the wanted one being 1."""
+    """Largest difference of any two tensors, relative to the largest number of the wanted one."""
     pairs = zip(found, wanted, strict=True)
     ratios = ((a.double() - b.double()).abs().amax() / b.double().abs().amax() for a, b in pairs)
     return max(float(ratio) for ratio in ratios)
 
 
 def errors(case: Case, shape: Shape) -> dict[Method, float]:
-    """Difference of each way, in float32, from the naive one in float64, where there is one.
+    """Difference of each way in float32 from the naive one in float64, if there is one.
 
-    In training gradients are compared with each other alone: those of a grouped convolution in
-    float64 take minutes.
+    None in training, where gradients are compared in float32 only: those of a grouped convolution
+    in float64 take minutes.
     """
     if case.train:
         return {}
@@ -150,7 +150,7 @@ def peak(case: Case, shape: Shape, method: Method) -> float:
 
 
 def measure(case: Case, shape: Shape, repeats: int, threads: int) -> Row:
-    """One row: everything of one case; `threads` are those of the wall time, 0 for none."""
+    """All measurements of one case; wall time is taken on `threads` threads, not at all if 0."""
     torch.set_num_threads(max(threads, 1))
     error, difference, pair = errors(case, shape), float("nan"), case.pair(shape)
     if pair.checked is not None:
@@ -204,7 +204,7 @@ HEADER = (
 
 
 def as_csv(row: Row) -> str:
-    """A line for each way."""
+    """One CSV line for each way."""
     lines = []
     for method in row.cpu_ms:
         ratios = (row.faster, row.wall_faster, row.leaner, row.difference)

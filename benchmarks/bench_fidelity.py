@@ -1,4 +1,4 @@
-"""What grids and whole tempos cost: errors of onsets, durations, velocities and tempo, as CSV.
+"""Errors of grids and of whole tempos: onsets, durations, velocities and tempo, as CSV.
 
     python -m benchmarks.bench_fidelity CORPUS [CORPUS ...] [--files N] > fidelity.csv
 
@@ -48,17 +48,17 @@ def midi_files(corpus: str) -> Iterator[tuple[str, bytes]]:
 
 
 def spread(items: list[ItemT], at_most: int) -> list[ItemT]:
-    """At most so many of the files or songs, evenly, and at least one if there are any."""
+    """At most `at_most` items, evenly spread, and at least one if there are any."""
     return items[:: max(1, -(-len(items) // max(1, at_most)))]
 
 
 class Errors(NamedTuple):
-    """Of one file on one grid."""
+    """Errors of one file on one grid."""
 
     onsets: np.ndarray
     """Seconds, of all notes."""
     durations: np.ndarray
-    """Seconds, of the notes that are no drums."""
+    """Seconds, of all notes but those of drums."""
     velocities: np.ndarray
     merged: int
     """Notes at the track, pitch and position of another."""
@@ -68,7 +68,7 @@ class Errors(NamedTuple):
 
 
 def errors(score: Score, positions: int) -> Errors:
-    """What a grid of so many positions in a quarter does to a score."""
+    """Errors of a score on a grid of `positions` per quarter note."""
     # In ticks this fine both the file's times and the grid's are whole numbers.
     resolution = score.ticks_per_beat * positions
     changes = score.tempos or (Tempo(0, 120.0),)
@@ -165,7 +165,7 @@ def main() -> None:
 
 
 def mean_and_p95(values: np.ndarray) -> tuple[float, float]:
-    """Mean and 95th percentile; not a number where there are no values."""
+    """Mean and 95th percentile; NaN if there are no values."""
     if not len(values):
         return float("nan"), float("nan")
     return float(values.mean()), float(np.percentile(values, 95))

@@ -1,18 +1,18 @@
-"""What preparing and reading a corpus of many files costs, as CSV.
+"""Cost of preparing and reading a corpus of many files, as CSV.
 
 `python -m benchmarks.bench_prepare files [--count 20000] [--corpus ZIP --include PATTERN]
-[--tokenizer piano] [--data FOLDER ...] > x.csv`: prepares files, kills it in the middle, goes on,
-and draws training examples of what was prepared and of other prepared corpora, plain and with the
-augmentation of the released groove recipe. Without `--corpus` the files are made here: 24 bars of
-random notes each, in 250 folders.
-`python -m benchmarks.bench_prepare names [--count 1000000] > x.csv`: finds so many names in a
-folder and in a zip archive, deals them and plans the work.
-`python -m benchmarks.bench_prepare shards [--count 1000] > x.csv`: joins as many batches of a
-million tokens, 2 MB each, and draws examples of them.
+[--tokenizer piano] [--data FOLDER ...] > x.csv`: prepares files, once in one go, once killed in the
+middle and resumed, and draws training examples from the result and from other prepared corpora,
+plain and with the augmentation of the released groove recipe. Without `--corpus` the files are made
+here: 24 bars of random notes each, in 250 folders.
+`python -m benchmarks.bench_prepare names [--count 1000000] > x.csv`: finds `--count` names in a
+folder and in a zip archive, assigns them to splits and plans the work.
+`python -m benchmarks.bench_prepare shards [--count 1000] > x.csv`: joins `--count` batches of a
+million tokens, 2 MB each, and draws examples from them.
 
-Rates are by CPU seconds of one process, so that other work on the machine matters little. Each
-measurement is a process of its own, its memory in MB: `anonymous` is its own at the end, `mapped`
-pages of files, which the system takes back where memory is needed, `peak` the most of both.
+Rates are per CPU second of one process, so that other work on the machine matters little. Each
+measurement runs in a process of its own. Its memory is in MB: `anonymous` is what it has allocated
+at the end, `mapped` are pages of files, which the system can reclaim, `peak` is the highest sum.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ def make_files(folder: Path, count: int) -> None:
 
 
 def memory_mb() -> dict[str, float]:
-    """Memory of this process, MB: own, of mapped files, and the most of both together."""
+    """Memory of this process in MB: allocated, of mapped files, and the peak of both together."""
     status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     names = {"anonymous": "RssAnon", "mapped": "RssFile", "peak": "VmHWM"}
     return {name: int(status[key].split()[0]) / 1e3 for name, key in names.items()}
 
 
 def planning(path: Path, output: Path) -> dict[str, Any]:
-    """Names of all files, their splits and batches."""
+    """Finds the names of all files, and assigns them to splits and batches."""
     batches, _ = plan_batches([path], [None], output, PRESETS["piano"].build(), None)
     return {"files": sum(len(batch.source.names) for batch in batches)}
 
 
 def joining(batch: Path, count: int, folder: Path) -> dict[str, Any]:
-    """The same batch as often as wanted, as the split train of a corpus."""
+    """Joins `count` copies of a batch to the split train of a corpus."""
     folder.mkdir()
     tokenizer = PRESETS["piano"].build()
     tokenizer.save(folder)
@@ -90,7 +90,7 @@ def joining(batch: Path, count: int, folder: Path) -> dict[str, Any]:
 
 
 def preparing(path: Path, include: str | None, output: Path, tokenizer: str) -> dict[str, Any]:
-    """All files to tokens, by one process."""
+    """Converts all files to tokens, in one process."""
     data = prepare(path, output, PRESETS[tokenizer].build(), include=include, workers=1)
     facts = data["splits"].values()
     return {
@@ -99,7 +99,7 @@ def preparing(path: Path, include: str | None, output: Path, tokenizer: str) -> 
 
 
 def reading(folder: Path, augmentation: Augmentation, steps: int) -> dict[str, Any]:
-    """Training examples of one process, as the groove recipe draws them."""
+    """Draws training examples as one process of the groove recipe does."""
     crops = Crops(
         corpus=Corpus.load(folder, "train"),
         tokenizer=load_tokenizer(folder),
@@ -120,13 +120,13 @@ def _timed(call: Callable[..., dict[str, Any]], arguments: tuple[Any, ...]) -> d
 
 
 def measured(call: Callable[..., dict[str, Any]], *arguments: object) -> dict[str, Any]:
-    """What a call gives, its seconds and memory, in a fresh process."""
+    """Result of a call in a fresh process, with its seconds and memory."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_timed, call, arguments).result()
 
 
 def killed(batches: int, corpus: Path, include: str | None, output: Path, tokenizer: str) -> None:
-    """Prepare, and kill the process once it has left so many batches."""
+    """Prepare in a process that is killed once it has written `batches` batches."""
     words = [sys.executable, "-m", "training.cli", "prepare", "--workers", "1"]
     words += ["--corpus", str(corpus), "--output", str(output), "--tokenizer", tokenizer]
     words += [] if include is None else ["--include", include]
@@ -162,7 +162,7 @@ def read_all(folder: Path, label: str, steps: int) -> None:
 
 
 def bench_files(work: Path, options: argparse.Namespace) -> None:
-    """Prepare files, whole and with a break, and read them."""
+    """Prepare files, in one go and interrupted, and read them."""
     corpus = options.corpus or work / "midi"
     if options.corpus is None:
         make_files(corpus, options.count or 20_000)
@@ -179,7 +179,7 @@ def bench_files(work: Path, options: argparse.Namespace) -> None:
 
 
 def bench_names(work: Path, options: argparse.Namespace) -> None:
-    """Find names, deal them, plan."""
+    """Find names, assign them to splits and plan the work."""
     count = options.count or 1_000_000
     names = [f"{n % 4096:03x}/{n * 2654435761 % 2**64:016x}{n:016x}.mid" for n in range(count)]
     with zipfile.ZipFile(work / "midi.zip", "w") as archive:

@@ -1,17 +1,16 @@
-"""Speed and memory of the tokenizers beside MidiTok's REMI and other peers, as CSV.
+"""Speed and memory of the tokenizers compared with MidiTok's REMI and other peers, as CSV.
 
     python -m benchmarks.bench_tokenizer CORPUS [CORPUS ...] [--files 60] [--rounds 7] > x.csv
 
 A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#original/` is the files
-that have `original/` in their paths. Machines are shared, so the two of a row take turns in one
-process, processor time is measured, and what counts is the median of the ratios. MidiTok gets the
-same grid, velocities and tempos. `encode` and `decode` begin with what is parsed or encoded;
-`file to ids` is both, `parse` the first of them.
-Memory is what a fresh process of its own grows by beyond what it imports and builds at the start.
-`whole corpus` is every file, bytes to ids, by two processes that are ready: seconds by the clock,
-and of the processors.
+that have `original/` in their paths. Machines are shared, so the two tokenizers of a row take turns
+in one process, CPU time is measured, and the result is the median of the ratios. MidiTok gets the
+same grid, velocities and tempos. `encode` starts from parsed files, `decode` from encoded ones;
+`file to ids` is parsing and encoding, `parse` is parsing alone.
+Memory is how much a fresh process grows beyond what it imports and builds at the start.
+`whole corpus` converts all files from bytes to ids in two warm processes: wall and CPU seconds.
 
-Peers that are no packages are measured where they can be imported: `anticipation`
+Peers that are not packages are measured if they can be imported: `anticipation`
 (github.com/jthickstun/anticipation), `ariautils` (github.com/EleutherAI/aria-utils), and
 `midi_tokenizer` with `MIDI` (github.com/SkyTNT/midi-model).
 """
@@ -47,7 +46,7 @@ WORKERS = 2
 
 
 class Codec(NamedTuple):
-    """The three steps of a tokenizer; each takes what the one before gives."""
+    """The three steps of a tokenizer; each takes the result of the one before."""
 
     parse: Callable[[bytes], Any]
     encode: Callable[[Any], Any]
@@ -64,7 +63,7 @@ def ours(preset: str) -> Codec:
     return Codec(
         read_midi,
         tokenizer.encode,
-        # as a user has it: with names and metres as they were
+        # as users call it: with the original names and metres
         lambda sequence: tokenizer.decode(
             sequence.ids,
             sequence.signatures,
@@ -90,7 +89,7 @@ def miditok_remi(*, with_tempo: bool = True, with_programs: bool = False) -> Cod
     )
 
     def decode(encoded: Any) -> object:  # noqa: ANN401  one sequence, or one for each track
-        # From ids, as ours: a sequence of MidiTok's still has the names of its tokens.
+        # From ids, as ours does: MidiTok's own sequence would still hold the names of its tokens.
         if isinstance(encoded, list):
             return remi.decode([sequence.ids for sequence in encoded])
         return remi.decode(encoded.ids)
@@ -148,7 +147,7 @@ COMPARED = (
 
 
 def milliseconds(step: Callable[[Any], Any], inputs: Sequence[Any]) -> float:
-    """Processor time of one step per file."""
+    """CPU time of one step per file."""
     begin = time.process_time()
     for value in inputs:
         step(value)
@@ -158,7 +157,7 @@ def milliseconds(step: Callable[[Any], Any], inputs: Sequence[Any]) -> float:
 def measure(
     own: Codec, other: Codec, step: str, files: Sequence[bytes], num_rounds: int
 ) -> tuple[float, ...]:
-    """Milliseconds of both, and median, lowest, highest and best-of-each ratio."""
+    """Milliseconds of both; median, lowest and highest ratio, and the ratio of the best times."""
     works: list[tuple[Callable[[Any], Any], Sequence[Any]]] = []
     for codec in (own, other):
         inputs: Sequence[Any] = files
@@ -180,7 +179,7 @@ def measure(
 
 
 def grown_megabytes(name: str, files: Sequence[bytes]) -> float:
-    """Memory that a codec needs besides itself, for one file after the other, there and back."""
+    """Memory that a codec takes, beyond itself, to encode and decode one file after another."""
     codec = CODECS[name]()
     before = _peak_megabytes()
     for content in files:
@@ -189,19 +188,19 @@ def grown_megabytes(name: str, files: Sequence[bytes]) -> float:
 
 
 def _peak_megabytes() -> float:
-    """The high-water mark of this process alone; that of getrusage includes its parent's."""
+    """Peak memory of this process alone; that of getrusage includes its parent's."""
     words = Path("/proc/self/status").read_text().split()
     return int(words[words.index("VmHWM:") + 1]) / 1024
 
 
 def in_fresh_process(function: Callable[..., float], *arguments: object) -> float:
-    """What a function returns in a process that has done nothing yet."""
+    """Result of a function that is called in a fresh process."""
     with ProcessPoolExecutor(1, SPAWN) as pool:
         return pool.submit(function, *arguments).result()
 
 
 def encode_all(preset: str, files: Sequence[bytes]) -> tuple[list[bytes], float]:
-    """Ids of files as 16-bit integers, and the processor time that they took."""
+    """Ids of files as 16-bit integers, and the CPU time that they took."""
     begin = time.process_time()
     codec = ours(preset)
     ids = [codec.ids(content).ids.astype("<u2").tobytes() for content in files]
@@ -209,7 +208,7 @@ def encode_all(preset: str, files: Sequence[bytes]) -> tuple[list[bytes], float]
 
 
 def whole_corpus(preset: str, files: Sequence[bytes]) -> tuple[float, float]:
-    """Seconds by the clock and of the processors for all files by two processes."""
+    """Wall and CPU seconds that two processes take for all files."""
     with ProcessPoolExecutor(WORKERS, SPAWN) as pool:
         chunks = [files[at : at + 32] for at in range(0, len(files), 32)]
         list(pool.map(encode_all, [preset] * 8 * WORKERS, [files[:4]] * 8 * WORKERS))
@@ -219,7 +218,7 @@ def whole_corpus(preset: str, files: Sequence[bytes]) -> tuple[float, float]:
 
 
 def rows(files: Sequence[bytes], sample: Sequence[bytes], num_rounds: int) -> Iterator[list[Any]]:
-    """All that is measured."""
+    """The rows of the table."""
     for own, other, steps in COMPARED:
         try:
             pair = CODECS[own](), CODECS[other]()

@@ -1,9 +1,9 @@
-"""Memory and time of one training step, forwards and backwards, by length and way of cutting it.
+"""Memory and time of one training step, forward and backward, by length and how it is split.
 
-Run from the top of the repository: `python -m benchmarks.bench_training`. Prints CSV. One example
-of random tokens, the model of a config with new weights, one thread, float32; each case has a
-process of its own, and `peak_MB` is the most that was resident in it at once. `base_MB` is that
-before the step: the engine, the weights and a step of 32 tokens.
+Run from the top of the repository: `python -m benchmarks.bench_training`. Prints CSV. Each case
+trains the model of a config, with new weights, on one example of random tokens, in float32 on one
+thread, in a process of its own. `peak_MB` is the peak resident memory of that process. `base_MB` is
+the peak before the step: torch, the weights and a step of 32 tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WAYS = ("whole", "recomputed", "chunks", "truncated")
 
 
 def main() -> None:
-    """Measures all cases, each in a process of its own; a single one where it is named."""
+    """Measures all cases, each in a process of its own; with `--one`, one case in this process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--configs", nargs="+", default=CONFIGS)
     parser.add_argument("--lengths", type=int, nargs="+", default=[4096, 65536])
@@ -78,7 +78,7 @@ def measure(config: str, length: int, way: str, chunk: int) -> str:
 
 
 def peak_megabytes() -> float:
-    """The most that was resident at once so far in this process."""
+    """Peak resident memory of this process so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 

@@ -1,6 +1,6 @@
-"""What `bench_decode` compares with: decoders that keep keys and values, and other engines.
+"""Peers for `bench_decode`: decoders that keep keys and values, and other engines.
 
-Peers that are not installed (`pip install "relpe[bench]"`) are left out, and it says so.
+Peers that are not installed (`pip install "relpe[bench]"`) are left out with a notice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VOCABULARY = 512
 
 
 class Size(NamedTuple):
-    """Of a decoder with random weights."""
+    """Size of a decoder with random weights."""
 
     width: int
     hidden: int
@@ -36,7 +36,7 @@ class Size(NamedTuple):
         return f"d{self.width} L{self.layers}"
 
     def config(self) -> DecoderConfig:
-        """Ours of this size: sine SPE with 64 draws, relu features, as the piano model's recipe."""
+        """Ours of this size: linear attention with relu features and sine SPE with 64 draws."""
         return DecoderConfig(
             vocabulary_size=VOCABULARY,
             width=self.width,
@@ -51,7 +51,7 @@ SIZES = (Size(256, 704), Size(512, 1408))
 
 
 class StaticCache(nn.Module):
-    """A softmax decoder of a size with rotary positions and a cache allocated once; batch 1."""
+    """A softmax decoder with rotary positions and a preallocated cache; batch 1."""
 
     cache: Tensor  # (layers, 2, h, places, d)
 
@@ -100,7 +100,7 @@ class StaticCache(nn.Module):
 
 
 def static_cache(size: Size, context: int) -> Callable[[], object]:
-    """One step of `StaticCache` with so many tokens in its cache."""
+    """A step of `StaticCache` with `context` tokens in its cache."""
     model, token = StaticCache(size, context).eval(), torch.tensor(5)
 
     def step() -> Tensor:
@@ -111,7 +111,7 @@ def static_cache(size: Size, context: int) -> Callable[[], object]:
 
 
 def dynamic_cache(size: Size, context: int) -> Callable[[], object] | None:
-    """One step of Hugging Face's Llama with its growing cache; None where it is not installed."""
+    """A step of Hugging Face's Llama with its growing cache; None if it is not installed."""
     try:
         transformers = import_module("transformers")
     except ImportError:
@@ -141,9 +141,9 @@ def dynamic_cache(size: Size, context: int) -> Callable[[], object] | None:
 
 
 def onnx_products(size: Size, *, int8: bool) -> Callable[[], object] | None:
-    """The matrix products of one token alone, by ONNX Runtime on one thread.
+    """Only the matrix products of one token, by ONNX Runtime on one thread.
 
-    A whole step takes longer: norms, codes, attention and state are not in it. None where ONNX
+    A whole step takes longer: norms, codes, attention and state are not in it. None if ONNX
     Runtime is not installed.
     """
     try:
@@ -179,7 +179,7 @@ def onnx_products(size: Size, *, int8: bool) -> Callable[[], object] | None:
             nodes.append(helper.make_node("MatMul", [name, f"w{index}"], [f"y{index}"]))
         name = f"y{index}"
         wanted = shapes[index + 1][0] if index + 1 < len(shapes) else columns
-        if columns != wanted:  # the first features go on
+        if columns != wanted:  # only the first features go into the next product
             weights.append(
                 numpy_helper.from_array(np.array([wanted, columns - wanted]), f"n{index}")
             )
@@ -205,6 +205,6 @@ def onnx_products(size: Size, *, int8: bool) -> Callable[[], object] | None:
 
 
 def stream(size: int) -> Callable[[], object]:
-    """A matrix-vector product in float32 that reads so many bytes, and does little else."""
+    """A matrix-vector product in float32 that reads `size` bytes and does little else."""
     matrix, vector = torch.randn(max(1, size // (4 * 1024)), 1024), torch.randn(1024)
     return lambda: torch.mv(matrix, vector)

@@ -1,6 +1,6 @@
-"""What `bench_encodings` compares: each encoding of ours beside the form that its authors wrote.
+"""What `bench_encodings` compares: each of our encodings, and the form that its authors wrote.
 
-The naive forms make every code, map or score as a whole, as the originals do. Both take the same
+The naive forms materialize all codes, maps or scores, as the originals do. Both take the same
 parameters, queries and keys.
 """
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 CPU = torch.device("cpu")
 LAYERS = 6
-"""Layers of the model in whose forward pass codes are shared."""
+"""Layers that share codes, in the cases of several layers."""
 DENSE_LENGTH = 8192
-"""Longest sequence whose scores are all formed: at twice that, one call takes half a minute."""
+"""Longest sequence whose scores are all computed: at twice that, a call takes half a minute."""
 
 Method = Literal["naive", "ours"]
 Outputs = Sequence[Tensor]
 Function = Callable[[int], Outputs]
-"""Of the seed of the noise."""
+"""Takes the seed of the noise."""
 
 
 class Shape(NamedTuple):
@@ -66,7 +66,7 @@ class Pair(NamedTuple):
     ours: Function
     naive: Function | None = None
     naive_same_noise: Function | None = None
-    """The naive form on the noise of ours, where it draws noise of its own."""
+    """The naive form with the same noise as ours, if `naive` draws its own."""
 
     def way(self, method: Method) -> Function:
         """The function of that name."""
@@ -82,7 +82,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """A comparison, and how much faster and leaner ours is to be."""
+    """A comparison, with its targets: how much faster and leaner ours must be."""
 
     name: str
     build: Callable[[Shape, torch.dtype], Pair]
@@ -123,7 +123,7 @@ def line(shape: Shape) -> Tensor:
 
 
 def encoded(encoding: Encoding, q: Tensor, k: Tensor, positions: Tensor, seed: int) -> Outputs:
-    """Queries and keys encoded in each layer, codes made once; those of the last layer."""
+    """Encodes queries and keys in each layer with the same codes; returns those of the last."""
     codes, _ = encoding.prepare(positions, encoding.init_state(seed, CPU))
     layers = getattr(encoding, "num_layers", 1)
     out: Outputs = ()
@@ -133,7 +133,7 @@ def encoded(encoding: Encoding, q: Tensor, k: Tensor, positions: Tensor, seed: i
 
 
 def sine(shape: Shape, dtype: torch.dtype, *, gated: bool) -> Pair:
-    """Sine SPE beside codes multiplied out (Liutkus et al., 2021, section 3.1)."""
+    """Sine SPE compared with codes multiplied out (Liutkus et al., 2021, section 3.1)."""
     config = SineSPEConfig(num_sines=shape.sines, num_realizations=shape.draws, gated=gated)
     encoding = config.build(num_layers=1, num_heads=shape.heads, head_dim=shape.features).to(dtype)
     q, k = inputs(shape, dtype)
@@ -150,7 +150,7 @@ def sine(shape: Shape, dtype: torch.dtype, *, gated: bool) -> Pair:
 def filtered(
     shape: Shape, dtype: torch.dtype, *, gated: bool = True, layers: int = 1, siren: bool = False
 ) -> Pair:
-    """Filtered noise beside whole codes by grouped convolution (ibid., section 3.2)."""
+    """Filtered noise compared with whole codes by grouped convolution (ibid., section 3.2)."""
     if siren:
         config = SirenSPEConfig(num_realizations=shape.draws, gated=gated)
     else:
@@ -177,7 +177,7 @@ def filtered(
 
 
 def algebraic(shape: Shape, dtype: torch.dtype, *, basis: bool = False) -> Pair:
-    """Rotations by angles beside a table of matrix powers (Kogkalidis et al., 2024)."""
+    """Rotations by angles compared with a table of matrix powers (Kogkalidis et al., 2024)."""
     config = AlgebraicConfig(basis=basis)
     encoding = config.build(num_layers=1, num_heads=shape.heads, head_dim=shape.features)
     rotations = encoding.parts[0]
@@ -185,7 +185,7 @@ def algebraic(shape: Shape, dtype: torch.dtype, *, basis: bool = False) -> Pair:
     with torch.no_grad():
         for triangle in rotations.triangles:
             triangle.normal_(std=0.1)
-    encoding = encoding.to(dtype)  # drawn before, since each dtype draws other numbers
+    encoding = encoding.to(dtype)  # drawn in float32 first, since each dtype draws other numbers
     q, k = inputs(shape, dtype)
 
     def naive(seed: int) -> Outputs:
@@ -205,7 +205,7 @@ def rope(shape: Shape, dtype: torch.dtype) -> Pair:
 
 
 def windowed(shape: Shape, dtype: torch.dtype) -> Pair:
-    """Windowed attention beside dense attention with a mask."""
+    """Windowed attention compared with dense attention with a mask."""
     q, k, v = inputs(shape, dtype, 3)
     operation = WindowedAttentionConfig(span=shape.span).build()
     size = (1, shape.heads, shape.features)
@@ -230,7 +230,7 @@ def windowed(shape: Shape, dtype: torch.dtype) -> Pair:
 def scored(
     shape: Shape, dtype: torch.dtype, *, kind: Literal["siren", "transformer_xl", "alibi"]
 ) -> Pair:
-    """Windowed attention that scores offsets, beside all scores at once."""
+    """Windowed attention that scores offsets, compared with all scores at once."""
     configs = {
         "alibi": AlibiConfig(span=shape.span),
         "transformer_xl": TransformerXLConfig(span=shape.span),
@@ -256,7 +256,7 @@ def scored(
 
 
 WINDOWED = Case("windowed", windowed)
-"""Its times at several lengths and spans are a table of their own."""
+"""Its times at several lengths and spans have a table of their own."""
 
 CASES = [
     Case("sine_spe", partial(sine, gated=False), faster=12, leaner=15),

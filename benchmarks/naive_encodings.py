@@ -1,6 +1,6 @@
-"""Encodings as their authors wrote them: every code, map or score formed as a whole.
+"""Encodings as their authors wrote them: all codes, maps or scores are materialized.
 
-Slow and large, and what `encoding_cases` compares ours with.
+They are slow and need much memory; `encoding_cases` compares ours with them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def convolved_codes(
 ) -> list[Tensor]:
     """Codes of queries and keys (l, h, d, r), by a grouped convolution (Liutkus et al., 2021, 3.2).
 
-    Views as in the original: positions run fastest. Noise is that of the state or, as there, drawn
-    at once, though no more of it than is needed.
+    The layout in memory is that of the original: positions are contiguous. Noise is that of the
+    state or, as in the original, drawn at once, but no more of it than is needed.
     """
     filters = encoding.filters()
     heads, features, draws = encoding.shape
@@ -59,7 +59,7 @@ def broadcast(
     state: FilteredNoiseState,
     layer: int,
 ) -> list[Tensor]:
-    """Gate, broadcast product and sum over features, every number of it formed."""
+    """Gates, multiplies by broadcasting and sums over features; the product is materialized."""
     if encoding.gates is not None:
         gate = torch.sigmoid(encoding.gates[layer])[..., None]
         features, draws = state.gates.shape[2:]
@@ -69,9 +69,9 @@ def broadcast(
 
 
 def doubled_powers(one: Tensor, length: int) -> Tensor:
-    """Powers 0 to length - 1 (l, h, d, d) of maps (h, d, d), by doubling the list of them.
+    """Powers 0 to length - 1 (l, h, d, d) of maps (h, d, d), by repeated doubling.
 
-    As Kogkalidis et al. (2024) make them, in one table for all positions.
+    As in Kogkalidis et al. (2024): one table for all positions.
     """
     powers = one[None]
     while len(powers) < length - 1:

@@ -102,7 +102,7 @@ def run(command: list[str], folder: Path) -> str:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The current folder of a test: has everything of the repository."""
+    """The current folder of a test, with everything of the repository."""
     for entry in ROOT.iterdir():
         if entry.name == "examples":  # outputs may land here
             shutil.copytree(entry, tmp_path / entry.name)

@@ -90,16 +90,16 @@ class TokenSequence:
 
 
 class Grammar(Protocol):
-    """Which token may follow. Immutable: advancing gives another one."""
+    """Which tokens may follow. Immutable: `advance` returns a new state."""
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
-        """(v,), which tokens may follow; never none."""
+        """Mask (v,) of the tokens that may follow; there is always one."""
         ...
 
     @property
     def beat(self) -> float:
-        """Quarter notes from the start that the tokens so far have reached."""
+        """Time in quarter notes that the tokens so far have reached."""
         ...
 
     @property
@@ -122,14 +122,14 @@ class Grammar(Protocol):
         ...
 
     def hold(self, notes: Iterable[tuple[int, int, int]]) -> Grammar:
-        """The same with more notes sounding: rank of the track, MIDI pitch, step where it ends.
+        """The state with more `notes` sounding: rank of the track, MIDI pitch, step where it ends.
 
         Pitches outside the vocabulary's range are passed over.
         """
         ...
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> Grammar:
-        """State after a prompt, whatever the rules: they hold for what follows."""
+        """State after a prompt, which the rules do not restrict: they apply to what follows."""
         ...
 
 
@@ -191,8 +191,8 @@ class BaseTokenizer(ABC, Generic[GrammarT]):
     ) -> GrammarT:
         """Initial state of the grammar, which accepts exactly the canonical sequences.
 
-        If tokens distinguish tracks, only those in `tracks` may play, except at the indices
-        `silent`.
+        If tokens distinguish tracks, only those in `tracks` may play, without those at the
+        indices `silent`.
         """
         ranks = None
         if tracks is not None:

@@ -54,16 +54,17 @@ def continuations(
     advance: Callable[[int], object] = lambda _: None,
     enough: Callable[[], bool] = lambda: False,
 ) -> list[Ids]:
-    """Prompts followed by `bars` new bars, one for each seed; all of one prompt in a row.
+    """Each prompt followed by `bars` new bars, once for each seed; prompt by prompt.
 
     Prompts are canonical ids of whole bars; what follows an EOS in them is ignored. New music keeps
     the metre and tempo at the prompt's end and the prompt's instruments, and ends with its last
-    bar, without EOS. `presence` and `recall` are the strengths of `biases_of_prompt`. This is the
-    loop and these are the rules of the application, so that what is measured is what users get. A
+    bar, without EOS. `presence` and `recall` are the strengths of `biases_of_prompt`. The loop and
+    the rules are those of the application, so that measurements describe what users get. A
     continuation depends on prompt, seed and sampling alone, as long as the same steps compute it.
 
     `max_bar_tokens` ends longer bars; 0 for no limit. `advance` is called with the number of bars
-    just completed, and then `enough`: if it is True, everything ends with its last whole bar.
+    just completed, and then `enough`: if it returns True, all continuations end with their last
+    whole bar.
     """
     maker = choose_steps(decoder, "auto", precision, threads=torch.get_num_threads())
     generation: Generation[ConstrainedGrammar] = Generation(decoder, maker.make(), MAX_ROWS)
@@ -106,12 +107,12 @@ def continuations(
 
 
 def _bars_of(rule: ConstrainedGrammar) -> int:
-    """New bars that are complete."""
+    """Number of complete new bars."""
     return rule.limit.notated_bar(rule.grammar) + rule.finished
 
 
 def opening(prompt: NDArray[np.integer]) -> Ids:
-    """What a model hears before it goes on: a prompt, and the Bar that opens its first new bar."""
+    """What a model reads before it generates: a prompt, and the Bar of its first new bar."""
     ids = np.asarray(prompt, np.int64)
     ends = np.flatnonzero(ids == EOS)
     return np.append(ids[: ends[0]] if len(ends) else ids, BAR)
@@ -127,7 +128,7 @@ class Bars(NamedTuple):
 
 
 def in_bars(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Bars:
-    """A piece of ids with its bar lines; what rings over the last one is cut there."""
+    """The piece that ids encode, with its bar lines; notes are cut at the last one."""
     score = tokenizer.decode(ids)
     count = int(np.count_nonzero(ids == BAR))
     lines = written_lines(score, 0, count)[: count + 1]
@@ -136,7 +137,7 @@ def in_bars(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Bars:
 
 
 def _until(end: int, track: Track) -> Track:
-    """A track whose notes end at a time or before it; all begin before it."""
+    """The track with its notes cut at `end`; all begin before it."""
     onsets, durations = track.notes[:, 0], track.notes[:, 1]
     lengths = np.minimum(durations, end - onsets)
     return replace(track, notes=np.column_stack([onsets, lengths, track.notes[:, 2:]]))
@@ -145,7 +146,7 @@ def _until(end: int, track: Track) -> Track:
 def write_sample(
     ids: NDArray[np.integer], tokenizer: Tokenizer, path: Path, prompt_bars: int
 ) -> None:
-    """Writes a piece of ids as `path`.mid and its piano roll as `path`.png.
+    """Writes the piece that ids encode as `path`.mid and its piano roll as `path`.png.
 
     `path` has no suffix; the first `prompt_bars` bars are shaded.
     """
@@ -177,7 +178,7 @@ def draw_piano_roll(piece: Bars, path: Path, prompt_bars: int) -> None:
     for number, track in enumerate(track for track in score.tracks if len(track)):
         axes = lane if track.is_drum else roll
         onsets, durations, pitches, _ = track.notes.T
-        # a drum has no length of its own: a twelfth of a quarter note could not be seen
+        # drum notes have no length; a twelfth of a quarter note would be too short to see
         ends = onsets + (beat // 3 if track.is_drum else durations)
         name = "drums" if track.is_drum else track.name or f"program {track.program}"
         rows = np.stack([np.stack([onsets, pitches], 1), np.stack([ends, pitches], 1)], 1)

@@ -46,7 +46,7 @@ def small_model() -> MusicModel:
 
 @pytest.fixture
 def quick_model(small_model: MusicModel) -> MusicModel:
-    """One that hardly takes time."""
+    """A model that takes hardly any time."""
     size = small_model.decoder.config.vocabulary_size
     steps = StepsMaker("quick", lambda: fakes.QuickSteps(size))
     return replace(small_model, steps=steps, sha256="abcd")
@@ -91,7 +91,7 @@ def prompt_bytes() -> bytes:
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> fakes.FakeModel:
-    """A fake one that is fast, and sound that is silent."""
+    """A fast fake model; sound is silent."""
     import numpy as np
 
     from app.audio import render as sound

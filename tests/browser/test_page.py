@@ -117,7 +117,7 @@ def tab(page, name):
 
 
 def bars(page, count):
-    """Asks for so many bars of new music."""
+    """Asks for `count` bars of new music."""
     field = page.locator("#controls .length input[type=number]").locator("visible=true").first
     field.fill(str(count))
     field.press("Tab")

@@ -630,4 +630,4 @@ def test_ten_thousand_notes_move_smoothly(page):
     page.wait_for_timeout(1000)
     playing = harness.smoothness(page, 2)
     assert max(panning.work, playing.work) < 16  # milliseconds: 60 frames a second
-    assert min(panning.rate, playing.rate) > 1  # whatever else runs
+    assert min(panning.rate, playing.rate) > 1  # however busy the machine is

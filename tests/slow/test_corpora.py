@@ -22,10 +22,10 @@ from tokenization.presets import PRESETS
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 CORPORA = os.environ.get("RELPE_CORPORA", "")
-"""Folder with groove.zip, pop909.zip and giantmidi_sample.zip, wherever in it."""
+"""Folder that contains groove.zip, pop909.zip and giantmidi_sample.zip at any depth."""
 
 EVERY = 25
-"""Of so many files one is walked through token by token."""
+"""One in this many files is checked token by token."""
 
 
 # ---- the quantizer: what tokenization/README.md says, and nothing of the package
@@ -34,7 +34,7 @@ DURATIONS = [*range(1, 49), *(math.floor(48 * 2 ** (k / 4) + 0.5) for k in range
 NEVER = 1 << 40
 
 Place = str | tuple[int, int]
-"""Who plays: "piano", "drums", or a program and which track of it."""
+"""The player: "piano", "drums", or a program and the index of its track."""
 Row = tuple[int, int, int, int]
 """Onset, duration, pitch, velocity."""
 

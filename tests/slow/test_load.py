@@ -1,4 +1,4 @@
-"""Many at once on a page of the released models: nobody gets an error, and the page stays quick."""
+"""Many users at once on a page of the released models: no errors, and quick responses."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
 EXAMPLES = ROOT / "examples"
 PROMPTS = ("ballad.mid", "groove.mid")
 PAUSE = 0.1
-"""Seconds between two looks at the page."""
+"""Seconds between two requests for the page."""
 
 
 class Load(NamedTuple):
-    """What came of it."""
+    """Results of a load test."""
 
     jobs: int
-    """That were done."""
+    """Number of finished jobs."""
     errors: list[str]
     seconds: list[float]
-    """That each GET of the page took."""
+    """Duration of each GET of the page."""
     log: str
-    """What the server has said."""
+    """Output of the server."""
 
     @property
     def p95(self) -> float:
-        """Seconds in which 95 of 100 answers were there."""
+        """95th percentile of the seconds of responses."""
         return statistics.quantiles(self.seconds, n=20)[-1]
 
 
 @contextmanager
 def program(log: Path, temporary: Path | None = None) -> Iterator[str]:
-    """The command, in a process of its own: address of its page; it is ended by Ctrl+C.
+    """Runs the command in a process of its own, and yields the address of its page.
 
-    Its temporary files are in `temporary`, or where the system has them.
+    Ctrl+C ends it. Its temporary files are in `temporary`, by default where the system puts them.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -69,7 +69,7 @@ def program(log: Path, temporary: Path | None = None) -> Iterator[str]:
         finally:
             running.send_signal(signal.SIGINT)
             try:
-                assert running.wait(60) in (0, 130)  # as it is open, or still opens
+                assert running.wait(60) in (0, 130)  # 130 if it has not opened yet
             finally:
                 running.kill()
 
@@ -89,12 +89,12 @@ def answers(address: str) -> bool:
 
 
 def load(folder: Path, seconds: float, users: int, bars: int = 8) -> Load:
-    """So many users who ask for piece after piece, and one who looks at the page meanwhile."""
+    """`users` request piece after piece, while another one loads the page again and again."""
     errors: list[str] = []
     over = threading.Event()
     with program(folder / "log.txt") as address, ThreadPoolExecutor(users + 1) as threads:
         first = Client(address, verbose=False, httpx_kwargs=PATIENT)
-        for name in PROMPTS:  # what is compiled at the first time is no load
+        for name in PROMPTS:  # compilation is not part of the load
             first.predict(handle_file(EXAMPLES / name), bars=1, seed=1, api_name="/continue")
 
         def use(number: int) -> int:
@@ -143,14 +143,14 @@ def load(folder: Path, seconds: float, users: int, bars: int = 8) -> Load:
 
 
 def with_marks(test):
-    """As other tests of a served page."""
+    """The marks of other tests of a served page."""
     for mark in MARKS:
         test = mark(test)
     return test
 
 
 def checked(came: Load, jobs: int, looks: int) -> Load:
-    """A load under which nobody was refused and nothing went wrong."""
+    """Checks that no request was refused and that nothing went wrong."""
     print(f"{came.jobs} jobs, {len(came.seconds)} looks at the page, p95 {came.p95:.3f} s")  # noqa: T201 - by -s
     assert came.errors == []
     assert "Traceback" not in came.log
@@ -161,7 +161,7 @@ def checked(came: Load, jobs: int, looks: int) -> Load:
 
 @with_marks
 def test_eight_users_for_a_quarter_of_a_minute_get_no_error(tmp_path):
-    """How quick the page is hangs on the machine: that is for the next test, on a quiet one."""
+    """The speed of the page depends on the machine; the next test measures it, on a quiet one."""
     checked(load(tmp_path, seconds=15, users=8, bars=2), jobs=8, looks=10)
 
 
@@ -172,7 +172,7 @@ def test_eight_users_for_two_minutes_get_no_error_and_a_quick_page(tmp_path):
 
 
 @with_marks
-def test_ctrl_c_while_music_is_written_ends_the_program_in_order(tmp_path):
+def test_ctrl_c_during_generation_ends_the_program_cleanly(tmp_path):
     """Nothing is left in the folder of temporary files, and the log has no traceback."""
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -185,7 +185,7 @@ def test_ctrl_c_while_music_is_written_ends_the_program_in_order(tmp_path):
     assert not list(folder.glob("relpe-*"))
 
 
-def test_the_95th_of_100_is_told():
+def test_the_95th_percentile_is_computed():
     assert Load(0, [], [number / 100 for number in range(1, 101)], "").p95 == pytest.approx(
         0.96, abs=0.01
     )

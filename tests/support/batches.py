@@ -27,7 +27,7 @@ def options(output: Path, prompts: Path | None = None, **others: Any) -> BatchOp
 def run(
     model: MusicModel, asked: BatchOptions, stop: Callable[[], bool] = lambda: False
 ) -> tuple[list[str], BatchResult]:
-    """What the user is told, and the result."""
+    """The notices for the user, and the result."""
     *progress, result = make_batch(asked, Models.only(model), stop)
     assert isinstance(result, BatchResult)
     told = [step.notice for step in progress if isinstance(step, BatchProgress) and step.notice]
@@ -35,13 +35,13 @@ def run(
 
 
 def after(steps: int) -> Callable[[], bool]:
-    """A `stop` that lets so many questions pass."""
+    """A `stop` that is True from call number `steps` on."""
     asked = iter(range(steps))
     return lambda: next(asked, None) is None
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files of a folder, by the way to them, without the lock."""
+    """All files of a folder but the lock, by their relative paths."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 

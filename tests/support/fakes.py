@@ -64,7 +64,7 @@ class FakeWorker:
         self.model = model
 
     def generate(self, variations: Variations, stop: threading.Event) -> Steps:
-        """As `Worker.generate`."""
+        """See `Worker.generate`."""
         opening = variations.opening
         if opening.prompt is None:
             return continuation.generate_piece(self.model, opening.options, stop.is_set)
@@ -74,7 +74,7 @@ class FakeWorker:
 
 
 class QuickSteps:
-    """Steps whose logits hang on position and tokens so far, by a table in place of a decoder."""
+    """Steps whose logits depend on position and tokens so far: a table replaces the decoder."""
 
     name = "quick"
 
@@ -83,20 +83,20 @@ class QuickSteps:
         self._past: list[int] = []
 
     def admit(self, state: DecoderState, position: int) -> int:
-        """As `TokenSteps.admit`."""
+        """See `TokenSteps.admit`."""
         self._past.append(position)
         return len(self._past) - 1
 
     def fork(self, slot: int) -> int:
-        """As `TokenSteps.fork`."""
+        """See `TokenSteps.fork`."""
         self._past.append(self._past[slot])
         return len(self._past) - 1
 
     def release(self, slot: int) -> None:
-        """As `TokenSteps.release`."""
+        """See `TokenSteps.release`."""
 
     def step(self, slots: Sequence[int], tokens: Sequence[int]) -> np.ndarray:
-        """As `TokenSteps.step`."""
+        """See `TokenSteps.step`."""
         for slot, token in zip(slots, tokens, strict=True):
             self._past[slot] = hash((self._past[slot], token))
         return self._table[[self._past[slot] % 97 for slot in slots]].astype(np.float32)
@@ -231,7 +231,7 @@ def silent_stems(
     soundfont: Path | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Stems:
-    """As `stems.render`, of no sound at all."""
+    """Replaces `stems.render`, without any sound."""
     if progress is not None:
         progress(1.0)
     samples = np.zeros((int(8000 * float(score.seconds_at(score.end_ticks))), 2), np.int16)

@@ -1,4 +1,4 @@
-"""Attention that scores offsets, of a sequence in pieces, for tests."""
+"""Attention that scores offsets, for a sequence in parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def attend(
     """Values (2, l, 2, 4) of random inputs for an encoding of two layers, heads of 4 features.
 
     The second layer's table, at positions (b, l, p); by the windowed operation with its state, or
-    `dense`. Inputs from `changed_from` on are others.
+    `dense`. Inputs from `changed_from` on are changed.
     """
     generator = torch.Generator().manual_seed(4)
     q, k, v = torch.randn(3, 2, sum(pieces), 2, 4, dtype=torch.float64, generator=generator)
@@ -56,6 +56,6 @@ def places(length: int, start: int = 0) -> torch.Tensor:
 
 
 def table_of(encoding: Encoding, length: int, layer: int = 0) -> Any:
-    """The table of a layer after so many positions."""
+    """The table of a layer after `length` positions."""
     codes, _ = encoding.prepare(places(length), encoding.init_state(0, torch.device("cpu")))
     return encoding.table(codes, layer)

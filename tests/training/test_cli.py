@@ -89,7 +89,7 @@ def test_the_commands_from_midi_to_a_released_model(midi_folder, experiment, tmp
         (["fit", "--config", "{config}", "--run", "r", "--init-from", "none"], "none"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(
+def test_bad_input_is_reported_in_one_sentence_and_exit_code_2(
     command, message, experiment, data, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
@@ -104,7 +104,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
 
 
-def test_damaged_checkpoints_and_other_weights_are_one_sentence_and_write_nothing(
+def test_damaged_checkpoints_and_other_weights_are_reported_in_one_sentence_and_write_nothing(
     experiment, data, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
@@ -160,7 +160,7 @@ def test_options_are_not_abbreviated():
         (KeyboardInterrupt(), 130, "relpe-train: stopped\n"),
     ],
 )
-def test_what_is_not_installed_and_ctrl_c_while_loading_are_one_sentence(
+def test_what_is_not_installed_and_ctrl_c_while_loading_are_reported_in_one_sentence(
     error, code, said, monkeypatch, capsys
 ):
     def refused(options):

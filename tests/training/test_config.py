@@ -108,7 +108,9 @@ def test_overrides_that_cannot_be_read_are_refused(tmp_path, override):
         (b"\xff\xfe\xfd", "not YAML"),
     ],
 )
-def test_files_that_cannot_be_extended_or_read_are_one_sentence(tmp_path, content, message):
+def test_files_that_cannot_be_extended_or_read_are_reported_in_one_sentence(
+    tmp_path, content, message
+):
     path = tmp_path / "a.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     (tmp_path / "b.yaml").write_text("extends: a.yaml")

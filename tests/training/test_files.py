@@ -46,7 +46,7 @@ def test_an_error_of_a_write_names_the_file_that_was_to_be(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"a": 1}', b"\xff"])
-def test_damaged_json_is_one_sentence_with_its_remedy(tmp_path, content):
+def test_damaged_json_is_reported_in_one_sentence_with_its_remedy(tmp_path, content):
     path = tmp_path / "x.json"
     path.write_bytes(content)
     with pytest.raises(TrainingError, match=rf"^{path}: damaged, expected [^\n]*; try again$"):

@@ -116,8 +116,10 @@ def contents(folder):
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["new", "over another"])
-def test_a_full_disk_leaves_all_or_nothing_and_is_one_sentence(experiment, tmp_path, capsys, there):
-    """Files can be of so many bytes at most, as on a disk without more room."""
+def test_a_full_disk_leaves_all_or_nothing_and_is_reported_in_one_sentence(
+    experiment, tmp_path, capsys, there
+):
+    """Files are limited in size, as on a full disk."""
     fit(build_experiment(experiment), tmp_path / "run", show=False)
     whole = export(tmp_path / "run", tmp_path / "made/new/model")
     expected = contents(whole)

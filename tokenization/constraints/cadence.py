@@ -22,7 +22,7 @@ class Cadence(NamedTuple):
     """
 
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
-        """As `Bias.logits`."""
+        """See `Bias.logits`."""
         families, length, allowed = grammar.families, grammar.bar_length, grammar.allowed
         moves_on = bool(length and allowed[BAR])
         if not (moves_on or allowed[families.duration]) or not limit.in_last_bar(grammar):
@@ -38,6 +38,6 @@ class Cadence(NamedTuple):
         return bias
 
     def advance(self, token: int, grammar: RemiGrammar) -> Cadence:
-        """As `Bias.advance`."""
+        """See `Bias.advance`."""
         del token, grammar
         return self

@@ -31,7 +31,7 @@ class Density(NamedTuple):
     """In the current bar so far."""
 
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
-        """As `Bias.logits`."""
+        """See `Bias.logits`."""
         del limit
         length, position = grammar.bar_length, max(grammar.position, 0)
         if not length or not grammar.allowed[BAR]:  # later positions may not follow
@@ -48,7 +48,7 @@ class Density(NamedTuple):
         return bias
 
     def advance(self, token: int, grammar: RemiGrammar) -> Density:
-        """As `Bias.advance`."""
+        """See `Bias.advance`."""
         if token == BAR:
             return self._replace(notes=0)
         if grammar.families.pitch <= token < grammar.families.velocity:

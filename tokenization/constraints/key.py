@@ -32,11 +32,11 @@ class Key(NamedTuple):
         return cls(outside)
 
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64]:
-        """As `Bias.logits`."""
+        """See `Bias.logits`."""
         del grammar, limit
         return self.outside.copy()
 
     def advance(self, token: int, grammar: RemiGrammar) -> Key:
-        """As `Bias.advance`."""
+        """See `Bias.advance`."""
         del token, grammar
         return self

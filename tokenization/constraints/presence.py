@@ -77,7 +77,7 @@ class Presence(NamedTuple):
         return cls(longest, rests, frozenset(played), strength)
 
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
-        """As `Bias.logits`."""
+        """See `Bias.logits`."""
         del limit
         late = {
             rank: self.strength * min(GAIN * (rest - self.longest[rank] + 1), MOST)
@@ -101,7 +101,7 @@ class Presence(NamedTuple):
         return bias
 
     def advance(self, token: int, grammar: RemiGrammar) -> Presence:
-        """As `Bias.advance`."""
+        """See `Bias.advance`."""
         families = grammar.families
         if token == BAR:
             end = grammar.bar_start + grammar.bar_length

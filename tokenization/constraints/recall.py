@@ -151,7 +151,7 @@ class Recall(NamedTuple):
     def logits(
         self, grammar: RemiGrammar | None = None, limit: BarLimit | None = None
     ) -> NDArray[np.float64] | None:
-        """As `Bias.logits`; None where the prompt has no such context."""
+        """See `Bias.logits`; None where the prompt has no such context."""
         del grammar, limit
         bias = None
         for contexts in self.place.contexts(self.phrase):
@@ -170,7 +170,7 @@ class Recall(NamedTuple):
         return bias
 
     def advance(self, token: int, grammar: RemiGrammar | None = None) -> Recall:
-        """As `Bias.advance`."""
+        """See `Bias.advance`."""
         del grammar
         return self._replace(place=self.place.after(token, self.families))
 

@@ -107,7 +107,7 @@ class Repetition(NamedTuple):
         return [(token, times) for token, times in counted if times]
 
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
-        """As `Bias.logits`."""
+        """See `Bias.logits`."""
         del grammar, limit
         if not (copies := self.copies):
             return None
@@ -117,7 +117,7 @@ class Repetition(NamedTuple):
         return bias
 
     def advance(self, token: int, grammar: RemiGrammar | None = None) -> Repetition:
-        """As `Bias.advance`."""
+        """See `Bias.advance`."""
         del grammar
         if token == BAR:
             return self._next_bar()

@@ -24,7 +24,7 @@ from tokenization.remi.vocabulary import (
 
 _EVENT = Packing(21, 10, 10, 10, 10)
 """Step, type of the event, and up to three ids, 0 if unused."""
-# Types, in the order of tokens at one step: bar line, tempo, and by rank the track of a note.
+# Types, in the order of tokens at one step: bar line, tempo, then notes by the rank of their track.
 _IS_BAR, _IS_TEMPO, _IS_NOTE = range(3)
 _BAR, _END = _EVENT.row(0, _IS_BAR, BAR, 0, 0), _EVENT.row(0, _IS_BAR, EOS, 0, 0)
 _FIRST_TEMPO = _EVENT.row(0, _IS_TEMPO, TEMPO - MIN_BPM, 0, 0)
@@ -33,7 +33,7 @@ _FIRST_TEMPO = _EVENT.row(0, _IS_TEMPO, TEMPO - MIN_BPM, 0, 0)
 def write_ids(
     notes: SeparateNotes, durations: NDArray[np.int64], timeline: Timeline, families: Families
 ) -> NDArray[np.int32]:
-    """Canonical ids of notes, with their indices into DURATIONS, up to the end of a timeline."""
+    """Canonical ids of notes to the end of a timeline; `durations` are indices into DURATIONS."""
     tempos = timeline.tempos
     events = np.concatenate(
         [

@@ -21,7 +21,7 @@ from tokenization.remi.vocabulary import (
 from tokenization.score import NO_NOTES, Track
 
 _RANKS = [PROGRAM_ORDER.index(program) * NUM_PARTS for program in range(len(PROGRAM_ORDER))]
-"""Rank of the first track of each program; 128 are the drums."""
+"""Rank of the first track of each program; program 128 is the drums."""
 
 _EMPTY = [
     Track(NO_NOTES, 0 if program == DRUMS else program, is_drum=program == DRUMS)
@@ -74,9 +74,9 @@ class MultitrackRemi(Remi):
     ) -> NDArray[np.integer]:
         """Replaces a program (128: drums) by another one, or removes its tracks (None).
 
-        For conditions: without drums, with strings for the piano. `ids` and the result are
-        canonical ids of a whole piece. Drums cannot become another program, nor another program
-        drums.
+        For example, it leaves out the drums, or gives the part of the piano to strings. `ids` and
+        the result are canonical ids of a whole piece. Drums can be removed, but do not become
+        another program, and no other program becomes drums.
 
         Raises ValueError if `by` is not a program from 0 to 127.
         """
@@ -92,7 +92,7 @@ class MultitrackRemi(Remi):
         return self.encode(replace(score, tracks=tuple(tracks))).ids
 
     def _named(self, tracks: Sequence[Track], ranks: Sequence[int]) -> tuple[Track, ...]:
-        """Of several tracks of one rank, the one with most notes."""
+        """The track with the most notes of each rank, without its events."""
         fullest: dict[int, Track] = {}
         for rank, track in zip(ranks, tracks, strict=True):
             if rank not in fullest or len(track) > len(fullest[rank]):

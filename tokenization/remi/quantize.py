@@ -80,7 +80,7 @@ class SeparateNotes(NamedTuple):
     def duration_tokens(self) -> NDArray[np.int64]:
         """Index into DURATIONS nearest to each length, without reaching the next note."""
         nearest = _NEAREST[self.durations]
-        # The nearest is at most one too long, since the length itself fits.
+        # The nearest index is at most one too large, since the length itself fits.
         nearest -= DURATIONS[nearest] > self.gaps
         return nearest
 
@@ -91,7 +91,7 @@ def separate_notes(
     durations: NDArray[np.int64],
     velocities: NDArray[np.int64],
 ) -> SeparateNotes:
-    """Removes overlaps: of notes at one key and onset, keeps the longest and then the loudest.
+    """Removes overlaps: of notes at one key and onset, keeps the longest, the loudest of these.
 
     Times in steps, durations of at most 1,023, velocities in bins; the order does not matter.
     """
@@ -172,7 +172,7 @@ def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64
     """Bar lines in steps (bars + 1,): from 0 to the first one at or after `end`, at least one bar.
 
     Bar lengths are those of the vocabulary. A bar line that is not at a multiple of an eighth note
-    moves to the nearest one, each from its exact place, so that bar lines do not drift; a bar of
+    is moved to the nearest one from its exact place, so that bar lines do not drift; a bar of
     more than eight quarters is split at quarters; a change of time signature cuts the bar it falls
     into. `signatures` are those of `quantize_time_signatures`.
     """
@@ -189,7 +189,7 @@ def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64
         has_long_bars = has_long_bars or bar[0] > MAX_BAR_STEPS * bar[1]
         num_bars = -(-(stop - start) * bar[1] // bar[0])
         if num_bars == 1 and stop < end:
-            single.append(start)  # hostile files have thousands: no array for each
+            single.append(start)  # not an array for each: hostile files have thousands
             continue
         if single:
             sections.append(np.array(single))
@@ -212,7 +212,7 @@ def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64
 def name_bars(
     lines: NDArray[np.int64], written: Sequence[TimeSignature]
 ) -> tuple[TimeSignature, ...]:
-    """Time signatures of bars; the `written` ones as long as they give the same bar lines."""
+    """Time signatures of bars: the `written` ones until their bar lines differ from `lines`."""
     lengths = lines[1:] - lines[:-1]
     start = 0
     written = [change for change in written if change.tick < lines[-1]]
@@ -244,8 +244,8 @@ class Timeline(NamedTuple):
 def quantize_timeline(score: Score, end: int) -> Timeline:
     """Quantizes bars and tempos up to the end of the score and the step `end` of its last note.
 
-    A score of more than 65,536 quarters ends with that note: an endless note is clipped, and must
-    not leave empty bars behind.
+    A score of more than 65,536 quarters ends at `end`: an endless note is clipped, and must not
+    leave empty bars behind.
     """
     score_end = nearest_step(score.end_ticks, score.ticks_per_beat)
     if score_end <= MAX_BEATS * STEPS_PER_BEAT:

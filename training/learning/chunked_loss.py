@@ -25,11 +25,11 @@ def negative_log_likelihoods(
     """Sums of the negative log-likelihood of tokens (b, l + 1) after the first, nats, without PAD.
 
     The sums add up to that of the batch; take the gradient of each before the next is computed.
-    Without a `chunk`, or with one of l or more tokens, there is one sum. With a `chunk`, so many
-    tokens pass through the model at a time, and the single sum has the gradient of the whole batch:
-    only the state before each chunk is stored, all else is recomputed in the backward pass (Chen et
-    al., 2016). `truncated`: one sum per chunk and no gradient from a chunk to the one before it
-    (truncated back-propagation through time, Williams & Peng, 1990).
+    Without a `chunk`, or with one of l or more tokens, there is one sum. With a smaller
+    `chunk`, that many tokens pass through the model at a time, and the single sum has the gradient
+    of the whole batch: only the state before each chunk is stored, all else is recomputed in the
+    backward pass (Chen et al., 2016). `truncated`: one sum per chunk and no gradient from a chunk
+    to the one before it (truncated back-propagation through time, Williams & Peng, 1990).
     """
     length = batch.shape[1] - 1
     step = length if chunk is None else chunk

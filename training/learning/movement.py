@@ -27,8 +27,8 @@ class Movement:
     def changes(self, key: str) -> dict[str, float]:
         """Norm of the change over the norm of the first values.
 
-        `key` is of all parameters, `key`/name of those with this last part of their name, over all
-        layers. Names whose first values are zero are left out.
+        `key` is that of all parameters; `key`/name is that of the parameters whose name ends with
+        this part, over all layers. Names whose first values are zero are left out.
         """
         changes: dict[str, float] = {}
         norms: dict[str, float] = {}

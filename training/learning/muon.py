@@ -15,11 +15,11 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of the quintic iteration; five rounds map singular values to about 0.7 to 1.2."""
 MOMENTUM = 0.95
 ADAMW_RMS = 0.2
-"""Root mean square of an update over the learning rate, about that of AdamW, so that both can share
-one learning rate (Liu et al., 2025, section 2.2)."""
+"""Root mean square of an update divided by the learning rate: about that of AdamW, so that both can
+share one learning rate (Liu et al., 2025, section 2.2)."""
 
 _UNDECAYED = ("embedding", "bias", "norm", "temperature", "convolution")
-"""Parameters whose name contains one of these have no weight decay, nor do one-dimensional ones and
+"""Parameters whose name contains one of these have no weight decay, nor do one-dimensional ones or
 those of encodings: frequencies, angles and widths are meaningful at any magnitude."""
 
 
@@ -30,11 +30,11 @@ def parameter_groups(
     orthogonalized: bool,
     encoding_learning_rate: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Groups of weight matrices with weight decay, by `parts`, and of parameters without.
+    """Groups of parameters: weight matrices that decay, one group for each `parts`, then the rest.
 
     `parts` is the number of matrices that a weight stacks, or 0 for parameters that AdamW updates:
-    all but the matrices of the blocks. With an `encoding_learning_rate` the parameters of encodings
-    form the last group, with that rate as `peak`.
+    all but the matrices of the blocks, and these too unless `orthogonalized`. With an
+    `encoding_learning_rate` the parameters of encodings form the last group, whose `peak` it is.
     """
     parts = [part for part in module.modules() if isinstance(part, Encoding)]
     of_encodings = {id(parameter) for part in parts for parameter in part.parameters()}
@@ -99,7 +99,7 @@ class Muon(torch.optim.AdamW):
         if not state:
             state["momentum"] = torch.zeros_like(weight)
         momentum = state["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
-        # every process orthogonalizes the whole matrix, of which it may hold a shard
+        # every process orthogonalizes the whole matrix, even if it holds only a shard of it
         update = whole(weight.grad.lerp(momentum, MOMENTUM)).unflatten(0, (group["parts"], -1))
         update = shared_like(orthogonalize(update.float()).flatten(0, 1), weight)
         rows, columns = weight.shape[0] // group["parts"], weight.shape[1]

@@ -1,4 +1,4 @@
-"""Random numbers and data order as functions of (seed, step), so that resumed runs repeat."""
+"""Random numbers and data order as functions of (seed, step): the same in resumed runs."""
 
 from __future__ import annotations
 

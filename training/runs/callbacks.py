@@ -34,7 +34,7 @@ PROMPT_BARS = 4
 NEW_BARS = 8
 """Generated bars of a sample."""
 SAMPLE_SECONDS = 30.0
-"""No new bar is started after this time."""
+"""Generation of samples ends with the first bar completed after this time."""
 
 
 class InterruptedRunError(Exception):
@@ -227,7 +227,8 @@ class Samples(pl.Callback):
     """Generates continuations of validation pieces after each validation.
 
     Writes MIDI files and piano rolls to `samples/step_000500` of the run folder. Prompts and seeds
-    are always the same, so that samples differ only by the weights, those that were validated.
+    are always the same, so that samples differ only by the weights, which are those just
+    validated.
     Training is not affected: random states are restored, and errors are logged in one line.
     """
 
@@ -237,7 +238,7 @@ class Samples(pl.Callback):
         self._count = count
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
-        """Write the samples of this step; only rank 0 does, with weights gathered from all."""
+        """Write the samples of this step; only rank 0 does so, with the weights gathered."""
         if not self._count:
             return
         weights = pl_module.decoder.state_dict()
@@ -251,7 +252,7 @@ class Samples(pl.Callback):
         try:
             with isolate_rng():
                 self._write(pl_module, held, self._folder / f"step_{step:06d}")
-        # no failure of a sample is worth hours of training
+        # a failed sample must not cost hours of training
         except Exception as error:  # noqa: BLE001
             logger.warning(
                 "samples of step %d: %s: %s; training goes on", step, type(error).__name__, error

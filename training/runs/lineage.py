@@ -28,7 +28,7 @@ def first_weights(model: Path, origin: Origin, vocabulary: str) -> FirstWeights:
     """Origin and lineage of the weights of `--init-from`.
 
     Raises:
-        TrainingError: they were trained with another vocabulary than that of the data.
+        TrainingError: they were trained with a vocabulary other than that of the data.
     """
     folder = model if is_run(model) else find_checkpoint(model)
     if load_tokenizer(folder).vocabulary.hash != vocabulary:
@@ -105,7 +105,7 @@ def read_history(folder: Path) -> tuple[PastRun, ...]:
     """Read training.json of a released model.
 
     Raises:
-        TrainingError: the file is damaged, or of a later version.
+        TrainingError: the file is damaged, or was written by a later version.
     """
     path = folder / NAME
     content = read_json(path, ("format_version", "history"), "get the model again")
@@ -125,7 +125,7 @@ def write_history(runs: Sequence[PastRun], folder: Path) -> None:
 
 
 def total_tokens(runs: Sequence[PastRun]) -> str:
-    """Tokens of all runs as a text; a lower bound if those of a run are unknown."""
+    """Number of tokens of all runs, as text; a lower bound if that of a run is unknown."""
     total = sum(run.tokens or 0 for run in runs)
     known = all(run.tokens is not None for run in runs)
     return f"{total:,}" if known else f"at least {total:,}"

@@ -52,7 +52,7 @@ class PastSession:
 
 @dataclass(frozen=True, kw_only=True)
 class PastRun:
-    """A run that contributed to some weights; None for unknown values."""
+    """A run that contributed to some weights; unknown values are None."""
 
     name: str
     """Name of its folder."""
@@ -126,7 +126,7 @@ def check_same_run(
     """Check that a session has the settings, data and initial weights of its run.
 
     Raises:
-        TrainingError: names the first difference.
+        TrainingError: one of them differs; the message names the first difference.
     """
     remedy = "name a new folder with --run, or start anew with --fresh"
     if _of_data(run["data"]) != _of_data(facts):

@@ -236,7 +236,7 @@ class MusicModule(pl.LightningModule):
         """Take a whole step, after which all processes have the same weights.
 
         Minimises the mean negative log-likelihood in nats per token over the rows of all processes,
-        which is returned, plus the penalty of a window. The noise depends on the step.
+        plus the penalty of a window; returns the former. The noise depends on the step.
         """
         optimizer = self.optimizers(use_pl_optimizer=True)
         assert isinstance(optimizer, LightningOptimizer)

@@ -24,7 +24,7 @@ def loudness_of(channels: np.ndarray, rate: int = RATE) -> float:
 
 @settings(max_examples=15)
 @given(seed=st.integers(0, 99), levels=st.lists(st.floats(-75, -10), min_size=1, max_size=12))
-def test_loudness_is_that_of_pyloudnorm(seed, levels):
+def test_loudness_equals_that_of_pyloudnorm(seed, levels):
     channels = bursts(seed, levels)
     expected = pyloudnorm.Meter(RATE).integrated_loudness(channels.T)
     found = loudness_of(channels)

@@ -30,7 +30,7 @@ PEDAL = 64
 
 
 def score(*tracks: Track, end_ticks: int = 0) -> Score:
-    """A tick is a millisecond."""
+    """A score whose ticks are milliseconds."""
     return Score(500, tracks, (Tempo(0, 120.0),), end_ticks=end_ticks)
 
 
@@ -77,7 +77,7 @@ def texture(seed: int, seconds: int, program: int = 0) -> Score:
     ("program", "hertz"),
     [(0, 440), (24, 440), (32, 440), (40, 440), (48, 440), (56, 440), (73, 443.3)],
 )
-def test_the_a_of_every_family_is_in_tune(program, hertz):
+def test_a4_of_every_family_is_in_tune(program, hertz):
     audio = played(score(piano((0, 2000, 69, 90), program=program)))
     assert peak_hertz(audio, 0.1, 1.9, 440) == pytest.approx(hertz, abs=2)
 
@@ -162,7 +162,7 @@ def test_a_chord_of_thirty_loud_notes_does_not_clip():
 
 @settings(max_examples=5)
 @given(seed=st.integers(0, 99), program=st.integers(0, 127), delay=st.integers(1, 20))
-def test_later_music_sounds_the_same_later(seed, program, delay):
+def test_music_that_begins_later_sounds_the_same(seed, program, delay):
     music = texture(seed, 2, program)
     notes = music.tracks[0].notes + np.array([delay * 10, 0, 0, 0])
     early, late = played(music), played(score(replace(music.tracks[0], notes=notes)))
@@ -173,7 +173,7 @@ def test_later_music_sounds_the_same_later(seed, program, delay):
     np.testing.assert_allclose(shifted * gain, early.samples[: len(shifted)], atol=2e-3)
 
 
-def test_tracks_are_added_in_any_order():
+def test_the_order_of_tracks_does_not_change_the_sound():
     tracks = [piano((0, 500, 60, 90), program=48), piano((200, 500, 70, 80), program=0)]
     one, other = played(score(*tracks)), played(score(*tracks[::-1]))
     np.testing.assert_allclose(one.samples, other.samples, atol=1e-6)
@@ -269,7 +269,7 @@ def test_the_same_audio_gives_the_same_wav_and_flac_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["sound.mp3", "sound", "sound.mid"])
-def test_another_kind_of_file_is_refused_and_nothing_written(tmp_path, name):
+def test_another_kind_of_file_is_refused_and_nothing_is_written(tmp_path, name):
     audio = Audio(np.zeros((10, 2), dtype=np.float32), RATE, "builtin")
     with pytest.raises(SoundError, match=r"expected one of \.flac, \.wav, \.ogg"):
         save_audio(audio, tmp_path / name)
@@ -297,7 +297,7 @@ def test_fluidsynth_is_used_if_it_is_installed_or_requested(monkeypatch, tmp_pat
     assert render(music).renderer == "builtin"
 
 
-def test_output_of_fluidsynth_is_in_memory_once(monkeypatch, tmp_path):
+def test_output_of_fluidsynth_is_held_in_memory_only_once(monkeypatch, tmp_path):
     seconds = 60
     noise = np.random.default_rng(0).normal(0, 0.1, (seconds * RATE, 2)).astype(np.float32)
     soundfile.write(tmp_path / "noise.wav", noise, RATE, subtype="FLOAT")
@@ -323,7 +323,7 @@ def noise(seconds: float) -> np.ndarray:
 
 
 def pages(data: bytes) -> list[bytes]:
-    """The pages of an Ogg file, by their own account of their length."""
+    """The pages of an Ogg file, split by the lengths that they state."""
     found = []
     while data:
         assert data[:4] == b"OggS"
@@ -353,7 +353,7 @@ def test_a_fixed_serial_does_not_change_the_sound(tmp_path):
 def test_the_same_sound_gives_the_same_ogg_file(tmp_path):
     audio = Audio(noise(1), 44100, "builtin")
     save_audio(audio, tmp_path / "a.ogg")
-    time.sleep(1.1)  # libsndfile draws numbers by the second
+    time.sleep(1.1)  # libsndfile draws the serial number from the time in seconds
     save_audio(audio, tmp_path / "b.ogg")
     assert (tmp_path / "a.ogg").read_bytes() == (tmp_path / "b.ogg").read_bytes()
 
@@ -388,13 +388,13 @@ def test_half_an_hour_takes_less_than_a_gigabyte(renderer):
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.mid"))
 BLOCK = 64
-"""Samples from one place to the next at which FluidSynth begins and ends tones."""
+"""FluidSynth begins and ends tones only at multiples of this many samples."""
 
 
 def on_blocks(music: Score) -> Score:
-    """The same to a millisecond, all times where FluidSynth begins tones: phases are equal then.
+    """The same score to a millisecond, with all times on blocks, so that phases are equal.
 
-    In one tempo: FluidSynth 2.3 drifts by tens of milliseconds over many tempo changes.
+    It has one tempo: FluidSynth 2.3 drifts by tens of milliseconds over many tempo changes.
     """
     per_beat = 480
 
@@ -441,5 +441,5 @@ def test_levels_follow_those_of_fluidsynth(name):
     assert np.corrcoef(*levels)[0, 1] > 0.97
 
 
-def test_levels_are_compared_on_twenty_pieces_and_more():
+def test_levels_are_compared_on_21_pieces():
     assert len(PIECES) == 21

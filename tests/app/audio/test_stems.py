@@ -26,7 +26,7 @@ PEDAL = np.array([[0, 64, 127], [900, 64, 0]])
 
 
 def band(tracks: int = 4) -> Score:
-    """Two tracks on one channel, of which one ends notes of the other; a bass; drums. In ms."""
+    """Two tracks on one channel, one of which ends notes of the other, a bass and drums; in ms."""
     piano = Track(
         np.array([(0, 500, 60, 90), (300, 400, 64, 80)]), channel=0, chunk=1, controls=PEDAL
     )
@@ -49,7 +49,7 @@ def read(path: Path) -> np.ndarray:
     return samples.astype(np.int64)
 
 
-def test_the_sum_of_the_tracks_is_the_whole_but_for_rounding(made):
+def test_the_sum_of_the_tracks_is_the_whole_up_to_rounding(made):
     total = sum(track.astype(np.int64) for track in made.tracks.values())
     assert np.abs(total - made.whole).max() <= len(made.tracks) / 2 + 0.5
     assert all(np.abs(track).max() > 100 for track in made.tracks.values())
@@ -77,7 +77,7 @@ def test_a_mix_without_tracks_is_the_sum_of_the_others(made, without):
 
 
 def test_tracks_of_one_channel_end_each_others_notes_and_are_told_apart(made):
-    """The first piano's C is struck again by the second: as in the whole, it ends there."""
+    """The second piano strikes the first one's C again, which ends it, as in the whole."""
     first = made.tracks[7].astype(float)
     alone = stems.render(band(1), made.files.folder, "alone", sample_rate=RATE).whole
     late = slice(int(0.3 * RATE), int(0.9 * RATE))
@@ -85,7 +85,7 @@ def test_tracks_of_one_channel_end_each_others_notes_and_are_told_apart(made):
     assert list(made.names.values()) == ["Piano 1", "Piano 2", "My bass", "Drums"]
 
 
-def test_an_archive_has_each_track_as_a_wav_file_and_is_the_same_again(made, tmp_path):
+def test_an_archive_has_each_track_as_a_wav_file_and_is_reproducible(made, tmp_path):
     path = made.zip()
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
@@ -137,7 +137,7 @@ def test_old_mixes_are_removed(made, monkeypatch):
 
 
 def test_a_mix_that_was_just_removed_is_written_again(made, monkeypatch):
-    """Right after the look whether it is there: it must not become an empty file."""
+    """It is removed right after the check that it exists: it must not become an empty file."""
     path = made.mix({7})
     whole = path.stat().st_size
 

@@ -1,4 +1,4 @@
-"""Names of clips, and prompts that are found."""
+"""Names of clips, their prompts and their seeds."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_clips_of_a_removed_prompt_are_kept_with_a_notice(
     assert {row["file"] for row in listed(tmp_path / "out")} == before.keys() - {"manifest.csv"}
     del before["manifest.csv"], after_it["manifest.csv"]
     assert after_it == before
-    # one that is there, but was not given, may have been forgotten
+    # a prompt that exists, but was not given, may have been forgotten
     (tmp_path / "elsewhere.mid").rename(gone)
     with pytest.raises(CommandError, match=r"first-song_v01\.mid is not among the clips asked for"):
         run(quick_model, options(tmp_path / "out", prompts / "waltz.MIDI", resume=True))

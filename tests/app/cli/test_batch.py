@@ -105,7 +105,7 @@ def test_each_model_makes_clips_from_nothing(
     assert "have one name" in capsys.readouterr().err
 
 
-def test_a_prompt_that_fails_is_one_line_and_exit_code_2(
+def test_a_prompt_that_fails_gives_one_line_and_exit_code_2(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "in").mkdir()
@@ -131,7 +131,7 @@ def test_a_prompt_that_fails_is_one_line_and_exit_code_2(
         ["--seed", str(2**31 - 2)],
     ],
 )
-def test_an_impossible_batch_is_one_sentence(
+def test_an_impossible_batch_is_reported_in_one_sentence(
     folder: Path,
     extra: list[str],
     capsys: pytest.CaptureFixture[str],

@@ -77,7 +77,7 @@ def drums() -> bytes:
 
 
 def gaps(count: int) -> bytes:
-    """Notes of two ticks, each as long after the last as a MIDI file can say: 2**28 - 1 ticks."""
+    """Notes of two ticks, with the longest pauses that MIDI files can have: 2**28 - 1 ticks."""
     notes = b"\0\x90\x3c\x40\2\x80\x3c\x40" + b"\xff\xff\xff\x7f\x90\x3c\x40\2\x80\x3c\x40" * count
     track = notes + b"\0\xff\x2f\0"
     return b"MThd\0\0\0\6\0\0\0\1\0\1MTrk" + len(track).to_bytes(4, "big") + track
@@ -99,7 +99,7 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize("kind", BAD_FILES)
-def test_a_bad_file_is_one_sentence_and_writes_nothing(
+def test_a_bad_file_is_reported_in_one_sentence_and_writes_nothing(
     folder: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content, word = BAD_FILES[kind]
@@ -130,7 +130,7 @@ def test_a_bad_file_is_one_sentence_and_writes_nothing(
         ["--model", "no-such-model"],
     ],
 )
-def test_bad_options_are_one_sentence(
+def test_bad_options_are_reported_in_one_sentence(
     folder: Path,
     extra: list[str],
     capsys: pytest.CaptureFixture[str],
@@ -145,7 +145,7 @@ def test_bad_options_are_one_sentence(
     assert not (folder / "out.mid").exists()
 
 
-def test_sigterm_is_an_orderly_end(
+def test_sigterm_ends_the_command_cleanly(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = signal.getsignal(signal.SIGTERM)
@@ -188,13 +188,13 @@ def test_a_command_names_itself_in_its_errors(
         assert said.endswith(f"; see {who} --help\n")
 
 
-def test_a_prompt_that_is_not_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_prompt_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "prompt.mid").unlink()
     assert relpe(folder, "continue") == 2
     assert "No such file" in capsys.readouterr().err
 
 
-def test_help_says_what_each_command_does_without_options(
+def test_help_gives_the_defaults_of_each_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     said: dict[str, str] = {}

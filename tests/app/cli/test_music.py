@@ -63,7 +63,7 @@ def test_json_contains_everything_that_decides_the_bytes(
     assert (folder / "out.mid").read_bytes() == first
 
 
-def test_an_unusable_backend_is_one_sentence(
+def test_an_unusable_backend_is_reported_in_one_sentence(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("relpe.decoding.choose.why_not_compiled", lambda _: "no compiler here")
@@ -105,7 +105,7 @@ TOLD = {
 
 
 def again(place: Path, told: Mapping[str, object], *extra: str) -> int:
-    """Makes a piece again that some settings tell of."""
+    """Replays the piece that some settings describe."""
     (place / "told.json").write_text(json.dumps(told))
     return main(["replay", str(place / "told.json"), "--output", str(place / "b.mid"), *extra])
 
@@ -136,7 +136,7 @@ def test_a_piece_is_made_again_on_the_backend_that_made_it(
         (["--precision", "int8", "--device", "auto"], ("auto", "compiled", "int8")),
     ],
 )
-def test_options_given_by_hand_come_before_those_of_the_settings(
+def test_options_of_the_command_line_override_those_of_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: list[str], chosen: tuple[str, ...]
 ) -> None:
     seen: list[tuple[str, ...]] = []
@@ -150,7 +150,7 @@ def test_options_given_by_hand_come_before_those_of_the_settings(
     assert seen == [chosen]
 
 
-def test_a_replay_that_cannot_be_computed_is_one_sentence(
+def test_a_replay_that_cannot_be_computed_is_reported_in_one_sentence(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("relpe.decoding.choose.why_not_compiled", lambda _: "no compiler here")

@@ -33,7 +33,7 @@ def test_sound_is_rendered_one_variation_at_a_time(
 
 
 @pytest.mark.parametrize("error", [sound.SoundError("it is too long"), KeyboardInterrupt()])
-def test_sound_that_fails_leaves_nothing_half_done(
+def test_sound_that_fails_leaves_no_partial_files(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     made = iter([sound.Audio(np.zeros((800, 2), np.float32), 8000, "builtin"), error])
@@ -77,7 +77,7 @@ def test_a_read_only_folder_is_refused_in_advance(
     assert capsys.readouterr().err.strip() == said
 
 
-def test_a_file_that_cannot_be_written_in_the_end_is_named(
+def test_a_file_that_turns_out_not_to_be_writable_is_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     replace = Path.replace

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def free_port() -> str:
-    """A port that nobody listens on."""
+    """A free port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return str(free.getsockname()[1])
 
 
-def test_a_folder_that_cannot_be_made_is_one_sentence(
+def test_a_folder_that_cannot_be_made_is_reported_in_one_sentence(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     inside_a_file = str(folder / "prompt.mid" / "music")
@@ -44,7 +44,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(
         ("127.0.0.1", "Address already in use; choose another --port"),
     ],
 )
-def test_an_unusable_address_is_one_sentence(
+def test_an_unusable_address_is_reported_in_one_sentence(
     host: str, problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -134,7 +134,7 @@ def test_arguments_reach_the_page(
         (["--soundfont", "empty"], "empty"),
     ],
 )
-def test_unusable_arguments_are_one_sentence(
+def test_unusable_arguments_are_reported_in_one_sentence(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -32,7 +32,7 @@ def run(model: MusicModel, data: bytes, last_bar: int | None = None, **options: 
 
 
 @pytest.mark.parametrize("metre", [(4, 4), (3, 4), (6, 8), (5, 4)])
-def test_exactly_the_bars_asked_for_in_tempo_and_metre(
+def test_a_continuation_has_the_bars_asked_for_in_tempo_and_metre(
     small_model: MusicModel, metre: tuple[int, int]
 ) -> None:
     upload = two_hands(metre=metre)
@@ -54,7 +54,7 @@ def test_exactly_the_bars_asked_for_in_tempo_and_metre(
         assert np.array_equal(after.notes[after.notes[:, 0] < 4 * bar], before.notes)
 
 
-def test_two_hands_go_on_in_two_tracks(small_model: MusicModel, prompt_bytes: bytes) -> None:
+def test_two_hands_continue_in_two_tracks(small_model: MusicModel, prompt_bytes: bytes) -> None:
     (piece,) = run(small_model, prompt_bytes, bars=4, seed=1).pieces
     right, left = (track.notes[track.notes[:, 0] >= 4 * 1920, 2] for track in piece.score.tracks)
     assert len(right)
@@ -93,7 +93,7 @@ def test_prompt_bars_limits_what_is_heard_and_not_what_is_kept(
     assert read_midi(some.pieces[0].midi).num_notes == two_hands().num_notes + some.pieces[0].notes
 
 
-def test_stop_keeps_what_is_there(small_model: MusicModel, prompt_bytes: bytes) -> None:
+def test_stop_keeps_what_has_been_generated(small_model: MusicModel, prompt_bytes: bytes) -> None:
     calls = iter(range(1000))
     steps = continue_prompt(
         small_model,
@@ -198,7 +198,7 @@ def test_last_bar_is_where_the_new_music_begins(
     assert prompt.splice_ticks == 2 * 1920
     result = finish(continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1)))[1]
     whole = result.pieces[0].score
-    assert whole.end_ticks <= 3 * 1920  # what followed in the upload has made room
+    assert whole.end_ticks <= 3 * 1920  # what followed in the upload is gone
     for track, before in zip(whole.tracks, two_hands().tracks, strict=True):
         kept = before.notes[before.notes[:, 0] < 2 * 1920]
         assert np.array_equal(track.notes[track.notes[:, 0] < 2 * 1920], kept)

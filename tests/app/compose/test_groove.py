@@ -1,4 +1,4 @@
-"""Music of several instruments: it goes on with them, in the tracks and channels that they have."""
+"""Music of several instruments: it continues in the tracks and channels of the upload."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def players(score: Score) -> set[tuple[object, ...]]:
 @pytest.mark.parametrize("drums", [True, False])
 @pytest.mark.parametrize("one_track", [False, True])
 @pytest.mark.parametrize("metre", [(4, 4), (3, 4), (6, 8)])
-def test_a_band_goes_on_in_its_own_tracks_and_channels(
+def test_a_band_continues_in_its_own_tracks_and_channels(
     groove_model: MusicModel, metre: tuple[int, int], one_track: bool, drums: bool
 ) -> None:
     data = write_midi(band(metre, drums=drums))
@@ -110,7 +110,7 @@ def new_notes(piece: Piece, *, is_drum: bool) -> list[Track]:
     return [track for track in piece.new.tracks if len(track) and track.is_drum == is_drum]
 
 
-def test_drums_alone_go_on_alone(groove_model: MusicModel) -> None:
+def test_drums_alone_continue_without_other_instruments(groove_model: MusicModel) -> None:
     (track,) = (track for track in band().tracks if track.is_drum)
     data = write_midi(Score(480, (track,), (Tempo(0, 90.0),)))
     (piece,) = proceed(groove_model, data, bars=2, seed=1).pieces
@@ -120,7 +120,7 @@ def test_drums_alone_go_on_alone(groove_model: MusicModel) -> None:
         read_prompt(data)
 
 
-def test_each_drum_goes_on_in_the_track_that_strikes_it(groove_model: MusicModel) -> None:
+def test_each_drum_continues_in_the_track_that_strikes_it(groove_model: MusicModel) -> None:
     kick = Track.of([(bar * 1920, 10, KICK, 90) for bar in range(3)], is_drum=True)
     rest = Track.of([(i * 240, 10, (SNARE, HAT)[i % 2], 80) for i in range(24)], is_drum=True)
     data = write_midi(Score(480, (kick, rest), (Tempo(0, 90.0),)))
@@ -140,7 +140,7 @@ def test_two_tracks_of_one_instrument_stay_two(groove_model: MusicModel) -> None
     assert len({track.chunk for track in new if track.program == 0}) == 2
 
 
-def test_a_note_that_rings_on_is_not_struck_by_its_track(groove_model: MusicModel) -> None:
+def test_a_note_that_still_rings_is_not_struck_again_by_its_track(groove_model: MusicModel) -> None:
     ringing = Track.of([(0, 1920 + 400, pitch, 80) for pitch in range(128)], program=48)
     other = Track.of([(0, 400, 60, 80)], program=0)
     data = write_midi(Score(480, (ringing, other), (Tempo(0, 90.0),)))
@@ -167,7 +167,7 @@ def test_same_seed_same_bytes(groove_model: MusicModel) -> None:
     assert [piece.midi for piece in first.pieces] == [piece.midi for piece in again.pieces]
 
 
-def test_who_rests_for_too_long_is_called_back_as_strongly_as_asked_for(groove_model):
+def test_presence_makes_an_instrument_that_rests_too_long_likelier(groove_model):
     score = band(bars=6)
     strings = score.tracks[3]
     resting = strings.with_tables(notes=strings.notes[:1])
@@ -183,9 +183,9 @@ def test_who_rests_for_too_long_is_called_back_as_strongly_as_asked_for(groove_m
     assert not bias(presence=0).any()
     whole = bias()
     assert np.flatnonzero(whole).tolist() == [BAR, program]
-    assert whole[BAR] < 0 < whole[program]  # nor does a bar end before anybody plays
+    assert whole[BAR] < 0 < whole[program]  # nor may a bar end as easily before an instrument plays
     np.testing.assert_array_equal(bias(presence=0.5), whole / 2)
     assert bias(key="C")[program] == whole[program] == bias(repetition=1)[program]
     listening = Opening.after(groove_model, prompt, MusicOptions(presence=0)).rule.bias
-    assert listening is not None  # what the prompt began its bars with
+    assert listening is not None  # that of recall: what the bars of the prompt began with
     assert not listening[program]

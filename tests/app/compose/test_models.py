@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fresh_model(small_model: MusicModel, monkeypatch: pytest.MonkeyPatch) -> MusicModel:
-    """A model that has not been made ready, and reports at once while it is."""
+    """A model that is not prepared yet, and that reports at once while it is being prepared."""
     monkeypatch.setattr(models, "_PREPARED", {})
     monkeypatch.setattr(models, "LOADING_SECONDS", 0.001)
     monkeypatch.setattr(models, "PREPARING_SECONDS", 0.001)
@@ -45,7 +45,7 @@ def test_a_model_yields_until_its_steps_are_compiled_which_happens_once(
     assert len(calls) == 1
 
 
-def test_compilation_that_failed_is_tried_again(fresh_model: MusicModel) -> None:
+def test_failed_compilation_is_tried_again(fresh_model: MusicModel) -> None:
     def fail() -> None:
         raise RuntimeError("no room")
 

@@ -1,4 +1,4 @@
-"""New music in the bars that the file writes: metres off the eighths, long bars, changes."""
+"""New music in notated bars: metres off the grid of eighths, long bars, changes of metre."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def one_note_a_bar(metre: tuple[int, int], bars: int, division: int = 480) -> by
 @pytest.mark.parametrize(
     ("metre", "division"), [*((metre, 480) for metre in ODD), ((7, 16), 100), ((9, 32), 25)]
 )
-def test_exactly_the_written_bars(
+def test_new_music_has_exactly_the_notated_bars(
     small_model: MusicModel, metre: tuple[int, int], division: int
 ) -> None:
     prompt = read_prompt(one_note_a_bar(metre, 3, division))
@@ -68,7 +68,7 @@ def test_exactly_the_written_bars(
 
 
 @pytest.mark.parametrize("metre", ODD)
-def test_every_written_bar_begins_a_bar_of_the_model(metre: tuple[int, int]) -> None:
+def test_every_notated_bar_begins_with_a_bar_token(metre: tuple[int, int]) -> None:
     prompt = read_prompt(one_note_a_bar(metre, 4))
     places = np.flatnonzero(prompt.ids == BAR)[prompt.bar_tokens[:-1]]
     ends = [*places[1:], len(prompt.ids)]
@@ -79,14 +79,14 @@ def test_every_written_bar_begins_a_bar_of_the_model(metre: tuple[int, int]) -> 
     np.testing.assert_array_equal(heard_score(prompt).tracks[0].notes[:, 0], onsets(prompt.score))
 
 
-def test_bars_between_eighths_are_said_to_be() -> None:
+def test_bar_lines_between_eighths_get_a_notice() -> None:
     for metre in ODD:
         said = [n for n in read_prompt(one_note_a_bar(metre, 3)).facts.notices if "eighth" in n]
         assert len(said) == (8 * metre[0] % metre[1] > 0)
 
 
 @pytest.mark.parametrize("metre", [(7, 16), (9, 4)])
-def test_last_bar_and_prompt_bars_are_written_bars(
+def test_last_bar_and_prompt_bars_count_notated_bars(
     small_model: MusicModel, metre: tuple[int, int]
 ) -> None:
     data = one_note_a_bar(metre, 6)
@@ -102,7 +102,7 @@ def test_last_bar_and_prompt_bars_are_written_bars(
         read_prompt(data, last_bar=7)
 
 
-def test_a_stopped_piece_ends_with_the_written_bar_it_came_to(small_model: MusicModel) -> None:
+def test_a_stopped_piece_ends_with_the_notated_bar_it_reached(small_model: MusicModel) -> None:
     prompt = read_prompt(one_note_a_bar((9, 4), 2))
     for count in (40, 120):
         calls = iter(range(10_000))
@@ -119,7 +119,7 @@ def test_a_stopped_piece_ends_with_the_written_bar_it_came_to(small_model: Music
         assert onsets(new).max() >= new.end_ticks - 9 * 480
 
 
-def test_progress_counts_written_bars(
+def test_progress_counts_notated_bars(
     small_model: MusicModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.compose.continuation.SECONDS_BETWEEN_REPORTS", 0.0)
@@ -133,7 +133,7 @@ def test_progress_counts_written_bars(
     assert done == sorted(done)
 
 
-def test_the_rule_allows_only_what_has_room() -> None:
+def test_the_rule_allows_only_what_fits_the_notated_bars() -> None:
     bars = NewBars.after(read_prompt(one_note_a_bar((33, 16), 1)), 2)
     assert [(b.length, b.room, b.notated) for b in bars.planned] == [
         *((60, 60, 0), (42, 39, 0), (60, 60, 1), (42, 39, 1))
@@ -154,12 +154,12 @@ def test_the_rule_allows_only_what_has_room() -> None:
     assert not rule.allowed.any()
 
 
-# ---- what the file writes at the splice
+# ---- metre and tempo at the splice
 
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the tokens behind the prompt's last note, as the model gets them."""
+    """Names of the tokens after the prompt's last note, as the model reads them."""
     names: list[str] = []
 
     def resume(self: RemiGrammar, ids: np.ndarray) -> RemiGrammar:
@@ -174,7 +174,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def with_change(*, more: bool) -> bytes:
-    """Two bars of 4/4 at 96, then 3/4 at 60; with music behind it or without."""
+    """Two bars of 4/4 at 96 bpm, then 3/4 at 60 bpm, with music after this change if `more`."""
     upload = two_hands(bars=2)
     behind = [(3840 + 480 * beat, 400, 60, 80) for beat in range(6)] if more else []
     return write_midi(
@@ -188,7 +188,7 @@ def with_change(*, more: bool) -> bytes:
 
 
 @pytest.mark.parametrize("more", [False, True])
-def test_metre_and_tempo_written_at_the_splice_hold(
+def test_a_change_of_metre_and_tempo_at_the_splice_applies_to_new_music(
     small_model: MusicModel, heard: list[str], more: bool
 ) -> None:
     prompt = read_prompt(with_change(more=more), last_bar=2 if more else None)
@@ -207,7 +207,7 @@ def test_metre_and_tempo_written_at_the_splice_hold(
     assert alone.tempos == ((0, pytest.approx(60)),)
 
 
-def test_a_pickup_goes_on_in_the_written_metre(small_model: MusicModel, heard: list[str]) -> None:
+def test_a_pickup_continues_in_the_notated_metre(small_model: MusicModel, heard: list[str]) -> None:
     data = write_midi(
         Score(
             480,
@@ -234,7 +234,7 @@ def test_an_upbeat_of_a_sixteenth_leaves_all_other_bars_whole(small_model: Music
     assert piece.new.end_ticks == 120 + 4 * 1440
 
 
-def test_a_metre_that_the_file_writes_later_holds_from_there(small_model: MusicModel) -> None:
+def test_a_later_change_of_metre_in_the_file_applies_from_there(small_model: MusicModel) -> None:
     upload = two_hands(bars=2)
     drums = Track.of([(0, 100, 36, 90), (12_000, 100, 36, 90)], is_drum=True)
     signatures = (TimeSignature(0, 4, 4), TimeSignature(2 * 3840, 3, 8))
@@ -244,7 +244,7 @@ def test_a_metre_that_the_file_writes_later_holds_from_there(small_model: MusicM
     assert finish(small_model, read_prompt(data), bars=5, seed=1).bars == 5
 
 
-def test_what_is_longer_than_a_file_may_be_is_refused_before_the_work(
+def test_a_continuation_too_long_for_a_file_is_refused_in_advance(
     small_model: MusicModel,
 ) -> None:
     data = write_midi(Score(1, (Track.of([(0, 1, 60, 80), (60_000, 1, 60, 80)]),)))
@@ -255,7 +255,7 @@ def test_what_is_longer_than_a_file_may_be_is_refused_before_the_work(
 
 
 def test_new_notes_are_struck_in_time(small_model: MusicModel) -> None:
-    """On the grid of each written bar, whatever the file's resolution."""
+    """On the grid of each notated bar, at any resolution of the file."""
     prompt = read_prompt(one_note_a_bar((7, 16), 3))
     (piece,) = finish(small_model, prompt, bars=3, seed=3).pieces
     lines = [840 * bar for bar in range(3, 7)]

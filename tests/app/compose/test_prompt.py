@@ -33,7 +33,7 @@ def file_of(*notes: tuple[int, int, int, int], metre: tuple[int, int] = (4, 4)) 
 
 
 def hostile() -> bytes:
-    """A few bytes, and 128,000 bars."""
+    """A file of a few bytes with 128,000 bars."""
     return file_of((0, 400, 60, 80), (64_000 * 480, 200, 62, 80), metre=(1, 8))
 
 
@@ -45,7 +45,7 @@ def test_the_model_hears_the_end_of_a_long_prompt(small_model: MusicModel) -> No
     prompt = read_prompt(hostile())
     assert prompt.bars == 128_001
     context = PianoRemi().crop(prompt.ids, prompt.first_heard())
-    assert HEARD_TOKENS - 10 < len(context) <= HEARD_TOKENS + 4  # the metre and tempo in force
+    assert HEARD_TOKENS - 10 < len(context) <= HEARD_TOKENS + 4  # and the metre and tempo in force
     heard = prompt.bars - prompt.first_heard()
     assert notice_of_length(prompt) == [
         f"the prompt is long: the model can hear the last {heard:,} of 128,001 bars"
@@ -94,7 +94,7 @@ def test_a_huge_gap_takes_little_time_before_the_model_reads(small_model: MusicM
 
 
 class Deaf(PianoRemi):
-    """Hears one track only."""
+    """Encodes the first track only."""
 
     def encode(self, score: Score) -> TokenSequence:
         return super().encode(score.with_tracks(score.tracks[:1]))
@@ -119,7 +119,7 @@ def test_new_music_begins_at_the_next_bar_line() -> None:
     late = write_midi(
         replace(upload, tracks=(Track.of([(0, 1920 * 2 + 1000, 60, 80)]),), end_ticks=0)
     )
-    assert read_prompt(late).splice_ticks == 3 * 1920  # waits for a note that rings on
+    assert read_prompt(late).splice_ticks == 3 * 1920  # waits for a note that still rings
     legato = write_midi(replace(upload, tracks=(Track.of([(0, 1920 + 300, 60, 80)]),), end_ticks=0))
     assert read_prompt(legato).splice_ticks == 1920
 
@@ -134,7 +134,7 @@ def test_new_music_waits_for_a_long_note_but_not_for_ever(length: int, bars: int
     assert prompt.splice_ticks == bars * 1920
 
 
-def test_a_note_that_rings_for_minutes_rings_on_over_the_new_music(
+def test_a_note_that_rings_for_minutes_lasts_through_the_new_music(
     small_model: MusicModel,
 ) -> None:
     ringing = [(0, 400 * 1920, pitch, 80) for pitch in range(40, 90)]
@@ -181,6 +181,6 @@ def test_a_file_that_cannot_be_continued_is_refused(score: Score, message: str) 
 
 
 @pytest.mark.parametrize("last_bar", [0, 5])
-def test_a_bar_that_is_not_there_is_refused(prompt_bytes: bytes, last_bar: int) -> None:
+def test_a_bar_that_does_not_exist_is_refused(prompt_bytes: bytes, last_bar: int) -> None:
     with pytest.raises(MidiError, match="1 to 4"):
         read_prompt(prompt_bytes, last_bar=last_bar)

@@ -1,4 +1,4 @@
-"""What the options of steering do to pieces and continuations."""
+"""Effects of the steering options on pieces and continuations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def finish(steps: Steps) -> Result:
     return result
 
 
-def test_the_options_alone_decide_and_defaults_are_no_steering(small_model: MusicModel) -> None:
+def test_only_options_that_differ_from_their_defaults_steer(small_model: MusicModel) -> None:
     plain = MusicOptions(bars=3, seed=2)
     same = MusicOptions(bars=3, seed=2, key=None, density=0, repetition=0, top_k=0, min_p=0)
     other = MusicOptions(bars=3, seed=2, key="C minor pentatonic")
@@ -90,13 +90,13 @@ def test_pieces_and_continuations_last_as_long_as_asked_for(
     assert in_bars(MusicOptions(bars=5), prompt) == MusicOptions(bars=5)
 
 
-def test_seconds_are_those_of_the_metre_and_tempos_of_the_file(small_model: MusicModel) -> None:
+def test_seconds_follow_the_metre_and_tempos_of_the_file(small_model: MusicModel) -> None:
     prompt = read_prompt(write_midi(two_hands(metre=(3, 4))))
     assert finish(continue_prompt(small_model, prompt, MusicOptions(seconds=5, seed=1))).bars == 3
     assert in_bars(MusicOptions(seconds=3600), prompt).bars == 1920
 
 
-def test_notes_of_the_last_bar_are_cut_or_ring(small_model: MusicModel) -> None:
+def test_notes_of_the_last_bar_ring_only_after_a_cadence(small_model: MusicModel) -> None:
     for ending in ("bar", "cadence"):
         options = MusicOptions(bars=2, seed=1, ending=ending)
         (piece,) = finish(generate_piece(small_model, options)).pieces

@@ -1,4 +1,4 @@
-"""Files that are counted in other beats than their own."""
+"""Prompts whose beats are estimated, or counted by a clock, instead of read from the file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def new_seconds(model: MusicModel, data: bytes, beats: BeatSource, **options: An
     until=st.floats(0, 20),
     times=st.lists(st.integers(0, 40_000), min_size=1, max_size=20),
 )
-def test_counted_time_is_the_files_time(beats: list[float], until: float, times: list[int]) -> None:
+def test_times_in_counted_beats_convert_back_to_those_of_the_file(
+    beats: list[float], until: float, times: list[int]
+) -> None:
     file = Score(480, (Track.of([(tick, 10, 60, 80) for tick in times]),), (Tempo(0, 97.0),))
     assert Timing.of(file, None).to_file(np.array(times)).tolist() == times
     found = Beats(np.cumsum(beats), np.arange(0, len(beats), 4))
@@ -111,7 +113,7 @@ def test_the_model_hears_what_the_pedal_holds() -> None:
     assert wet.splice_ticks == dry.splice_ticks
     dry_track, wet_track = (heard_score(prompt).tracks[0] for prompt in (dry, wet))
     assert wet_track.notes[:, 1].sum() / dry_track.notes[:, 1].sum() > 2
-    assert wet_track.end_ticks <= wet.splice_ticks + 480  # as close as a token says it
+    assert wet_track.end_ticks <= wet.splice_ticks + 480  # tokens round durations
 
 
 def test_one_note_has_beats() -> None:
@@ -121,7 +123,7 @@ def test_one_note_has_beats() -> None:
         assert (find_beats(read_midi(data), source) is None) == (source == "file")
 
 
-def test_the_command_says_what_it_counted_by(
+def test_the_command_reports_how_it_found_the_beats(
     folder: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

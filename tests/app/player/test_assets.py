@@ -1,4 +1,4 @@
-"""The files of the player: what they use of each other, and an address that changes with them."""
+"""The files of the player: what they use of each other, and their address."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_address_changes_with_the_modules():
     assert Modules("page", MODULES.sources).route != MODULES.route
 
 
-def test_modules_are_found_by_their_address_behind_any_root_path():
+def test_modules_are_found_by_their_address_under_any_root_path():
     for name, source in MODULES.sources.items():
         assert MODULES.at(MODULES.route + name) == source
         assert MODULES.at(f"/music{MODULES.route}{name}") == source

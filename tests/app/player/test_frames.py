@@ -64,7 +64,7 @@ metres = st.dictionaries(
     ),
     count=st.integers(0, 30),
 )
-def test_packed_notes_grow_at_the_end_and_are_the_notes(rows, count):
+def test_packed_notes_parse_back_and_grow_only_at_the_end(rows, count):
     rows = sorted(rows, key=lambda row: (row[0], row[2], row[1], row[3]))
     whole, part = pack_notes(Track.of(rows), 12), pack_notes(Track.of(rows[:count]), 12)
     assert whole.startswith(part)
@@ -91,7 +91,7 @@ def test_bars_beyond_the_limit_are_left_out(changes, end, most):
 
 
 @given(bpms=st.lists(st.integers(20, 300), min_size=1, max_size=5))
-def test_the_timeline_keeps_the_time(bpms):
+def test_the_timeline_maps_beats_to_seconds(bpms):
     score = Score(12, tempos=tuple(Tempo(96 * i, float(bpm)) for i, bpm in enumerate(bpms)))
     score = Score(12, tempos=score.tempos, end_ticks=96 * len(bpms))
     points = parse(timeline(score)["tempos"])
@@ -193,7 +193,7 @@ def test_a_track_has_one_id_in_prompt_and_new_music_and_none_without_notes():
     assert [frame.get("instrument") for frame in frames if frame["name"] == "Left"] == ["Piano"]
 
 
-# colours and texts of the browser's side
+# colours and texts in the browser's code
 
 # Full protanopia, deuteranopia and tritanopia (Machado, Oliveira and Fernandes, 2009), linear RGB.
 EYES = np.array(
@@ -240,13 +240,13 @@ def colours(request):
 
 
 def contrast(one, other):
-    """As of WCAG 2."""
+    """The contrast ratio of WCAG 2."""
     darker, lighter = sorted((c @ [0.2126, 0.7152, 0.0722]) + 0.05 for c in (one, other))
     return lighter / darker
 
 
 def distance(one, other, eye):
-    """In Oklab, from 0 to 1."""
+    """As an eye sees it, in Oklab, from 0 to 1."""
     seen = np.clip(eye @ np.array([one, other]).T, 0, 1)
     first, second = (TO_OKLAB @ np.cbrt(TO_CONES @ seen)).T
     return float(np.linalg.norm(first - second))
@@ -259,7 +259,7 @@ def test_colours_stand_out_from_the_paper(colours):
 
 
 @pytest.mark.parametrize("age", ["old", "new"])
-def test_instruments_are_told_apart_by_all_eyes(colours, age):
+def test_instruments_are_distinguishable_with_any_colour_vision(colours, age):
     for one, other in combinations(range(6), 2):
         pair = colours[f"{age}-{one}"], colours[f"{age}-{other}"]
         # as far as the closest of the six bright colours of Okabe and Ito (2008)

@@ -129,7 +129,7 @@ def test_files_are_made_on_request_and_kept(job, tmp_path):
         (9, "wav"),
     ],
 )
-def test_an_unknown_file_is_a_lookup_error(job, variation, kind):
+def test_an_unknown_file_raises_a_lookup_error(job, variation, kind):
     ask = job.sound.file if kind in SOUND_KINDS else job.file
     with pytest.raises(LookupError):
         ask(variation, kind)
@@ -154,7 +154,7 @@ def test_frames_list_the_files_and_the_state_of_the_sound(job):
     assert [row.get("sound") for row in rows] == ["making"] * 2
     assert rows[0].get("files") == ["midi", "new_midi", "replay"]
     assert frame["prompt"].get("sound") == "ready"
-    assert list(job.rendering(0, lambda: False)) == []  # quicker than the first part is told
+    assert list(job.rendering(0, lambda: False)) == []  # done before its first progress report
     rows = job.frame("done")["variations"]
     assert [row.get("sound") for row in rows] == ["ready", "none"]
     assert {"flac", "wav", "ogg", "stems", "midi", "replay"} <= set(rows[0].get("files", []))
@@ -246,7 +246,7 @@ def test_progress_in_seconds_does_not_depend_on_estimated_bars(quick_model, gues
 
 
 def test_seconds_after_an_upload_are_converted_to_its_bars(quick_model, tmp_path):
-    """Four bars of 96 bpm last ten seconds."""
+    """Four bars at 96 bpm last ten seconds."""
     path = tmp_path / "hands.mid"
     path.write_bytes(write_midi(two_hands()))
     upload = read_upload(path, 10_000, Models.only(quick_model))

@@ -55,7 +55,7 @@ def crowd(number: int, gate: threading.Event) -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def held(studio, monkeypatch):
-    """A studio that renders sound when the gate is set, the gate, and counts by folder."""
+    """A studio that renders sound once a gate is set, the gate, and renderings by folder."""
     gate, made = threading.Event(), Counter()
 
     def slow(score, folder, name, **how):
@@ -189,7 +189,7 @@ def raw_of(folder: Path) -> list[Path]:
 
 
 def played(studio: Studio, upload: Upload, session: str = "me") -> str:
-    """The id of an upload that was played."""
+    """The job that plays an upload, by id."""
     job = studio.opened(session, upload).id
     studio.mix(job, PROMPT_ALONE, ())
     return job

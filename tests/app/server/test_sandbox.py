@@ -90,7 +90,7 @@ def test_a_process_that_dies_is_reported_and_replaced(called):
     with pytest.raises(LimitError, match=r"^ends the process that does it$"):
         called.call(os._exit, 3)
     pid = called.call(os.getpid)
-    os.kill(pid, signal.SIGKILL)  # as a system that is short of memory, while nobody asks
+    os.kill(pid, signal.SIGKILL)  # as a system short of memory may do between two calls
     while any(worker.alive for worker in called._idle):
         time.sleep(0.01)
     assert called.call(os.getpid) not in (pid, os.getpid())
@@ -109,7 +109,7 @@ def test_a_long_call_does_not_delay_others(called):
             long.result(30)
 
 
-def test_too_many_who_wait_are_refused(monkeypatch):
+def test_calls_are_refused_while_too_many_wait(monkeypatch):
     monkeypatch.setattr(sandbox, "MAX_WORKERS", 1)
     monkeypatch.setattr(sandbox, "MAX_WAITING", 0)
     with ThreadPoolExecutor(1) as threads, calling() as called:

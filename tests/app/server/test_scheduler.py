@@ -60,7 +60,7 @@ class HeldSteps(fakes.QuickSteps):
         self.gate, self.widths = gate, widths
 
     def step(self, slots, tokens):
-        """As `Steps.step`."""
+        """See `Steps.step`."""
         assert self.gate.wait(30)
         self.widths.append(len(slots))
         return super().step(slots, tokens)
@@ -89,7 +89,7 @@ def until_counts(scheduler, counts):
     until(lambda: scheduler.counts == counts)
 
 
-def test_a_piece_has_the_same_bytes_whatever_runs_beside_it(small_model, prompt_bytes):
+def test_a_piece_has_the_same_bytes_alone_and_beside_other_jobs(small_model, prompt_bytes):
     prompt = read_prompt(prompt_bytes, "song.mid", tokenizer=small_model.tokenizer)
     wanted = [options(seed, bars=1, variations=1 + seed % 2) for seed in range(4)]
     alone = [
@@ -149,7 +149,7 @@ def test_rows_are_bounded_and_jobs_admitted_in_order(held):
         for seed, variations, counts in (
             (1, 3, (1, 0)),
             (2, 3, (1, 1)),  # there is no room for three more
-            (3, 1, (1, 2)),  # there is, but another came before
+            (3, 1, (1, 2)),  # there is room, but another came before
             (4, 4, (1, 3)),
         ):
             works.append(threads.submit(job, seed, variations))
@@ -168,7 +168,7 @@ def test_a_job_knows_its_place_and_when_its_turn_comes(held):
     scheduler = Scheduler(max_rows=1)
     stops = [threading.Event() for _ in range(3)]
     gate.set()
-    last(generate(scheduler, model, options(9)))  # the speed is known by this
+    last(generate(scheduler, model, options(9)))  # after this one the speed is known
     gate.clear()
     jobs = [generate(scheduler, model, options(seed), stop) for seed, stop in enumerate(stops)]
     with ThreadPoolExecutor(1) as threads:
@@ -215,7 +215,7 @@ def test_too_many_waiting_jobs_are_refused(held):
         next(second)
         with pytest.raises(BusyError, match="1 at work and 1 that wait, expected at most 1"):
             next(generate(scheduler, model, options(3)))
-        second.close()  # who leaves makes room
+        second.close()  # a job that leaves makes room
         third = next(generate(scheduler, model, options(3)))
         assert isinstance(third, Progress)
         assert third.place == 1
@@ -249,7 +249,7 @@ def test_a_job_that_ends_early_does_not_change_the_others(held, how):
 
 
 def test_a_prompt_is_read_while_others_generate(quick_model, prompt_bytes, monkeypatch):
-    """Pieces of a long prompt take turns with the tokens of other jobs."""
+    """Parts of a long prompt take turns with the tokens of other jobs."""
     model = quick_model
     prompt = read_prompt(prompt_bytes, "song.mid", tokenizer=model.tokenizer)
     monkeypatch.setattr("relpe.decoding.eager.PREFILL_CHUNK", 8)

@@ -116,7 +116,7 @@ def test_stop_ends_the_jobs_of_a_session_and_no_later_ones(studio):
     ]
 
 
-def test_closing_the_tab_ends_a_job_that_runs_and_it_writes_nothing(studio, tmp_path):
+def test_closing_the_tab_ends_a_running_job_and_it_writes_nothing(studio, tmp_path):
     job = studio.begin(ME)
     frames = composing(studio, None, job=job, bars=400)
     while not next(frames)["variations"][0]["tracks"]:
@@ -247,7 +247,7 @@ def test_a_session_that_comes_back_soon_has_its_files(studio, monkeypatch):
     studio.leave(ME)
     studio.back(ME)
     time.sleep(0.1)
-    studio.folders.new("other")  # what has had its time goes now
+    studio.folders.new("other")  # expired folders are removed now
     assert studio.file(jobs[0], 0, "midi").is_file()
     studio.leave(ME)
     time.sleep(0.1)
@@ -272,7 +272,7 @@ def test_the_continued_file_begins_with_the_upload(studio, midi):
     assert [m for m in after if not m.is_meta][: len(before)] == before
 
 
-def test_a_job_that_takes_too_long_is_ended_and_its_music_kept(model, tmp_path):
+def test_a_job_that_takes_too_long_is_ended_and_its_music_is_kept(model, tmp_path):
     limited = Studio(Models.only(model), tmp_path, sharing=Sharing(max_seconds=0.2))
     last = compose(limited, bars=400)[-1]
     assert last["alert"].startswith("The work ended after 0.2 s, the most that this page gives")
@@ -336,7 +336,7 @@ def test_waiting_jobs_show_their_place_and_too_many_are_refused(model, tmp_path,
 
 
 def test_generation_does_not_wait_for_the_sound_of_others(studio, monkeypatch):
-    """While the sound of one job is rendered, another generates, and waits then."""
+    """While the sound of one job is rendered, another generates; only its sound waits."""
     going, render = threading.Event(), stems.render
 
     def slow(*told, **more):

@@ -133,7 +133,7 @@ def test_choosing_everything_changes_nothing(upload):
     heard=st.frozensets(st.integers(0, LATE), min_size=1),
     seed=st.integers(0, 99),
 )
-def test_only_the_tracks_that_may_play_do(upload, played, heard, seed):
+def test_new_music_is_only_in_tracks_that_may_play(upload, played, heard, seed):
     chosen = upload.choose(None, BARS, heard, played)
     quick = StepsMaker("quick", lambda: fakes.QuickSteps(812))
     piece = proceed(chosen, replace(upload.model, steps=quick), bars=3, seed=seed)
@@ -146,7 +146,7 @@ def test_only_the_tracks_that_may_play_do(upload, played, heard, seed):
 @settings(max_examples=15)
 @given(ranks=st.frozensets(st.integers(0, 515), min_size=1, max_size=3), data=st.data())
 def test_a_grammar_of_few_tracks_is_never_stuck(ranks, data):
-    """All pitches sound: where no pitch of a track is free, no position may open."""
+    """All pitches sound already: a position at which no pitch is free must not be allowed."""
     rules = MultitrackRemi().grammar(tempo="never", end=False).rules._replace(tracks=ranks)
     grammar = RemiGrammar(MULTITRACK_FAMILIES)
     for token in MultitrackRemi().encode(Score(12, (Track.of([(0, 12, 60, 80)]),))).ids[:-1]:
@@ -177,7 +177,7 @@ def test_rows_say_what_is_heard_of_each_track(upload):
     assert [frame.get("played") for frame in frames] == [True] + [False] * 5
 
 
-def test_a_piano_says_what_it_does_not_hear():
+def test_rows_say_what_the_piano_model_does_not_hear():
     tracks = [track for at, track in enumerate(band().tracks) if at != HAND]
     tracks[0] = Track.of([*tracks[0].notes.tolist(), (100, 10, 120, 80)])
     prompt = read_prompt(write_midi(band().with_tracks(tracks)), tokenizer=PianoRemi())
@@ -262,7 +262,7 @@ def test_tables_from_the_sandbox_are_read_only_and_shared(tmp_path, model):
 
 
 def messages(*events: bytes) -> bytes:
-    """A file of one track, of events with their times."""
+    """A file of one track; each event begins with its time."""
     content = b"".join(events) + b"\0\xff\x2f\0"
     header = b"MThd" + bytes([0, 0, 0, 6, 0, 0, 0, 1, 1, 224])
     return header + b"MTrk" + len(content).to_bytes(4, "big") + content
@@ -284,7 +284,7 @@ def test_a_file_that_takes_too_long_is_refused_in_one_sentence(model, tmp_path, 
 
 
 def test_a_file_with_more_controllers_than_the_page_takes_is_refused(model, tmp_path, monkeypatch):
-    """Each track has those of its channel: a file of a few MB can have a billion to play."""
+    """Each track has those of its channel, so that a file of a few MB can have a billion."""
     path = tmp_path / "hostile.mid"
     controls = b"\1\xb0\1\2" * 1000
     path.write_bytes(messages(controls, *(bytes([0, 0xC0, at]) + NOTE for at in range(100))))
@@ -297,7 +297,9 @@ def test_a_file_with_more_controllers_than_the_page_takes_is_refused(model, tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("played", [{DRUMS}, {BASS}, {HAND}, {DRUMS, LATE}, ALL])
-def test_the_released_groove_model_plays_what_it_may(tmp_path: Path, played: set[int]) -> None:
+def test_the_released_groove_model_uses_only_instruments_that_may_play(
+    tmp_path: Path, played: set[int]
+) -> None:
     data = write_midi(band())
     model = load_music_model("groove")
     prompt = read_prompt(data, tokenizer=model.tokenizer, heard=ALL - {LEAD}, played=played)
@@ -317,7 +319,7 @@ def test_a_file_over_the_limit_is_refused_before_it_is_read(model, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["gone", "folder"])
-def test_an_upload_that_is_not_there_is_one_sentence(model, tmp_path, kind):
+def test_a_missing_upload_is_reported_in_one_sentence(model, tmp_path, kind):
     path = tmp_path / "song.mid"
     if kind == "folder":
         path.mkdir()

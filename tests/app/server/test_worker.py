@@ -17,7 +17,7 @@ def test_a_snapshot_of_a_job_that_has_just_ended_does_not_wait(quick_model):
     opening = Opening.of_nothing(quick_model, MusicOptions(seed=1, bars=2))
     job = _Job(Variations(opening), threading.Event())
     with ThreadPoolExecutor(1) as threads:
-        job.end()  # between the user's wait for the end and the look
+        job.end()  # between the user's wait for the end and the snapshot
         look = threads.submit(job.snapshot)
         try:
             assert look.result(10) is job.variations
@@ -27,7 +27,7 @@ def test_a_snapshot_of_a_job_that_has_just_ended_does_not_wait(quick_model):
                 job._changed.notify_all()
 
 
-def test_a_thread_that_cannot_be_started_is_an_error_of_one_job(quick_model, monkeypatch):
+def test_a_thread_that_cannot_be_started_fails_one_job_only(quick_model, monkeypatch):
     with monkeypatch.context() as patch:
 
         def refuse(_):

@@ -55,7 +55,7 @@ WRONG = {
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name, values in WRONG.items() for value in values]
 )
-def test_a_wrong_number_is_one_sentence_with_its_name_and_limits(name, value):
+def test_a_wrong_number_is_reported_in_one_sentence_with_its_name_and_limits(name, value):
     with pytest.raises(gr.Error) as caught:
         number_of(name, value)
     least, most = limits(name).scripts
@@ -150,7 +150,7 @@ def test_the_script_of_the_readme_runs(page, monkeypatch, capsys):
 
 
 @on_a_server
-def test_errors_of_a_script_are_one_sentence(client, prompt, capfd):
+def test_errors_of_a_script_are_reported_in_one_sentence(client, prompt, capfd):
     upload = handle_file(prompt)
     for wrong, message in (
         ({"bars": "many"}, "bars is 'many', expected a whole number from 1 to 256"),
@@ -182,7 +182,7 @@ def test_errors_of_a_script_are_one_sentence(client, prompt, capfd):
 
 @on_a_server
 def test_a_post_past_the_queue_is_refused(page, client, prompt):
-    """Two jobs at once would share the model; without a session nobody can stop them."""
+    """Two jobs at once would share the model; without a session they could not be stopped."""
     before = len(page.model.ended)
 
     def post(name, *data, session=None):
@@ -265,7 +265,7 @@ def test_health_counts_the_jobs(page, client):
 
 @on_a_server
 def test_jobs_run_concurrently_and_too_many_are_refused(page, client):
-    """Two have room, two wait, the fifth is told to come again."""
+    """Two run, two wait, and the fifth is asked to try again later."""
     long = {"bars": 256, "api_name": "/generate"}
     clients = [Client(page.address, verbose=False, httpx_kwargs=PATIENT) for _ in range(2)]
     jobs = [one.submit(**long) for one in clients for _ in range(2)]

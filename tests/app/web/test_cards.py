@@ -15,7 +15,7 @@ from tests.support.seen import SOMEONE, make, read
 
 def test_lists_and_headings_are_what_a_screen_reader_expects(calls, midi):
     read(calls, midi)
-    assert re.findall("<[uo]l[^>]* role=", template(MENU)) == []  # its items would be nobody's
+    assert re.findall("<[uo]l[^>]* role=", template(MENU)) == []  # its items would have no list
     text = calls.view.show(calls.view.session(SOMEONE))[2]
     assert "class='card'" in text
     assert "<h2>My prompt</h2>" in text  # below the page's h1, before the player's h2

@@ -1,4 +1,4 @@
-# widgets and frames are looked into as the browser does
+# tests read widgets and frames as the browser does
 # pyright: reportTypedDictNotRequiredAccess=false, reportAttributeAccessIssue=false
 """The page as Gradio blocks, without a browser."""
 
@@ -28,7 +28,7 @@ SCRIPTED = {*OPTIONS, "last_bar", "beats", "model", "Run"}
 
 @pytest.fixture
 def page(model, tmp_path):
-    """The page, built while a loop runs: Gradio leaves open one that it had to make."""
+    """The page, built inside a running event loop: Gradio would not close a loop that it made."""
 
     async def build():
         return build_page(Models.only(model), tmp_path)
@@ -68,14 +68,16 @@ def test_every_widget_has_an_explanation(page):
 
 
 def name_of(block):
-    """What stands on or beside a widget."""
+    """The text on or beside a widget."""
     return block.value if isinstance(block, gr.Button) else block.label
 
 
 def test_every_example_and_every_button_of_the_player_is_explained():
     for example in EXAMPLES:
         assert TITLES[f"chip-{example.name}"].lower() == f"{example.told}.".lower()
-    buttons = re.findall("<button(?![^>]*menuitem)[^>]*>", TEMPLATE)  # entries of a menu say it
+    buttons = re.findall(
+        "<button(?![^>]*menuitem)[^>]*>", TEMPLATE
+    )  # entries of a menu need no tooltip
     assert len(buttons) > 10
     assert [button for button in buttons if "title=" not in button] == []
 
@@ -92,7 +94,7 @@ def test_every_group_of_choices_has_a_label(page):
     assert all(one.label for one in groups)
 
 
-def test_a_model_in_a_folder_is_called_by_its_name_not_its_place(small_model, tmp_path):
+def test_a_model_in_a_folder_is_called_by_its_name_not_its_path(small_model, tmp_path):
     folder = tmp_path / "deep" / "mine"
     save_model(small_model.decoder, folder)
     small_model.tokenizer.save(folder)

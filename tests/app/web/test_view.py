@@ -20,10 +20,10 @@ def test_the_same_alert_twice_is_sent_twice(calls, midi):
 
 
 def test_a_request_without_a_session_is_refused(calls):
-    nobody = SimpleNamespace(session_hash=None)
+    stranger = SimpleNamespace(session_hash=None)
     for call in (calls.jobs.stop_job, calls.tabs.leave, calls.tabs.undo, calls.jobs.end):
         with pytest.raises(gr.Error, match="session_hash"):
-            call(nobody)
+            call(stranger)
 
 
 def test_the_duration_is_estimated_once_a_speed_was_measured(calls, midi, monkeypatch):

@@ -1,4 +1,4 @@
-"""Compiled steps give what the decoder gives, row by row, whatever rows are beside them."""
+"""Compiled steps agree with the decoder, row by row, independent of the other rows."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_at_different_places_are_as_they_are_alone(name: str) -> None:
-    """Two tiles of three rows; some wait while others go on, some end and others enter."""
+    """Two tiles of three rows; some wait while others continue, some end and others enter."""
     model, tokens = decoder(name), tokens_of(60)[0].tolist()
     tiles, plain = TileSteps(model, rows=3), PlainSteps(model)
     slots: dict[int, int] = {}

@@ -148,7 +148,7 @@ def test_temperature_zero_takes_the_likeliest() -> None:
 
 
 @given(logits=LOGITS, options=OPTIONS, seed=st.integers(0, 99))
-def test_a_token_takes_one_number_whatever_there_is_to_draw_from(
+def test_each_token_takes_exactly_one_random_number(
     logits: np.ndarray, options: SamplingOptions, seed: int
 ) -> None:
     generator, counted = seeded(seed), seeded(seed)

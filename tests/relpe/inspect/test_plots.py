@@ -134,7 +134,9 @@ def test_fading_is_that_of_the_attention():
         (["piano", "--out", "x"], "--out"),
     ],
 )
-def test_what_cannot_be_used_is_one_sentence(arguments, said, capsys, tmp_path, monkeypatch):
+def test_what_cannot_be_used_is_reported_in_one_sentence(
+    arguments, said, capsys, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
@@ -145,7 +147,7 @@ def test_what_cannot_be_used_is_one_sentence(arguments, said, capsys, tmp_path, 
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_file_in_the_place_of_the_folder_is_one_sentence(capsys, tmp_path):
+def test_a_file_in_the_place_of_the_folder_is_reported_in_one_sentence(capsys, tmp_path):
     save_model(decoder("none"), tmp_path / "model")
     (tmp_path / "taken").write_text("")
     with pytest.raises(SystemExit) as stopped:

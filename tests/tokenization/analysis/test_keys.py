@@ -60,7 +60,7 @@ def test_a_scale_moves_with_its_note(scale: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "H", "C foo", "1", "Cmaj7", "C##", "dorian", "C" * 1000])
-def test_what_is_no_key_is_one_sentence_that_says_what_is(key: str) -> None:
+def test_an_invalid_key_is_reported_in_one_sentence_with_the_valid_ones(key: str) -> None:
     with pytest.raises(ValueError, match=r"^key is '.*expected a note from A to G") as caught:
         MusicOptions(key=key)
     assert all(scale in str(caught.value) for scale in SCALES)

@@ -22,7 +22,7 @@ BASS, STRINGS = (PROGRAM_ORDER.index(program) * NUM_PARTS for program in (33, 48
 
 
 def band(bass, strings=(), drums=(), length=240):
-    """Ids of a piece of 4/4 bars: which of them each plays in, one note on the first beat."""
+    """Ids of a piece in 4/4: each instrument plays one note on the first beat of its bars."""
     tracks = [
         Track.of([(bar * 1920, length, pitch, 80) for bar in bars], program, is_drum=is_drum)
         for bars, program, pitch, is_drum in (
@@ -37,7 +37,7 @@ def band(bass, strings=(), drums=(), length=240):
 
 
 def heard(ids, num_bars):
-    """Grammar and presence in the bar behind so many."""
+    """Grammar and presence at the start of the bar after `num_bars`."""
     prompt = np.append(ids[: np.flatnonzero(ids == BAR)[num_bars]], BAR)
     grammar = REMI.grammar(end=False).resume(prompt)
     return grammar, Presence.after(prompt, grammar)
@@ -51,7 +51,7 @@ def played_on(grammar, presence, ids):
 
 @settings(max_examples=60, deadline=None)
 @given(score=strategies.scores(programs=(0, 33, 48)), at=st.integers(1, 8), then=st.integers(1, 8))
-def test_hearing_a_bar_later_is_hearing_and_playing_on(score, at, then):
+def test_a_longer_prompt_equals_a_shorter_one_played_on(score, at, then):
     ids = REMI.encode(score).ids
     bars = np.flatnonzero(ids == BAR)
     if at >= len(bars):
@@ -65,14 +65,14 @@ def test_hearing_a_bar_later_is_hearing_and_playing_on(score, at, then):
     assert presence.played & heard_first == later.played & heard_first
 
 
-def test_nobody_is_called_who_rests_no_longer_than_before():
+def test_an_instrument_that_rests_no_longer_than_before_is_not_called():
     grammar, presence = heard(band(bass=(0, 1, 2, 3), strings=(0, 3), drums=range(5)), 4)
     assert presence.longest == {0: 1, BASS: 1, STRINGS: 2}
     assert presence.rests == {0: 0, BASS: 0, STRINGS: 0}
     assert presence.logits(grammar, LIMIT) is None
 
 
-def test_a_bar_in_which_somebody_is_called_is_not_left_empty():
+def test_a_bar_in_which_an_instrument_is_called_is_not_left_empty():
     """Where only times may follow, the bias is against the next bar, until something begins."""
     grammar, presence = heard(band(bass=range(5), drums=range(5)), 4)
     against = []
@@ -89,7 +89,7 @@ def test_a_bar_in_which_somebody_is_called_is_not_left_empty():
     assert (bias[grammar.allowed] > 0).sum() == 2
 
 
-def test_who_rests_too_long_is_called_ever_louder_until_he_plays():
+def test_an_instrument_that_rests_too_long_is_called_more_and_more_until_it_plays():
     ids = band(bass=(*range(5), 12, 13), drums=range(14))
     grammar, presence = heard(ids, 5)
     bars = np.flatnonzero(ids == BAR)
@@ -108,13 +108,13 @@ def test_who_rests_too_long_is_called_ever_louder_until_he_plays():
     assert BASS in presence.played
 
 
-def test_no_prompt_lets_anybody_rest_for_good():
+def test_no_prompt_lets_an_instrument_rest_for_good():
     _, presence = heard(band(bass=(0, 9), drums=range(10)), 9)
     assert presence.longest[BASS] == LONGEST_REST
     assert presence.rests[BASS] == 8
 
 
-def test_a_note_that_sounds_on_is_no_rest():
+def test_a_note_that_still_sounds_is_no_rest():
     ids = band(bass=(0, 1), strings=(0,), drums=range(8), length=5 * 1920)
     grammar, presence = heard(ids, 3)
     assert (presence.rests[STRINGS], STRINGS in presence.played) == (0, True)
@@ -124,8 +124,8 @@ def test_a_note_that_sounds_on_is_no_rest():
 
 
 @pytest.mark.parametrize("both", [False, True])
-def test_the_first_part_of_a_program_is_called_by_no_part(both):
-    """Else whoever is sure of the second part would take every call for it."""
+def test_the_first_part_of_a_program_is_called_by_a_bias_against_parts(both):
+    """Else a model that prefers the second part would answer every call with it."""
     bars = (range(2), range(2) if both else range(6))
     tracks = [Track.of([(bar * 1920, 240, 40, 80) for bar in some], 33) for some in bars]
     drums = Track.of([(bar * 1920, 60, 38, 80) for bar in range(6)], is_drum=True)

@@ -52,7 +52,7 @@ def test_a_loop_is_recalled_token_by_token():
 
 
 def form(num_bars, phrase, seed=0):
-    """Bars that begin alike and go on otherwise, the same ones again after each phrase."""
+    """Bars that begin alike and continue differently, repeated after each phrase."""
     pitches = 30 + np.random.default_rng(seed).permutation(phrase)
     bass = [(1920 * bar + 480, 480, int(pitches[bar % phrase]), 80) for bar in range(num_bars)]
     drums = [(1920 * bar, 60, 36, 90) for bar in range(num_bars)]
@@ -113,7 +113,7 @@ def test_every_number_of_bars_has_a_phrase_that_it_holds():
     assert phrases[:9] == [1, 1, 2, 2, 4, 4, 4, 4, 8]
     assert all(phrase <= max(bars, 1) for bars, phrase in enumerate(phrases))
     assert max(phrases) == LONGEST_PHRASE
-    assert phrase_bars([set()] * 8) == 4  # whatever comes again after four bars is a phrase of it
+    assert phrase_bars([set()] * 8) == 4  # what repeats after four bars is a phrase of four bars
 
 
 def test_more_often_is_surer_and_the_strength_is_a_factor():

@@ -29,7 +29,7 @@ EMPTY = ()
 
 
 def copies(*bars: tuple[tuple[int, int], ...], then: tuple[str, ...] = ()) -> dict[str, int]:
-    """What would go on with a copy in a new bar after some, and after the names that follow it."""
+    """Tokens that would continue a copy, in a new bar after `bars` that begins with `then`."""
     tokens = [token for notes in bars for token in piano_bar(*notes)] + [IDS["Bar"]]
     repetition = Repetition.after(PIANO_FAMILIES, [*tokens, *(IDS[name] for name in then)])
     names = PianoRemi().vocabulary.names

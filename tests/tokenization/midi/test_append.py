@@ -34,14 +34,14 @@ def _last_tick(data: bytes) -> int:
 
 @st.composite
 def appended(draw: st.DrawFn, *, late: bool) -> tuple[bytes, Score, int]:
-    """A prompt, new music, and a splice: behind all events of the prompt, or anywhere."""
+    """A prompt, new music, and a splice: after all events of the prompt if `late`, or anywhere."""
     prompt = draw(midi_files.files_of_anything())
     division, num_tracks = _division(prompt), len(midi_files.slow_tracks(prompt))
     ticks_per_beat = draw(st.sampled_from([1, 12, 480]))
     last = -(-_last_tick(prompt) * ticks_per_beat // division) + 1
     splice = last + draw(st.integers(0, 50)) if late else draw(st.integers(0, last))
     tracks: list[Track] = []
-    # One new track for each channel, or nobody could tell which note is whose.
+    # One new track for each channel: otherwise their notes could not be told apart.
     for channel in draw(st.lists(st.integers(0, 8), min_size=1, max_size=3, unique=True)):
         chunk = draw(st.none() | st.integers(0, num_tracks - 1))
         notes = draw(midi_files.notes_of_a_track(splice, shortest=1))

@@ -52,7 +52,7 @@ def test_the_intact_part_of_a_cut_file_is_read_and_continued():
         assert ("of 2 tracks" if size < first_note - 7 else "in its track 2") in score.damage
         continued = read_midi(append_to_midi(data[:size], new, 9600))
         assert not continued.damage
-        # What goes on until the cut is closed at the splice, and heard until there.
+        # A note that sounds at the cut ends at the splice.
         before = [track.notes[track.notes[:, 1] < 480].tolist() for track in continued.tracks[:-1]]
         assert [notes for notes in before if notes] == [e for e in expected if e]
         assert continued.tracks[-1].notes.tolist() == new.tracks[0].notes.tolist()

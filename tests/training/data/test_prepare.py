@@ -104,7 +104,9 @@ def test_folders_named_after_splits_deal_the_files(midi_folder, tmp_path):
     }
 
 
-def test_a_stopped_run_goes_on_and_workers_change_nothing(data, midi_folder, tmp_path, monkeypatch):
+def test_a_stopped_run_continues_and_workers_change_nothing(
+    data, midi_folder, tmp_path, monkeypatch
+):
     monkeypatch.setattr(preparation, "BATCH_FILES", 2)
     read: list[str] = []
     encode = preparation._encode

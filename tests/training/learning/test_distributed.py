@@ -1,4 +1,4 @@
-"""One step, however it is cut: into processes, micro-batches, chunks; whoever draws its rows."""
+"""One step, however it is divided into processes, micro-batches and chunks."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_two_processes_agree_with_one(unequal, tmp_path):
         assert mine[1:] == pytest.approx(alone[1:], rel=2e-5)
     assert json.loads((two / "run.json").read_text())["sessions"][0]["processes"] == 2
     assert (two / "best.ckpt").exists()
-    # a run goes on with another number of processes
+    # a run continues with another number of processes
     assert_close(trained(longer, two), checkpoint(on))
 
 
@@ -219,7 +219,7 @@ def test_shares_of_weights_do_not_go_with_a_learned_window(unequal, tmp_path):
         fit(build_experiment(plain), tmp_path, show=False)
 
 
-def test_shares_do_not_go_on_from_whole_weights(unequal, tmp_path):
+def test_shares_do_not_continue_from_whole_weights(unequal, tmp_path):
     trained(unequal(), tmp_path)
     with pytest.raises(TrainingError, match="written without fsdp, which cannot go on from it"):
         fit(build_experiment(unequal(strategy="fsdp")), tmp_path, show=False)
@@ -237,7 +237,7 @@ def test_shares_of_weights_give_what_whole_ones_give(unequal, tmp_path, kind, ch
     ddp, fsdp, parts = (checkpoint(Path(folder)) for folder in (ddp, fsdp, parts))
     assert_close(fsdp, ddp)
     assert_same(parts, fsdp)
-    # without shares a run goes on from them
+    # without shares, a run continues from them
     more = {"ema_decay": 0.5, "accumulate": 2, "token_budget": 6 * 640}
     runs = [tmp_path / "ddp", tmp_path / "fsdp"]
     launch(2, *([unequal(sections, **more), str(run), None] for run in runs))

@@ -27,12 +27,12 @@ def test_the_noise_of_a_step_is_its_own(seed, step):
 
 
 @given(seeds)
-def test_more_draws_go_on_where_fewer_end_and_the_first_is_the_models_own(seed):
+def test_more_draws_continue_where_fewer_end_and_the_first_is_the_models_own(seed):
     assert draw_seeds(seed, 1) == [seed]
     four = draw_seeds(seed, 4)
     assert four[:2] == draw_seeds(seed, 2)
     assert len(set(four)) == 4
 
 
-def test_steps_go_on_from_their_start():
+def test_steps_continue_from_their_start():
     assert list(islice(Steps(7), 3)) == [7, 8, 9]

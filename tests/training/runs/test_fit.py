@@ -125,7 +125,7 @@ def test_what_will_learn_little_is_said(experiment, data, tmp_path, caplog):
     assert not (tmp_path / "long").exists()
 
 
-def test_a_run_goes_on_only_with_its_model_and_data(experiment, tmp_path):
+def test_a_run_continues_only_with_its_model_and_data(experiment, tmp_path):
     fit(build_experiment(experiment), tmp_path, show=False)
     longer = {"token_budget": 12 * 64}
     other = changed(experiment, trainer=longer, task={"length": 16})
@@ -169,7 +169,9 @@ def test_a_resumed_run_probes_nothing_again(experiment, tmp_path, monkeypatch):
     }
 
 
-def test_a_run_that_breaks_after_a_validation_goes_on_from_there(experiment, tmp_path, monkeypatch):
+def test_a_run_that_breaks_after_a_validation_continues_from_there(
+    experiment, tmp_path, monkeypatch
+):
     config = build_experiment(changed(experiment, trainer={"checkpoint_every": 100}))
     fit(config, tmp_path / "whole", show=False)
     with monkeypatch.context() as patch:
@@ -197,7 +199,7 @@ def test_a_time_budget_ends_with_validated_and_stored_checkpoint(experiment, tmp
     assert checkpoint(tmp_path)["callbacks"] == best["callbacks"]
 
 
-def test_a_longer_budget_goes_on_as_if_there_had_been_no_end(experiment, tmp_path):
+def test_a_longer_budget_continues_as_if_there_had_been_no_end(experiment, tmp_path):
     def fit_steps(steps, folder):
         # a learning rate that does not decay depends on the budget no more
         config = changed(

@@ -186,7 +186,7 @@ def test_a_history_is_read_as_it_was_written(tmp_path):
         ('{"format_version": 1, "history": [{"name": "a", "tokens": "5"}]}', "tokens"),
     ],
 )
-def test_a_damaged_history_is_one_sentence(tmp_path, content, message):
+def test_a_damaged_history_is_reported_in_one_sentence(tmp_path, content, message):
     (tmp_path / "training.json").write_text(content)
     with pytest.raises(TrainingError, match=rf"^{tmp_path}/training\.json[^\n]*{message}"):
         read_history(tmp_path)

@@ -18,7 +18,7 @@ def with_loggers(experiment, *names, **trainer):
     return build_experiment(changed(experiment, trainer={"loggers": list(names)} | trainer))
 
 
-def test_rows_after_the_step_that_a_run_goes_on_from_are_dropped(tmp_path):
+def test_rows_after_the_step_that_a_run_continues_from_are_dropped(tmp_path):
     path = tmp_path / "metrics.csv"
     rest = "," * (len(COLUMNS) - 5)
     lines = [
@@ -102,7 +102,9 @@ def test_a_session_that_breaks_is_said_to_have_failed(experiment, tmp_path, runs
     assert runs[0].ended == 1
 
 
-def test_a_missing_package_is_one_sentence_and_writes_nothing(experiment, tmp_path, monkeypatch):
+def test_a_missing_package_is_reported_in_one_sentence_and_writes_nothing(
+    experiment, tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "wandb", None)
     folder = tmp_path / "run"
     with pytest.raises(

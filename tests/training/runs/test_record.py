@@ -168,7 +168,7 @@ def test_run_json_of_earlier_versions_is_one_session(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", '{"data": {}}'])
-def test_a_damaged_run_json_is_one_sentence(tmp_path, content):
+def test_a_damaged_run_json_is_reported_in_one_sentence(tmp_path, content):
     with pytest.raises(TrainingError, match=r"no run\.json"):
         read_run(tmp_path)
     (tmp_path / "run.json").write_text(content)

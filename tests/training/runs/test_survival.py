@@ -1,4 +1,4 @@
-"""Runs that are killed, meet a full disk or a damaged file, and go on as if nothing had been."""
+"""Runs that are killed, meet a full disk or a damaged file, and continue all the same."""
 
 from __future__ import annotations
 

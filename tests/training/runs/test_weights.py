@@ -57,7 +57,7 @@ def test_the_digest_is_of_released_weights_and_of_all_of_them(decoder):
 
 
 @pytest.mark.parametrize("content", [b"", b"no checkpoint", None])
-def test_a_damaged_checkpoint_is_one_sentence(tmp_path, content):
+def test_a_damaged_checkpoint_is_reported_in_one_sentence(tmp_path, content):
     path = tmp_path / "last.ckpt"
     torch.save({"state_dict": torch.zeros(4000)}, path)
     path.write_bytes(path.read_bytes()[:3000] if content is None else content)
@@ -78,7 +78,7 @@ def test_numbers_that_have_changed_on_the_disk_are_noticed(tmp_path, place):
 
 
 class FullDisk:
-    """A file that takes so many bytes."""
+    """A file that takes `room` bytes."""
 
     def __init__(self, stream, room):
         self._stream, self._room = stream, room

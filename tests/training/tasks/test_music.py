@@ -55,7 +55,7 @@ def trained(folder):
 
 
 @pytest.mark.parametrize(("ema_decay", "step"), [(None, 3), (0.5, 4)])
-def test_a_resumed_run_goes_on_with_its_spans(windowed, tmp_path, monkeypatch, ema_decay, step):
+def test_a_resumed_run_continues_with_its_spans(windowed, tmp_path, monkeypatch, ema_decay, step):
     config = windowed({"ema_decay": ema_decay})
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert fit(config, whole, show=False).stopped_by is None

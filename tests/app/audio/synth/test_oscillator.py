@@ -30,7 +30,7 @@ def test_a_shorter_wave_is_the_start_of_a_longer_one(program, key, counts):
     np.testing.assert_allclose(shorter, longer[: len(shorter)], atol=1e-6)
 
 
-def test_a_loop_goes_round_without_a_seam():
+def test_a_loop_repeats_without_a_seam():
     zone = zone_at(80, 60)  # square wave
     assert zone.loops
     sound = wave(FONT, zone, 60, RATE * 20, RATE)
@@ -47,7 +47,7 @@ def test_a_sample_without_a_loop_ends():
 
 @given(held=st.integers(100, 5000))
 def test_a_loop_that_is_left_ends_with_the_rest_of_the_sample(held):
-    looped = zone_at(73, 62)  # flute: points follow its loop
+    looped = zone_at(73, 62)  # flute: data points follow its loop
     left = Zone(
         looped.keys,
         looped.velocities,

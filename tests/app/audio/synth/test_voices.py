@@ -25,7 +25,7 @@ def track(notes, controls=(), bends=(), **rest) -> Track:
 
 
 def score(*tracks: Track, end_ticks: int = 0) -> Score:
-    """A tick is a millisecond."""
+    """A score whose ticks are milliseconds."""
     return Score(500, tracks, (Tempo(0, 120.0),), end_ticks=end_ticks)
 
 
@@ -61,7 +61,7 @@ def test_tones_end_after_their_notes_unless_struck_again_and_never_after_the_sco
 
 
 def test_two_hands_on_one_key_strike_it_once_and_release_it_together():
-    """As in MIDI: the second strike ends the first, and the first end ends what sounds."""
+    """As in MIDI: the second strike ends the first tone, and the first note-off ends the second."""
     left = replace(track([(0, 1000, 60, 90), (3000, 400, 62, 90)]), chunk=0)
     right = replace(track([(500, 1500, 60, 90), (3000, 900, 62, 90)]), chunk=1)
     music = score(left, right)
@@ -157,7 +157,7 @@ def test_pan_moves_a_tone(value, pan):
 
 
 def test_a_reset_of_all_controllers_ends_a_bend():
-    """As FluidSynth does; a bend at the time of the reset holds: files begin with a reset."""
+    """As in FluidSynth. A bend at the time of the reset is kept: files begin with a reset."""
     music = score(
         track([(0, 900, 60, 90)], [(200, RESET, 0), (400, RESET, 0)], [(100, 8191), (400, 4096)])
     )

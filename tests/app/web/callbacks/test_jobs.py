@@ -52,7 +52,9 @@ def test_a_seed_out_of_range_is_an_alert_and_begins_nothing(calls, seed):
     assert begin(calls, "piano", seed=seed, fresh=True)[0] != seed  # a new one was asked for
 
 
-def test_a_job_that_cannot_begin_is_one_short_sentence(calls, midi, monkeypatch, caplog):
+def test_a_job_that_cannot_begin_is_reported_in_one_short_sentence(
+    calls, midi, monkeypatch, caplog
+):
     with pytest.raises(gr.Error):
         begin(calls)
     assert "bring a MIDI file" in said(calls)
@@ -135,4 +137,4 @@ def test_a_refusal_is_shown_once(calls):
     with pytest.raises(gr.Error):
         begin(calls)
     assert "bring a MIDI file" in said(calls)
-    assert said(calls) == BROKEN  # of a value that Gradio has refused, before `begin`
+    assert said(calls) == BROKEN  # as if Gradio had refused a value before `begin`

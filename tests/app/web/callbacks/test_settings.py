@@ -65,7 +65,7 @@ def test_settings_are_forgotten_once_music_is_made_from_another_file(calls, midi
     assert calls.settings.fill(SOMEONE)[0] == gr.skip()
 
 
-def test_unusable_settings_are_one_sentence(calls, midi, tmp_path):
+def test_unusable_settings_are_reported_in_one_sentence(calls, midi, tmp_path):
     read(calls, midi)
     path = tmp_path / "settings.json"
     for text in ("{", "{}", json.dumps({"model": "other", "seed": 1, "options": {}})):

@@ -51,7 +51,7 @@ OTHER = SimpleNamespace(session_hash="other")
 
 
 def opened(calls, *, is_gone, before=FIRST, who=OTHER):
-    """What a page gets that was opened in a tab of the browser."""
+    """What a page gets when it is opened in a tab of the browser."""
     return calls.tabs.adopt(event(before=before, is_gone=is_gone, token=SECOND), who)
 
 
@@ -75,7 +75,7 @@ def test_a_page_that_is_opened_again_shows_its_session(calls, midi, is_gone):
     assert seen(calls.tabs.open_tab("continue", SOMEONE)).frame["phase"] == "empty"
 
 
-def test_files_of_a_page_that_is_opened_again_stay(calls, midi, monkeypatch):
+def test_files_of_a_page_that_is_opened_again_are_kept(calls, midi, monkeypatch):
     calls.tabs.adopt(event(before="", is_gone=False, token=FIRST), SOMEONE)
     read(calls, midi)
     _, view = make(calls)
@@ -83,7 +83,7 @@ def test_files_of_a_page_that_is_opened_again_stay(calls, midi, monkeypatch):
     calls.tabs.leave(SOMEONE)
     calls.tabs.open_tab("continue", SOMEONE)  # the connection is there again
     third = SimpleNamespace(session_hash="third")
-    make(calls, "piano", who=third)  # new files are when old ones go
+    make(calls, "piano", who=third)  # old files are removed when new ones are made
     wanted = {"job": view.frame["job"], "variation": 0, "kind": "midi"}
     assert "path" in calls.files.file(wanted)
     opened(calls, is_gone=True)
@@ -106,7 +106,7 @@ def test_a_page_that_is_opened_again_opens_its_last_tab(calls):
     make(calls, "piano")
     assert "data-open='piano'" in seen(opened(calls, is_gone=True)).results
     for name, shown in (("continue", "done"), ("piano", "done"), ("continue", "empty")):
-        view = seen(calls.tabs.open_tab(name, OTHER))  # the first by Gradio itself
+        view = seen(calls.tabs.open_tab(name, OTHER))  # Gradio itself opens the first one
         assert view.frame["phase"] == shown
 
 
@@ -135,7 +135,7 @@ def test_a_job_ends_with_its_page_and_an_alert_says_so(calls, midi, model):
     assert all(late == gr.skip() for late in frames)
     assert not calls.studio.stop(SOMEONE.session_hash)
     assert not seen(calls.tabs.open_tab("piano", OTHER)).frame.get("alert")
-    view = seen(calls.tabs.open_tab("continue", OTHER))  # which Gradio does by itself at once
+    view = seen(calls.tabs.open_tab("continue", OTHER))  # as Gradio does at once by itself
     assert (view.frame["phase"], view.frame["alert"]) == ("prompt", OPENED_ANEW)
     assert make(calls, who=OTHER)[1].frame["phase"] == "done"
 

@@ -241,7 +241,7 @@ def test_every_query_gets_the_weighted_mean_of_the_keys_in_the_mask(kind: str) -
 
 
 @pytest.mark.parametrize("kind", MAPS)
-def test_padding_counts_for_nothing_whatever_it_holds(kind: str) -> None:
+def test_padding_has_no_effect_whatever_its_content(kind: str) -> None:
     q, k, v, mask, scale = everything(kind)
     leaves = [x.requires_grad_() for x in (q, k, v)]
     out = linear_attention(q, k, v, mask, scale)

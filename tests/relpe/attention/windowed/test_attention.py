@@ -296,7 +296,7 @@ def test_any_split_of_a_sequence_gives_the_same_output(
     torch.testing.assert_close(split, whole, rtol=1e-10, atol=1e-10)
 
 
-def test_a_state_made_with_gradients_goes_on_without() -> None:
+def test_a_state_made_with_gradients_continues_without() -> None:
     q, k, v = inputs(30)
     table = random_table(12, dtype=torch.float64)
     whole, _ = run((q, k, v), table, [30])

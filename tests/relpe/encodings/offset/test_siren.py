@@ -169,7 +169,7 @@ def test_positions_need_not_be_integers() -> None:
 
 @pytest.mark.parametrize("name", MUSIC)
 def test_notes_of_a_chord_are_told_apart_by_their_place_alone(name: str) -> None:
-    # without places a permutation of what sounds together changes what is heard by no one else
+    # without places, no other note changes when the notes of a chord are permuted
     config = SirenConfig(
         network=NETWORK,
         window=None,

@@ -241,7 +241,7 @@ def test_spans_of_evaluation_are_those_of_the_widths() -> None:
     assert made.train().keys_per_head(0)[0] == 33
 
 
-def test_a_resumed_training_goes_on_with_its_spans() -> None:
+def test_a_resumed_training_continues_with_its_spans() -> None:
     made, resumed = (window(width=(10.0,), span_refresh=3, max_span=200) for _ in range(2))
     made.advance()
     set_width(made, 30.0)

@@ -103,7 +103,7 @@ def test_runs_are_those_that_a_plain_search_finds(seed):
     assert found.tolist() == expected
 
 
-def test_runs_do_not_go_on_from_one_piece_or_track_to_the_next():
+def test_runs_do_not_continue_from_one_piece_or_track_to_the_next():
     first, second = random_score(0), random_score(2, 80)
     together = Score(12, (joined(first, second).tracks[0],))
     found = copies(INDEX, [together])

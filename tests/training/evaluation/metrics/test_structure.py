@@ -283,7 +283,7 @@ def test_all_figures_are_defined_for_any_score(score, first_bar):
             assert math.isnan(value) or 0 <= value <= 1, name
 
 
-def test_a_prompt_that_goes_on_looping_is_a_copy_of_itself():
+def test_a_prompt_that_continues_looping_is_a_copy_of_itself():
     loop = [(12 * beat, 6, 60 + beat % 4, 80) for beat in range(64)]
     found = structure(notes_of(loop, bars=16), 8)
     expected = {"bars_of_prompt": 1, "similarity_lag_1": 1, "still_playing": 1, "bars": 8}

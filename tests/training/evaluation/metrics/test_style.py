@@ -196,7 +196,7 @@ def looped(bars: int) -> Score:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_loop_that_goes_on_keeps_its_style_in_all_quarters(form):
+def test_a_loop_that_continues_keeps_its_style_in_all_quarters(form):
     rows = style_by_quarter(looped(40), [looped(40)] * 3, 8, form=form)
     assert [(row.track, row.profile) for row in rows] == [
         (TrackKey(128, 0), "onset_drum"),
