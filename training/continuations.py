@@ -50,7 +50,6 @@ def continuations(
     presence: float = 1.0,
     recall: float = 1.0,
     precision: Precision = "int8",
-    max_bar_tokens: int = 0,
     advance: Callable[[int], object] = lambda _: None,
     enough: Callable[[], bool] = lambda: False,
 ) -> list[Ids]:
@@ -62,8 +61,8 @@ def continuations(
     loop and these are the rules of the application, so that what is measured is what users get. A
     continuation depends on prompt, seed and sampling alone, as long as the same steps compute it.
 
-    `max_bar_tokens` ends longer bars; 0 for no limit. `advance` is called with the number of bars
-    just completed, and then `enough`: if it is True, everything ends with its last whole bar.
+    Bars of `MAX_BAR_TOKENS` are ended. `advance` is called with the number of bars just completed,
+    and then `enough`: if it is True, everything ends with its last whole bar.
     """
     maker = choose_steps(decoder, "auto", precision, threads=torch.get_num_threads())
     generation: Generation[ConstrainedGrammar] = Generation(decoder, maker.make(), MAX_ROWS)
@@ -80,7 +79,7 @@ def continuations(
             tracks=tracks,
             silent=[place for place, track in enumerate(tracks) if not len(track)],
         ).resume(context)
-        limit = BarLimit(grammar.bar, grammar.bar + bars - 1, max_tokens=max_bar_tokens)
+        limit = BarLimit(grammar.bar, grammar.bar + bars - 1, max_tokens=MAX_BAR_TOKENS)
         biases = biases_of_prompt(context, grammar, presence=presence, recall=recall)
         rule = ConstrainedGrammar(grammar, limit, biases)
         samples += generation.add(Request(context, rule, seeds, sampling))

@@ -65,7 +65,7 @@ def _quick_samples(monkeypatch):
         return StepsMaker("", lambda: PlainSteps(decoder))
 
     monkeypatch.setattr(samples, "choose_steps", plain)
-    monkeypatch.setattr(callbacks, "MAX_BAR_TOKENS", 4)
+    monkeypatch.setattr(samples, "MAX_BAR_TOKENS", 4)
     monkeypatch.setattr(callbacks, "NEW_BARS", 1)
 
 

@@ -4,7 +4,6 @@ import csv
 import json
 import math
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -129,8 +128,7 @@ def plain_steps(monkeypatch):
         return StepsMaker("plain", lambda: PlainSteps(decoder))
 
     monkeypatch.setattr(samples, "choose_steps", chosen)
-    limited = partial(samples.continuations, max_bar_tokens=8)
-    monkeypatch.setattr(generated, "continuations", limited)
+    monkeypatch.setattr(samples, "MAX_BAR_TOKENS", 8)
 
 
 @pytest.mark.usefixtures("plain_steps")

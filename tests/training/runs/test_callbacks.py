@@ -130,7 +130,7 @@ def _quick_samples(monkeypatch):
         "choose_steps",
         lambda decoder, *_, **__: StepsMaker("", lambda: PlainSteps(decoder)),
     )
-    monkeypatch.setattr(callbacks, "MAX_BAR_TOKENS", 4)
+    monkeypatch.setattr(samples, "MAX_BAR_TOKENS", 4)
     monkeypatch.setattr(callbacks, "NEW_BARS", 2)
 
 
