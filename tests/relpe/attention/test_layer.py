@@ -8,10 +8,10 @@ import torch
 
 from relpe.attention.feature_maps import FavorConfig, FeatureMapConfig, Features, ReluConfig
 from relpe.attention.layer import causal_convolution
-from relpe.attention.linear import reference
 from relpe.attention.linear.attention import LinearState, causal_linear_attention
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
+from tests.support import reference_linear as reference
 from tests.support.paths import GOLDEN_FOLDER
 
 GOLDEN = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)

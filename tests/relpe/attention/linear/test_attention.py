@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from relpe.attention.feature_maps import EluConfig, FavorConfig, FeatureMapConfig, ReluConfig
 from relpe.attention.linear import fla as fla_backend
-from relpe.attention.linear import reference
 from relpe.attention.linear.attention import LinearState, causal_linear_attention, linear_attention
 from relpe.attention.linear.chunked import Tiling, tiling
+from tests.support import reference_linear as reference
 from tests.support.paths import GOLDEN_FOLDER
 
 GOLDEN = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)
