@@ -16,17 +16,18 @@ from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.midi import write_midi
 from tokenization.remi.bars import written_lines
 from tokenization.remi.vocabulary import BAR, EOS
-from training.files import replacing
+from training.files import picture, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from relpe.decoding.base import Precision
     from relpe.models.decoder import Decoder
-    from tokenization.score import Score, Track
+    from tokenization.score import Score
     from tokenization.tokenizer import Tokenizer
 
     Ids = NDArray[np.int64]
@@ -130,15 +131,8 @@ def in_bars(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Bars:
     score = tokenizer.decode(ids)
     count = int(np.count_nonzero(ids == BAR))
     lines = written_lines(score, 0, count)[: count + 1]
-    tracks = tuple(_until(int(lines[-1]), track) for track in score.tracks)
+    tracks = tuple(track.until(int(lines[-1])) for track in score.tracks)
     return Bars(replace(score, tracks=tracks, end_ticks=int(lines[-1])), lines)
-
-
-def _until(end: int, track: Track) -> Track:
-    """A track whose notes end at a time or before it; all begin before it."""
-    onsets, durations = track.notes[:, 0], track.notes[:, 1]
-    lengths = np.minimum(durations, end - onsets)
-    return replace(track, notes=np.column_stack([onsets, lengths, track.notes[:, 2:]]))
 
 
 def write_sample(
@@ -151,8 +145,7 @@ def write_sample(
     piece = in_bars(ids, tokenizer)
     with replacing(path.with_name(f"{path.name}.mid")) as partial:
         partial.write_bytes(write_midi(piece.score))
-    with replacing(path.with_name(f"{path.name}.png")) as partial:
-        draw_piano_roll(piece, partial, prompt_bars)
+    draw_piano_roll(piece, path.with_name(f"{path.name}.png"), prompt_bars)
 
 
 def draw_piano_roll(piece: Bars, path: Path, prompt_bars: int) -> None:
@@ -160,14 +153,15 @@ def draw_piano_roll(piece: Bars, path: Path, prompt_bars: int) -> None:
 
     The first `prompt_bars` bars are shaded, every bar line is drawn.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    with picture(path, min(max(len(piece.lines) * 0.45, 7), 30), 5, 100) as figure:
+        _draw_roll(figure, piece, prompt_bars)
+
+
+def _draw_roll(figure: Figure, piece: Bars, prompt_bars: int) -> None:
     from matplotlib.collections import LineCollection
-    from matplotlib.figure import Figure
 
     score, lines = piece
     beat = score.ticks_per_beat
-    figure = Figure(figsize=(min(max(len(lines) * 0.45, 7), 30), 5), layout="constrained")
-    FigureCanvasAgg(figure)
     has_drums = any(track.is_drum and len(track) for track in score.tracks)
     if has_drums:
         roll, lane = figure.subplots(2, sharex=True, height_ratios=(3, 1))
@@ -197,4 +191,3 @@ def draw_piano_roll(piece: Bars, path: Path, prompt_bars: int) -> None:
     lane.set_xlabel("bar")
     if any(len(track) for track in score.tracks):
         figure.legend(loc="outside upper center", ncols=8, fontsize="small")
-    figure.savefig(path, format="png", dpi=100, metadata={"Software": None})
