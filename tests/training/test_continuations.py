@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 import training.continuations as samples
-from relpe.decoding.base import StepsMaker
 from relpe.decoding.batch import ContinuousBatch
-from relpe.decoding.eager import PlainSteps
 from tests.support.runs import piece
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar
@@ -33,15 +31,7 @@ def decoder(experiment):
     return build_experiment(experiment).task.model.build().eval()
 
 
-@pytest.fixture(autouse=True)
-def plain(monkeypatch):
-    """The decoder's own steps: there is nothing to compile. Bars of few tokens."""
-
-    def chosen(decoder, *_, **__):
-        return StepsMaker("plain", lambda: PlainSteps(decoder))
-
-    monkeypatch.setattr(samples, "choose_steps", chosen)
-    monkeypatch.setattr(samples, "MAX_BAR_TOKENS", 8)
+pytestmark = pytest.mark.usefixtures("quick_continuations")
 
 
 def prompt(tokenizer, seed, bars=2):

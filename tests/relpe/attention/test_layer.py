@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -12,13 +11,7 @@ from relpe.attention.linear.attention import LinearState, causal_linear_attentio
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
 from tests.support import reference_linear as reference
-from tests.support.paths import GOLDEN_FOLDER
-
-GOLDEN = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)
-
-
-def golden(name: str) -> torch.Tensor:
-    return torch.from_numpy(GOLDEN[name])
+from tests.support.golden_spe import golden
 
 
 def test_softmax_attention_is_exact() -> None:
