@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from relpe.attention.linear import reference
 from relpe.attention.linear.attention import LinearState, causal_linear_attention
+from tests.support import reference_linear as reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -30,8 +30,8 @@ from benchmarks.attention_ways import (
     ways,
 )
 from benchmarks.bench_encodings import peak_megabytes, processor
-from relpe.attention.linear import reference
 from relpe.attention.linear.chunked import tiling
+from tests.support import reference_linear as reference
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -17,7 +17,7 @@ torch.set_num_threads(1)
 install_import_hook(
     [
         "relpe.attention.linear.attention",
-        "relpe.attention.linear.reference",
+        "tests.support.reference_linear",
         "tests.support.reference_stochastic",
     ],
     "beartype.beartype",

@@ -177,6 +177,12 @@ class Track:
 
     __hash__ = None  # type: ignore[assignment]  # compared by content
 
+    def until(self, end: int) -> Track:
+        """The same track with its notes cut at a tick; later ones are left out."""
+        notes = self.notes[self.notes[:, 0] < end]
+        lengths = np.minimum(notes[:, 1], end - notes[:, 0])
+        return replace(self, notes=np.column_stack([notes[:, 0], lengths, notes[:, 2:]]))
+
     @property
     def end_ticks(self) -> int:
         """Tick at which the last note ends; 0 without notes."""

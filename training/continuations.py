@@ -16,17 +16,18 @@ from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.midi import write_midi
 from tokenization.remi.bars import written_lines
 from tokenization.remi.vocabulary import BAR, EOS
-from training.files import replacing
+from training.files import picture, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from relpe.decoding.base import Precision
     from relpe.models.decoder import Decoder
-    from tokenization.score import Score, Track
+    from tokenization.score import Score
     from tokenization.tokenizer import Tokenizer
 
     Ids = NDArray[np.int64]
@@ -50,7 +51,6 @@ def continuations(
     presence: float = 1.0,
     recall: float = 1.0,
     precision: Precision = "int8",
-    max_bar_tokens: int = 0,
     advance: Callable[[int], object] = lambda _: None,
     enough: Callable[[], bool] = lambda: False,
 ) -> list[Ids]:
@@ -62,9 +62,8 @@ def continuations(
     the rules are those of the application, so that measurements describe what users get. A
     continuation depends on prompt, seed and sampling alone, as long as the same steps compute it.
 
-    `max_bar_tokens` ends longer bars; 0 for no limit. `advance` is called with the number of bars
-    just completed, and then `enough`: if it returns True, all continuations end with their last
-    whole bar.
+    Bars of `MAX_BAR_TOKENS` are ended. `advance` is called with the number of bars just completed,
+    and then `enough`: if it is True, everything ends with its last whole bar.
     """
     maker = choose_steps(decoder, "auto", precision, threads=torch.get_num_threads())
     generation: Generation[ConstrainedGrammar] = Generation(decoder, maker.make(), MAX_ROWS)
@@ -81,7 +80,7 @@ def continuations(
             tracks=tracks,
             silent=[place for place, track in enumerate(tracks) if not len(track)],
         ).resume(context)
-        limit = BarLimit(grammar.bar, grammar.bar + bars - 1, max_tokens=max_bar_tokens)
+        limit = BarLimit(grammar.bar, grammar.bar + bars - 1, max_tokens=MAX_BAR_TOKENS)
         biases = biases_of_prompt(context, grammar, presence=presence, recall=recall)
         rule = ConstrainedGrammar(grammar, limit, biases)
         samples += generation.add(Request(context, rule, seeds, sampling))
@@ -132,15 +131,8 @@ def in_bars(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Bars:
     score = tokenizer.decode(ids)
     count = int(np.count_nonzero(ids == BAR))
     lines = written_lines(score, 0, count)[: count + 1]
-    tracks = tuple(_until(int(lines[-1]), track) for track in score.tracks)
+    tracks = tuple(track.until(int(lines[-1])) for track in score.tracks)
     return Bars(replace(score, tracks=tracks, end_ticks=int(lines[-1])), lines)
-
-
-def _until(end: int, track: Track) -> Track:
-    """The track with its notes cut at `end`; all begin before it."""
-    onsets, durations = track.notes[:, 0], track.notes[:, 1]
-    lengths = np.minimum(durations, end - onsets)
-    return replace(track, notes=np.column_stack([onsets, lengths, track.notes[:, 2:]]))
 
 
 def write_sample(
@@ -153,8 +145,7 @@ def write_sample(
     piece = in_bars(ids, tokenizer)
     with replacing(path.with_name(f"{path.name}.mid")) as partial:
         partial.write_bytes(write_midi(piece.score))
-    with replacing(path.with_name(f"{path.name}.png")) as partial:
-        draw_piano_roll(piece, partial, prompt_bars)
+    draw_piano_roll(piece, path.with_name(f"{path.name}.png"), prompt_bars)
 
 
 def draw_piano_roll(piece: Bars, path: Path, prompt_bars: int) -> None:
@@ -162,14 +153,15 @@ def draw_piano_roll(piece: Bars, path: Path, prompt_bars: int) -> None:
 
     The first `prompt_bars` bars are shaded, every bar line is drawn.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    with picture(path, min(max(len(piece.lines) * 0.45, 7), 30), 5, 100) as figure:
+        _draw_roll(figure, piece, prompt_bars)
+
+
+def _draw_roll(figure: Figure, piece: Bars, prompt_bars: int) -> None:
     from matplotlib.collections import LineCollection
-    from matplotlib.figure import Figure
 
     score, lines = piece
     beat = score.ticks_per_beat
-    figure = Figure(figsize=(min(max(len(lines) * 0.45, 7), 30), 5), layout="constrained")
-    FigureCanvasAgg(figure)
     has_drums = any(track.is_drum and len(track) for track in score.tracks)
     if has_drums:
         roll, lane = figure.subplots(2, sharex=True, height_ratios=(3, 1))
@@ -199,4 +191,3 @@ def draw_piano_roll(piece: Bars, path: Path, prompt_bars: int) -> None:
     lane.set_xlabel("bar")
     if any(len(track) for track in score.tracks):
         figure.legend(loc="outside upper center", ncols=8, fontsize="small")
-    figure.savefig(path, format="png", dpi=100, metadata={"Software": None})

@@ -1,4 +1,4 @@
-"""Atomic writes and checked reading of JSON."""
+"""Atomic writes, of pictures as well, and checked reading of JSON."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training.errors import TrainingError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @contextmanager
@@ -34,6 +37,19 @@ def replacing(path: Path) -> Iterator[Path]:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def picture(path: Path, width: float, height: float, dpi: int) -> Iterator[Figure]:
+    """A figure of a size in inches, written as a PNG at the end."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    yield figure
+    with replacing(path) as partial_path:
+        figure.savefig(partial_path, format="png", dpi=dpi, metadata={"Software": None})
 
 
 def read_json(path: Path, names: Sequence[str], remedy: str) -> dict[str, Any]:

@@ -24,8 +24,6 @@ from tokenization.midi import append_to_midi, read_midi, write_midi
 from tokenization.score import Score, Tempo, TimeSignature
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from app.compose.models import MusicModel
     from app.compose.prompt import Prompt
 
@@ -190,11 +188,11 @@ def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
 class Variations:
     """Pieces with one opening and different seeds that are generated together."""
 
-    def __init__(self, opening: Opening, seeds: Sequence[int] | None = None) -> None:
-        """By default there is one seed for each variation, counting up from that of the options."""
+    def __init__(self, opening: Opening) -> None:
+        """One for each variation of the options, with seeds that count up from theirs."""
         self.opening, self.options = opening, opening.options
         first = self.options.seed or 0
-        self.seeds = seeds or range(first, first + self.options.variations)
+        self.seeds = range(first, first + self.options.variations)
         self.drafts = [Draft(opening, Sample(seed, opening.rule)) for seed in self.seeds]
         self.seconds = 0.0
         """Duration of the work so far."""

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from app.compose.options import MusicOptions
     from app.compose.prompt import Prompt
     from relpe.decoding.generate import Sample
-    from tokenization.score import Track
 
 
 @dataclass(frozen=True)
@@ -172,11 +171,4 @@ class Draft:
             return replace(new, end_ticks=0)
         if opening.options.ending == "cadence":
             return replace(new, end_ticks=end)
-        return replace(new, tracks=tuple(_until(end, track) for track in new.tracks), end_ticks=end)
-
-
-def _until(end: int, track: Track) -> Track:
-    """The part of a track before `end`."""
-    notes = track.notes[track.notes[:, 0] < end]
-    lengths = np.minimum(notes[:, 1], end - notes[:, 0])
-    return replace(track, notes=np.column_stack([notes[:, 0], lengths, notes[:, 2:]]))
+        return replace(new, tracks=tuple(track.until(end) for track in new.tracks), end_ticks=end)

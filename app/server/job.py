@@ -27,7 +27,7 @@ from app.player.frames import (
 )
 from app.server.downloads import DOWNLOADS, SOUND_KINDS, Download
 from app.server.job_audio import JobSound, SoundSource, ids_in_frames, in_parts
-from app.text import plural
+from app.text import duration, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -127,7 +127,7 @@ class Job:
         line = f"Waiting for the {self.model.name} model: "
         line += f"{step.place - 1:,} before you" if step.place > 1 else "yours is the next one"
         if step.seconds_left is not None:
-            line += f", about {_duration(step.seconds_left)}"
+            line += f", about {duration(step.seconds_left)}"
         return self.frame("waiting", line=line, status="Waiting for the model.")
 
     def starting(self) -> Frame:
@@ -163,7 +163,7 @@ class Job:
         if asked is not None:
             line += f" · {part * asked:.0f} of {asked:g} s"
         if 0 < part < 1:
-            line += f" · about {_duration(step.seconds * (1 - part) / part)} left"
+            line += f" · about {duration(step.seconds * (1 - part) / part)} left"
         return self.frame(
             "composing",
             line=line,
@@ -367,11 +367,6 @@ class Job:
 
 def _clock(seconds: float) -> str:
     return f"{round(seconds) // 60}:{round(seconds) % 60:02d}"
-
-
-def _duration(seconds: float) -> str:
-    seconds = max(1, round(seconds))
-    return f"{seconds} s" if seconds < 90 else f"{round(seconds / 60)} min"
 
 
 def _exact(number: float) -> str:

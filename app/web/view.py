@@ -12,6 +12,7 @@ from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
 from app.player.frames import Frame
 from app.server.studio import Studio
+from app.text import duration
 from app.web.about import model_line
 from app.web.cards import card, results_list
 from app.web.session import AUTOMATIC, UPLOADING, Session, Sessions, Tab
@@ -118,15 +119,9 @@ class View:
         speed = self.studio.scheduler.bars_per_second(model, tab.variations)
         if not speed:
             return NO_SPEED
-        return f"<p>about <b>{_duration(bars / speed)}</b> to write</p>"
+        return f"<p>about <b>{duration(bars / speed)}</b> to write</p>"
 
     def new_model(self, tab: Tab) -> str:
         """Name of the model that generates a piece from nothing."""
         names = self.studio.models.names
         return tab.model if tab.model in names else names[0]
-
-
-def _duration(seconds: float) -> str:
-    """A rough duration: `6 s`, `2 min`."""
-    seconds = max(1, round(seconds))
-    return f"{seconds} s" if seconds < 90 else f"{round(seconds / 60)} min"

@@ -20,6 +20,11 @@ NEIGHBOURS = tuple((offset,) for offset in REACH)
 """The same as a stencil says it."""
 
 
+def line(length: int, start: int = 0) -> torch.Tensor:
+    """Positions (1, l, 1) from `start` on."""
+    return torch.arange(start, start + length)[None, :, None]
+
+
 def noise_field(drawn: list[int] | None = None) -> NoiseField:
     """Noise on one axis; appends the index of each tile that is drawn to `drawn`."""
 

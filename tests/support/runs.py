@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import os
 import signal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
-from training.data.corpus import Crops
+from training.data.corpus import Corpus, Crops
 
 
 def piece(seed: int, bars: int = 12) -> Score:
@@ -96,3 +99,9 @@ def metrics(folder, column=None):
 def steps_with(folder, column):
     """Steps whose rows of metrics.csv have a value in a column."""
     return [row["step"] for row in metrics(folder, column)]
+
+
+def crops(data: Path, **changes: Any) -> Crops:
+    """Crops of 64 tokens of a corpus for piano."""
+    settings: dict[str, Any] = {"length": 64, "batch_size": 4, "seed": 1} | changes
+    return Crops(corpus=Corpus.load(data, "train"), tokenizer=PianoRemi(), **settings)

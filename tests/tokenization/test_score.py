@@ -102,3 +102,10 @@ def test_shared_tables_are_changed_once():
     assert twice(table).tolist() == [[2, 64, 127]]
     assert twice(table) is twice(table)
     assert twice(table.copy()) is not twice(table)
+
+
+def test_a_track_is_cut_at_a_tick() -> None:
+    track = Track.of([(0, 5, 60, 80), (4, 12, 62, 81), (10, 2, 64, 82)], 33)
+    assert track.until(10).notes.tolist() == [[0, 5, 60, 80], [4, 6, 62, 81]]
+    assert track.until(10).program == 33
+    assert not len(track.until(0))

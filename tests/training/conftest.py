@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from relpe.decoding.base import StepsMaker
+from relpe.decoding.eager import PlainSteps
 from tests.support.runs import piece
 from tokenization.midi import write_midi
 from tokenization.remi.remi import PianoRemi
+from training import continuations
 from training.data.prepare import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from relpe.models.decoder import Decoder
 
 TINY_MODEL: dict[str, Any] = {
     "width": 16,
@@ -88,3 +93,14 @@ def experiment(data: Path) -> dict[str, Any]:
             "samples": 0,
         },
     }
+
+
+@pytest.fixture
+def quick_continuations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Continuations by the decoder's own steps, as there is nothing to compile; short bars."""
+
+    def plain(decoder: Decoder, *_: object, **__: object) -> StepsMaker:
+        return StepsMaker("plain", lambda: PlainSteps(decoder))
+
+    monkeypatch.setattr(continuations, "choose_steps", plain)
+    monkeypatch.setattr(continuations, "MAX_BAR_TOKENS", 8)

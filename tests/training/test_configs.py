@@ -9,12 +9,9 @@ import pytest
 import torch
 
 import training
-from relpe.decoding.base import StepsMaker
-from relpe.decoding.eager import PlainSteps
 from tests.support.runs import piece
 from tokenization.midi import write_midi
 from tokenization.presets import PRESETS
-from training import continuations as samples
 from training.config import read_yaml
 from training.data.prepare import prepare
 from training.experiment import build_experiment
@@ -58,14 +55,7 @@ def corpora(data, tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def _quick_samples(monkeypatch):
-    """Nothing to compile, and few notes."""
-
-    def plain(decoder, *_, **__):
-        return StepsMaker("", lambda: PlainSteps(decoder))
-
-    monkeypatch.setattr(samples, "choose_steps", plain)
-    monkeypatch.setattr(callbacks, "MAX_BAR_TOKENS", 4)
+def _quick_samples(monkeypatch, quick_continuations):
     monkeypatch.setattr(callbacks, "NEW_BARS", 1)
 
 

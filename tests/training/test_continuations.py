@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 import training.continuations as samples
-from relpe.decoding.base import StepsMaker
 from relpe.decoding.batch import ContinuousBatch
-from relpe.decoding.eager import PlainSteps
 from tests.support.runs import piece
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar
@@ -33,18 +31,7 @@ def decoder(experiment):
     return build_experiment(experiment).task.model.build().eval()
 
 
-def continued(*arguments, **options):
-    return continuations(*arguments, **options, max_bar_tokens=8)
-
-
-@pytest.fixture(autouse=True)
-def plain(monkeypatch):
-    """The decoder's own steps: there is nothing to compile. Bars of few tokens."""
-
-    def chosen(decoder, *_, **__):
-        return StepsMaker("plain", lambda: PlainSteps(decoder))
-
-    monkeypatch.setattr(samples, "choose_steps", chosen)
+pytestmark = pytest.mark.usefixtures("quick_continuations")
 
 
 def prompt(tokenizer, seed, bars=2):
@@ -54,7 +41,7 @@ def prompt(tokenizer, seed, bars=2):
 def test_a_continuation_holds_its_prompt_and_as_many_new_bars_as_asked_for(decoder, tokenizer):
     prompts = [prompt(tokenizer, 1), prompt(tokenizer, 2, 3)]
     done = []
-    made = continued(decoder, tokenizer, prompts, bars=3, seeds=(0, 1), advance=done.append)
+    made = continuations(decoder, tokenizer, prompts, bars=3, seeds=(0, 1), advance=done.append)
     assert len(made) == 4
     assert sum(done) == 4 * 3
     for ids, given in zip(made, (prompts[0], prompts[0], prompts[1], prompts[1]), strict=True):
@@ -68,11 +55,11 @@ def test_a_continuation_holds_its_prompt_and_as_many_new_bars_as_asked_for(decod
 
 def test_what_a_prompt_becomes_does_not_hang_on_those_beside_it(decoder, tokenizer, monkeypatch):
     prompts = [prompt(tokenizer, seed) for seed in (1, 2, 3)]
-    together = continued(decoder, tokenizer, prompts, bars=2, seeds=(5, 6, 7))
-    alone = continued(decoder, tokenizer, prompts[1:2], bars=2, seeds=(6,))
+    together = continuations(decoder, tokenizer, prompts, bars=2, seeds=(5, 6, 7))
+    alone = continuations(decoder, tokenizer, prompts[1:2], bars=2, seeds=(6,))
     np.testing.assert_array_equal(together[4], alone[0])
     monkeypatch.setattr(samples, "MAX_ROWS", 2)
-    few = continued(decoder, tokenizer, prompts, bars=2, seeds=(5, 6, 7))
+    few = continuations(decoder, tokenizer, prompts, bars=2, seeds=(5, 6, 7))
     for one, other in zip(few, together, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -89,14 +76,14 @@ def test_no_more_rows_are_written_at_once_than_there_is_room_for(decoder, tokeni
     monkeypatch.setattr(samples, "MAX_ROWS", 2)
     monkeypatch.setattr(ContinuousBatch, "step", counted)
     prompts = [prompt(tokenizer, seed) for seed in (1, 2)]
-    assert len(continued(decoder, tokenizer, prompts, bars=1, seeds=(0, 1, 2))) == 6
+    assert len(continuations(decoder, tokenizer, prompts, bars=1, seeds=(0, 1, 2))) == 6
     assert most == 2
 
 
 def test_a_prompt_that_ends_is_gone_on_with(decoder, tokenizer):
     whole = tokenizer.encode(piece(1, 2)).ids
     assert whole[-1] == EOS
-    (made,) = continued(decoder, tokenizer, [whole], bars=1)
+    (made,) = continuations(decoder, tokenizer, [whole], bars=1)
     np.testing.assert_array_equal(made[: len(whole)], [*whole[:-1], BAR])
 
 
@@ -109,6 +96,14 @@ def test_a_bar_that_would_never_end_is_ended():
     assert np.flatnonzero(full.allowed).tolist() == [BAR]
     assert full.advance(BAR).finished
     assert not full.advance(BAR).allowed.any()
+
+
+def test_bars_of_a_model_that_has_learnt_nothing_are_ended(decoder, tokenizer):
+    given = prompt(tokenizer, 1)
+    (made,) = continuations(decoder, tokenizer, [given], bars=3)
+    lines = [*np.flatnonzero(made[len(given) :] == BAR), len(made) - len(given)]
+    # a note that was begun is ended first
+    assert max(np.diff(lines)) <= samples.MAX_BAR_TOKENS + 4
 
 
 def test_new_music_is_in_the_metre_and_for_the_instruments_of_the_prompt(experiment):
@@ -125,7 +120,7 @@ def test_new_music_is_in_the_metre_and_for_the_instruments_of_the_prompt(experim
     )
     score = Score(12, tracks, (), (TimeSignature(0, 3, 4),))
     ids = tokenizer.encode(score).ids
-    (made,) = continued(decoder, tokenizer, [ids], bars=2)
+    (made,) = continuations(decoder, tokenizer, [ids], bars=2)
     whole = in_bars(made, tokenizer)
     assert whole.lines.tolist() == [0, 36, 72, 108, 144]
     assert {(t.is_drum, t.program) for t in whole.score.tracks if len(t)} <= {

@@ -216,7 +216,7 @@ def measure_music(
         },
         "style": {form: _style(wholes, new, real, options, form) for form in FORMS},
         "copies": {
-            name: _copies(index, [new_music(p.score, options.prompt_bars) for p in group], show)
+            name: _copies(index, [new_music(p.score, options.prompt_bars) for p in group])
             for name, group in groups.items()
         },
         "faults": {
@@ -311,7 +311,7 @@ def _style(
     }
 
 
-def _copies(index: NoteIndex, scores: Sequence[Score], show: bool) -> dict[str, Any]:
+def _copies(index: NoteIndex, scores: Sequence[Score]) -> dict[str, Any]:
     found = copies(index, scores)
     shares = {str(size): share for size, share in found.shares.items()}
     return {"shares": shares, "longest": found.longest, "notes": found.num_notes}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -15,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.evaluation.metrics.nll_by_position import Bin
-from training.files import replacing
+from training.files import picture
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Results = Mapping[str, Any]
 """Content of a results.json."""
@@ -76,19 +74,6 @@ def by_real_music(entries: Mapping[str, Results]) -> list[tuple[str | None, list
 def readings(results: Results) -> dict[str, Mapping[str, float]]:
     """Likelihood of whole pieces and of windows, by key of results.json."""
     return {k: v for k, v in results.items() if k == "streaming" or k.startswith("windows_")}
-
-
-@contextmanager
-def picture(path: Path, width: float, height: float, dpi: int) -> Iterator[Figure]:
-    """A figure of a size in inches, written as a PNG at the end."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    yield figure
-    with replacing(path) as partial_path:
-        figure.savefig(partial_path, format="png", dpi=dpi, metadata={"Software": None})
 
 
 def draw_by_position(

@@ -108,13 +108,13 @@ class Muon(torch.optim.AdamW):
         weight.grad = None
 
 
-def orthogonalize(matrices: Tensor, rounds: int = 5) -> Tensor:
+def orthogonalize(matrices: Tensor) -> Tensor:
     """Nearly orthogonal matrices (n, rows, columns) with the singular vectors of `matrices`."""
     a, b, c = NEWTON_SCHULZ
     x = matrices / (matrices.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
-    for _ in range(rounds):
+    for _ in range(5):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
     return x.mT if tall else x

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from tokenization.presets import load_tokenizer
 from training.config import TrainerConfig
-from training.continuations import MAX_BAR_TOKENS, continuations, write_sample
+from training.continuations import continuations, write_sample
 from training.data.corpus import Corpus
 from training.learning.distributed import any_of, whole
 from training.runs.device import memory_in_use
@@ -272,7 +272,6 @@ class Samples(pl.Callback):
             tokenizer,
             [ids for ids, _ in prompts],
             bars=NEW_BARS,
-            max_bar_tokens=MAX_BAR_TOKENS,
             enough=lambda: time.monotonic() > last,
         )
         folder.mkdir(parents=True, exist_ok=True)

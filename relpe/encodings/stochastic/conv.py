@@ -13,32 +13,17 @@ from typing import Literal
 import torch
 from torch import nn
 
-from relpe.encodings.stochastic.filtered_noise import FilteredNoise, Filters
-from relpe.encodings.stochastic.white_noise import NoiseKind
+from relpe.encodings.stochastic.filtered_noise import FilteredNoise, FilteredNoiseConfig, Filters
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvSPEConfig:
+class ConvSPEConfig(FilteredNoiseConfig):
     """Convolutional stochastic positional encoding (Liutkus et al., 2021)."""
 
     kind: Literal["conv_spe"] = "conv_spe"
     taps: tuple[int, ...] = (128,)
     """Taps of a filter along each axis of positions (one, two or three): offsets of at
     least this many positions score nothing."""
-    num_realizations: int = 64
-    """Random codes per sequence (r), the features per head after encoding; more means less variance
-    and more work."""
-    gated: bool = True
-    """Lets each feature of each layer mix its code with a constant one, that is, ignore position.
-    """
-    shared_by_layers: bool = True
-    """One set of filters for all layers, and one code; otherwise each layer has its own, made from
-    the same noise."""
-    noise: NoiseKind = "normal"
-    """The filtered noise: normal, as published, or random signs, which are cheaper to draw. The
-    covariance is the same; the product of a feature's codes varies less with signs, its variance is
-    smaller by twice the sum over taps of query_filter[i]^2 key_filter[i + lag]^2; products of
-    different features vary as much."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> ConvSPE:
         """Module for a model of this shape, shared by its layers; gates are always per layer.
@@ -64,14 +49,11 @@ class ConvSPE(FilteredNoise):
         if min(config.taps, default=1) < 1:
             raise ValueError(f"taps {config.taps}: expected at least one along each axis")
         super().__init__(
+            config,
             axes=len(config.taps),
             num_layers=num_layers,
             num_heads=num_heads,
             head_dim=head_dim,
-            num_realizations=config.num_realizations,
-            gated=config.gated,
-            shared_by_layers=config.shared_by_layers,
-            noise=config.noise,
         )
         self.config = config
         layers = () if config.shared_by_layers else (num_layers,)

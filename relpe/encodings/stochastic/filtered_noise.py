@@ -8,6 +8,7 @@ covariance of the two codes is the correlation of the filters, which depends on 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -68,30 +69,47 @@ class FilteredNoiseCodes(NamedTuple):
     by_layer: tuple[FilteredNoiseCodes, ...] = ()  # of each layer, where they differ: see SineCodes
 
 
+@dataclass(frozen=True, kw_only=True)
+class FilteredNoiseConfig:
+    """What all encodings by filtered noise have in common."""
+
+    num_realizations: int = 64
+    """Random codes per sequence (r), the features per head after encoding; more means less variance
+    and more work."""
+    gated: bool = True
+    """Lets each feature of each layer mix its code with a constant one, that is, ignore position.
+    """
+    shared_by_layers: bool = True
+    """One set of filters for all layers, and one code; otherwise each layer has its own, made from
+    the same noise."""
+    noise: NoiseKind = "normal"
+    """The filtered noise: normal, as published, or random signs, which are cheaper to draw. The
+    covariance is the same; the product of a feature's codes varies less with signs, its variance is
+    smaller by twice the sum over taps of query_filter[i]^2 key_filter[i + lag]^2; products of
+    different features vary as much."""
+
+
 class FilteredNoise(StochasticEncoding):
     """Base of encodings whose codes are filtered noise; raw parameter: gates (layers, h, d)."""
 
     def __init__(
         self,
+        config: FilteredNoiseConfig,
         *,
         axes: int,
         num_layers: int,
         num_heads: int,
         head_dim: int,
-        num_realizations: int,
-        gated: bool,
-        shared_by_layers: bool,
-        noise: NoiseKind,
     ) -> None:
         super().__init__()
         if axes not in TILES:
             raise ValueError(f"filters over {axes} axes; expected one of {sorted(TILES)}")
         self.axes, self.num_layers = axes, num_layers
-        self.noise: NoiseKind = noise
-        self.shared_by_layers = shared_by_layers
-        self.out_features = num_realizations
-        self.shape = (num_heads, head_dim, num_realizations)
-        self.gates = raw_gates(num_layers, num_heads, head_dim) if gated else None
+        self.noise: NoiseKind = config.noise
+        self.shared_by_layers = config.shared_by_layers
+        self.out_features = config.num_realizations
+        self.shape = (num_heads, head_dim, config.num_realizations)
+        self.gates = raw_gates(num_layers, num_heads, head_dim) if config.gated else None
 
     def filters(self) -> Filters:
         """The filters, in the dtype of the parameters."""

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from relpe.encodings.offset.siren_network import SirenNetwork, SirenNetworkConfig, absolute_steps
-from relpe.encodings.stochastic.filtered_noise import FilteredNoise, Filters
-from relpe.encodings.stochastic.white_noise import NoiseKind
+from relpe.encodings.stochastic.filtered_noise import FilteredNoise, FilteredNoiseConfig, Filters
 
 WINDOW_END = 0.01
 """Value of the window at which its filter ends."""
@@ -30,7 +29,7 @@ length."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SirenSPEConfig:
+class SirenSPEConfig(FilteredNoiseConfig):
     """Convolutional stochastic positional encoding with filters from a network of sines."""
 
     kind: Literal["siren_spe"] = "siren_spe"
@@ -41,17 +40,6 @@ class SirenSPEConfig:
     """The network that computes the filters."""
     reference_length: float = 256.0
     """Steps per unit of the network's coordinates, the same for all lengths of a sequence."""
-    num_realizations: int = 64
-    """Random codes per sequence (r), the features per head after encoding; more means less variance
-    and more work."""
-    gated: bool = True
-    """Lets each feature of each layer mix its code with a constant one, that is, ignore position.
-    """
-    shared_by_layers: bool = True
-    """One set of filters for all layers, and one code; otherwise each layer has its own, made from
-    the same noise."""
-    noise: NoiseKind = "normal"
-    """The filtered noise; signs have the same covariance, and are cheaper to draw."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> SirenSPE:
         """Module for a model of this shape, shared by its layers; gates are always per layer.
@@ -83,14 +71,11 @@ class SirenSPE(FilteredNoise):
         if min(config.max_taps, default=1) < 1:
             raise ValueError(f"max_taps {config.max_taps}: expected at least one along each axis")
         super().__init__(
+            config,
             axes=axes,
             num_layers=num_layers,
             num_heads=num_heads,
             head_dim=head_dim,
-            num_realizations=config.num_realizations,
-            gated=config.gated,
-            shared_by_layers=config.shared_by_layers,
-            noise=config.noise,
         )
         self.config = config
         layers = () if config.shared_by_layers else (num_layers,)

@@ -24,6 +24,7 @@ from app.cli import batch as cli_batch
 from app.cli.main import main
 from relpe.models.checkpoint import save_model
 from tests.support.batches import contents
+from tests.support.commands import help_without_engine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -246,14 +247,7 @@ def test_the_progress_bar_counts_finished_clips(
 
 
 def test_help_names_defaults_and_loads_no_engine() -> None:
-    code = (
-        "import sys\nfrom app.cli.main import main\n"
-        "try:\n    main(['batch', '--help'])\nexcept SystemExit:\n    pass\n"
-        "sys.exit('torch' in sys.modules or 'gradio' in sys.modules)"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    said = " ".join(run.stdout.split())
+    said = " ".join(help_without_engine("batch").split())
     assert "-23 LUFS" in said
     assert "bars of new music (32)" in said
     assert "without prompts, by each model (4)" in said

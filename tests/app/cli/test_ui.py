@@ -8,15 +8,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from app.cli.main import main
 from app.web.serving import Serving
-
-if TYPE_CHECKING:
-    pass
 
 
 def free_port() -> str:

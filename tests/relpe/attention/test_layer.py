@@ -2,23 +2,16 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
 from relpe.attention.feature_maps import FavorConfig, FeatureMapConfig, Features, ReluConfig
 from relpe.attention.layer import causal_convolution
-from relpe.attention.linear import reference
 from relpe.attention.linear.attention import LinearState, causal_linear_attention
 from relpe.attention.linear.operation import LinearAttentionConfig
 from relpe.attention.softmax import SoftmaxAttentionConfig
-from tests.support.paths import GOLDEN_FOLDER
-
-GOLDEN = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)
-
-
-def golden(name: str) -> torch.Tensor:
-    return torch.from_numpy(GOLDEN[name])
+from tests.support import reference_linear as reference
+from tests.support.golden_spe import golden
 
 
 def test_softmax_attention_is_exact() -> None:

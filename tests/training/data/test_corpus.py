@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.paths import GOLDEN_FOLDER
+from tests.support.runs import crops
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import PianoRemi
 from training.data.augmentation import NOTHING, Augmentation
@@ -21,11 +21,6 @@ CHANGED = Augmentation(program=0.5, drums=0.5, dropped=0.1, velocity=0.5, tempo=
 
 names = PianoRemi().vocabulary.names
 ids = PianoRemi().vocabulary.ids
-
-
-def crops(data, **changes):
-    settings: dict[str, Any] = {"length": 64, "batch_size": 4, "seed": 1} | changes
-    return Crops(corpus=Corpus.load(data, "train"), tokenizer=PianoRemi(), **settings)
 
 
 @given(seed=st.integers(0, 2**31 - 1), step=st.integers(0, 10**6))

@@ -3,16 +3,16 @@ from __future__ import annotations
 import pickle
 import shutil
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
 
 import training.data.prepare as preparation
+from tests.support.runs import crops
 from tokenization.remi.remi import PianoRemi
 from training.data import shards
 from training.data.augmentation import Augmentation
-from training.data.corpus import Corpus, Crops, read_facts, windows
+from training.data.corpus import Corpus, read_facts, windows
 from training.data.prepare import prepare
 from training.errors import TrainingError
 
@@ -36,11 +36,6 @@ def test_shards_are_bounded_and_have_the_hash_of_one(
     assert sorted(path.name for path in (out / "validation").iterdir()) == sorted(
         path.name for path in (data / "validation").iterdir()
     )
-
-
-def crops(data, **changes):
-    settings: dict[str, Any] = {"length": 64, "batch_size": 4, "seed": 1} | changes
-    return Crops(corpus=Corpus.load(data, "train"), tokenizer=PianoRemi(), **settings)
 
 
 @pytest.mark.parametrize("limit", [1, 500, 900])

@@ -4,17 +4,13 @@ import csv
 import json
 import math
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import training.continuations as samples
 import training.evaluation.generated_music as generated
-from relpe.decoding.base import StepsMaker
-from relpe.decoding.eager import PlainSteps
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Track
@@ -123,17 +119,7 @@ def test_numbers_that_are_none_become_null():
     }
 
 
-@pytest.fixture
-def plain_steps(monkeypatch):
-    def chosen(decoder, *_, **__):
-        return StepsMaker("plain", lambda: PlainSteps(decoder))
-
-    monkeypatch.setattr(samples, "choose_steps", chosen)
-    limited = partial(samples.continuations, max_bar_tokens=8)
-    monkeypatch.setattr(generated, "continuations", limited)
-
-
-@pytest.mark.usefixtures("plain_steps")
+@pytest.mark.usefixtures("quick_continuations")
 def test_music_is_measured_beside_the_real_music_of_its_pieces(experiment, data, tmp_path):
     decoder = build_experiment(experiment).task.model.build().eval()
     tokenizer, corpus = load_tokenizer(data), Corpus.load(data, "test")
@@ -181,7 +167,7 @@ def test_music_is_measured_beside_the_real_music_of_its_pieces(experiment, data,
     assert other["figures"]["generated"] != found["figures"]["generated"]
 
 
-@pytest.mark.usefixtures("plain_steps")
+@pytest.mark.usefixtures("quick_continuations")
 def test_a_model_that_writes_real_music_has_its_figures(experiment, data, monkeypatch):
     tokenizer, corpus = load_tokenizer(data), Corpus.load(data, "test")
 

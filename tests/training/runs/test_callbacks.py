@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from relpe.decoding.base import StepsMaker
-from relpe.decoding.eager import PlainSteps
 from tests.support.runs import (
     assert_same_weights,
     break_at,
@@ -20,7 +18,6 @@ from tests.support.runs import (
     stop_at,
     with_model,
 )
-from training import continuations as samples
 from training.experiment import build_experiment
 from training.runs import callbacks
 from training.runs.device import memory_in_use
@@ -123,14 +120,7 @@ def test_without_pieces_to_validate_on_the_last_weights_stand_for_the_best(
 
 
 @pytest.fixture
-def _quick_samples(monkeypatch):
-    """Nothing to compile, and bars of few tokens."""
-    monkeypatch.setattr(
-        samples,
-        "choose_steps",
-        lambda decoder, *_, **__: StepsMaker("", lambda: PlainSteps(decoder)),
-    )
-    monkeypatch.setattr(callbacks, "MAX_BAR_TOKENS", 4)
+def _quick_samples(monkeypatch, quick_continuations):
     monkeypatch.setattr(callbacks, "NEW_BARS", 2)
 
 

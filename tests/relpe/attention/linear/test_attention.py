@@ -6,7 +6,6 @@ from types import ModuleType
 from typing import Any
 
 import jaxtyping
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -14,12 +13,11 @@ from hypothesis import strategies as st
 
 from relpe.attention.feature_maps import EluConfig, FavorConfig, FeatureMapConfig, ReluConfig
 from relpe.attention.linear import fla as fla_backend
-from relpe.attention.linear import reference
 from relpe.attention.linear.attention import LinearState, causal_linear_attention, linear_attention
 from relpe.attention.linear.chunked import Tiling, tiling
-from tests.support.paths import GOLDEN_FOLDER
+from tests.support import reference_linear as reference
+from tests.support.golden_spe import golden
 
-GOLDEN = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)
 TILINGS = {
     "the device's": None,
     "a loop": Tiling(64, 1, 8, torch.float64),
@@ -28,10 +26,6 @@ TILINGS = {
     "all at once": Tiling(128, 16, 99, torch.float64),
 }
 MAPS = {"favor": FavorConfig(num_features=4), "relu": ReluConfig(), "elu": EluConfig()}
-
-
-def golden(name: str) -> torch.Tensor:
-    return torch.from_numpy(GOLDEN[name])
 
 
 def golden_features(kind: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:

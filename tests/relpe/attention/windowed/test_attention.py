@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from relpe.attention.windowed import attention as windowed_attention_module
 from relpe.attention.windowed import offset_scores as offset_attention
-from relpe.attention.windowed import reference as reference_offsets
 from relpe.attention.windowed.attention import (
     WindowedAttentionConfig,
     WindowedAttentionState,
@@ -23,6 +22,7 @@ from relpe.attention.windowed.attention import (
 from relpe.attention.windowed.offset_scores import softmax_with_table
 from relpe.encodings.base import OffsetTable
 from relpe.encodings.offset.windows import in_box
+from tests.support import reference_offsets
 from tests.support.grids import gaussian, span_size
 from tests.support.paths import GOLDEN_FOLDER
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relpe.attention.feature_maps import EluConfig, FavorConfig, FeatureMapConfig, ReluConfig
-from relpe.attention.linear import reference as naive
 from relpe.attention.linear.attention import LinearState, causal_linear_attention
 from relpe.attention.linear.numerator import numerator_only_attention
 from relpe.attention.linear.operation import LinearAttentionConfig
@@ -27,6 +26,7 @@ from relpe.encodings.algebraic.structures import (
 )
 from relpe.models.config import from_plain, to_plain
 from relpe.models.decoder import DecoderConfig
+from tests.support import reference_linear as naive
 from tests.support.golden_algebraic import close, golden
 
 START = AlgebraicState(0)

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relpe.attention.windowed import reference as reference_offsets
 from relpe.attention.windowed.attention import (
     WindowedAttentionConfig,
     box_of,
@@ -22,6 +21,7 @@ from relpe.encodings.offset.siren import SirenConfig
 from relpe.encodings.offset.siren_network import SirenNetwork, SirenNetworkConfig
 from relpe.encodings.offset.windows import WindowConfig
 from relpe.models.config import from_plain, to_plain
+from tests.support import reference_offsets
 from tests.support.offsets_in_pieces import attend
 from tests.support.paths import GOLDEN_FOLDER
 

@@ -5,27 +5,21 @@ import json
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relpe.attention.windowed import reference as reference_offsets
 from relpe.attention.windowed.attention import box_of, box_offsets, later_offsets
 from relpe.attention.windowed.offset_scores import softmax_with_table
 from relpe.encodings.base import OffsetTable
 from relpe.encodings.offset.windows import Window, WindowConfig, group_sizes, in_box
+from tests.support import reference_offsets
+from tests.support.golden_siren import GOLDEN, golden
 from tests.support.grids import gaussian, half_width, span_size
-from tests.support.paths import GOLDEN_FOLDER
 
-GOLDEN = np.load(GOLDEN_FOLDER / "siren.npz", allow_pickle=False)
 MODES = ["logit_multiply", "log_bias", "soft_threshold", "adaptive_ramp"]
 SOFT = ["soft_threshold", "adaptive_ramp"]
-
-
-def golden(name: str) -> torch.Tensor:
-    return torch.from_numpy(GOLDEN[name])
 
 
 def window(**options: Any) -> Window:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,16 +11,11 @@ from relpe.encodings.stochastic import noise_products, white_noise
 from relpe.encodings.stochastic.conv import ConvSPE, ConvSPEConfig
 from relpe.encodings.stochastic.filtered_noise import FilteredNoiseState
 from tests.support import reference_stochastic
-from tests.support.filtered import moments, state_with, unit_noise
+from tests.support.filtered import line, moments, state_with, unit_noise
+from tests.support.golden_spe import golden
 from tests.support.largest_tensor import LargestTensor
-from tests.support.paths import GOLDEN_FOLDER
 
-GOLDEN = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)
 CPU = torch.device("cpu")
-
-
-def golden(name: str) -> torch.Tensor:
-    return torch.from_numpy(GOLDEN[name])
 
 
 def golden_encoding(axes: int) -> tuple[ConvSPE, FilteredNoiseState]:
@@ -52,10 +46,6 @@ def small(
         encoding.query_filter.normal_()
         encoding.key_filter.normal_()
     return encoding
-
-
-def line(length: int, start: int = 0) -> torch.Tensor:
-    return torch.arange(start, start + length)[None, :, None]
 
 
 def lags_of(positions: torch.Tensor) -> torch.Tensor:

@@ -11,14 +11,9 @@ from hypothesis import strategies as st
 from relpe.encodings.stochastic import sine as sine_spe
 from relpe.encodings.stochastic.sine import SineNoise, SineSPE, SineSPEConfig
 from tests.support import reference_stochastic as reference
+from tests.support.filtered import line
+from tests.support.golden_spe import GOLDEN, golden
 from tests.support.largest_tensor import LargestTensor
-from tests.support.paths import GOLDEN_FOLDER
-
-GOLDEN = np.load(GOLDEN_FOLDER / "spe.npz", allow_pickle=False)
-
-
-def golden(name: str) -> torch.Tensor:
-    return torch.from_numpy(GOLDEN[name])
 
 
 def golden_encoding(*, gated: bool = True) -> tuple[SineSPE, SineNoise]:
@@ -53,10 +48,6 @@ def small(
     return encoding, noise, q, k
 
 
-def positions_of(length: int, start: int = 0) -> torch.Tensor:
-    return torch.arange(start, start + length)[None, :, None]
-
-
 def test_covariance_is_that_of_the_original() -> None:
     encoding, _ = golden_encoding()
     length = GOLDEN["sine_P"].shape[-1]
@@ -83,7 +74,7 @@ def test_codes_are_those_of_the_original() -> None:
 def test_encoded_queries_and_keys_are_those_of_the_original(gated: bool) -> None:
     encoding, noise = golden_encoding(gated=gated)
     q, k = golden("filt_queries"), golden("filt_keys")
-    codes, _ = encoding.prepare(positions_of(q.shape[1]), noise)
+    codes, _ = encoding.prepare(line(q.shape[1]), noise)
     suffix = "" if gated else "_ungated"
     for made, key in zip(encoding.encode(q, k, codes, 0), ("filt_qhat", "filt_khat"), strict=True):
         torch.testing.assert_close(made, golden(key + suffix), rtol=1e-10, atol=1e-10)
@@ -125,7 +116,7 @@ def test_shifting_positions_changes_no_expected_score(start: int, shift: int, le
     unit = noise._replace(sines=identity.expand(2, 4, 3, 2, 6))
 
     def moments(first: int) -> torch.Tensor:
-        codes, _ = encoding.prepare(positions_of(length, first), unit)
+        codes, _ = encoding.prepare(line(length, first), unit)
         assert codes.queries is not None
         return torch.einsum("lhdr,shdr->hdls", codes.queries, codes.keys)
 
@@ -167,7 +158,7 @@ def one_score(
 ) -> torch.Tensor:
     noise = encoding.init_state(seed, torch.device("cpu"), num_realizations)
     codes, _ = encoding.prepare(
-        positions_of(q.shape[1]), SineNoise(noise.sines.double(), noise.gates.double())
+        line(q.shape[1]), SineNoise(noise.sines.double(), noise.gates.double())
     )
     a, b = encoding.encode(q, k, codes, 0)
     return torch.einsum("blhr,bshr->hls", a, b) / a.shape[-1] ** 0.5
@@ -186,7 +177,7 @@ def test_a_call_may_have_the_realizations_of_another_config(
         other.init_state(seed, torch.device("cpu")),
     )
     outs = [
-        torch.stack(made.encode(q, k, made.prepare(positions_of(5), state)[0], 1))
+        torch.stack(made.encode(q, k, made.prepare(line(5), state)[0], 1))
         for made, state in zip((encoding, other), states, strict=True)
     ]
     assert outs[0].shape[-1] == num_realizations
@@ -218,14 +209,14 @@ def test_a_layer_with_its_own_sines_is_an_encoding_of_these_with_gradients(
     monkeypatch.setattr(sine_spe, "SHARED_CODE_BYTES", 0 if fused else 2**30)
     encoding, noise, q, k = small(300, gated=gated, shared=False)
     lags = torch.arange(-3, 9)
-    codes, _ = encoding.prepare(positions_of(300, 7), noise)
+    codes, _ = encoding.prepare(line(300, 7), noise)
     grads = torch.randn(2, 3, 300, 2, 6, dtype=torch.float64)
     for layer in range(2):
         alone = of_layer(encoding, layer)
         torch.testing.assert_close(encoding.covariance(lags)[layer], alone.covariance(lags))
         outs = (
             encoding.encode(q, k, codes, layer),
-            alone.encode(q, k, alone.prepare(positions_of(300, 7), noise)[0], layer),
+            alone.encode(q, k, alone.prepare(line(300, 7), noise)[0], layer),
         )
         names = [name for name, _ in encoding.named_parameters()]
         found, expected = (
@@ -250,7 +241,7 @@ def test_the_bound_of_codes_is_that_of_all_layers_together(monkeypatch: pytest.M
     ):
         monkeypatch.setattr(sine_spe, "SHARED_CODE_BYTES", allowed)
         encoding, noise, _, _ = small(50, shared=shared)
-        codes, _ = encoding.prepare(positions_of(50), noise)
+        codes, _ = encoding.prepare(line(50), noise)
         layers = codes.by_layer or (codes,)
         assert all((layer.queries is not None) == made for layer in layers)
 
@@ -273,7 +264,7 @@ def test_no_tensor_of_all_products_ever_exists(
     q, k = torch.randn(2, rows, length, heads, features, requires_grad=True).unbind(0)
     with LargestTensor() as largest:
         noise = encoding.init_state(0, torch.device("cpu"))
-        codes, _ = encoding.prepare(positions_of(length), noise)
+        codes, _ = encoding.prepare(line(length), noise)
         sum(x.square().sum() for x in encoding.encode(q, k, codes, 0)).backward()  # type: ignore[union-attr]
     codes_of_all = length * heads * features * draws
     assert largest.elements < rows * codes_of_all / 2

@@ -13,7 +13,7 @@ from relpe.encodings.stochastic.conv import ConvSPEConfig
 from relpe.encodings.stochastic.filtered_noise import FilteredNoiseState, filter_covariance
 from relpe.encodings.stochastic.siren import BUCKET, FIRST_WIDTH, SirenSPE, SirenSPEConfig
 from tests.support import reference_stochastic
-from tests.support.filtered import moments, state_with, unit_noise
+from tests.support.filtered import line, moments, state_with, unit_noise
 from tests.support.golden_siren import GOLDEN, golden, golden_network
 
 CPU = torch.device("cpu")
@@ -54,10 +54,6 @@ def small(
         shared_by_layers=shared,
     )
     return config.build(num_layers=2, num_heads=2, head_dim=3).double()
-
-
-def line(length: int, start: int = 0) -> torch.Tensor:
-    return torch.arange(start, start + length)[None, :, None]
 
 
 def test_filters_and_covariance_are_those_of_the_formulas() -> None:
