@@ -36,7 +36,7 @@ def add_ui(parser: argparse.ArgumentParser) -> None:
         "--keep-days",
         type=_positive,
         metavar="N",
-        help="remove music in --output-dir after so many days; without it it stays",
+        help="remove music in --output-dir after N days (default: never)",
     )
     parser.add_argument(
         "--keep-size",

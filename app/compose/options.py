@@ -149,7 +149,7 @@ class MusicOptions:
     )
     top_k: int = option(
         0,
-        "draw from so many of the likeliest tokens; 0: from all",
+        "sample from this many of the most likely tokens; 0: from all",
         within((0, 1000), page=(0, 100)),
         widget=Widget("slider", "Top-k", "cutoff"),
         letter="k",
@@ -174,15 +174,15 @@ class MusicOptions:
     )
     density: float = option(
         0.0,
-        "notes that a bar is to have, of all instruments together; 0: as the model likes",
+        "notes per bar, all instruments together; 0: left to the model",
         within((0.0, 200.0), page=(0.0, 60.0)),
         widget=Widget("slider", "Density (notes in a bar)", "steering"),
         letter="d",
     )
     repetition: float = option(
         0.0,
-        "how strongly to leave bars that repeat note for note, the more the oftener they were "
-        "heard, up to 1; 0: as the model likes",
+        "how strongly to avoid bars that repeat note for note, more so the more often they were "
+        "heard, up to 1; 0: left to the model",
         within((0.0, 1.0)),
         widget=Widget("slider", "Against repetition", "steering", step=0.05),
         letter="r",

@@ -566,7 +566,7 @@ def test_lost_files_are_an_error_in_the_player(page, running):
     for folder in running.folder.glob("*/*"):
         shutil.rmtree(folder)
     page.locator("[data-part=file-midi]").click()
-    page.wait_for_function("/cannot be had/.test(document.body.innerText)")
+    page.wait_for_function("/is not available/.test(document.body.innerText)")
 
 
 def test_closing_the_tab_ends_the_job(model, page):

@@ -68,7 +68,7 @@ def _answered() -> Iterator[dict[str, str]]:
         yield answer
     except (LookupError, SoundError) as error:
         text = str(error.args[0]) if error.args else "there is nothing of that name"
-        answer["error"] = f"The file cannot be had: {text}."
+        answer["error"] = f"The file is not available: {text}."
     except Exception:  # noqa: BLE001 - shown by the player, and logged
         _log.exception("a file could not be made")
         answer["error"] = BROKEN

@@ -3,7 +3,7 @@
 import { fileUrl, sentenceOf } from "./server.js";
 
 const NO_FILE =
-  "The file cannot be had: it was removed, or the program has ended; make the music again with the settings below.";
+  "The file is not available: it was removed, or the program has ended; make the music again with the settings below.";
 
 export class Files {
   /** `shown()`: {job, variation} of the files; `onError(text)`. */

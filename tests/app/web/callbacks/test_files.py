@@ -47,4 +47,4 @@ def test_the_example_of_an_empty_page_is_rendered_on_demand(calls):
     shutil.rmtree(Path(first["path"]).parent)  # it has had its time
     assert Path(calls.files.mix(request)["path"]).is_file()
     for job in ("example nothing", "example ../waltz", "example "):
-        assert "cannot be had" in calls.files.mix({"job": job, "variation": -1})["error"]
+        assert "is not available" in calls.files.mix({"job": job, "variation": -1})["error"]
