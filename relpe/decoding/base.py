@@ -1,4 +1,4 @@
-"""Interface of token-by-token decoding: sequences in slots, and their factory."""
+"""Interface for token-by-token decoding: sequences in slots, and their factory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from relpe.models.decoder import DecoderState
 
 Backend = Literal["auto", "compiled", "torch"]
-"""`compiled` steps, those of `torch`, or `auto`: compiled where possible."""
+"""How steps are computed: `compiled`, by `torch`, or `auto` (compiled where possible)."""
 Precision = Literal["int8", "float32"]
 """Precision of the weights in memory."""
 
@@ -19,20 +19,20 @@ Precision = Literal["int8", "float32"]
 class TokenSteps(Protocol):
     """Sequences in slots, each with its own state and position, advanced one token at a time.
 
-    The logits of a slot do not depend on the other slots of a call, bit for bit.
+    The logits of a slot are the same bit for bit, whichever other slots are in the call.
     """
 
     @property
     def name(self) -> str:
-        """Names the computation: with equal names and versions, a seed draws the same tokens."""
+        """Name of the computation: the same name, version and seed give the same tokens."""
         ...
 
     def admit(self, state: DecoderState, position: int) -> int:
-        """Returns a new slot that continues from `state`, of one row, at `position`."""
+        """Returns a new slot that continues from `state` (one row) at `position`."""
         ...
 
     def fork(self, slot: int) -> int:
-        """Returns a new slot that continues from where `slot` is."""
+        """Returns a new slot with a copy of the state and the position of `slot`."""
         ...
 
     def release(self, slot: int) -> None:
@@ -50,14 +50,14 @@ class StepsMaker(NamedTuple):
     name: str
     """See `TokenSteps.name`."""
     make: Callable[[], TokenSteps]
-    """Returns new steps, whose slots are shared with no others."""
+    """Returns new steps with slots of their own."""
     warm_up: Callable[[], None] = lambda: None
-    """Does the work that is slow the first time on a machine, such as compiling."""
+    """Does slow work in advance, such as compiling."""
     fell_back: str | None = None
-    """Why steps are not compiled although that was wanted; None otherwise."""
+    """Why steps are not compiled although this was requested; None otherwise."""
 
 
 def check_slots(slots: Sequence[int], used: Collection[int]) -> None:
     """Raises a ValueError unless `slots` are distinct and all in use."""
     if len(set(slots)) < len(slots) or any(slot not in used for slot in slots):
-        raise ValueError(f"slots {list(slots)}: expected different ones that are in use")
+        raise ValueError(f"slots are {list(slots)}, expected distinct slots that are in use")

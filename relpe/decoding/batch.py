@@ -1,4 +1,4 @@
-"""Continuous batching: rows enter, grow by a token per step, and leave."""
+"""Continuous batching: rows enter, grow by one token per step, and leave."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Row(Generic[RuleT]):
 
     slot: int
     token: int
-    """Its last token, which is not in the state yet."""
+    """The last token, which the model has not read yet."""
     rule: RuleT
     options: SamplingOptions
     generator: np.random.Generator
 
     @property
     def ended(self) -> bool:
-        """Whether no token may follow."""
+        """Whether the rule allows no further token."""
         return not self.rule.allowed.any()
 
     def sample(self, logits: NDArray[np.float32]) -> None:
@@ -41,9 +41,9 @@ class Row(Generic[RuleT]):
 
 
 class ContinuousBatch(Generic[RuleT]):
-    """Rows that grow together, each depending on its own state, rule and seed alone.
+    """Rows that grow together; each depends only on its own state, rule, options and seed.
 
-    A row that ends leaves, and others may enter at any time.
+    A row leaves when it ends, and new rows may enter at any time.
     """
 
     def __init__(self, steps: TokenSteps) -> None:
@@ -76,7 +76,7 @@ class ContinuousBatch(Generic[RuleT]):
         return entered
 
     def step(self) -> list[tuple[Row[RuleT], int]]:
-        """Samples a token of every row and returns them; rows that end leave the batch."""
+        """Samples one token for every row and returns them; rows that end leave the batch."""
         rows = self.rows
         if not rows:
             return []
@@ -92,6 +92,6 @@ class ContinuousBatch(Generic[RuleT]):
         return [(row, row.token) for row in rows]
 
     def leave(self, row: Row[RuleT]) -> None:
-        """Removes a row early."""
+        """Removes a row before it ends."""
         self.rows.remove(row)
         self._steps.release(row.slot)

@@ -1,4 +1,4 @@
-"""Chooses how a decoder is stepped: compiled, in CUDA graphs, or by torch row by row."""
+"""Chooses how the steps of a decoder are computed: compiled, in CUDA graphs, or row by row."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ def choose_steps(
     *,
     threads: int = 1,
 ) -> StepsMaker:
-    """Steps of a decoder: compiled where possible, unless `backend` says otherwise.
+    """Chooses the steps of a decoder: compiled where possible, unless `backend` says otherwise.
 
-    Steps by torch go through a GPU in tiles of rows, and through a CPU row by row.
+    Steps by torch are computed in tiles of rows on a GPU, and row by row on a CPU.
 
     Raises:
-        ValueError: `compiled` was asked for and is not possible; the message says why.
+        ValueError: `backend` is `compiled`, but this is not possible; the message says why.
     """
     reason = None
     if backend != "torch":
         reason = why_not_compiled(decoder)
         if reason is None:
-            from relpe.decoding.compiled import CompiledDecoder  # needs Numba, and a second
+            from relpe.decoding.compiled import CompiledDecoder  # imports Numba: takes a second
 
             compiled = CompiledDecoder(decoder, precision)
             return StepsMaker(compiled.name, lambda: compiled.steps(threads), compiled.warm_up)
         if backend == "compiled":
-            raise ValueError(f"found {reason}; use the backend torch, or auto")
+            raise ValueError(f"steps cannot be compiled: {reason}; use the backend torch or auto")
     on_gpu = decoder.embedding.weight.device.type == "cuda"
     kind = TileSteps if on_gpu and why_not_tiled(decoder) is None else PlainSteps
     return StepsMaker(kind(decoder).name, lambda: kind(decoder), fell_back=reason)
@@ -40,11 +40,11 @@ def choose_steps(
 def why_not_compiled(decoder: Decoder) -> str | None:
     """Why the steps of a decoder cannot be compiled; None if they can."""
     if decoder.embedding.weight.device.type != "cpu":
-        return f"device {decoder.embedding.weight.device.type}, for which nothing is compiled"
+        return f"the model is on {decoder.embedding.weight.device.type}, expected the CPU"
     try:
         from relpe.decoding.compiled import refusal
     except ImportError as error:
-        return f'no compiler in Python ({error}; pip install "relpe[fast]")'
+        return f'Numba is not installed ({error}); run pip install "relpe[fast]"'
     except RuntimeError as error:  # Numba found no folder for its cache
-        return f"a compiler that cannot keep its work ({error}; let NUMBA_CACHE_DIR name a folder)"
+        return f"Numba has no cache folder ({error}); set NUMBA_CACHE_DIR to a writable folder"
     return refusal(decoder)

@@ -1,9 +1,9 @@
 """Decoding compiled by Numba: one-token steps of many rows, each at its own position.
 
-The decoder itself reads a prompt, and its state is copied into a slot. Weights are int8 with a
-scale for each output, keys and values of a window int8 with a scale for each place, activations
-integers of about 14 bits, whose products are summed exactly; everything else is float32. The
-arithmetic is in `kernels.py`.
+A prompt is read by the decoder itself, and its state is then copied into a slot. Weights are int8
+with a scale per output. Keys and values of a window are int8 with a scale per position.
+Activations are integers of about 14 bits, and sums of their products are exact. Everything else is
+float32. The arithmetic is in `kernels.py`.
 
 `python -m relpe.decoding.compiled` compiles the steps in advance.
 """
@@ -29,33 +29,35 @@ from relpe.decoding.position_codes import PositionCodes, array_of
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 
 ROWS_OF_A_THREAD = 4
-"""Least rows of a thread: handing rows to a thread takes about as long as one row."""
+"""Minimum number of rows per thread: starting a thread costs about as much as one row."""
 
 
 def refusal(decoder: Decoder) -> str | None:
     """Why the steps of a decoder cannot be compiled; None if they can."""
     if numba_config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
-        return "NUMBA_DISABLE_JIT, with which nothing is compiled"
+        return "the environment variable NUMBA_DISABLE_JIT turns compilation off"
     config = decoder.config
     if not isinstance(config.attention, LinearAttentionConfig | WindowedAttentionConfig):
-        return f"{config.attention.kind} attention, whose state grows"
+        return f"the state of {config.attention.kind} attention grows with the sequence"
     if not decoder.encoding.codes_by_position:
-        return f"encoding {config.encoding.kind}, which does more than to change queries and keys"
+        return f"encoding {config.encoding.kind} does not act on queries and keys alone"
     return None
 
 
 class CompiledDecoder:
-    """The weights and codes of a decoder, as compiled steps read them."""
+    """Weights and codes of a decoder in the layout of the compiled steps."""
 
     def __init__(self, decoder: Decoder, precision: Precision = "int8") -> None:
-        """Copies the weights of `decoder`, on the CPU; states must have the noise of its config.
+        """Copies the weights of `decoder`, which is on the CPU.
+
+        States that are admitted must have the noise of its config.
 
         Raises:
-            ValueError: the decoder cannot be compiled, see `refusal`.
+            ValueError: the decoder cannot be compiled; see `refusal`.
         """
         reason = refusal(decoder)
         if reason is not None:
-            raise ValueError(f"{reason}: no compiled steps; use PlainSteps")
+            raise ValueError(f"steps cannot be compiled: {reason}; use PlainSteps")
         self.decoder: Decoder = decoder
         self.precision: Precision = precision
         state = decoder.init_state(1)
@@ -65,17 +67,17 @@ class CompiledDecoder:
 
     @property
     def name(self) -> str:
-        """See `TokenSteps.name`; names the processor, as another one may round sums differently."""
+        """See `TokenSteps.name`; includes the processor, since others may round differently."""
         return f"compiled {self.precision} for {get_host_cpu_name()}"
 
     def steps(self, threads: int = 1) -> CompiledSteps:
-        """New slots. Many rows are divided among `threads`, which does not affect results."""
+        """Returns steps with new slots; `threads` share the rows and do not affect results."""
         return CompiledSteps(self, threads)
 
     def warm_up(self) -> None:
-        """Compiles: about 20 seconds the first time on a machine, half a second later.
+        """Compiles the steps: about 20 seconds the first time on a machine, then half a second.
 
-        Numba caches the machine code beside the package, or in the user's cache.
+        Numba caches the machine code in the package's folder or in the user's cache.
         """
         steps = self.steps()
         slot = steps.admit(self.decoder.init_state(1), 0)
@@ -160,7 +162,7 @@ class CompiledSteps:
         rows, given = np.asarray(slots, np.int64), np.asarray(tokens, np.int64)
         if len(given) and not 0 <= given.min() <= given.max() < size:
             raise ValueError(
-                f"tokens from {given.min()} to {given.max()}, expected 0 to {size - 1}"
+                f"token ids are {given.min()} to {given.max()}, expected 0 to {size - 1}"
             )
         positions = self._positions[rows]
         for part in self._codes.batches(positions):
@@ -209,7 +211,7 @@ class CompiledSteps:
         if isinstance(attention, WindowedAttentionConfig):
             places = attention.span + -attention.span % 16
         else:
-            assert isinstance(attention, LinearAttentionConfig)  # `refusal` said so
+            assert isinstance(attention, LinearAttentionConfig)  # checked by `refusal`
             features = attention.feature_map.build().num_features(coded)
         whole = np.int8 if self._compiled.precision == "int8" else np.float32
         taps = max(config.convolution_taps - 1, 0)
@@ -226,7 +228,7 @@ class CompiledSteps:
 
 
 def compile_all() -> None:
-    """Compiles the steps of both precisions, so that no piece of music waits for it."""
+    """Compiles the steps of both precisions, so that the first piece need not wait for it."""
     decoder = DecoderConfig(vocabulary_size=8, width=16, num_layers=1, num_heads=2, hidden=16)
     for precision in get_args(Precision):
         CompiledDecoder(decoder.build(), precision).warm_up()

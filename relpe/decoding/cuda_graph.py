@@ -14,30 +14,30 @@ from relpe.decoding.base import check_slots
 from relpe.models.decoder import Decoder, DecoderState
 
 TILE_BYTES = 256 * 2**20
-"""Limit of the states of a tile, where it allows 32 rows or more."""
+"""Maximum bytes of the states of a tile, unless 32 rows need more."""
 
 
 def why_not_tiled(decoder: Decoder) -> str | None:
     """Why rows at different positions cannot share a call of a decoder; None if they can."""
     if not decoder.encoding.rows_by_position:
-        return f"encoding {decoder.config.encoding.kind}, whose codes belong to runs of positions"
+        return f"encoding {decoder.config.encoding.kind} has no codes of single positions"
     if decoder.config.attention.name == "softmax":
-        return "softmax attention, whose state grows"
+        return "the state of softmax attention grows with the sequence"
     return None
 
 
 class TileSteps:
-    """`TokenSteps` in tiles of a fixed number of rows; unused rows are computed with the others.
+    """`TokenSteps` in tiles of a fixed number of rows; unused rows are computed too.
 
     A tile has memory at fixed addresses, so that a step on a GPU is the replay of one CUDA graph: a
-    single launch instead of a few hundred. Products always have the same shape, so that a row does
-    not depend on the others.
+    single launch instead of a few hundred. Matrix products always have the same shape, so that a
+    row does not depend on the others.
     """
 
     def __init__(self, decoder: Decoder, rows: int | None = None) -> None:
         reason = why_not_tiled(decoder)
         if reason is not None:
-            raise ValueError(f"found {reason}; use PlainSteps")
+            raise ValueError(f"rows cannot share a call: {reason}; use PlainSteps")
         self._decoder = decoder
         self._rows = _rows_of_tile(decoder) if rows is None else rows
         self._tiles: list[_Tile] = []
@@ -80,7 +80,7 @@ class TileSteps:
         for number, indices in by_tile.items():
             rows = [slots[index] % self._rows for index in indices]
             self._tiles[number].run(rows, [tokens[index] for index in indices])
-        # all tiles are launched before the first is waited for
+        # launch all tiles before waiting for the first
         logits = np.empty((len(slots), self._decoder.config.vocabulary_size), np.float32)
         for number, indices in by_tile.items():
             rows = [slots[index] % self._rows for index in indices]
@@ -109,7 +109,7 @@ class _Tile:
         self._positions = torch.zeros(rows, 1, 1, dtype=torch.int64, device=device)
         self._active = torch.zeros(rows, dtype=torch.bool, device=device)
         self.logits = torch.zeros(rows, decoder.config.vocabulary_size, device=device)
-        # the state of a window has its full size after the first token
+        # after the first token, the state of a window has its full size
         _, blank = decoder(self._tokens, self._positions, decoder.init_state(rows))
         self._state = blank.map_rows(torch.clone)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -117,10 +117,10 @@ class _Tile:
             self._capture()
 
     def _capture(self) -> None:
-        """Records a step, in which nothing may wait for the device."""
+        """Records a step as a graph; it must not synchronise with the device."""
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # libraries and caches are initialized outside of the graph
+        with torch.cuda.stream(aside):  # libraries and caches must be initialised outside the graph
             for _ in range(3):
                 self._compute()
         torch.cuda.current_stream().wait_stream(aside)
@@ -130,7 +130,7 @@ class _Tile:
         self._graph = graph
 
     def _compute(self) -> None:
-        """A step of all rows; the states of inactive ones do not change."""
+        """Computes a step of all rows; the states of inactive rows do not change."""
         logits, after = self._decoder(self._tokens, self._positions, self._state)
         self.logits.copy_(logits[:, -1])
         for held, new in zip(_leaves(self._state), _leaves(after), strict=True):
@@ -139,7 +139,7 @@ class _Tile:
         self._positions.add_(self._active[:, None, None])
 
     def run(self, rows: list[int], tokens: list[int]) -> None:
-        """A step of some rows, whose logits are then in `logits`."""
+        """Computes a step of some rows; their logits are in `logits` afterwards."""
         ids, active = np.zeros((2, len(self.logits)), np.int64)
         ids[rows], active[rows] = tokens, 1
         self._tokens.copy_(torch.from_numpy(ids)[:, None])
@@ -169,7 +169,7 @@ class _Tile:
 
 
 def _rows_of_tile(decoder: Decoder) -> int:
-    """Rows of a tile: a power of two from 32 to 256, by the size of the state of a row."""
+    """Number of rows of a tile: a power of two from 32 to 256, by the size of one row's state."""
     device = decoder.embedding.weight.device
     place = torch.zeros(1, 1, 1, dtype=torch.int64, device=device)
     with torch.inference_mode():
@@ -179,7 +179,7 @@ def _rows_of_tile(decoder: Decoder) -> int:
 
 
 def _leaves(state: DecoderState) -> list[Tensor]:
-    """All tensors that belong to rows, in an order that depends on the model alone."""
+    """All tensors that belong to rows, in an order that depends only on the model."""
     leaves: list[Tensor] = []
 
     def keep(leaf: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Reads prompts and steps rows by the decoder itself."""
+"""Reading of prompts and one-token steps by the decoder itself, without compilation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from relpe.models.decoder import Decoder, DecoderState
 
 PREFILL_CHUNK = 512
-"""Prompt tokens read at once: bounds memory whatever the length of the prompt."""
+"""Prompt tokens read per call, which bounds memory for prompts of any length."""
 
 
 @torch.inference_mode()
@@ -39,9 +39,10 @@ def prefill(model: Decoder, state: DecoderState, tokens: Tensor, position: int =
 
 
 class PlainSteps:
-    """`TokenSteps` by the decoder itself, on its device, one row after the other.
+    """`TokenSteps` by the decoder itself, on its device, one row after another.
 
-    A product of several rows may round differently, and a row must not depend on the others.
+    Rows are not batched because a batched matrix product may round differently, and a row must not
+    depend on the others.
     """
 
     def __init__(self, decoder: Decoder) -> None:
@@ -61,7 +62,7 @@ class PlainSteps:
         return self._next - 1
 
     def fork(self, slot: int) -> int:
-        """See `TokenSteps.fork`; states are immutable, so that two rows can share one."""
+        """See `TokenSteps.fork`; states are immutable, so two rows can share one."""
         return self.admit(*self._rows[slot])
 
     def release(self, slot: int) -> None:

@@ -1,4 +1,4 @@
-"""Generation from prompts to token ids: the one loop that reads prompts and samples tokens."""
+"""Generation of token ids from prompts: reads prompts and samples tokens in one loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Request(Generic[RuleT]):
     """Sequences to generate from one prompt, one for each seed."""
 
     prompt: NDArray[np.integer]
-    """Ids (l,), at least one."""
+    """Token ids (l,), at least one."""
     rule: RuleT
     """What may follow the prompt."""
     seeds: Sequence[int] = (0,)
@@ -40,7 +40,7 @@ class Sample(Generic[RuleT]):
     rule: RuleT
     """What may follow now."""
     tokens: list[int] = field(default_factory=list)
-    """Ids generated so far, without the one that ended the sequence."""
+    """Ids generated so far, without the token that ended the sequence."""
     done: bool = False
     error: Exception | None = None
     """Why the prompt could not be read; None if it could."""
@@ -59,10 +59,11 @@ class _Reading(Generic[RuleT]):
 
 
 class Generation(Generic[RuleT]):
-    """Generates sequences side by side by continuous batching; requests may come at any time.
+    """Generates many sequences by continuous batching; requests may be added at any time.
 
-    Prompts are read in chunks between the steps of the rows, for about as long as those take, so
-    that neither holds the other up. A sequence depends on its prompt, rule, options and seed alone.
+    Reading of prompts alternates with steps of the rows, and takes about half of the time, so that
+    neither delays the other for long. A sequence depends only on its prompt, rule, options and
+    seed.
     """
 
     def __init__(self, decoder: Decoder, steps: TokenSteps, max_rows: int | None = None) -> None:
@@ -72,7 +73,7 @@ class Generation(Generic[RuleT]):
         self._max_rows = max_rows
         self._rows: dict[Row[RuleT], Sample[RuleT]] = {}
         self._queue: deque[_Reading[RuleT]] = deque()
-        self._owed = 0.0  # seconds of reading that the rows have not made up for
+        self._owed = 0.0  # seconds by which reading is ahead of the steps
 
     def __len__(self) -> int:
         """Number of samples that are not done."""
@@ -80,11 +81,11 @@ class Generation(Generic[RuleT]):
 
     @property
     def has_room(self) -> bool:
-        """Whether one more request would begin at once."""
+        """Whether another request would start at once."""
         return self._max_rows is None or len(self) < self._max_rows
 
     def add(self, request: Request[RuleT]) -> list[Sample[RuleT]]:
-        """Queues a request and returns its samples, which grow with the steps."""
+        """Queues a request and returns its samples, to which `step` adds tokens."""
         samples = [Sample(seed, request.rule) for seed in request.seeds]
         if samples:
             self._queue.append(_Reading(request, deque(samples)))
@@ -103,10 +104,10 @@ class Generation(Generic[RuleT]):
                     self._queue.remove(reading)
 
     def step(self) -> list[Sample[RuleT]]:
-        """Reads a chunk of one prompt, or generates a token of every row.
+        """Reads a chunk of one prompt, or generates one token for every row.
 
-        Returns the samples that are done with it. A prompt that cannot be read ends its own samples
-        with an `error`; an error of the model's step is raised, and nothing can follow it.
+        Returns the samples that this finished. If a prompt cannot be read, its samples end with an
+        `error`. An error in a step of the model is raised, and generation cannot continue.
         """
         began = time.monotonic()
         if self._can_read and (self._owed <= 0 or not self._rows):
@@ -119,11 +120,11 @@ class Generation(Generic[RuleT]):
 
     @property
     def _can_read(self) -> bool:
-        """Whether a prompt waits, and there is a row for at least one of its samples."""
+        """Whether a prompt is queued and at least one of its samples can have a row."""
         return bool(self._queue) and (self._max_rows is None or len(self._rows) < self._max_rows)
 
     def _read(self) -> list[Sample[RuleT]]:
-        """Reads the next chunk of the first prompt; after the last one its samples enter."""
+        """Reads the next chunk of the first prompt; after the last chunk its samples enter."""
         reading = self._queue[0]
         samples = list(reading.waiting)
         try:
@@ -140,8 +141,9 @@ class Generation(Generic[RuleT]):
         return []
 
     def _is_read(self, reading: _Reading[RuleT]) -> bool:
-        """Whether a prompt is read to its end, after one more chunk of it."""
-        prompt = np.asarray(reading.request.prompt[:-1], np.int64)  # a step reads the last token
+        """Reads one more chunk of a prompt; returns whether the whole prompt has been read."""
+        # the first step reads the last token
+        prompt = np.asarray(reading.request.prompt[:-1], np.int64)
         if reading.state is None:
             reading.state = self._decoder.init_state(1)
             tokens = torch.from_numpy(prompt)[None].to(self._decoder.embedding.weight.device)
@@ -154,7 +156,7 @@ class Generation(Generic[RuleT]):
         return True
 
     def _enter(self, reading: _Reading[RuleT]) -> list[Sample[RuleT]]:
-        """Gives rows to samples, as far as there are any; returns those that end at once."""
+        """Gives samples the rows that are free; returns the samples that end at once."""
         request, waiting = reading.request, reading.waiting
         room = len(waiting) if self._max_rows is None else self._max_rows - len(self._rows)
         entering = [waiting.popleft() for _ in range(min(room, len(waiting)))]
@@ -176,7 +178,7 @@ class Generation(Generic[RuleT]):
         return [sample for sample in entering if sample.done]
 
     def _generate(self) -> list[Sample[RuleT]]:
-        """One more token of every row."""
+        """Generates one more token for every row."""
         done: list[Sample[RuleT]] = []
         for row, token in self._batch.step():
             sample = self._rows[row]

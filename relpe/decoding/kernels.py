@@ -1,14 +1,14 @@
 """Kernels of one-token steps, compiled by Numba for the host processor.
 
-Every function works on one row at a time, or on integers, whose sums are exact in any order: a row
-depends neither on the other rows nor on their number. Arrays are C-contiguous, and float32 unless
-noted.
+A row depends neither on the other rows nor on their number: every function works either on one row
+at a time, or on integers, whose sums are exact in any order. Arrays are C-contiguous, and float32
+unless noted.
 
-The kernels share one file because Numba's cache is invalidated by changes of the file of a
-function, but not by those of the functions that it calls.
+All kernels are in one file because Numba recompiles a function when its own file changes, but not
+when a function that it calls changes in another file.
 """
 
-# Numba infers the types of arrays: annotations would not be checked.
+# Numba infers the types of arrays, so annotations would not be checked.
 # ruff: noqa: ANN001, ANN002, ANN201, ANN202
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-# sums may be reordered (to become vectors) and multiplications fused with additions; infinities and
-# NaN keep their meaning
+# Sums may be reordered (for vectorisation) and multiplications fused with additions; infinities and
+# NaN keep their meaning.
 MATH = {"reassoc", "contract", "nsz"}
 compiled = njit(nogil=True, fastmath=MATH, error_model="numpy")
-# Cached on disk with all callees. With one signature: Numba's index of several is not safe when two
-# processes compile at once.
+# Cached on disk with all callees. One signature only: with several, Numba's index is not safe when
+# two processes compile at once.
 kept = njit(nogil=True, fastmath=MATH, error_model="numpy", cache=True)
 LARGEST_WEIGHT = 127
 """Largest absolute value of an int8 weight."""
@@ -36,7 +36,7 @@ RELU, ELU, FAVOR, WINDOWED = range(4)
 
 
 class Matrices(NamedTuple):
-    """Weights of one projection in all layers, int8 with a scale for each output, or float32."""
+    """Weights of one projection in all layers: int8 with a scale per output, or float32."""
 
     values: Any  # (layers, out, in); int8: (layers, groups, pairs, 32), see `dots`
     scales: Any  # (layers, out)
@@ -58,7 +58,7 @@ class Weights(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """Inputs of the attention of all layers other than queries, keys and values."""
+    """Inputs of the attention of all layers, besides queries, keys and values."""
 
     kind: int
     offset: float  # of relu features
@@ -77,9 +77,10 @@ class Memory(NamedTuple):
     keys: Any  # (slots, layers, h, f): sums of keys
     log_scale: Any  # (slots, layers, h) float64
     count: Any  # (slots,) int64: tokens written into the rings
-    # Ring buffers of the keys and values of a window; s is the span, rounded up to groups of 16, or
-    # 0 without a window. Float32: (r, s) and (s, e) of each head. Int8: in the layout of weights
-    # (see `_dots`), where places are the outputs of keys and the inputs of values; a scale a place.
+    # Ring buffers of the keys and values of a window; s is the span rounded up to a multiple of 16,
+    # or 0 without a window. Float32: (r, s) and (s, e) per head. Int8: in the layout of weights
+    # (see `_dots`), where positions in the ring are the outputs for keys and the inputs for values,
+    # with a scale per position.
     ring_keys: Any  # (slots, layers, h, r * s), r a whole number of pairs
     ring_values: Any  # (slots, layers, h, e * s), e in whole groups of 16
     ring_steps: Any  # (slots, layers, h, 2, s)
@@ -87,7 +88,7 @@ class Memory(NamedTuple):
 
 @intrinsic
 def _power_of_two(typing_context, exponent):
-    """2^n in float32 for int32 n from -126 to 127, by the bits of the number."""
+    """2^n in float32 for int32 n from -126 to 127, by setting the bits of the exponent."""
 
     def build(context, builder, signature, arguments):
         integer, single = (context.get_value_type(kind) for kind in (types.int32, types.float32))
@@ -101,10 +102,10 @@ def _power_of_two(typing_context, exponent):
 
 @compiled
 def exp(x):
-    """e^x to one or two units in the last place, 0 below -87.
+    """e^x, accurate to one or two units in the last place; 0 below -87.
 
-    Without calls, so that loops can be vectorized. x - n ln 2 is computed in two steps, exact in
-    float32 (Cody and Waite, 1980).
+    Calls no other function, so that loops can be vectorised. x - n ln 2 is computed in two steps
+    that are exact in float32 (Cody and Waite, 1980).
     """
     n = np.rint(max(min(x, np.float32(88.0)), np.float32(-87.0)) * np.float32(1.44269504))
     r = max(min(x, np.float32(88.0)), np.float32(-87.0)) - n * np.float32(0.693359375)
@@ -137,7 +138,7 @@ def layer_norm(x, weight, bias, out):
 
 @compiled
 def largest_of(x):
-    """The largest absolute value; NaN if there is one."""
+    """The largest absolute value; NaN if x contains one."""
     largest = np.float32(0.0)
     for i in range(len(x)):
         largest = max(largest, abs(x[i]))
@@ -149,9 +150,10 @@ def largest_of(x):
 
 @compiled
 def narrowed(x, out):
-    """Quantizes x (m,) to integers, int16 in `out`, and returns their scale.
+    """Quantises x (m,) to int16 integers in `out`, and returns their scale.
 
-    As finely as sums of m products with int8 weights fit into 32 bits: 14 bits for 1,024 inputs.
+    Uses as many bits as possible so that a sum of m products with int8 weights fits into 32 bits:
+    14 bits for 1,024 inputs.
     """
     largest = largest_of(x)
     if not 0 < largest < np.inf:  # all zero; NaN and infinities give NaN
@@ -166,7 +168,7 @@ def narrowed(x, out):
 
 @compiled
 def convolve(x, taps, recent, count, out):
-    """Convolution out (m,) of x (m,) and earlier inputs by their taps; x replaces the oldest."""
+    """Writes the convolution of x (m,) and `recent` inputs to out (m,); x replaces the oldest."""
     places = len(recent)
     now = taps[places]
     for i in range(len(x)):
@@ -199,7 +201,7 @@ def unit(x, factor):
 
 @compiled
 def encode(x, codes, through, constant, layer, head, out):
-    """Out (r,) = x (d,) times its codes (d, r), mixed with constant codes by gates."""
+    """Out (r,) = x (d,) times the codes (d, r) of its position, mixed with `constant` by gates."""
     out[:] = 0.0
     for i in range(len(x)):
         row = codes[i]
@@ -214,7 +216,7 @@ def encode(x, codes, through, constant, layer, head, out):
 
 @compiled
 def features(x, attention, layer, out):
-    """Writes features (f,) of x (r,); returns the logarithm of the factor taken out of them."""
+    """Writes features (f,) of x (r,) without a common factor; returns the logarithm of it."""
     if attention.kind == RELU:
         for i in range(len(x)):
             out[i] = max(x[i], np.float32(0.0)) + np.float32(attention.offset)
@@ -246,7 +248,7 @@ def features(x, attention, layer, out):
 
 @compiled
 def attend_to_sums(q, k, v, log_key, rate, log_past, kv, key_sums, out):
-    """Linear attention of one head with sums kv (f, e), key_sums (f,); returns their log scale."""
+    """Linear attention of one head, with sums kv (f, e), key_sums (f,); returns their log scale."""
     log_key += rate
     running = max(log_past, log_key)
     decay = np.float32(math.exp(log_past - running))
@@ -267,10 +269,11 @@ def attend_to_sums(q, k, v, log_key, rate, log_past, kv, key_sums, out):
 
 
 def _dots(rows: int):
-    """Products of 16 outputs with `rows` rows, as vector code: loops are half as fast or less.
+    """Products of 16 outputs with `rows` rows as vector code, at least twice as fast as loops.
 
-    Weights (pairs, 16, 2) int8 start at `first`; x (rows, pairs) int32 are two int16 each; sums go
-    to out (rows, 16) int32. One instruction of AVX2 multiplies 16 numbers and adds them in pairs.
+    Weights (pairs, 16, 2) int8 start at index `first`; each of x (rows, pairs) int32 holds two
+    int16; the sums are written to out (rows, 16) int32. One AVX2 instruction multiplies 16 pairs of
+    numbers and adds adjacent products.
     """
 
     @intrinsic
@@ -332,7 +335,7 @@ def _dots(rows: int):
 
 
 def _pairs_multiplied(context, builder, shorts_of, sums_of):
-    """Emits products of 16 int16 with 16 int16, added in pairs to 8 int32."""
+    """Emits the products of 16 int16 with 16 int16, added in adjacent pairs to 8 int32."""
     if "+avx2" in context.codegen().magic_tuple()[2]:
         kind = ir.FunctionType(sums_of, [shorts_of, shorts_of])
         name = "llvm.x86.avx2.pmadd.wd"
@@ -358,8 +361,8 @@ _one_row, _four_rows = _dots(1), _dots(4)
 def _attend_to_window(q, k, v, count, span, keys, values, steps, scores, room, out):
     """Softmax attention of one head to its rings; q, k (r,), v (e,), scores (s,), room int16.
 
-    Keys and values have 8 bits with a scale for each place, a query and the weights of 256 places
-    15 bits; sums of their products are exact.
+    Keys and values have 8 bits with a scale per position. A query, and the weights of 256 positions
+    at a time, have 15 bits. Sums of their products are exact.
     """
     raise NotImplementedError
 
@@ -425,19 +428,22 @@ def _attend_by_type(q, k, v, count, span, keys, values, steps, scores, room, out
 
 @compiled
 def held_step(x):
-    """Scale of x (n,) quantized to 8 bits."""
+    """Scale of x (n,) when quantised to 8 bits."""
     return largest_of(x) / np.float32(LARGEST_WEIGHT)
 
 
 @compiled
 def held(number, step):
-    """A number quantized to 8 bits by its scale."""
+    """A number quantised to 8 bits with the scale `step`."""
     return np.int8(np.rint(number / step)) if 0 < step < np.inf else np.int8(0)
 
 
 @compiled
 def to_weights(scores, seen):
-    """Replaces the first scores by their exponentials, the largest 1; returns their sum."""
+    """Replaces the first `seen` scores by exponentials, scaled so that the largest is 1.
+
+    Returns their sum.
+    """
     largest = scores[0]
     for j in range(seen):
         largest = max(largest, scores[j])
@@ -597,11 +603,11 @@ def _unpacked_step(*given):
 
 @kept
 def step_int8(*given: Any) -> None:  # noqa: ANN401 - arrays and numbers
-    """One token of each row; takes the result of `arguments` and six arrays.
+    """Computes one token of each row; takes the result of `arguments` and six arrays.
 
-    Codes (p, n, 2, h, d, r) of queries and keys at p places, n being 1 or the number of layers; p
-    is 0 without codes. Vectors (p, m) that are added to embeddings, likewise. Then for each row:
-    its slot, the place of its codes, its token, and its logits (b, v), which are written.
+    These are: codes (p, n, 2, h, d, r) of queries and keys, n being 1 or the number of layers;
+    vectors (p, m) that are added to embeddings (p is 0 where there are none); and for each row its
+    slot, the index of its codes, its token, and the logits (b, v), which are the output.
     """
     _unpacked_step(*given)
 
@@ -614,7 +620,7 @@ def step_float32(*given: Any) -> None:  # noqa: ANN401
 
 @kept
 def products_of_waves(waves, queries, keys, out):
-    """Writes codes (c, n, 2, h, d, r): waves (c, n * h, d, k) times noise (n * h, d, k, r)."""
+    """Writes the codes (c, n, 2, h, d, r): waves (c, n * h, d, k) times noise (n * h, d, k, r)."""
     for position in range(len(out)):
         for one in range(out.shape[1]):
             for side in range(2):
@@ -625,7 +631,7 @@ def products_of_waves(waves, queries, keys, out):
                         wave, rows = waves[position, place, i], noise[place, i]
                         code = out[position, one, side, head, i]
                         code[:] = 0.0
-                        for k in range(0, len(wave), 2):  # cosines and sines: an even number
+                        for k in range(0, len(wave), 2):  # k is even: cosines and sines
                             first, second = wave[k], wave[k + 1]
                             one_row, next_row = rows[k], rows[k + 1]
                             for j in range(len(code)):
@@ -633,6 +639,6 @@ def products_of_waves(waves, queries, keys, out):
 
 
 def arguments(weights: Weights, attention: Attention, memory: Memory) -> tuple[Any, ...]:
-    """The first arguments of a step: flat, since Numba handles nested tuples slowly."""
+    """The first arguments of a step, as a flat tuple because Numba is slow with nested ones."""
     matrices = (array for part in weights[5:] for array in part)
     return (*weights[:5], *matrices, *attention, *memory)

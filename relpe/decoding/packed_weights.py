@@ -29,7 +29,7 @@ _KINDS = {"relu": RELU, "elu": ELU, "favor": FAVOR, "windowed": WINDOWED}
 
 
 def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) -> Weights:
-    """Copies of all weights, those of projections in `precision`."""
+    """Copies all weights; those of projections have `precision`."""
 
     def matrices(parts: Sequence[torch.Tensor]) -> Matrices:
         values = np.stack([array_of(part) for part in parts])
@@ -69,9 +69,9 @@ def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) 
 
 
 def _grouped(whole: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Weights (layers, out, in) in the order of the kernels: (layers, groups, pairs, 32).
+    """Reorders weights (layers, out, in) for the kernels: (layers, groups, pairs, 32).
 
-    A group is 16 outputs and a pair two inputs; both are padded with zeros.
+    A group is 16 outputs and a pair is 2 inputs; both are padded with zeros.
     """
     layers, outputs, inputs = whole.shape
     padded = np.pad(whole, ((0, 0), (0, -outputs % 16), (0, inputs % 2)))
@@ -82,9 +82,9 @@ def _grouped(whole: NDArray[np.int8]) -> NDArray[np.int8]:
 def packed_rings(
     keys: NDArray[np.float32], values: NDArray[np.float32], places: int, precision: Precision
 ) -> tuple[NDArray[np.generic], NDArray[np.generic], NDArray[np.float32]]:
-    """Ring buffers, and their scales, of keys (l, h, r) and values (l, h, e): see `Memory`.
+    """Ring buffers of keys (l, h, r) and values (l, h, e), and their scales; see `Memory`.
 
-    Rounded as in the kernels. `places` is a multiple of 16.
+    Values are rounded as in the kernels. `places`, the size of the ring, is a multiple of 16.
     """
     length, heads = keys.shape[:2]
     steps = np.zeros((heads, 2, places), np.float32)
@@ -97,7 +97,7 @@ def packed_rings(
                 x = np.nan_to_num(np.rint(x / largest[..., None])).astype(np.int8)
         room = ((0, places - length), (0, 0), (0, -x.shape[-1] % group))
         sides.append(np.pad(x, room))
-    if precision == "int8":  # groups of 16 outputs, each of pairs of inputs
+    if precision == "int8":  # groups of 16 outputs, then pairs of inputs
         by_place = sides[0].reshape(places // 16, 16, heads, -1, 2).transpose(2, 0, 3, 1, 4)
         by_number = sides[1].reshape(places // 2, 2, heads, -1, 16).transpose(2, 3, 0, 4, 1)
     else:
@@ -115,7 +115,7 @@ def _scaled_embedding(decoder: Decoder, state: DecoderState) -> NDArray[np.float
 
 
 def packed_attention(decoder: Decoder, state: DecoderState) -> Attention:
-    """Inputs of attention except queries, keys and values; `state` has noise and projections."""
+    """Inputs of attention besides queries, keys and values; `state` holds noise and projections."""
     config, encoding = decoder.config, decoder.encoding
     heads, size = config.num_heads, config.width // config.num_heads
     rates = np.zeros(heads)

@@ -1,4 +1,4 @@
-"""A cache of position codes for compiled steps, filled by blocks of positions."""
+"""A cache of position codes for compiled steps, filled in blocks of positions."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from relpe.encodings.stochastic.sine import SineSPE
 from relpe.models.decoder import Decoder
 
 BLOCK = 32
-"""Positions whose codes are made at once: as many as a tile of filtered noise."""
+"""Positions whose codes are computed together: the size of a tile of filtered noise."""
 CODE_BYTES = 256 * 2**20
-"""Limit of the cache; rows that need more codes are computed after the others."""
+"""Size limit of the cache; rows whose codes do not fit are computed in a further batch."""
 
 
 class PositionCodes:
-    """`Encoding.encode` at each position as matrices, for the most recently used blocks.
+    """`Encoding.encode` as a matrix for each position of the most recently used blocks.
 
-    For encodings with gates, these are the codes before the gates.
+    For encodings with gates, these are the codes before gating.
     """
 
     def __init__(self, decoder: Decoder, state: Any) -> None:  # noqa: ANN401
@@ -49,7 +49,7 @@ class PositionCodes:
         self.added = np.empty((pool if adds else 0, config.width), np.float32)
 
     def batches(self, positions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Indices of rows, in groups whose codes fit at once."""
+        """Indices of rows, in groups whose codes fit into the cache together."""
         if len(positions) <= self._most or not self._made:
             return [np.arange(len(positions))]
         blocks = positions // BLOCK
@@ -65,7 +65,7 @@ class PositionCodes:
         needed = set(wanted)
         for block in needed & self._blocks.keys():
             self._blocks.move_to_end(block)
-        # rows at similar positions need few blocks: reuse memory that is already allocated
+        # rows at similar positions need few blocks; reuse memory that is already allocated
         most = min(self._most, 2 * len(needed))
         for block in sorted(needed - self._blocks.keys()):
             full = len(self._blocks) >= most
@@ -94,7 +94,7 @@ class PositionCodes:
     def _make(self, block: int) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
         """Codes (BLOCK, n, 2, h, d, r) of a block, and vectors added to embeddings (BLOCK, m).
 
-        n is 1, or the number of layers where they differ; None if there are none.
+        n is the number of layers if their codes differ, else 1. None if the encoding has none.
         """
         encoding = self._encoding
         codes, self._state = encoding.prepare(_places(block), self._state)
@@ -107,7 +107,7 @@ class PositionCodes:
         return self._of_units(codes), None if added is zeros else array_of(added)[0]
 
     def _of_units(self, codes: Any) -> NDArray[np.float32] | None:  # noqa: ANN401
-        """Codes (BLOCK, n, 2, h, d, r) of any encoding, from the images of unit vectors."""
+        """Codes (BLOCK, n, 2, h, d, r) of any encoding, by encoding the unit vectors."""
         if type(self._encoding).encode is Encoding.encode:
             return None
         size = self._width // self._heads
@@ -126,5 +126,5 @@ def _places(block: int) -> torch.Tensor:
 
 
 def array_of(x: torch.Tensor, dtype: torch.dtype = torch.float32) -> NDArray[Any]:
-    """A copy, contiguous, on the CPU."""
+    """A contiguous copy on the CPU."""
     return x.detach().to("cpu", dtype, copy=True).contiguous().numpy()

@@ -1,4 +1,4 @@
-"""Sampling of tokens: temperature, truncation, and rules that constrain what may follow."""
+"""Sampling of tokens: temperature, truncation, and rules that constrain the next token."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _LEAST = np.finfo(np.float64).tiny
 
 
 class Rule(Protocol):
-    """What may follow in one row; immutable.
+    """Which tokens may come next in one row; immutable.
 
-    A rule may also have a `bias` (v,) or None, which is added to the logits: it makes tokens more
-    or less likely and never allows one that is not `allowed`.
+    A rule may also have a `bias` (v,) or None, which is added to the logits. It makes tokens more
+    or less likely, but never permits a token that is not `allowed`.
     """
 
     @property
@@ -30,16 +30,16 @@ class Rule(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
-    """How tokens are sampled; truncations apply in the order of the fields."""
+    """How tokens are sampled; truncations are applied in the order of the fields."""
 
     temperature: float = 1.0
-    """Divides the logits: below 1 safer, above 1 wilder, 0 always the most likely token."""
+    """Divides the logits: below 1 safer, above 1 more surprising, 0 always the likeliest token."""
     top_k: int = 0
-    """Keeps this number of the most likely tokens; 0 for all."""
+    """Keeps only this many of the most likely tokens; 0 keeps all."""
     top_p: float = 0.95
-    """Keeps the most likely tokens that hold this share of probability; 1 for all."""
+    """Keeps the most likely tokens whose probabilities add up to this share; 1 keeps all."""
     min_p: float = 0.0
-    """Keeps tokens at least this share as likely as the most likely one; 0 for all."""
+    """Keeps tokens whose probability is at least this share of the largest one; 0 keeps all."""
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0:
@@ -60,8 +60,8 @@ def draw(
 ) -> int:
     """Samples one token from logits (v,) among those `allowed` (v,), at least one.
 
-    By inversion: one uniform number per token, whatever the size of the vocabulary. `bias` (v,) is
-    added before the temperature divides.
+    Uses inverse transform sampling: one uniform number per token. `bias` (v,) is added before the
+    division by the temperature.
     """
     tokens = allowed.nonzero()[0]
     scores = logits[tokens].astype(np.float64)
@@ -73,7 +73,7 @@ def draw(
     scores /= options.temperature
     weights = np.exp(scores, out=scores)
     if not np.add.reduce(weights) > 0:
-        raise ValueError("the model's logits are no numbers; its weights are broken")
+        raise ValueError("the logits of the model are not finite; its weights are damaged")
     kept = kept_tokens(weights, options)
     cumulative = weights[kept].cumsum()
     point = generator.random() * cumulative[-1]
@@ -82,15 +82,16 @@ def draw(
 
 
 def kept_tokens(weights: NDArray[np.float64], options: SamplingOptions) -> NDArray[np.intp]:
-    """Indices of the tokens that the options keep, in rising order, by unnormalised weights (n,).
+    """Indices of the tokens that the options keep, ascending; weights (n,) are not normalised.
 
-    First top_k; of these the most likely until their sum exceeds top_p, the one that exceeds it
-    included (Holtzman et al., 2020, section 3.1); of these what min_p keeps (Nguyen et al., 2024).
-    At least one token is kept, and none of weight 0.
+    First top_k applies. Of its tokens top_p keeps the smallest set of the most likely ones whose
+    sum reaches that share (Holtzman et al., 2020, section 3.1). Of these min_p keeps tokens that
+    are likely enough (Nguyen et al., 2024). At least one token is kept, and none of weight 0.
     """
     least, total = _LEAST, np.add.reduce(weights)
     if not options.top_k:
-        # All n below it hold less than 1 - top_p: few are left to sort. Sums round by far less.
+        # All n weights below `least` together hold less than 1 - top_p, so top_p drops them, and
+        # few are left to sort. The 1e-9 allows for the rounding of sums.
         least = max(least, (1 - options.top_p - 1e-9) / len(weights) * total)
     likely = (weights >= least).nonzero()[0]
     if len(likely) < 2:

@@ -14,11 +14,11 @@ from relpe.models.decoder import Decoder, DecoderConfig
 
 FORMAT_VERSION = 1
 SHARD_BYTES = 15 * 2**20
-"""Largest size of a file of weights."""
+"""Maximum size of a file of weights."""
 
 
 def save_model(decoder: Decoder, folder: Path) -> None:
-    """Writes `model.json` and `model.safetensors` (or numbered shards) in bfloat16."""
+    """Writes `model.json`, and weights in bfloat16 as `model.safetensors` or numbered shards."""
     folder.mkdir(parents=True, exist_ok=True)
     shards: list[dict[str, torch.Tensor]] = [{}]
     size = 0
@@ -62,14 +62,14 @@ def find_checkpoint(name_or_folder: str | Path) -> Path:
     folders = [Path(name_or_folder), *(place / name_or_folder for place in _PLACES)]
     if (
         len(Path(name_or_folder).parts) == 1
-    ):  # a name: released models come before folders of that name
+    ):  # a released model takes precedence over a folder of the same name
         folders = [*folders[1:], folders[0]]
     for folder in folders:
         if (folder / "model.json").is_file():
             return folder
     raise CheckpointError(
-        f"no model {str(name_or_folder)!r}: neither a folder with model.json nor a released model "
-        f"({', '.join(released_models()) or 'none is installed'})"
+        f"no model {str(name_or_folder)!r}: expected a folder with model.json, or the name of a "
+        f"released model ({', '.join(released_models()) or 'none is installed'})"
     )
 
 
@@ -79,7 +79,7 @@ def released_models() -> list[str]:
 
 
 def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -> Decoder:
-    """The model of a folder or of a released name, in float32, ready for use.
+    """Loads a released model by name, or any model by folder, in float32 and evaluation mode.
 
     Raises:
         CheckpointError: files are missing, damaged or inconsistent.
@@ -91,14 +91,14 @@ def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -
         if version != FORMAT_VERSION:
             raise CheckpointError(
                 f"{folder / 'model.json'}: format {version}, expected {FORMAT_VERSION}; "
-                "update this program"
+                "update relpe"
             )
         decoder = from_plain(DecoderConfig, description["decoder"], "model.json").build()
         weights: dict[str, torch.Tensor] = {}
         for name in description["weights"]:
             if Path(name).name != name:
                 raise CheckpointError(
-                    f"{folder / 'model.json'}: weights {name!r} lie outside the folder"
+                    f"{folder / 'model.json'}: the file of weights {name!r} is outside the folder"
                 )
             weights.update(load_file(folder / name))
     except CheckpointError:
@@ -109,7 +109,7 @@ def load_model(name_or_folder: str | Path, device: torch.device | str = "cpu") -
         ) from error
     except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
         raise CheckpointError(
-            f"{folder}: the model's files are damaged ({error}); get them again"
+            f"{folder}: the model's files are damaged ({error}); download them again"
         ) from error
     load_weights(decoder, weights, folder)
     return decoder.to(device).eval().requires_grad_(requires_grad=False)
@@ -119,21 +119,23 @@ def load_weights(decoder: Decoder, weights: dict[str, torch.Tensor], folder: Pat
     """Fills every parameter.
 
     Raises:
-        CheckpointError: tensors are missing, left over, of another shape or not finite.
+        CheckpointError: tensors are missing, unexpected, of the wrong shape or not finite.
     """
     wanted = decoder.state_dict()
     problems = [f"{name} is missing" for name in wanted if name not in weights]
-    problems += [f"{name} is left over" for name in weights if name not in wanted]
+    problems += [f"{name} is unexpected" for name in weights if name not in wanted]
     problems += [
         f"{name} is {tuple(weights[name].shape)}, expected {tuple(wanted[name].shape)}"
         for name in wanted
         if name in weights and weights[name].shape != wanted[name].shape
     ]
     problems += [
-        f"{name} has values that are no numbers"
+        f"{name} has values that are not finite"
         for name, tensor in weights.items()
         if not bool(tensor.isfinite().all())
     ]
     if problems:
-        raise CheckpointError(f"{folder}: weights do not fit model.json: {'; '.join(problems[:4])}")
+        raise CheckpointError(
+            f"{folder}: the weights do not match model.json: {'; '.join(problems[:4])}"
+        )
     decoder.load_state_dict({name: tensor.float() for name, tensor in weights.items()})

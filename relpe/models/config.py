@@ -1,4 +1,4 @@
-"""Configs as plain values of JSON and YAML, and back."""
+"""Conversion of configs to plain values for JSON and YAML, and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class CheckpointError(ValueError):
 
 
 def to_plain(value: object) -> Any:  # noqa: ANN401 - values of JSON and YAML
-    """A config as dictionaries, lists, strings and numbers."""
+    """Converts a config to dictionaries, lists, strings and numbers."""
     if dataclasses.is_dataclass(value):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, list | tuple):
@@ -23,10 +23,10 @@ def to_plain(value: object) -> Any:  # noqa: ANN401 - values of JSON and YAML
 
 
 def from_plain(kind: Any, value: Any, where: str = "config") -> Any:  # noqa: ANN401 - any config type
-    """A value of type `kind` from plain values; dataclasses of a union differ in their `kind`.
+    """Converts plain values to type `kind`; the dataclasses of a union are told apart by `kind`.
 
     Raises:
-        CheckpointError: a name is unknown or missing, or a value has another type.
+        CheckpointError: a name is unknown or missing, or a value has the wrong type.
     """
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:

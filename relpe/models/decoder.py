@@ -1,4 +1,4 @@
-"""A causal Transformer decoder: one code path for sequences, pieces and single tokens."""
+"""A causal Transformer decoder, with one code path for sequences, chunks and single tokens."""
 
 from __future__ import annotations
 
@@ -25,32 +25,31 @@ class DecoderConfig:
     """A pre-norm Transformer decoder."""
 
     vocabulary_size: int = 512
-    """Token ids (v)."""
+    """Number of token ids (v)."""
     width: int = 256
-    """Features of the residual stream (m)."""
+    """Width of the residual stream (m)."""
     num_layers: int = 6
-    """Blocks."""
+    """Number of blocks."""
     num_heads: int = 8
-    """Heads (h) of every layer."""
+    """Number of heads (h) in every layer."""
     hidden: int = 704
-    """Features inside the feed-forward layer."""
+    """Width of the hidden layer of the feed-forward network."""
     attention: AttentionConfig = field(default_factory=LinearAttentionConfig)
-    """The operation, the same in all layers."""
+    """Kind of attention, the same in all layers."""
     encoding: EncodingConfig = field(default_factory=SineSPEConfig)
-    """Positions, shared by all layers."""
+    """Positional encoding, shared by all layers."""
     normalize_queries_keys: bool = True
-    """Brings queries and keys to unit mean square, times a learned temperature, before the
+    """Normalise queries and keys to a mean square of 1, times a learned temperature, before the
     encoding."""
     convolution_taps: int = 4
-    """Positions that the short convolution before each attention sees, the present included; 0:
-    none."""
+    """Kernel size of the short causal convolution before each attention; 0: no convolution."""
     convolution_start: Literal["present", "delayed"] = "present"
-    """Initial taps: each feature as it is, or every other feature delayed by a position. Then a
-    head can match the token before a key with the token of its query, and copying is learnt far
-    sooner."""
+    """Initial weights of the convolution. `present`: the identity. `delayed`: every other feature
+    is delayed by one position, so that a head can compare a query with the token before a key, and
+    a model learns to copy much sooner."""
     noise_seed: int = 0
-    """Seed of noise and random features in evaluation and generation: all users of a model share
-    its codes."""
+    """Seed of the noise and random features in evaluation and generation, so that they are the same
+    for all users of a model."""
 
     def __post_init__(self) -> None:
         sizes = ("vocabulary_size", "width", "num_layers", "num_heads", "hidden")
@@ -58,17 +57,19 @@ class DecoderConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
         if self.width % self.num_heads:
-            raise ValueError(f"width {self.width} does not divide among {self.num_heads} heads")
+            raise ValueError(
+                f"width is {self.width}, expected a multiple of num_heads, {self.num_heads}"
+            )
         if self.convolution_taps < 0:
-            raise ValueError(f"convolution_taps is {self.convolution_taps}, expected 0 or more")
+            raise ValueError(f"convolution_taps is {self.convolution_taps}, expected at least 0")
         if self.convolution_start not in ("present", "delayed"):
             raise ValueError(
                 f"convolution_start is {self.convolution_start!r}, expected present or delayed"
             )
         if self.convolution_start == "delayed" and self.convolution_taps < 2:
             raise ValueError(
-                f"convolution_start is delayed with convolution_taps of {self.convolution_taps}, "
-                "expected at least 2"
+                f"convolution_taps is {self.convolution_taps}, expected at least 2 with the "
+                "convolution_start delayed"
             )
 
     def build(self) -> Decoder:
@@ -77,7 +78,7 @@ class DecoderConfig:
 
 
 class DecoderState(NamedTuple):
-    """State of a decoder: constant in size with linear attention."""
+    """State of a decoder; its size is constant with linear attention."""
 
     encoding: Any  # shared by the rows
     layers: tuple[ConvolvedState, ...]
@@ -132,7 +133,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """See `DecoderConfig`. Holds parameters only; everything about a sequence is in its state."""
+    """A decoder; see `DecoderConfig`. Holds parameters only: a sequence's data is in its state."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -144,8 +145,8 @@ class Decoder(nn.Module):
         )
         if config.attention.name not in self.encoding.fits:
             raise ValueError(
-                f"encoding {config.encoding.kind} with {config.attention.name} attention: scores "
-                f"would not be what it says; expected {' or '.join(self.encoding.fits)}"
+                f"encoding {config.encoding.kind} does not fit {config.attention.name} attention, "
+                f"expected {' or '.join(self.encoding.fits)}"
             )
         self.blocks = nn.ModuleList(
             Block(
@@ -168,9 +169,9 @@ class Decoder(nn.Module):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """N(0, 0.02), smaller for projections into the residual stream (Radford et al., 2019).
+        """Draws weights from N(0, 0.02), or smaller for projections into the residual stream.
 
-        Encodings have initial values of their own.
+        Source: Radford et al. (2019). Encodings initialise their own weights.
         """
         for name, module in self.named_modules():
             if name.split(".")[0] != "encoding" and isinstance(module, nn.Linear | nn.Embedding):
@@ -188,13 +189,13 @@ class Decoder(nn.Module):
     ) -> DecoderState:
         """State before the first token.
 
-        `seed` is that of noise and random features; None: the config's. `num_realizations` codes
-        (r), if given, replace the number of the encoding's config. `feature_seed` is that of random
-        features, where they are held while noise is redrawn: in training that of the step
-        `last_redraw`.
+        `seed` is the seed of noise and random features; None: that of the config.
+        `num_realizations` (r) replaces the number in the encoding's config. `feature_seed` is a
+        separate seed of the random features, for training, where they are redrawn less often than
+        noise; see `last_redraw`.
 
         Raises:
-            ValueError: fewer than one realization, or an encoding without random codes.
+            ValueError: `num_realizations` is less than 1, or the encoding has no random codes.
         """
         seed = self.config.noise_seed if seed is None else seed
         feature_seed = seed if feature_seed is None else feature_seed
@@ -208,7 +209,7 @@ class Decoder(nn.Module):
         else:
             raise ValueError(
                 f"num_realizations is {num_realizations}, but encoding "
-                f"{self.config.encoding.kind} draws nothing: leave it out"
+                f"{self.config.encoding.kind} has no random codes; leave it out"
             )
         generator = torch.Generator().manual_seed(feature_seed + 1)
         layers: list[ConvolvedState] = []
@@ -218,9 +219,9 @@ class Decoder(nn.Module):
         return DecoderState(noise, tuple(layers))
 
     def last_redraw(self, step: int, seed: int = 0) -> int:
-        """The training step, at most `step`, whose random features are in force at `step`.
+        """The last training step, up to `step`, at which random features were redrawn.
 
-        See `FavorConfig.last_redraw`; `step` itself without random features.
+        See `FavorConfig.last_redraw`. Without random features, `step` itself.
         """
         feature_map = getattr(self.config.attention, "feature_map", None)
         return feature_map.last_redraw(step, seed) if isinstance(feature_map, FavorConfig) else step
@@ -228,9 +229,10 @@ class Decoder(nn.Module):
     def forward(
         self, tokens: Tensor, positions: Tensor, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
-        """Logits (b, l, v) of the token after each of `tokens` (b, l), at `positions` (1, l, p).
+        """Logits (b, l, v) of the token after each of `tokens` (b, l), and the new state.
 
-        Or (b, l, p), for each row, which encodings whose codes are shared by the rows refuse.
+        `positions` are (1, l, p), or (b, l, p) for positions of each row, which only encodings
+        whose codes are not shared by the rows accept.
         """
         if not tokens.shape[1]:
             return self.embedding.weight.new_zeros(

@@ -1,4 +1,4 @@
-"""Converts weights learned with rotary embedding to an algebraic encoding of sequences."""
+"""Converts weights that were trained with rotary embedding to an algebraic encoding."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from relpe.models.decoder import Decoder, DecoderConfig
 def takes_rotary(config: DecoderConfig, rotary: DecoderConfig) -> bool:
     """Whether a decoder of `config` can load the weights of a decoder of `rotary`.
 
-    They may differ in the encoding, algebraic on sequences instead of rotary; in the attention,
-    windowed instead of softmax; and in the seed of noise, which neither uses.
+    The configs may differ in the encoding (algebraic on sequences instead of rotary), in the
+    attention (windowed instead of softmax), and in the noise seed, which neither uses.
     """
     encoding = config.encoding
     alike = replace(
@@ -39,14 +39,17 @@ def load_rotary(decoder: Decoder, rotary: Decoder) -> None:
     """Makes `decoder` compute the same function as `rotary`, for sequences within its window.
 
     Rotary embedding is the algebraic encoding of sequences with fixed angles (Kogkalidis et al.,
-    2024, section on rotary embedding). It rotates features i and i + d/2 of a head together, while
-    the algebraic encoding rotates adjacent features: the rows of the projections are permuted.
+    2024, section on rotary embedding). It rotates features i and i + d/2 of a head as a pair, while
+    the algebraic encoding rotates adjacent features, so the rows of the projections are permuted.
 
     Raises:
         ValueError: the decoders differ in more than `takes_rotary` allows.
     """
     if not takes_rotary(decoder.config, rotary.config):
-        raise ValueError("found two models that differ in more than rotary and algebraic encoding")
+        raise ValueError(
+            "the models differ in more than encoding (rope, algebraic), attention (softmax, "
+            "windowed) and noise_seed"
+        )
     assert isinstance(rotary.config.encoding, RopeConfig)
     heads, width = rotary.config.num_heads, rotary.config.width
     pairs = width // heads // 2
@@ -61,7 +64,7 @@ def load_rotary(decoder: Decoder, rotary: Decoder) -> None:
 
 
 def _neighbours(weight: Tensor, heads: int, pairs: int) -> Tensor:
-    """Projection (3 * h * d, m) to queries, keys and values, with the pairs of q and k adjacent."""
+    """Permutes a projection (3 * h * d, m) so that the rotated pairs of q and k are adjacent."""
     parts = weight.unflatten(0, (3, heads, 2, pairs))
     turned = parts[:2].transpose(2, 3).flatten(0, 3)
     return torch.cat([turned, parts[2:].flatten(0, 3)])

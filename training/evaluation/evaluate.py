@@ -1,4 +1,4 @@
-"""Evaluates a model on a split: likelihood of real music, and quality of generated music."""
+"""Evaluation of a model on a split: likelihood of real music and quality of generated music."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EvaluateOptions:
     """Settings of an evaluation."""
 
     model: str
-    """Run folder, or checkpoint folder or name."""
+    """Folder of a run, or folder or name of a released model."""
     data: Path
     split: str = "test"
     weights: str = "best"
@@ -56,21 +56,21 @@ class EvaluateOptions:
     batch_size: int = 8
     device: str = "auto"
     draws: int = 1
-    """Draws of the positional noise and the random features; the first is the model's own."""
+    """Number of draws of the noise and random features; the first has the model's own seed."""
     threads: int | None = None
-    """CPU threads of torch; None keeps its default."""
+    """CPU threads of torch; None: its default."""
     ngram: int | None = None
-    """Order of n-gram models to measure as well; None: no such models."""
+    """Order of n-gram models for comparison; None: no n-gram models."""
     trained_length: int | None = None
-    """Tokens per training example; None: that of a run, unknown for a released model."""
+    """Tokens per training example; None: that of the run, or unknown for a released model."""
     map_length: int = 512
     """Positions of the maps for translation invariance and monotonicity."""
     music: GenerationOptions | None = None
     """Music to generate and measure; None: no music."""
     music_only: bool = False
-    """Skip the likelihood, and keep earlier results of these weights."""
+    """Measure only music; keep earlier results for the same weights."""
     output: Path | None = None
-    """Folder to write; None: `evaluation` in a run folder, else `evaluation/<name>`."""
+    """Folder for results; None: `evaluation` in the run's folder, else `evaluation/<name>`."""
 
     def __post_init__(self) -> None:
         counts = ("length", "chunk", "reach", "batch_size", "draws", "ngram", "trained_length")
@@ -78,7 +78,7 @@ class EvaluateOptions:
             check_range(f"--{name.replace('_', '-')}", getattr(self, name), 1)
         check_range("--map-length", self.map_length, 2)
         if self.music_only and self.music is None:
-            raise TrainingError("--music-only leaves nothing to measure; add --continuations 200")
+            raise TrainingError("--music-only needs --continuations, such as --continuations 200")
         check_range("--threads", self.threads, 1, MOST_THREADS)
 
 
@@ -88,7 +88,7 @@ class _Subject:
 
     name: str
     decoder: Decoder
-    """With weights rounded as for a release."""
+    """Its weights are rounded as for a release."""
     origin: Origin
     tokenizer: Tokenizer
     corpus: Corpus
@@ -99,13 +99,13 @@ class _Subject:
 
 
 def evaluate(options: EvaluateOptions) -> dict[str, Any]:
-    """Evaluate a model; writes results.json, a table and pictures, and returns the results.
+    """Evaluate a model; write results.json, a table and plots, and return the results.
 
     Weights are rounded to bfloat16 as for a release; computation is in float32. Music is generated
     as in the application, with compiled steps if the model supports them.
 
     Raises:
-        TrainingError: data and model do not match.
+        TrainingError: the data and the model do not match.
     """
     if options.threads is not None:
         torch.set_num_threads(options.threads)
@@ -122,7 +122,7 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
         subject.decoder.to(device)
         _measure_likelihood(options, subject, results)
     if options.music is not None:
-        # compiled steps run on the CPU; a GPU would process prompts one by one
+        # compiled steps run on the CPU; on a GPU, prompts would be processed one by one
         decoder = subject.decoder.to("cpu")
         if why_not_compiled(decoder) is not None:
             decoder.to(device)
@@ -147,7 +147,7 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
 
 
 def _subject(options: EvaluateOptions, facts: dict[str, Any]) -> _Subject:
-    """Load model and data. Raises TrainingError if they do not match."""
+    """Load the model and data. Raises TrainingError if they do not match."""
     tokenizer = load_tokenizer(options.data)
     size = len(tokenizer.vocabulary)
     check_range("--ngram", options.ngram, 1, greatest_order(size))
@@ -160,11 +160,15 @@ def _subject(options: EvaluateOptions, facts: dict[str, Any]) -> _Subject:
         place = find_checkpoint(options.model)
         folder = options.output or Path("evaluation") / place.resolve().name
     if load_tokenizer(place).vocabulary.hash != tokenizer.vocabulary.hash:
-        raise TrainingError(f"{place}: learnt another vocabulary than {options.data} has")
+        raise TrainingError(
+            f"{place}: the model has another vocabulary than {options.data}; evaluate it on data "
+            "of its own vocabulary"
+        )
     decoder, origin = load_decoder(options.model, options.weights)
     if decoder.config.vocabulary_size < size:
         raise TrainingError(
-            f"{place}: knows {decoder.config.vocabulary_size} ids, its tokenizer has {size}"
+            f"{place}: the model has {decoder.config.vocabulary_size} token ids, expected the "
+            f"{size} of its tokenizer"
         )
     round_as_released(decoder)
     decoder.eval()
@@ -173,8 +177,8 @@ def _subject(options: EvaluateOptions, facts: dict[str, Any]) -> _Subject:
     if not pieces:
         others = [f"{name} has {entry['files']}" for name, entry in facts["splits"].items()]
         raise TrainingError(
-            f"{options.data}: split {options.split!r} holds no pieces, so there is nothing to "
-            f"measure; take another one with --split ({', '.join(others)})"
+            f"{options.data}: split {options.split!r} is empty; choose another one with --split "
+            f"({', '.join(others)})"
         )
     name = place.resolve().name
     return _Subject(name, decoder, origin, tokenizer, corpus, pieces, trained_length, folder)
@@ -183,7 +187,7 @@ def _subject(options: EvaluateOptions, facts: dict[str, Any]) -> _Subject:
 def _described(
     options: EvaluateOptions, subject: _Subject, device: str, data: str
 ) -> dict[str, Any]:
-    """First part of the results: identifies weights and data."""
+    """First part of the results, which identifies weights and data."""
     pieces = subject.pieces
     notes = note_ids(subject.tokenizer)
     return {
@@ -204,7 +208,7 @@ def _described(
 
 
 def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
-    """Earlier results without the name of the model; empty for other weights or data."""
+    """Earlier results for the same weights and data, without the model's name; else empty."""
     path = folder / "results.json"
     before = read_json(path, (), "evaluate again without --music-only") if path.is_file() else {}
     same = ("weights", "data", "split", "pieces", "tokens")
@@ -216,13 +220,13 @@ def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
 def _measure_likelihood(
     options: EvaluateOptions, subject: _Subject, results: dict[str, Any]
 ) -> None:
-    """Add the likelihood of real music to results; writes nll_by_position.csv and .png."""
+    """Add the likelihood of real music to results; write nll_by_position.csv and .png."""
     decoder, pieces, folder = subject.decoder, subject.pieces, subject.folder
     units = {"nats_per_note": results["notes"], "nats_per_bar": results["bars"]}
     seeds = draw_seeds(decoder.config.noise_seed, options.draws)
 
     def measure(name: str, read: Callable[[int, Advance], Nats]) -> tuple[Nats, dict[str, float]]:
-        """Nats of each token, averaged over the draws, and their summary."""
+        """Nats of each token, averaged over draws, and their summary."""
         with _progress(name, results["tokens"] * len(seeds)) as bar:
             draws = [read(seed, bar.update) for seed in seeds]
         values = summary(draws, units)
@@ -268,7 +272,7 @@ def _progress(name: str, tokens: int) -> tqdm[NoReturn]:
 
 
 def _loops(subject: _Subject) -> dict[str, Any]:
-    """Loss on a bar that is repeated; no figures if no bar can be looped."""
+    """Loss on a repeated bar; no figures if no bar is suitable."""
     made = loops(subject.pieces, subject.tokenizer)
     ids = [loop.ids for loop in made]
     with _progress("loops", sum(len(one) - 1 for one in ids)) as bar:
@@ -278,11 +282,11 @@ def _loops(subject: _Subject) -> dict[str, Any]:
 
 
 def _relativity(decoder: Decoder, length: int, seeds: Sequence[int]) -> dict[str, Any]:
-    """Translation invariance and monotonicity of the maps: means, and by layer and head."""
+    """Translation invariance and monotonicity of the maps: means, and values by layer and head."""
     try:
         found = relativity(decoder, length, token=BAR, seeds=seeds)
     except ValueError as error:  # no map for this encoding
-        logger.warning("no maps of positions: %s; try a --map-length below %d", error, length)
+        logger.warning("position maps not measured: %s; try a --map-length below %d", error, length)
         return {"length": length, "why_not": str(error)}
     return {"length": length} | {
         name: {"mean": float(values.mean()), "by_layer_and_head": values.mean(0).tolist()}
@@ -293,8 +297,8 @@ def _relativity(decoder: Decoder, length: int, seeds: Sequence[int]) -> dict[str
 def summary(draws: Sequence[Nats], units: Mapping[str, int]) -> dict[str, float]:
     """Negative log-likelihood of a split in nats per token and per unit, averaged over draws.
 
-    `units` maps names of results to counts in the split. With several draws the standard deviation
-    over draws is added.
+    `units` maps the name of each result to the number of its units in the split. With several
+    draws, the standard deviation over draws is added.
     """
     totals = np.array([sum(piece.sum() for piece in nats) for nats in draws])
     counts = {"nats_per_token": sum(map(len, draws[0])), **units}

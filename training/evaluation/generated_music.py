@@ -1,4 +1,4 @@
-"""Measures generated music beside the real music that its prompts are taken from."""
+"""Comparison of generated music with the real music that its prompts come from."""
 
 from __future__ import annotations
 
@@ -37,32 +37,34 @@ from training.files import replacing
 FORMS: tuple[Form, ...] = ("exact", "compat")
 _QUARTERS = 4
 STUCK_BARS = 4
-"""A note is stuck if it lasts longer than this number of bars and than every note of its prompt;
-no test piece of either corpus has one."""
+"""A note is stuck if it is longer than this many bars and longer than every note of its prompt.
+
+No test piece of either corpus has a stuck note.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
-    """What is generated to be measured."""
+    """Settings of the music that is generated and measured."""
 
     continuations: int = 200
-    """At least this many, the same number for each prompt."""
+    """Minimum number of continuations; each prompt gets the same number."""
     per_prompt: int = 1
-    """Continuations of each prompt, with consecutive seeds; more if there are few prompts."""
+    """Minimum number for each prompt, with consecutive seeds; more if there are few prompts."""
     prompt_bars: int = 8
-    """A prompt is the beginning of a piece."""
+    """Bars of the prompt, which is the beginning of a piece."""
     bars: int = 32
-    """New bars."""
+    """Number of new bars."""
     seed: int = 0
     temperature: float = SamplingOptions.temperature
-    """The default of the application, like `top_p`."""
+    """This default and that of `top_p` are the application's."""
     top_p: float = SamplingOptions.top_p
     presence: float = 1.0
     """How strongly instruments that rest for too long are brought back, 0 to 1; 0: not at all."""
     recall: float = 1.0
     """How strongly new music follows the prompt, 0 to 1; 0: not at all."""
     samples_output: Path | None = None
-    """Folder for each continuation as MIDI and as a piano roll; None to keep none."""
+    """Folder in which each continuation is saved as MIDI and piano roll; None: none is saved."""
 
     def __post_init__(self) -> None:
         for name in ("continuations", "per_prompt", "prompt_bars", "bars"):
@@ -75,7 +77,7 @@ class GenerationOptions:
 
 
 class Material(NamedTuple):
-    """The prompts that are continued, the same for all models."""
+    """The prompts to continue, the same for all models."""
 
     pieces: tuple[int, ...]
     """Index of each piece in the split."""
@@ -83,10 +85,10 @@ class Material(NamedTuple):
 
 
 def choose_pieces(num_bars: NDArray[np.int64], options: GenerationOptions) -> Material:
-    """Chooses pieces for prompts, spread evenly over those of a split that are long enough.
+    """Choose pieces for prompts, evenly spaced over the pieces of a split that are long enough.
 
-    A piece is long enough if it has all new bars after the prompt, or, if no piece has, half as
-    many. `num_bars` (pieces,) is the number of bars of each.
+    A piece is long enough if it has `bars` bars after the prompt or, if there is no such piece,
+    half of them. `num_bars` (pieces,) is the number of bars of each piece.
 
     Raises:
         TrainingError: no piece is long enough.
@@ -97,8 +99,8 @@ def choose_pieces(num_bars: NDArray[np.int64], options: GenerationOptions) -> Ma
     if not long:
         raise TrainingError(
             f"the split's longest piece has {int(num_bars.max(initial=0))} bars, expected at least "
-            f"{options.prompt_bars + wanted} for a prompt and half of the new bars; ask for less "
-            "with --prompt-bars and --bars"
+            f"{options.prompt_bars + wanted} for a prompt and half of the new bars; lower "
+            "--prompt-bars or --bars"
         )
     per_prompt = max(options.per_prompt, math.ceil(options.continuations / len(long)))
     count = math.ceil(options.continuations / per_prompt)
@@ -106,7 +108,7 @@ def choose_pieces(num_bars: NDArray[np.int64], options: GenerationOptions) -> Ma
 
 
 class Passage(NamedTuple):
-    """A whole piece on the grid, with measures of what follows the prompt."""
+    """A whole piece on the grid, with measures of the music after the prompt."""
 
     score: Score
     notes: BarNotes
@@ -118,7 +120,7 @@ class Passage(NamedTuple):
     def of(
         cls, ids: NDArray[np.integer], tokenizer: Tokenizer, prompt_bars: int, bars: int
     ) -> Passage:
-        """Measures the `bars` bars of a piece of ids that follow its prompt."""
+        """Measure the `bars` bars that follow the prompt in a piece of token ids."""
         first = prompt_bars
         score = in_bars(tokenizer.crop(ids, 0, first + bars), tokenizer).score
         notes = BarNotes.of(score)
@@ -137,15 +139,15 @@ def measure_music(
     folder: Path | None = None,
     show: bool = True,
 ) -> dict[str, Any]:
-    """Continues prompts from a split, and measures the continuations and the real ones.
+    """Continue prompts from a split, and measure the continuations and the real pieces.
 
-    Comparisons with real music use as many new bars as the piece has; style by quarter and faults
-    use all. `train` is searched for copied notes. Writes `continuations.csv` into `folder`, one row
-    for each continuation, with the `names` of the split's pieces. Returns plain values, None for
-    undefined ones.
+    Comparisons with real music use only as many new bars as the real piece has; style by quarter
+    and faults use all of them. `train` is searched for copied notes. Writes `continuations.csv`
+    into `folder`, with one row per continuation and the `names` of the split's pieces. Returns
+    plain values; undefined ones are None.
 
     Raises:
-        TrainingError: the split has no piece that is long enough.
+        TrainingError: no piece of the split is long enough.
     """
     num_bars = np.array([len(corpus.piece_bars(index)) for index in range(len(corpus))], np.int64)
     chosen, per_prompt = choose_pieces(num_bars, options)
@@ -178,7 +180,7 @@ def measure_music(
     heard = options.prompt_bars
     real = [Passage.of(piece, tokenizer, heard, options.bars) for piece in pieces]
     new: list[Passage] = []
-    # as long as the real ones, since more bars have more chances to resemble an earlier one
+    # as long as the real music: with more bars, a repeated bar is more likely
     alike: list[Passage] = []
     for row, ids in enumerate(tqdm(made, "measures", disable=not show, mininterval=2)):
         bars = int(real[row // per_prompt].figures["bars"])
@@ -228,7 +230,7 @@ def measure_music(
 
 
 def _labels(chosen: Sequence[int], names: Sequence[str]) -> list[str]:
-    """Distinct file names of pieces: the last part of their own names, or their number."""
+    """Distinct file names of pieces: the last part of their names, else their numbers."""
     from pathlib import PurePosixPath
 
     stems = [PurePosixPath(names[i]).stem if i < len(names) else str(i) for i in chosen]
@@ -239,7 +241,7 @@ def _labels(chosen: Sequence[int], names: Sequence[str]) -> list[str]:
 
 
 def _faults(notes: BarNotes, first_bar: int, figures: Mapping[str, float]) -> dict[str, int]:
-    """How many notes are stuck, and whether there are other faults, 0 or 1."""
+    """Number of stuck notes, and for each other fault whether it occurs, 0 or 1."""
     stuck = stuck_notes(notes, first_bar, STUCK_BARS)
     return {
         "stuck_notes": stuck.longer_than_both,
@@ -249,7 +251,7 @@ def _faults(notes: BarNotes, first_bar: int, figures: Mapping[str, float]) -> di
 
 
 def _figures(passages: Sequence[Passage]) -> dict[str, dict[str, float]]:
-    """Mean and standard deviation of each figure, over the passages that have it."""
+    """Mean and standard deviation of each figure, over the passages where it is defined."""
     found: dict[str, dict[str, float]] = {}
     for name in passages[0].figures:
         values = np.array([passage.figures[name] for passage in passages])
@@ -263,7 +265,7 @@ def _figures(passages: Sequence[Passage]) -> dict[str, dict[str, float]]:
 def _histograms(
     groups: Mapping[str, Sequence[Passage]], first_bar: int
 ) -> dict[str, dict[str, Any]]:
-    """Counts of each group, their divergence, and that between two halves of the real pieces."""
+    """Counts of both groups, their divergence, and that between two halves of the real pieces."""
     counts = {
         name: [histograms(passage.notes.between(first_bar)) for passage in group]
         for name, group in groups.items()
@@ -288,7 +290,7 @@ def _style(
     options: GenerationOptions,
     form: Form,
 ) -> dict[str, Any]:
-    """Similarity to the whole piece by quarter for each profile: means and medians over pieces."""
+    """For each profile, similarity to the whole piece by quarter: means and medians over pieces."""
     each = len(new) // len(real)
     rows: dict[str, dict[str, list[NDArray[np.float64]]]] = {}
     for place, (whole, piece) in enumerate(zip(wholes, real, strict=True)):

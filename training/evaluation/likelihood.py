@@ -1,4 +1,4 @@
-"""Negative log-likelihood of each token of pieces."""
+"""Negative log-likelihood of each token of a piece."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def window_nats(
     seed: int | None = None,
     advance: Advance = lambda _: None,
 ) -> Nats:
-    """Nats of each token but the first of each piece, in windows without overlap.
+    """Nats of each token of each piece except the first, read in windows without overlap.
 
-    The last target of a window is the first token of the next, so that every token but the first of
-    a piece is a target once; no state is passed on. `seed` is that of the noise, None for the
-    model's own; `advance` is called with the number of processed tokens.
+    The last target of a window is the first token of the next one, so that every token except a
+    piece's first is a target once. Each window starts from an empty state. `seed` is the seed of
+    the noise; None: the model's own. `advance` is called with the number of processed tokens.
     """
     nats = [np.zeros(len(piece) - 1) for piece in pieces]
     places = [(i, s) for i, piece in enumerate(pieces) for s in range(0, len(piece) - 1, length)]
-    # windows of similar length together, to avoid padding
+    # group windows of similar length to avoid padding
     places.sort(key=lambda place: min(length, len(pieces[place[0]]) - 1 - place[1]), reverse=True)
     for first in range(0, len(places), batch_size):
         rows = places[first : first + batch_size]
@@ -54,7 +54,7 @@ def streaming_nats(
     seed: int | None = None,
     advance: Advance = lambda _: None,
 ) -> Nats:
-    """Nats of each token but the first of whole pieces: the state is passed from chunk to chunk.
+    """Nats of each token of each piece except the first; the state is kept from chunk to chunk.
 
     `seed` and `advance` are as in `window_nats`.
     """
@@ -76,7 +76,7 @@ def streaming_nats(
 def _nats(
     decoder: Decoder, parts: Sequence[NDArray[np.int64]], start: int, state: DecoderState
 ) -> tuple[NDArray[np.float64], DecoderState]:
-    """Nats of all tokens but the first of each part, padded to the longest: (b, l)."""
+    """Nats of all tokens of each part except the first, padded to the longest: (b, l)."""
     tokens = np.zeros((len(parts), max(map(len, parts))), np.int64)
     for row, part in zip(tokens, parts, strict=True):
         row[: len(part)] = part

@@ -1,4 +1,4 @@
-"""Pictures of results: one colour per model, real music in grey."""
+"""Plots of results: one colour per model, real music in grey."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Results = Mapping[str, Any]
-"""Content of a results.json."""
+"""Contents of a results.json."""
 Curve = tuple[list[float], list[float]]
-"""Tokens and nats per token of validations."""
+"""Tokens and nats per token of each validation."""
 Colours = Mapping[str, Any]
 """Colour of each model by name."""
 Panel = Callable[["Axes"], None]
@@ -40,9 +40,10 @@ _STEPS_PER_QUARTER = 12
 
 
 def read_curve(path: Path) -> Curve:
-    """Read tokens and nats per token of the validations of a run from its metrics.csv.
+    """Read the tokens and nats per token of a run's validations from its metrics.csv.
 
-    Older versions store tokens only with training steps; all steps have the same number.
+    Files of older versions have the number of tokens only in the rows of training steps; it is then
+    computed, since all steps have the same number of tokens.
     """
     with path.open(newline="") as stream:
         rows = [*csv.DictReader(stream)]
@@ -55,7 +56,7 @@ def read_curve(path: Path) -> Curve:
 
 
 def by_real_music(entries: Mapping[str, Results]) -> list[tuple[str | None, list[str]]]:
-    """Label of real music, and names of the models compared with it; None for no music."""
+    """Groups of models: label of the real music they are compared with (None: none), and names."""
     groups: dict[tuple[Any, ...] | None, list[str]] = {}
     for name, results in entries.items():
         key = None
@@ -72,7 +73,7 @@ def by_real_music(entries: Mapping[str, Results]) -> list[tuple[str | None, list
 
 
 def readings(results: Results) -> dict[str, Mapping[str, float]]:
-    """Likelihood of whole pieces and of windows, by key of results.json."""
+    """Likelihood of whole pieces and of windows, by key in results.json."""
     return {k: v for k, v in results.items() if k == "streaming" or k.startswith("windows_")}
 
 
@@ -89,9 +90,9 @@ def draw_by_position(
 def draw_results(
     entries: Mapping[str, Results], path: Path, curves: Mapping[str, Curve] | None = None
 ) -> None:
-    """Draw all results of some models in one PNG; logs if there is nothing to draw.
+    """Draw all results of some models in one PNG; log a message if there is nothing to draw.
 
-    `curves` are validations during training.
+    `curves` are the validations during training.
     """
     from matplotlib import colormaps
     from matplotlib.lines import Line2D
@@ -101,8 +102,8 @@ def draw_results(
     lines = [*_music_lines(entries, colours)]
     panels = [*_panels(entries, {n: c for n, c in (curves or {}).items() if c[0]}, colours, lines)]
     if not panels:
-        path.unlink(missing_ok=True)  # left from earlier results
-        logger.info("%s: not drawn, since nothing was measured that a picture can show", path)
+        path.unlink(missing_ok=True)  # of earlier results
+        logger.info("%s: not drawn, since the results have nothing to plot", path)
         return
     columns = min(len(panels), _COLUMNS)
     rows = -(-len(panels) // columns)
@@ -116,12 +117,12 @@ def draw_results(
             axes.set_axis_off()
         for axes, panel in zip(places, panels, strict=False):
             panel(axes)
-        # one legend for all panels, outside of them
+        # one legend for all panels, outside them
         figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 5))
 
 
 class _MusicLine(NamedTuple):
-    """Measured music, drawn as a line in several panels."""
+    """Measures of some music, drawn as one line in several panels."""
 
     label: str
     group: str
@@ -247,7 +248,7 @@ def _draw_loops(
             axes.plot([int(time) for time in of], [*of.values()], color=colours[name], **_SMALL)
     _set_octaves(axes, times)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("how many times the same bar has come")
+    axes.set_xlabel("repetition of the same bar")
     axes.set_ylabel("nats per token")
 
 
@@ -286,7 +287,7 @@ def _draw_similarity(axes: Axes, lines: Sequence[_MusicLine]) -> None:
         axes.plot(lags, line.similarities(), **_SMALL, **line.look)
     _set_octaves(axes, lines[0].music["self_similarity"]["lags"])
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("bars apart")
+    axes.set_xlabel("distance in bars")
     axes.set_ylabel("similarity of bars")
 
 
@@ -300,8 +301,8 @@ def _draw_histogram(axes: Axes, lines: Sequence[_MusicLine], kind: str) -> None:
     if kind == "pitch_class":
         axes.set_xticks(range(len(_PITCH_CLASSES)), _PITCH_CLASSES)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("pitch class" if kind == "pitch_class" else "length of the note, quarters")
-    axes.set_ylabel("share of the notes")
+    axes.set_xlabel("pitch class" if kind == "pitch_class" else "duration of the note, quarters")
+    axes.set_ylabel("share of notes")
 
 
 def _set_octaves(axes: Axes, values: Sequence[int]) -> None:
@@ -324,5 +325,5 @@ def _explain(axes: Axes, handles: Sequence[Artist]) -> None:
 
 
 def words(name: str) -> str:
-    """A name of results.json with spaces."""
+    """A name in results.json with spaces instead of underscores."""
     return name.replace("_", " ")

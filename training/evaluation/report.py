@@ -1,4 +1,4 @@
-"""Compares evaluated models in a table, with goals for released models."""
+"""Comparison of evaluated models in a table, with goals for released models."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from training.runs.record import PastRun
 from training.runs.weights import Origin
 
 MOST_LOST = 0.05
-"""Largest increase in nats per token beyond the training length."""
+"""Maximum increase in nats per token beyond the training length."""
 LEAST_KEPT = 0.9
-"""Smallest style similarity of the last quarter, as a share of the first."""
+"""Minimum style similarity of the last quarter, as a share of that of the first."""
 REPEATED = "bars_of_prompt"
 """Name in `structure` of the share of new bars that equal a bar of the prompt."""
 
 _FAULTS = {
-    "stuck_notes": "with a note longer than 4 bars and than every note of the prompt",
+    "stuck_notes": "with a note longer than 4 bars and longer than every note of the prompt",
     "longer_silences": "with a longer run of empty bars than the prompt",
     "silent_instruments": "with an instrument of the prompt silent in the last 4 bars",
 }
 _PROFILES = {
-    "onset_drum": "which drum where in the bar",
-    "time_pitch_diff": "intervals between near notes",
-    "onset_duration": "notes of which length where in the bar",
+    "onset_drum": "drum and position in the bar",
+    "time_pitch_diff": "time and interval between nearby notes",
+    "onset_duration": "position in the bar and duration",
 }
 _FORMS = {"exact": "", "compat": ", counted as the published code did"}
 _FIGURES = {
     "pitch_range": "pitch range, semitones",
     "n_pitch_classes_used": "pitch classes used, of 12",
     "pitch_class_entropy": "entropy of pitch classes, bits",
-    "scale_consistency": "notes in the scale that fits best, share (scale consistency)",
-    "polyphony": "pitches that sound at once (polyphony)",
-    "polyphony_rate": "time with 3 pitches or more at once, share (polyphony rate)",
+    "scale_consistency": "notes in the best-fitting scale, share (scale consistency)",
+    "polyphony": "simultaneous pitches (polyphony)",
+    "polyphony_rate": "time with 3 or more simultaneous pitches, share (polyphony rate)",
     "empty_beat_rate": "empty beats, share",
     "empty_measure_rate": "empty bars, share",
     "groove_consistency": "rhythm kept from bar to bar, share (groove consistency)",
@@ -55,18 +55,18 @@ _FIGURES = {
     "bars_of_any_earlier": "bars equal to any earlier bar, share",
     "longest_empty_run": "longest run of empty bars",
     "longest_empty_run_of_prompt": "longest run of empty bars in the prompt",
-    "emptier_than_prompt": "those with a longer run of empty bars than their prompt, share",
+    "emptier_than_prompt": "continuations with a longer run of empty bars than the prompt, share",
     "stuck_share": "notes longer than 2 bars, share",
     "longer_than_prompt_share": "notes longer than every note of the prompt, share",
     "still_playing": "instruments of the prompt that play in the last 4 bars, share",
-    "bars": "bars that these figures are of",
+    "bars": "bars in these figures",
     "notes": "notes in these bars",
 } | {f"similarity_lag_{lag}": f"similarity of bars {lag} apart" for lag in (1, 2, 4, 8, 16)}
 """Labels for musicians, by the name in results.json."""
 
 
 class Goal(NamedTuple):
-    """A goal for released models, and whether a model reaches it."""
+    """A goal for released models, and whether a model meets it."""
 
     goal: str
     figure: str
@@ -122,7 +122,7 @@ class Row(NamedTuple):
 
 
 def figure(values: Mapping[str, float], name: str, digits: int) -> str:
-    """A figure of a summary, with its deviation if there is one."""
+    """A figure of a summary, with its standard deviation if there is one."""
     deviation = values.get(f"{name}_deviation")
     spread = "" if deviation is None else f" ± {deviation:.{digits}f}"
     return f"{values[name]:.{digits}f}{spread}"
@@ -131,7 +131,7 @@ def figure(values: Mapping[str, float], name: str, digits: int) -> str:
 def rows_of(results: Results) -> Iterator[Row]:
     """All rows of a table for one model."""
     yield Row("parameters", f"{results['parameters']:,}")
-    yield Row("tokens learnt from, all runs", _tokens_learnt(results))
+    yield Row("training tokens, all runs", _tokens_learnt(results))
     yield Row("measured on", f"{results['split']}, `{results['data'][:8]}`")
     found = [
         ("whole pieces" if key == "streaming" else words(key), values)
@@ -150,7 +150,7 @@ def rows_of(results: Results) -> Iterator[Row]:
 
 
 def _tokens_learnt(results: Results) -> str:
-    """Tokens of all runs behind the weights; a lower bound if the model is gone."""
+    """Training tokens of all runs behind the weights; a lower bound if the model was deleted."""
     known = results["weights"]["tokens"]
     try:
         runs = _runs(results)
@@ -162,7 +162,7 @@ def _tokens_learnt(results: Results) -> str:
 
 
 def _runs(results: Results) -> tuple[PastRun, ...]:
-    """Runs behind the measured weights; none if the model has changed since.
+    """The runs that produced the measured weights; none if the model has changed since.
 
     Raises:
         TrainingError: their record cannot be read.
@@ -185,13 +185,13 @@ def memory_rows(results: Results) -> Iterator[Row]:
         for name, label in (
             ("within", "nats per token within the training length"),
             ("beyond", "nats per token beyond it"),
-            ("difference", "beyond minus within (± over pieces)"),
+            ("difference", "beyond minus within (± standard deviation over pieces)"),
         ):
             yield Row(label, figure(beyond, name, 3))
     if looped := results.get("loops", {}).get("nats_per_token"):
         times = ", ".join(looped)
         values = " ".join(f"{nats:.2f}" for nats in looped.values())
-        yield Row(f"nats per token, bar that is looped, times {times}", values)
+        yield Row(f"nats per token of a looped bar, repetitions {times}", values)
     relativity = results.get("relativity", {})
     for name in ("translation_invariance", "monotonicity_violation"):
         if name in relativity:
@@ -199,7 +199,7 @@ def memory_rows(results: Results) -> Iterator[Row]:
 
 
 def music_rows(results: Results) -> Iterator[Row]:
-    """Rows about generated music; none if no music was generated."""
+    """Rows about generated music; no rows if none was generated."""
     if "music" not in results:
         return
     music = results["music"]
@@ -225,7 +225,7 @@ def music_rows(results: Results) -> Iterator[Row]:
     for name, histogram in music["histograms"].items():
         # a single piece has no halves to compare
         halves = histogram["divergence_of_real_halves"] if protocol["prompts"] > 1 else None
-        label = f"divergence from real music, {words(name)} (real music: of its halves)"
+        label = f"divergence from real music, {words(name)} (real music: between its halves)"
         yield Row(label, _number(histogram["divergence"]), _number(halves))
     new, real = (music["copies"][group] for group in ("generated", "real"))
     for size in new["shares"]:
@@ -243,7 +243,8 @@ def table(
 ) -> list[str]:
     """A Markdown table with a row per figure, and columns for each model and for real music.
 
-    Models that were compared with the same real music share its column. `rows_of` selects the rows.
+    Models that were compared with the same real music share a column for it. `rows_of` selects the
+    rows.
     """
     rows: dict[str, dict[str, str]] = {}
     columns: list[str] = []
@@ -271,7 +272,7 @@ def write_table(entries: Mapping[str, Results], path: Path) -> None:
 
 
 def report(models: Sequence[str], output: Path) -> Path:
-    """Write report.md and report.png of some models into a folder; returns the path of report.md.
+    """Write report.md and report.png for some models to a folder; return the path of report.md.
 
     A model is a run folder, the name or folder of a released model, or a folder with results.
 
@@ -285,12 +286,12 @@ def report(models: Sequence[str], output: Path) -> Path:
         path = folder / "results.json"
         if not path.is_file():
             raise TrainingError(
-                f"{model}: found no {path}, so it has not been measured; run relpe-train evaluate "
-                f"--run {model} --data DATA first"
+                f"{model}: found no {path}; run relpe-train evaluate --run {model} --data DATA "
+                "first"
             )
         name = model if name in entries else name
         results = read_json(path, ("weights", "parameters", "data", "split"), "evaluate again")
-        # the stored name is that given to evaluate
+        # the stored name is the one that was given to evaluate
         entries[name] = results if place is None else results | {"model": str(place)}
         if place is not None and (place / "metrics.csv").is_file():
             curves[name] = read_curve(place / "metrics.csv")
@@ -301,7 +302,7 @@ def report(models: Sequence[str], output: Path) -> Path:
 
 
 def _evaluation_of(model: str) -> tuple[str, Path, Path | None]:
-    """Name of a model, folder of its results, and its own folder; None: as in the results."""
+    """Name of a model, folder of its results, and its own folder; None: named in the results."""
     place = Path(model)
     if (place / "results.json").is_file():
         within = place.name == "evaluation" and is_run(place.parent)

@@ -107,9 +107,7 @@ def test_an_encoding_of_a_user_is_decoded_as_it_computes(module):
 def test_compiled_steps_and_tiles_are_for_encodings_that_say_so():
     for module in (Kerple, Signs):
         model = own_decoder(module)
-        assert why_not_compiled(model) == (
-            "encoding own, which does more than to change queries and keys"
-        )
+        assert why_not_compiled(model) == ("encoding own does not act on queries and keys alone")
         assert choose_steps(model).name == "torch float32"
     assert why_not_compiled(own_decoder(SignsByPosition)) is None
     assert why_not_tiled(own_decoder(SignsByPosition)) is not None

@@ -78,7 +78,7 @@ def test_a_row_does_not_know_of_the_others_bit_for_bit(name: str) -> None:
 def test_what_does_not_fit_is_refused() -> None:
     assert why_not_tiled(decoder("rope softmax"))
     model = DecoderConfig(width=16, num_heads=2, encoding=ConvSPEConfig()).build()
-    with pytest.raises(ValueError, match=r"conv_spe, whose codes .* use PlainSteps"):
+    with pytest.raises(ValueError, match=r"conv_spe has no codes .* use PlainSteps"):
         TileSteps(model)
     steps = TileSteps(decoder("sine relu"))
     slot = steps.admit(decoder("sine relu").init_state(1), 0)

@@ -65,7 +65,7 @@ def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
     weights = load_file(file)
     weights["stranger"] = weights.pop("norm.weight")
     save_file(weights, file)
-    with pytest.raises(CheckpointError, match=r"norm\.weight is missing; stranger is left over"):
+    with pytest.raises(CheckpointError, match=r"norm\.weight is missing; stranger is unexpected"):
         load_model(tmp_path)
 
 

@@ -138,7 +138,7 @@ def test_float64_is_float64_throughout(name: str) -> None:
     [
         ({"num_heads": 0}, "num_heads is 0, expected at least 1"),
         ({"width": -16}, "width is -16"),
-        ({"width": 18, "num_heads": 4}, "width 18 does not divide among 4 heads"),
+        ({"width": 18, "num_heads": 4}, "width is 18, expected a multiple of num_heads, 4"),
         ({"convolution_taps": -1}, "convolution_taps is -1"),
         ({"convolution_start": "delayed", "convolution_taps": 1}, "expected at least 2"),
         ({"convolution_start": "late"}, "late"),

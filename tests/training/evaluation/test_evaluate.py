@@ -131,11 +131,11 @@ def test_a_model_is_measured_on_its_own_vocabulary(experiment, data, midi_folder
     other = tmp_path / "multitrack"
     prepare(midi_folder, other, MultitrackRemi())
     for folder in (model, tmp_path / "run"):
-        with pytest.raises(TrainingError, match="learnt another vocabulary than"):
+        with pytest.raises(TrainingError, match="has another vocabulary than"):
             evaluate(EvaluateOptions(model=str(folder), data=other))
     tokenizer = (other / "tokenizer.json").read_bytes()
     (model / "tokenizer.json").write_bytes(tokenizer)
-    with pytest.raises(TrainingError, match="knows 512 ids, its tokenizer has"):
+    with pytest.raises(TrainingError, match="has 512 token ids, expected the"):
         evaluate(EvaluateOptions(model=str(model), data=other))
 
 
@@ -152,7 +152,7 @@ def test_a_model_is_measured_on_its_own_vocabulary(experiment, data, midi_folder
         ({"ngram": 0}, "--ngram is 0"),
         ({"trained_length": 0}, "--trained-length is 0"),
         ({"map_length": 1}, "--map-length is 1"),
-        ({"music_only": True}, "--music-only leaves nothing to measure"),
+        ({"music_only": True}, "--music-only needs --continuations"),
     ],
 )
 def test_options_out_of_range_are_refused(data, changes, message):
@@ -168,9 +168,7 @@ def test_an_order_too_great_is_refused_before_anything_is_read(data):
 def test_a_split_without_pieces_is_named_beside_those_that_have_some(experiment, emptied, tmp_path):
     fit(build_experiment(experiment), tmp_path / "run", show=False)
     empty = emptied("test")
-    with pytest.raises(
-        TrainingError, match=r"'test' holds no pieces, .*--split \(train has 5, val"
-    ):
+    with pytest.raises(TrainingError, match=r"'test' is empty; .*--split \(train has 5, val"):
         evaluate(EvaluateOptions(model=str(tmp_path / "run"), data=empty))
 
 

@@ -42,7 +42,7 @@ def test_prompts_are_different_long_pieces_and_there_are_as_many_as_asked_for(
     )
     table = np.array(bars, np.int64)
     if table.max() < prompt_bars + max(new_bars // 2, 1):
-        with pytest.raises(TrainingError, match="ask for less with --prompt-bars"):
+        with pytest.raises(TrainingError, match="lower --prompt-bars or --bars"):
             choose_pieces(table, options)
         return
     pieces, each = choose_pieces(table, options)

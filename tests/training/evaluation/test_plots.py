@@ -84,7 +84,7 @@ def test_nothing_to_draw_is_said_and_leaves_no_picture(tmp_path, caplog):
         draw_results({"a": found}, tmp_path / "a.png", {"a": ([], [])})
     assert not any(tmp_path.iterdir())
     (said,) = caplog.messages
-    assert "a.png: not drawn, since nothing was measured" in said
+    assert "a.png: not drawn, since the results have nothing to plot" in said
 
 
 def test_a_model_has_one_colour_and_real_music_is_drawn_once(tmp_path, figures):

@@ -81,7 +81,7 @@ def test_a_table_has_a_column_for_each_model_and_one_for_their_real_music():
     assert rows["parameters"] == ["1,234", "99", ""]
     assert rows["nats per bar, windows 512"] == ["70.12", "70.12", ""]
     assert "nats per bar, whole pieces" not in rows
-    assert rows["beyond minus within (± over pieces)"][0] == "0.040 ± 0.020"
+    assert rows["beyond minus within (± standard deviation over pieces)"][0] == "0.040 ± 0.020"
     assert rows["nats per token beyond it"][0] == "1.040"
     assert rows["bars equal to a prompt bar, share"] == ["0.2", "0.2", "0.2"]
     assert rows["runs of 16 notes found in the train split, share"] == ["–", "–", "–"]
@@ -113,7 +113,7 @@ def test_several_models_are_reported_with_their_training_curves(tmp_path, monkey
 
 def test_a_model_that_was_not_measured_is_named_with_the_command_that_does(tmp_path):
     (tmp_path / "config.yaml").write_text("")
-    with pytest.raises(TrainingError, match=r"has not been measured; run relpe-train evaluate"):
+    with pytest.raises(TrainingError, match=r"results.json; run relpe-train evaluate"):
         report([str(tmp_path)], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -132,7 +132,7 @@ def test_the_best_ngram_model_stands_beside_a_model_by_name():
 
 
 def tokens_of(found):
-    (row,) = [row for row in rows_of(found) if row.label == "tokens learnt from, all runs"]
+    (row,) = [row for row in rows_of(found) if row.label == "training tokens, all runs"]
     return row.value
 
 
@@ -164,7 +164,7 @@ def test_tokens_are_those_of_all_runs(experiment, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("runs/two", "runs/two/evaluation"):
         text = report([name], tmp_path / "out").read_text()
-        assert "| tokens learnt from, all runs | 768 |" in text
+        assert "| training tokens, all runs | 768 |" in text
 
 
 def test_a_released_model_tells_the_tokens_of_all_runs():

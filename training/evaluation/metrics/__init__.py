@@ -1,1 +1,1 @@
-"""Measures of a trained model: likelihood by position, style and structure of what it makes."""
+"""Measures of a trained model: likelihood by position, and style and structure of its music."""

@@ -1,4 +1,4 @@
-"""Notes of a score by bar on the grid of the vocabulary, the input of measures of music."""
+"""Notes of a score by bar on the vocabulary's grid: the input of the measures of music."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tokenization.score import Score, Track, nearest_ratio
 
 
 class TrackKey(NamedTuple):
-    """Identifies a track in several scores of a piece."""
+    """Key of a track, the same in several scores of a piece."""
 
     program: int
     """MIDI program, 128 for drums."""
     part: int
-    """Index among the tracks of that program in the order of the score, empty ones included."""
+    """Index among the score's tracks of that program, empty tracks included."""
 
 
 def track_keys(tracks: Sequence[Track]) -> list[TrackKey]:
-    """Key of each track; all drums are one part, as in the vocabulary."""
+    """Key of each track; all drum tracks have the same key, as in the vocabulary."""
     counted: dict[int, int] = {}
     keys: list[TrackKey] = []
     for track in tracks:
@@ -37,7 +37,8 @@ def track_keys(tracks: Sequence[Track]) -> list[TrackKey]:
 def bar_lines(score: Score) -> NDArray[np.int64]:
     """Ticks of the bar lines (bars + 1,): from 0 to the first at or after the end of the score.
 
-    At least one bar. Bars are those of the vocabulary: whole eighths, up to eight quarters.
+    There is at least one bar. Bars are those of the vocabulary: whole eighths, up to eight
+    quarters.
     """
     return nearest_ratio(_lines_in_steps(score) * score.ticks_per_beat, STEPS_PER_BEAT)
 
@@ -50,7 +51,7 @@ def _lines_in_steps(score: Score, end: int = 1) -> NDArray[np.int64]:
 def new_music(score: Score, first_bar: int) -> Score:
     """The score with only the notes that begin in bar `first_bar` (from 0) or later.
 
-    Times, tempos and metre are kept, so that bars are those of the whole piece.
+    Times, tempos and metre are kept, so that the bars stay those of the whole piece.
     """
     lines = bar_lines(score)
     start = lines[first_bar] if first_bar < len(lines) else score.end_ticks
@@ -67,7 +68,7 @@ class BarNotes(NamedTuple):
     """
 
     lines: NDArray[np.int64]
-    """(bars + 1,): grid step at which each bar starts, then the end of the last."""
+    """(bars + 1,): grid step at which each bar begins, then the end of the last bar."""
     onsets: NDArray[np.int64]
     """Grid steps from the start of the first bar."""
     durations: NDArray[np.int64]
@@ -99,7 +100,10 @@ class BarNotes(NamedTuple):
         return notes._at(np.lexsort((pitches, tracks, onsets)))
 
     def between(self, first_bar: int, stop_bar: int | None = None) -> BarNotes:
-        """Bars from `first_bar` to before `stop_bar` (None: the end), numbered from 0."""
+        """The notes of bars `first_bar` up to but not including `stop_bar` (None: the end).
+
+        Bars are renumbered from 0.
+        """
         lines = self.lines[first_bar : None if stop_bar is None else stop_bar + 1]
         if len(lines) < 2:
             lines = self.lines[-1:]
@@ -134,6 +138,6 @@ class BarNotes(NamedTuple):
 
     @property
     def is_drum(self) -> NDArray[np.bool_]:
-        """Which notes are drums."""
+        """Whether each note is a drum note."""
         drums = np.array([key.program == DRUMS for key in self.keys], bool)
         return drums[self.tracks] if len(drums) else np.zeros(0, bool)

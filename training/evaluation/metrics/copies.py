@@ -1,10 +1,10 @@
-"""Notes of generated music that are copied, transposed or not, from the training corpus.
+"""Search for notes of generated music that are copied from the training corpus.
 
 A run consists of consecutive notes of a track, in the order of onset and pitch. Two runs are copies
-if their steps from note to note are equal: the time between onsets, on the grid of a twelfth of a
-beat, and the interval in semitones (the pitch itself for drums). Instruments, durations,
-velocities, tempo and position in the bar do not count. Common patterns occur everywhere, those of
-drums above all: compare with held-out real music.
+if their steps from note to note are equal: the time between onsets, on a grid of twelfths of a
+beat, and the interval in semitones (for drums, the pitch itself). Transposition, instruments,
+durations, velocities, tempo and the position in the bar are ignored. Common patterns occur in all
+music, most of all in drum tracks, so shares should be compared with those of held-out real music.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _LONGEST_STEP = 1 << 20
 
 
 class _Steps(NamedTuple):
-    """Steps from note to note of many tracks, with hashes of any run in constant time.
+    """Steps from note to note of many tracks; hashes any run in constant time.
 
-    The hash of n steps from index i is their polynomial modulo 2^64: the difference of two prefix
-    sums of mixed steps times increasing powers, divided by the power of i, which is odd.
+    The hash is a polynomial in an odd base, modulo 2^64, of the mixed steps of the run. It is the
+    difference of two prefix sums, divided by the power of the base at the start of the run.
     """
 
     stops: NDArray[np.int64]
@@ -58,7 +58,7 @@ class _Steps(NamedTuple):
     def hashes(
         self, places: NDArray[np.int64], length: int, inverses: NDArray[np.uint64]
     ) -> NDArray[np.uint64]:
-        """Of the runs of `length` steps at these places; none may reach beyond its track."""
+        """Hashes of the runs of `length` steps at these indices; each must fit in its track."""
         return (self.prefixes[places + length] - self.prefixes[places]) * inverses[places]
 
 
@@ -70,7 +70,7 @@ def _powers(base: np.uint64, count: int) -> NDArray[np.uint64]:
 
 
 def _tracks_of(score: Score) -> list[NDArray[np.uint64]]:
-    """Steps from note to note of each track, packed into an integer."""
+    """Steps from note to note of each track, each packed into an integer."""
     notes = BarNotes.of(score)
     found: list[NDArray[np.uint64]] = []
     for track in range(len(notes.keys)):
@@ -84,9 +84,9 @@ def _tracks_of(score: Score) -> list[NDArray[np.uint64]]:
 
 
 class NoteIndex:
-    """Notes of a corpus, to be searched for runs of notes in any transposition.
+    """Index of the notes of a corpus, which finds runs of notes in any transposition.
 
-    Takes 24 bytes a note, and a few times that while it is searched.
+    Takes 24 bytes per note, and a few times that during a search.
     """
 
     def __init__(self, tracks: Sequence[NDArray[np.uint64]]) -> None:
@@ -107,18 +107,18 @@ class NoteIndex:
     def longest_runs(
         self, scores: Sequence[Score], least: int = min(SIZES)
     ) -> list[NDArray[np.int64]]:
-        """For each note but the last of a track, the length of the longest indexed run from it.
+        """Length of the longest indexed run from each note, for every note except a track's last.
 
-        One array (n - 1,) int64 per track of all scores, in notes; 0 if below `least` notes.
+        One array (n - 1,) int64 per track of all scores, in notes; 0 if shorter than `least` notes.
         """
         tracks = [track for score in scores for track in _tracks_of(score)]
         found = self._search(_Steps.of(tracks), max(least, 2) - 1)
         return np.split(found, np.cumsum([len(track) for track in tracks])[:-1])[: len(tracks)]
 
     def _search(self, asked: _Steps, least: int) -> NDArray[np.int64]:
-        """Length in notes of the longest run from each step of `asked`.
+        """Length in notes of the longest indexed run from each step of `asked`.
 
-        The prefixes of an indexed run are indexed too: with each further step only the places that
+        A prefix of an indexed run is also indexed, so for each further step only the positions that
         matched before are searched, in `asked` and in the index.
         """
         held, inverses = self._steps, _powers(_INVERSE, len(asked.stops))
@@ -149,14 +149,14 @@ class Copies(NamedTuple):
     """Copies of an index in some music."""
 
     shares: Mapping[int, float]
-    """By n: share of the runs of n notes that are in the index, 0 to 1; NaN without such runs."""
+    """By n: share of the runs of n notes that are in the index, 0 to 1; NaN if there are none."""
     longest: int
-    """Notes of the longest run in the index; 0 below the smallest n."""
+    """Notes of the longest run in the index; 0 if shorter than the smallest n."""
     num_notes: int
 
 
 def copies(index: NoteIndex, scores: Sequence[Score], sizes: Sequence[int] = SIZES) -> Copies:
-    """Copies in all scores together, prompts included; see `new_music` to leave prompts out."""
+    """Copies in all scores together, prompts included; `new_music` removes prompts."""
     runs = index.longest_runs(scores, min(sizes))
     shares: dict[int, float] = {}
     for size in sizes:

@@ -1,6 +1,7 @@
-"""Loss on a repeated bar: does a model use its context?
+"""Loss on a repeated bar, which shows whether a model uses its context.
 
-After the first time the bar has no new information. A model that cannot copy keeps no groove.
+After the first time, the bar contains no new information. A model that cannot copy cannot keep a
+groove.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ class Loop(NamedTuple):
     """A bar of a piece, repeated."""
 
     ids: NDArray[np.int64]
-    """Canonical, from BOS to EOS."""
+    """Canonical token ids, from BOS to EOS."""
     bars: NDArray[np.int64]
-    """Start of each repetition, then the end of the last: (times + 1,)."""
+    """(times + 1,): start of each repetition, then the end of the last one."""
 
 
 def loops(pieces: Sequence[NDArray[np.integer]], tokenizer: Tokenizer) -> list[Loop]:
-    """Loops of the fifth bar of pieces, 16 times; up to 24, evenly spaced over suitable pieces.
+    """The fifth bar of pieces, repeated 16 times; up to 24, evenly spaced over suitable pieces.
 
-    These have at least six bars, and at least four notes in the fifth.
+    A piece is suitable if it has at least six bars, and at least four notes in the fifth.
     """
     long = [piece for piece in pieces if np.count_nonzero(piece == BAR) > _BAR + 1]
     made = [_loop(tokenizer.crop(piece, _BAR, 1), tokenizer) for piece in long]
@@ -63,7 +64,7 @@ def _loop(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Loop | None:
 def loop_nats(nats: Sequence[NDArray[np.float64]], made: Sequence[Loop]) -> dict[int, float]:
     """Nats per token of each of the repetitions `TIMES`, without Bar tokens; empty without loops.
 
-    `nats` has, per loop, those of each token but the first.
+    `nats` holds, per loop, the nats of each token except the first.
     """
     if not made:
         return {}

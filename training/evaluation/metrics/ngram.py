@@ -1,4 +1,4 @@
-"""N-gram models with back-off, the baseline for neural models."""
+"""N-gram models with back-off, a baseline for neural models."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Counts:
     def of(
         cls, pieces: Iterable[Sequence[int] | NDArray[np.integer]], order: int, vocabulary_size: int
     ) -> Counts:
-        """Count the n-grams of pieces; each piece is preceded by order - 1 PAD (0).
+        """Count the n-grams of pieces; each piece is preceded by order - 1 PAD tokens (0).
 
         Raises:
             ValueError: an n-gram of this order does not fit into 63 bits.
         """
         bits = token_bits(vocabulary_size)
         if not 1 <= order <= greatest_order(vocabulary_size):
-            raise ValueError(f"order {order}: expected 1 to {greatest_order(vocabulary_size)}")
+            raise ValueError(f"order is {order}, expected 1 to {greatest_order(vocabulary_size)}")
         packed = [_pack(np.asarray(piece), order, bits) for piece in pieces]
         grams, counts = np.unique(
             np.concatenate([np.zeros(0, np.int64), *packed]), return_counts=True
@@ -46,7 +46,7 @@ class Counts:
         return cls(order, vocabulary_size, grams, counts)
 
     def __add__(self, other: Counts) -> Counts:
-        """Sum of both counts."""
+        """The sum of both counts."""
         grams, place = np.unique(np.concatenate([self.grams, other.grams]), return_inverse=True)
         counts = np.zeros(len(grams), np.int64)
         np.add.at(counts, place, np.concatenate([self.counts, other.counts]))
@@ -55,7 +55,7 @@ class Counts:
 
 @dataclass(frozen=True, eq=False)
 class _Level:
-    """One order: p(w | h) = share(h w) + left(h) p(w | shorter h), and left = 1 for a new h."""
+    """One order: p(w | h) = share(h w) + left(h) p(w | shorter h); left = 1 for an unseen h."""
 
     grams: NDArray[np.int64]
     shares: NDArray[np.float64]
@@ -77,12 +77,12 @@ class NGram:
         grams, numbers = counts.grams, counts.counts
         for order in range(counts.order, 0, -1):
             self._levels.append(_level(grams, numbers, self._bits, smoothing))
-            # drop the first token; Kneser-Ney counts the distinct n-grams with the same rest,
-            # Witten-Bell its occurrences
+            # drop the first token; Kneser-Ney counts distinct n-grams with the same remaining
+            # tokens, Witten-Bell counts their occurrences
             shorter = grams & ((1 << self._bits * (order - 1)) - 1)
             weights = np.ones_like(numbers) if smoothing == "kneser_ney" else numbers
             if smoothing == "kneser_ney":
-                # the beginning of a piece follows only padding: keep its count
+                # the beginning of a piece has only padding before it, so keep its count
                 begins = grams >> self._bits * (order - 1) == PAD
                 weights = np.where(begins, numbers, weights)
             grams, place = np.unique(shorter, return_inverse=True)
@@ -101,7 +101,7 @@ class NGram:
         return result
 
     def nats(self, piece: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float64]:
-        """Negative log-likelihood of each token of a piece but the first, nats: (l - 1,)."""
+        """Negative log-likelihood in nats of each token of a piece except the first: (l - 1,)."""
         return -np.log(self.probabilities(piece)[1:])
 
 
@@ -116,7 +116,7 @@ def token_bits(vocabulary_size: int) -> int:
 
 
 def _pack(piece: NDArray[np.integer], order: int, bits: int) -> NDArray[np.int64]:
-    """The n-gram that ends with each token of a piece; the last token in the lowest bits."""
+    """The n-gram that ends with each token of a piece; its last token is in the lowest bits."""
     padded = np.concatenate([np.full(order - 1, PAD, np.int64), piece.astype(np.int64)])
     packed = np.zeros(len(piece), np.int64)
     for back in range(order):
@@ -138,7 +138,7 @@ def _level(
 
 
 def _discounts(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Discounts of counts 0, 1, 2 and 3 or more, estimated from the counts of counts."""
+    """Discounts of the counts 0, 1, 2 and 3 or more, estimated from the counts of counts."""
     _, one, two, three, four = np.bincount(np.minimum(counts, 5), minlength=6)[:5]
     share = one / max(one + 2 * two, 1)
     estimates = (1 - 2 * share * two / max(one, 1), 2 - 3 * share * three / max(two, 1),
@@ -163,7 +163,7 @@ def ngram_nats(
     tokenizer: Tokenizer,
     pieces: Sequence[NDArray[np.int64]],
 ) -> dict[str, list[NDArray[np.float64]]]:
-    """Nats of n-gram models trained on a corpus, original and in all transpositions."""
+    """Nats of n-gram models that are trained on a corpus as it is, and in all transpositions."""
     size = len(tokenizer.vocabulary.names)
 
     def count(semitones: int) -> Counts:

@@ -1,4 +1,4 @@
-"""Negative log-likelihood against the position in the piece."""
+"""Negative log-likelihood by position in the piece."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from training.files import replacing
 
 
 class Bin(NamedTuple):
-    """Mean over the tokens of all pieces with index `first` to `last`."""
+    """Mean over the tokens with index `first` to `last`, in all pieces."""
 
     first: int
     last: int
     nats_per_token: float
     standard_error: float
-    """Of the mean, over pieces."""
+    """Standard error of the mean over pieces."""
     pieces: int
 
 
 def nll_by_position(
     nats: Sequence[NDArray[np.float64]], reach: int = 4096, width: int = 256
 ) -> list[Bin]:
-    """Mean negative log-likelihood per bin of `width` tokens, over the pieces with `reach` tokens.
+    """Mean negative log-likelihood per bin of `width` tokens, over pieces with `reach` tokens.
 
-    `nats` holds, per piece, the negative log-likelihood of each token but the first, so entry i
-    belongs to the token of index i + 1. All bins are of the same pieces, and so can be compared.
+    `nats` holds, per piece, the negative log-likelihood of each token except the first, so entry i
+    belongs to the token with index i + 1. All bins are means over the same pieces, so they can be
+    compared.
     """
     chosen = np.array([piece[:reach] for piece in nats if len(piece) >= reach])
     bins: list[Bin] = []
@@ -59,10 +60,10 @@ class Beyond(NamedTuple):
 def beyond_training(
     nats: Sequence[NDArray[np.float64]], trained_length: int, reach: int = 4096
 ) -> Beyond | None:
-    """Means before and after the first `trained_length` tokens of pieces with `reach` tokens.
+    """Means within and beyond the first `trained_length` tokens of pieces with `reach` tokens.
 
-    `nats` as in `nll_by_position`. None if no piece is long enough, or nothing lies beyond. Source:
-    evaluation of Liutkus et al. (2021).
+    `nats` is as in `nll_by_position`. None if no piece is long enough, or if `reach` is not beyond
+    the training length. Source: evaluation of Liutkus et al. (2021).
     """
     long = [piece[:reach] for piece in nats if len(piece) >= reach]
     if not long or not 0 < trained_length < reach:
@@ -75,7 +76,7 @@ def beyond_training(
 
 
 def write_csv(bins: Sequence[Bin], path: Path) -> None:
-    """Write bins as a table."""
+    """Write bins to a CSV file."""
     with replacing(path) as partial, partial.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(Bin._fields)

@@ -1,8 +1,8 @@
-"""Measures of maps of scores between positions, and the maps of a model.
+"""Maps of attention scores between positions, and measures of them.
 
 The measures are those of the code published with Liutkus et al. (2021). A map is (n, n), queries by
-keys; keys after their query are ignored. T measures whether a score depends on the offset alone, M
-whether closer keys have higher scores.
+keys; keys after their query are ignored. T measures whether a score depends only on the offset, and
+M whether closer keys have higher scores.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from relpe.encodings.base import OffsetTable
 from relpe.models.decoder import Block, Decoder
 
 _ROWS = 32
-"""Queries that are compared at once, to fit the cache."""
+"""Queries that are compared at once; this many fit the processor's cache."""
 
 
 def translation_invariance(
@@ -33,15 +33,15 @@ def translation_invariance(
     max_pos: int | None = None,
     max_offset: int | None = None,
 ) -> float:
-    """T of a map (n, n): variance left within diagonals, over the variance of all scores; 0 to 1.
+    """T of a map (n, n): variance within diagonals, divided by the variance of all scores; 0 to 1.
 
-    0: a score depends on the offset alone (a Toeplitz map or a constant one); 1: scores do not
-    depend on the offset. Queries from `min_pos` to before `max_pos` count, and offsets (query minus
-    key) from 0 to `max_offset`, all if None; diagonals are weighted by their length. Source:
-    published code of Liutkus et al. (2021).
+    0: a score depends only on the offset (a Toeplitz or constant map); 1: scores do not depend on
+    the offset. Only queries from `min_pos` up to but not including `max_pos` count, and offsets
+    (query minus key) from 0 to `max_offset`; None: all. Diagonals are weighted by their length.
+    Source: published code of Liutkus et al. (2021).
 
     Raises:
-        ValueError: this is no map, or a score is not finite.
+        ValueError: the map is not square, or a score is not finite.
     """
     rows, offsets = _causal_part(scores, min_pos, max_pos, max_offset)
     used = offsets >= 0
@@ -59,10 +59,10 @@ def monotonicity_violation(
     max_pos: int | None = None,
     max_offset: int | None = None,
 ) -> float:
-    """M of a map (n, n): share of pairs of keys of a query in which the farther one scores higher.
+    """M of a map (n, n): share of pairs of keys of a query where the farther key scores higher.
 
-    0: scores never fall towards the diagonal; 1: they always do; random scores have 1/2. NaN if no
-    query has two keys. Queries, offsets, errors and source as in `translation_invariance`.
+    0: scores never fall towards the diagonal; 1: they always do; random scores give 1/2. NaN if no
+    query has two keys. Queries, offsets, errors and source are as in `translation_invariance`.
     """
     rows, offsets = _causal_part(scores, min_pos, max_pos, max_offset)
     violations = 0
@@ -71,7 +71,7 @@ def monotonicity_violation(
         columns = np.flatnonzero((part >= 0).any(0))
         keys = slice(int(columns[0]), int(columns[-1]) + 1)
         block = rows[start : start + _ROWS, keys].copy()
-        # keys that do not count never violate
+        # keys that do not count never violate monotonicity
         block[part[:, keys] == _LATER] = np.inf
         block[part[:, keys] == _TOO_FAR] = -np.inf
         for distance in range(1, block.shape[1]):
@@ -82,29 +82,31 @@ def monotonicity_violation(
 
 
 _LATER, _TOO_FAR = -1, -2
-"""Marks of offsets that do not count."""
+"""Marks for offsets that do not count."""
 
 
 def _causal_part(
     scores: NDArray[np.floating], min_pos: int, max_pos: int | None, max_offset: int | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Rows of the queries (r, n) in float64, and their offsets, or the marks above."""
+    """Scores of the queries (r, n) in float64, and their offsets or the marks above."""
     if scores.ndim != 2 or scores.shape[0] != scores.shape[1]:
-        raise ValueError(f"a map of shape {scores.shape}, expected (n, n)")
+        raise ValueError(f"the map has shape {scores.shape}, expected (n, n)")
     queries = np.arange(len(scores))[min_pos:max_pos]
     if not len(queries) or min_pos < 0 or (max_offset is not None and max_offset < 0):
-        raise ValueError(f"no scores of queries {min_pos} to {max_pos}, offsets to {max_offset}")
+        raise ValueError(
+            f"the map has no scores for queries {min_pos} to {max_pos} and offsets to {max_offset}"
+        )
     offsets = np.maximum(queries[:, None] - np.arange(len(scores)), _LATER)
     if max_offset is not None:
         offsets[offsets > max_offset] = _TOO_FAR
     rows = scores[queries].astype(np.float64)
     if not np.isfinite(rows[offsets >= 0]).all():
-        raise ValueError("the map holds scores that are not finite; lower max_offset")
+        raise ValueError("the map contains scores that are not finite; lower max_offset")
     return rows, offsets
 
 
 class Relativity(NamedTuple):
-    """T and M of each draw, layer and head: (draws, layers, heads)."""
+    """T and M for each draw, layer and head: (draws, layers, heads)."""
 
     translation_invariance: NDArray[np.float64]
     monotonicity_violation: NDArray[np.float64]
@@ -119,8 +121,8 @@ def relativity(
 ) -> Relativity:
     """T and M of the maps of a model over `length` positions, for one draw of noise per seed.
 
-    See `positional_maps`. Offsets beyond a head's span do not count. One model without noise has
-    the same figures for all seeds.
+    See `positional_maps`. Offsets beyond a head's span do not count. Without noise, the figures are
+    the same for all seeds.
     """
     config = decoder.config
     found = np.zeros((2, len(seeds), config.num_layers, config.num_heads))
@@ -143,26 +145,26 @@ class LayerMaps(NamedTuple):
     scores: NDArray[np.float64]
     """(h, n, n), queries by keys; undefined for keys after the query or beyond the span."""
     spans: tuple[int | None, ...]
-    """Keys that a query of each head sees, itself included; None: all."""
+    """Span of each head: the keys that a query attends to, itself included; None: all."""
 
 
 @torch.no_grad()
 def positional_maps(
     decoder: Decoder, length: int, *, token: int, seed: int | None = None
 ) -> Iterator[LayerMaps]:
-    """Scores between `length` positions that all have the same token, layer by layer.
+    """Yields the scores between `length` positions that all have the same token, layer by layer.
 
-    The content of queries and keys is constant, so that scores within a map differ only by
-    position. The first tokens, for which the short convolution has no complete input, are left out.
-    A score is the weight of a key before normalisation: with linear attention the product of
-    features, times the fading of the head; with softmax the logit. Positions are 0, 1, 2, ...;
-    `seed` is that of the noise, None for the model's own. Computed in float64.
+    Because the tokens are equal, scores within a map differ only by position. The first tokens,
+    for which the short convolution has incomplete input, are left out. A score is the weight of a
+    key before normalisation: with linear attention the product of features, times the decay of the
+    head; with softmax the logit. Positions are 0, 1, 2, ...; `seed` is the seed of the noise; None:
+    the model's own. Scores are computed in float64.
 
     Raises:
         ValueError: the encoding scores other coordinates than token positions.
     """
     probed = copy.deepcopy(decoder).double().cpu().eval()
-    # the convolutions of all layers add up
+    # the incomplete inputs of all layers' convolutions add up
     skipped = max(probed.config.convolution_taps - 1, 0) * probed.config.num_layers
     state = probed.init_state(1, seed)
     probes: list[_Probe] = []
@@ -227,7 +229,7 @@ class _Probe:
 def _table_scores(q: Tensor, k: Tensor, table: OffsetTable) -> Tensor:
     """Logits (h, l, l) of q, k (l, h, d) as `OffsetTable` defines them."""
     if table.rows is not None:
-        raise ValueError("the encoding scores coordinates, not the places of tokens: no map of it")
+        raise ValueError("the encoding scores coordinates, so it has no map of token positions")
     table = table.to(q.dtype)
     places = torch.arange(len(q))
     ages = (places[:, None] - places).clamp(min=0)

@@ -2,7 +2,7 @@
 
 All measures take the notes of some bars of a score, `BarNotes.of(score).between(first, stop)`. They
 apply to generated and to real music, so that held-out pieces give reference values. Measures that
-compare new music with its prompt take the bars of both and the index of the first new bar.
+compare new music with its prompt take the bars of both, and the index of the first new bar.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MUSPY_MEASURES = (
     "groove_consistency",
 )
 LAGS = (1, 2, 4, 8, 16)
-"""Distances of compared bars."""
+"""Distances in bars between compared bars."""
 
 _MANY_NOTES = 128
 _SCALES = ((0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 10))
@@ -36,12 +36,12 @@ _SCALES = ((0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 10))
 
 
 def histograms(notes: BarNotes) -> dict[str, NDArray[np.int64]]:
-    """Counts by name, int64; those of several passages can be added.
+    """Counts by name, int64; the counts of several passages can be added.
 
-    Of all notes but drums: `pitch_class` (12,) and `duration` (97,), in twelfths of a beat from 1,
-    the last bin for more than eight beats. Of all notes: `onset_in_bar` (96,) in twelfths of a beat
-    and `velocity` (32,) in bins of four. `notes_per_bar` (129,): number of bars by their number of
-    notes, the last bin for more.
+    Of all notes except drums: `pitch_class` (12,), and `duration` (97,) in twelfths of a beat from
+    1, with durations above eight beats in the last bin. Of all notes: `onset_in_bar` (96,) in
+    twelfths of a beat, and `velocity` (32,) in bins of four. `notes_per_bar` (129,): number of bars
+    by their number of notes, with larger numbers in the last bin.
     """
     pitched = ~notes.is_drum
     durations = np.minimum(notes.durations[pitched], MAX_BAR_STEPS + 1) - 1
@@ -68,10 +68,10 @@ def pooled(parts: Iterable[Mapping[str, NDArray[np.int64]]]) -> dict[str, NDArra
 def jensen_shannon(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
     """Jensen-Shannon divergence of two histograms, bits: 0 (the same) to 1 (nothing in common).
 
-    NaN if one of them is empty. Unlike the overlap of densities it needs no smoothing, and allows
-    empty bins. Samples of the same source differ by about (bins - 1) / (8 ln 2) * (1/n + 1/m) for n
-    and m independent counts, so that a model should be compared with held-out music of similar
-    size. Source: Lin (1991).
+    NaN if one of them is empty. Unlike the overlap of densities, it needs no smoothing and allows
+    empty bins. Two samples of n and m independent counts from the same source differ by about
+    (bins - 1) / (8 ln 2) * (1/n + 1/m), so a model should be compared with held-out music of
+    similar size. Source: Lin (1991).
     """
     if not a.sum() or not b.sum():
         return float("nan")
@@ -83,18 +83,19 @@ def jensen_shannon(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
 
 
 def muspy_measures(notes: BarNotes) -> dict[str, float]:
-    """Measures of muspy (Dong et al., 2020), by its names, as it defines them; NaN where it has it.
+    """The measures of muspy (Dong et al., 2020), by the same names; NaN where muspy returns NaN.
 
-    Times are twelfths of a beat, which its values depend on, and start with the first bar. As in
-    muspy, drums count for `empty_beat_rate`, `empty_measure_rate` and `groove_consistency` alone,
-    all rates go up to the end of the last note, a note sounds in the beat and in the bar that begin
-    where it ends, and a bar that begins where the music ends is one of its bars. Unlike muspy:
+    Times are in twelfths of a beat, on which the values depend, and start with the first bar. As in
+    muspy, drums count only for `empty_beat_rate`, `empty_measure_rate` and `groove_consistency`;
+    all rates end with the last note; a note that ends where a beat or bar begins also sounds in
+    that beat or bar; and a bar that begins where the music ends is counted. Differences from muspy:
 
-    - bars are those of the time signatures, where muspy knows one length (equal where that is so);
-      of two neighbouring bars the shorter is compared as if silence followed;
-    - without a note but drums `pitch_range` is 0 (muspy: -127), `scale_consistency` stays NaN;
-      without any note all that muspy raises errors for is NaN;
-    - notes are cut at the end of the passage.
+    - Bars follow the time signatures, while muspy has one bar length for the whole piece (the
+      values are equal if the metre is constant). If two adjacent bars differ in length, the shorter
+      one is compared as if silence followed.
+    - If all notes are drums, `pitch_range` is 0 (muspy: -127) and `scale_consistency` is NaN. If
+      there are no notes, values for which muspy raises an error are NaN.
+    - Notes are cut at the end of the passage.
     """
     pitched = ~notes.is_drum
     pitches, onsets = notes.pitches, notes.onsets
@@ -129,7 +130,7 @@ def muspy_measures(notes: BarNotes) -> dict[str, float]:
 
 
 def _sounding_pitches(notes: BarNotes, ends: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Number of different pitches, without drums, that sound in each grid step: (length,)."""
+    """Number of different pitches, drums excluded, that sound in each grid step: (length,)."""
     roll = np.zeros((128, length + 1), np.int64)
     pitched = ~notes.is_drum
     np.add.at(roll, (notes.pitches[pitched], notes.onsets[pitched]), 1)
@@ -138,7 +139,7 @@ def _sounding_pitches(notes: BarNotes, ends: NDArray[np.int64], length: int) -> 
 
 
 def _covered(first: NDArray[np.int64], stop: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
-    """(count,): which indices lie in one of the ranges."""
+    """(count,): whether each index lies in one of the ranges."""
     change = np.bincount(first, minlength=count + 1) - np.bincount(stop, minlength=count + 1)
     return change.cumsum()[:count] > 0
 
@@ -148,7 +149,7 @@ def _groove_consistency(notes: BarNotes, starts: NDArray[np.int64]) -> float:
     if len(starts) < 2:
         return float("nan")
     sizes = np.diff(notes.lines)
-    # a bar that begins at the end of the passage is as long as the one before
+    # a bar that begins at the end of the passage has the length of the previous one
     sizes = np.append(sizes, sizes[-1])[: len(starts)]
     onsets = np.zeros((len(starts), sizes.max()), bool)
     onsets[notes.bars, notes.positions] = True
@@ -159,8 +160,8 @@ def _groove_consistency(notes: BarNotes, starts: NDArray[np.int64]) -> float:
 def bar_similarity(notes: BarNotes) -> NDArray[np.float64]:
     """(bars, bars): Jaccard similarity of the onsets in two bars, 0 to 1.
 
-    A bar is the set of (position, pitch class) of its notes, with the pitch of drums; instruments
-    are ignored. Similarity to an empty bar is 0, and NaN between empty bars.
+    A bar is the set of (position, pitch class) of its notes, or (position, pitch) for drums;
+    instruments are ignored. Similarity to an empty bar is 0, and NaN between two empty bars.
     """
     sounds = np.where(notes.is_drum, 12 + notes.pitches, notes.pitches % 12)
     _, kind = np.unique(notes.positions * 140 + sounds, return_inverse=True)
@@ -175,7 +176,7 @@ def bar_similarity(notes: BarNotes) -> NDArray[np.float64]:
 def similarity_by_lag(
     similarity: NDArray[np.float64], lags: Sequence[int] = LAGS
 ) -> NDArray[np.float64]:
-    """Mean similarity of bars at each distance: (lags,); NaN if there is no such pair."""
+    """Mean similarity of bars at each distance: (lags,); NaN if no bars are that far apart."""
     diagonals = [np.diagonal(similarity, lag) for lag in lags]
     known = [diagonal[~np.isnan(diagonal)] for diagonal in diagonals]
     return np.array([float(x.mean()) if len(x) else np.nan for x in known])
@@ -185,9 +186,9 @@ class RepeatedBars(NamedTuple):
     """Shares of the new bars with notes, 0 to 1; NaN if there is no such bar."""
 
     of_prompt: float
-    """Equal to a bar of the prompt."""
+    """Share of bars equal to a bar of the prompt."""
     of_any_earlier: float
-    """Equal to any earlier bar, of the prompt or new."""
+    """Share of bars equal to any earlier bar, of the prompt or new."""
 
 
 def repeated_bars(notes: BarNotes, first_bar: int) -> RepeatedBars:
@@ -238,21 +239,21 @@ def _longest_run(values: NDArray[np.bool_]) -> int:
 
 
 class StuckNotes(NamedTuple):
-    """Numbers of notes that are too long, without drums."""
+    """Numbers of notes that are too long, drums excluded."""
 
     notes: int
-    """New notes."""
+    """Number of new notes."""
     longer_than_bars: int
-    """Notes longer than the given number of bars."""
+    """New notes longer than the given number of bars."""
     longer_than_prompt: int
-    """Notes longer than any note of the prompt."""
+    """New notes longer than every note of the prompt."""
     longer_than_both: int
 
 
 def stuck_notes(notes: BarNotes, first_bar: int, bars: float = 2) -> StuckNotes:
-    """Count notes from `first_bar` on that are longer than `bars` bars, or than any in the prompt.
+    """Count notes from bar `first_bar` on longer than `bars` bars, or than every note of the prompt.
 
-    The length of a bar is that of the bar in which the note begins.
+    The bar length is that of the bar in which the note begins.
     """
     pitched = ~notes.is_drum
     bar, durations = notes.bars[pitched], notes.durations[pitched]
@@ -268,9 +269,9 @@ def stuck_notes(notes: BarNotes, first_bar: int, bars: float = 2) -> StuckNotes:
 
 
 def playing_at_end(notes: BarNotes, first_bar: int, last_bars: int = 4) -> dict[TrackKey, bool]:
-    """For each track of the prompt, whether a new note of it sounds in the last `last_bars` bars.
+    """For each track of the prompt, whether it has a new note that sounds in the last bars.
 
-    If there are fewer new bars, all of them count.
+    These are the last `last_bars` bars, or all new bars if there are fewer.
     """
     last = min(max(first_bar, notes.num_bars - last_bars), notes.num_bars)
     late = (notes.bars >= first_bar) & (notes.onsets + notes.durations > notes.lines[last])
@@ -280,12 +281,16 @@ def playing_at_end(notes: BarNotes, first_bar: int, last_bars: int = 4) -> dict[
 
 
 def structure(notes: BarNotes, first_bar: int) -> dict[str, float]:
-    """All scalar measures of the music from `first_bar` on by name; NaN where undefined.
+    """All scalar measures of the music from bar `first_bar` on, by name; NaN where undefined.
 
-    Those of `muspy_measures`; `similarity_lag_1` and so on of the new bars among themselves;
-    `bars_of_prompt`, `bars_of_any_earlier` (shares); `longest_empty_run` and that of the prompt,
-    and `emptier_than_prompt` (1: its run is longer); `stuck_share` and `longer_than_prompt_share`
-    (of new notes); `still_playing` (share of the prompt's tracks); `bars` and `notes` (new ones).
+    - the measures of `muspy_measures`;
+    - `similarity_lag_1` and so on: similarity of new bars to each other;
+    - `bars_of_prompt` and `bars_of_any_earlier`: shares of new bars, see `RepeatedBars`;
+    - `longest_empty_run` and `longest_empty_run_of_prompt`: see `EmptyBars`;
+    - `emptier_than_prompt`: 1 if the first of these is longer than the second, else 0;
+    - `stuck_share` and `longer_than_prompt_share`: shares of new notes, see `StuckNotes`;
+    - `still_playing`: share of the prompt's tracks, see `playing_at_end`;
+    - `bars` and `notes`: numbers of new bars and notes.
     """
     new = notes.between(first_bar)
     nan = float("nan")

@@ -1,15 +1,16 @@
-"""Similarity of style between continuations and the piece of their prompt.
+"""Similarity of style between continuations and the piece that their prompt comes from.
 
-The profiles are those of Cífka, Şimşekli & Richard (2020), the protocol of four quarters that of
-Liutkus et al. (2021). Two forms:
+The profiles are those of Cífka, Şimşekli & Richard (2020), and the protocol of four quarters is
+that of Liutkus et al. (2021). There are two forms:
 
-- `exact` (default) counts in whole ticks: onsets from the bar lines of the time signatures, in
-  bins of a sixth of a beat. Bars have up to eight beats, the longest of the vocabulary; shorter
-  metres leave the last bins empty. Onsets beyond are not counted.
-- `compat` reproduces the published code, to compare with published figures: time differences in
-  floating point (rounding decides at the edges of bins), bars of four beats in any metre, and
-  onsets in ticks binned as beats, so that only the first four ticks of a bar count. Drum pitch 127
-  is lost. Its densities differ from these counts by constant factors, which do not affect cosines.
+- `exact` (default) counts in whole ticks. Onsets are measured from the bar lines of the time
+  signatures, in bins of a sixth of a beat. Bars have up to eight beats, the maximum of the
+  vocabulary; in shorter metres the last bins stay empty. Later onsets are not counted.
+- `compat` reproduces the published code, for comparison with published figures. Time differences
+  are in floating point, so that rounding decides at the edges of bins. Bars have four beats in any
+  metre. Onsets in ticks are binned as if they were beats, so that only the first four ticks of a
+  bar count. Drum pitch 127 is lost. The published code uses densities; these differ from the
+  counts here by constant factors, which do not affect cosines.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ProfileName = Literal["time_pitch_diff", "onset_duration", "onset_drum"]
 
 _PER_BEAT = 6
 _FARTHEST, _WIDEST = 4, 20
-"""Beats between two notes, and semitones."""
+"""Limits of the distance between two notes, in beats and in semitones."""
 _LONGEST_BAR, _LONGEST_NOTE = 8, 2
 """Beats."""
 
@@ -37,16 +38,16 @@ _LONGEST_BAR, _LONGEST_NOTE = 8, 2
 def profiles(
     notes: NDArray[np.int64], is_drum: bool, score: Score, form: Form
 ) -> dict[ProfileName, NDArray[np.float64]]:
-    """Counts of some notes (n, 4) of a score, sorted by onset: `onset_drum`, or the other two.
+    """Profiles of a track's notes (n, 4), sorted by onset: `onset_drum` for drums, else the others.
 
     - `time_pitch_diff` (41, 24): ordered pairs of notes less than 4 beats apart, by interval in
-      semitones (-20 to 20; farther ones are not counted) and by time difference in sixths of a
-      beat. Simultaneous notes count in both directions. Unchanged by transposition.
+      semitones (-20 to 20; larger intervals are not counted) and by time difference in sixths of a
+      beat. Simultaneous notes count in both directions. Invariant to transposition.
     - `onset_duration` (48, 12), `compat` (24, 12): onset in the bar and duration, in sixths of a
-      beat; notes of two beats stand in the last bin, longer ones are not counted.
+      beat. Notes of two beats are in the last bin; longer ones are not counted.
     - `onset_drum` (48, 128), `compat` (24, 127): onset in the bar and pitch.
 
-    Onset profiles are unchanged by a shift of whole bars. Source: Cífka, Şimşekli & Richard (2020),
+    Onset profiles are invariant to a shift by whole bars. Source: Cífka, Şimşekli & Richard (2020),
     and the published code of Liutkus et al. (2021).
     """
     if is_drum:
@@ -58,13 +59,13 @@ def profiles(
 
 
 def cosine_similarity(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Cosine of two profiles, 0 to 1; 0 where nothing is counted in one of them."""
+    """Cosine similarity of two profiles, 0 to 1; 0 if one of them is empty."""
     norms = float(np.linalg.norm(a) * np.linalg.norm(b))
     return min(float((a * b).sum()) / norms, 1.0) if norms else 0.0
 
 
 class TrackStyle(NamedTuple):
-    """Similarity in style of the new music of a track to the reference."""
+    """Similarity of style between the new music of a track and the reference."""
 
     track: TrackKey
     profile: ProfileName
@@ -80,17 +81,19 @@ def style_by_quarter(
     quarters: int = 4,
     form: Form = "exact",
 ) -> list[TrackStyle]:
-    """Style of continuations of one prompt, quarter by quarter, beside the whole piece.
+    """Style of the continuations of one prompt, by quarter, compared with the whole piece.
 
-    `reference` is the whole piece that the prompt was taken from, prompt included. `continuations`
-    are whole scores as well, prompt and new music; the new music begins with bar `first_bar`,
-    counted from 0, and keeps its times, so that it is scored on the true bar grid. It is cut into
-    `quarters` equal times, up to the score's end (`compat`: to the end of each track's own last
-    note, notes on a boundary in both quarters). A note belongs where it begins; pairs lie within a
-    quarter. The profiles of all continuations are added up in each quarter, and compared by cosine
-    with the reference track of the same key: program and place among the tracks of that program,
-    all drums one track. A track that a continuation lacks, or that is silent in a quarter, counts
-    as 0. Profiles that are empty in the reference are left out. Source: Liutkus et al. (2021).
+    `reference` is the whole piece that the prompt comes from, prompt included. `continuations` are
+    also whole scores, prompt and new music. New music begins with bar `first_bar`, counted from 0,
+    and keeps its times, so that it is measured on the true bar grid. It is divided into `quarters`
+    equal times, up to the end of the score. (`compat`: up to the end of each track's last note,
+    and notes on a boundary count in both quarters.) A note belongs to the quarter in which it
+    begins, and pairs lie within one quarter.
+
+    In each quarter the profiles of all continuations are summed, and compared by cosine with those
+    of the reference track of the same `TrackKey`. A track that a continuation lacks, or that is
+    silent in a quarter, counts as 0. Profiles that are empty in the reference are left out. Source:
+    Liutkus et al. (2021).
     """
     cuts = [_cut(score, first_bar, quarters, form) for score in continuations]
     rows: list[TrackStyle] = []
@@ -112,7 +115,7 @@ def style_by_quarter(
 
 
 def mean_style(rows: Sequence[TrackStyle]) -> Mapping[ProfileName, NDArray[np.float64]]:
-    """Mean over tracks for each profile: (quarters,); profiles without tracks are left out."""
+    """Mean over tracks for each profile, (quarters,); profiles without tracks are left out."""
     by_name: dict[ProfileName, list[NDArray[np.float64]]] = {}
     for row in rows:
         by_name.setdefault(row.profile, []).append(row.similarities)
@@ -120,7 +123,7 @@ def mean_style(rows: Sequence[TrackStyle]) -> Mapping[ProfileName, NDArray[np.fl
 
 
 def _notes_by_key(score: Score) -> dict[TrackKey, tuple[NDArray[np.int64], bool]]:
-    """Notes of the non-empty tracks, sorted by onset, and whether they are drums."""
+    """Notes of each non-empty track, sorted by onset, and whether they are drums."""
     found: dict[TrackKey, tuple[NDArray[np.int64], bool]] = {}
     for key, track in zip(track_keys(score.tracks), score.tracks, strict=True):
         if len(track):
@@ -193,9 +196,9 @@ def _time_pitch_diff(notes: NDArray[np.int64], resolution: int, form: Form) -> N
 def _near_pairs(
     onsets: NDArray[np.int64], farthest: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Ordered pairs of notes whose second begins less than `farthest` after the first.
+    """Ordered pairs of notes in which the second begins less than `farthest` after the first.
 
-    Of sorted onsets. Simultaneous notes are two pairs.
+    Onsets must be sorted. Two simultaneous notes give two pairs.
     """
     firsts: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
     seconds: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
@@ -211,7 +214,7 @@ def _near_pairs(
 
 
 def _float_bins(beats: NDArray[np.generic], last: int) -> NDArray[np.int64]:
-    """Bin of each time with edges in floating point, the last inclusive; -1 for none."""
+    """Bin of each time, with edges in floating point and the last edge inclusive; -1: outside."""
     edges = np.arange(last * _PER_BEAT + 1) * (1 / _PER_BEAT)
     times = beats.astype(np.float64)
     bins = np.searchsorted(edges, times, side="right") - 1
