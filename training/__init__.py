@@ -1,1 +1,1 @@
-"""Training: data sets, tasks, evaluation, export of weights and the command relpe-train."""
+"""Training: data sets, tasks, evaluation, export of weights, and the command relpe-train."""

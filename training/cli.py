@@ -18,13 +18,14 @@ from training.errors import TrainingError
 
 _OWN = ("app", "relpe", "tokenization", "training")
 _USERS = {"TrainingError", "MidiError", "TokenizerError", "CheckpointError"}
-"""Errors caused by a user's input, by name, since their modules import torch."""
+"""Errors that a user's input causes, by name because their modules import torch."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code.
+    """Run the command and return the exit code.
 
-    0, or 2 for unusable input, or 128 plus the number of the signal that ended a run.
+    It is 0 on success, 2 for unusable input, and 128 plus the signal's number if a signal ended the
+    run.
     """
     options = _parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):  # file names need not be UTF-8
@@ -42,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in _OWN:
             raise
-        said = f"found no {error.name}; pip install 'relpe[train]'"
-    except KeyboardInterrupt:  # while reading or writing; training handles signals
+        said = f"the package {error.name} is not installed; run pip install 'relpe[train]'"
+    except KeyboardInterrupt:  # while files are read or written; training handles signals itself
         said, code = "stopped", 130
     sys.stderr.write(f"relpe-train: {said}\n")
     return code
@@ -55,26 +56,31 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add = partial(commands.add_parser, allow_abbrev=False)
-    _add_prepare(add("prepare", help="folders or zips of MIDI files to tokens"))
+    _add_prepare(add("prepare", help="make a corpus from folders or zips of MIDI files"))
     settings = [*describe(TrainerConfig, "trainer"), *describe(OptimizerConfig, "optimizer")]
     _add_fit(
         add(
             "fit",
-            help="train a model, or go on with a run",
+            help="train a model or resume a run",
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog="what --set can change, beside task.*:\n" + "\n".join(settings),
+            epilog="settings for --set, besides task.*:\n" + "\n".join(settings),
         )
     )
     _add_evaluate(add("evaluate", help="measure a model"))
-    report = add("report", help="what was measured of several models, side by side")
-    models = "run folder, released model's folder or name, or folder that evaluate has written"
+    report = add("report", help="compare the results of several models")
+    models = "folder of a run, folder or name of a released model, or folder written by evaluate"
     report.add_argument("models", nargs="+", metavar="MODEL", help=models)
-    report.add_argument("--output", type=Path, required=True, help="folder to write")
+    report.add_argument("--output", type=Path, required=True, help="output folder")
     report.set_defaults(call=_report)
-    export = add("export", help="release a run's weights")
-    export.add_argument("--run", type=Path, required=True, help="run folder")
-    export.add_argument("--output", type=Path, required=True, help="folder to write")
-    export.add_argument("--weights", choices=("best", "last"), default="best")
+    export = add("export", help="write the weights of a run as a model folder")
+    export.add_argument("--run", type=Path, required=True, help="folder of the run")
+    export.add_argument("--output", type=Path, required=True, help="output folder")
+    export.add_argument(
+        "--weights",
+        choices=("best", "last"),
+        default="best",
+        help="checkpoint of the run (default: best)",
+    )
     export.add_argument("--licence", default="unknown", help="licence of the data")
     export.set_defaults(call=_export)
     return parser
@@ -87,19 +93,21 @@ def _add_prepare(command: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         action="append",
-        help="folder or zip of MIDI files; may be given several times",
+        help="folder or zip of MIDI files; may be repeated",
     )
-    option("--output", type=Path, required=True, help="folder to write")
+    option("--output", type=Path, required=True, help="output folder")
     option(
         "--include",
         action="append",
-        help="pattern of the names to take, as a shell writes it; once, or once for each --corpus",
+        help="shell pattern of file names to include; give it once, or once for each --corpus",
     )
-    option("--splits", type=Path, help="JSON of split -> names without suffix")
+    option("--splits", type=Path, help="JSON file: split -> list of file names without suffix")
     option(
-        "--tokenizer", default="piano", help="piano (default) or multitrack: all instruments, drums"
+        "--tokenizer",
+        default="piano",
+        help="piano (default), or multitrack for all instruments and drums",
     )
-    option("--workers", type=int, help="processes; one per core if not given")
+    option("--workers", type=int, help="number of processes (default: one per core)")
     command.set_defaults(call=_prepare)
 
 
@@ -108,7 +116,7 @@ def _prepare(options: argparse.Namespace) -> int:
     from training.data.corpus_writer import LISTS
     from training.data.prepare import prepare
 
-    # crops start at a Bar token, which the tokenizers of other projects do not have
+    # training examples start at a Bar token, which tokenizers of other projects do not have
     known = [name for name, config in PRESETS.items() if "Bar" in config.build().vocabulary.ids]
     if options.tokenizer not in known:
         raise TrainingError(f"--tokenizer {options.tokenizer}: expected {' or '.join(known)}")
@@ -124,7 +132,7 @@ def _prepare(options: argparse.Namespace) -> int:
         for name, reason in data[what].items():
             sys.stderr.write(f"{what}: {reason if name in reason else f'{name}: {reason}'}\n")
     if data["unassigned"]:
-        sys.stderr.write(f"in no split, left out: {', '.join(data['unassigned'])}\n")
+        sys.stderr.write(f"left out because in no split: {', '.join(data['unassigned'])}\n")
     for what, count in data["listed"].items():
         if count > len(data[what]):
             sys.stderr.write(f"{what}: {count:,} files, see {options.output / what}.txt\n")
@@ -137,14 +145,20 @@ def _prepare(options: argparse.Namespace) -> int:
 def _add_fit(command: argparse.ArgumentParser) -> None:
     option = command.add_argument
     option("--config", type=Path, required=True, help="YAML file of the experiment")
-    option("--run", type=Path, help="run folder; runs/<name of the config> if not given")
-    option("--data", type=Path, help="prepared corpus, instead of the config's")
-    option("--devices", type=int, help="as --set trainer.devices: processes of each node")
-    option("--nodes", type=int, help="as --set trainer.nodes: machines")
-    option("--set", action="append", default=[], metavar="KEY=VALUE", help="see below")
-    option("--init-from", type=Path, help="run or checkpoint to take the weights from")
-    option("--resume", action="store_true", help="refuse to start when there is nothing to resume")
-    option("--fresh", action="store_true", help="start anew over an old run")
+    option("--run", type=Path, help="folder of the run (default: runs/<name of the config>)")
+    option("--data", type=Path, help="prepared corpus (default: that of the config)")
+    option("--devices", type=int, help="processes per node; same as --set trainer.devices")
+    option("--nodes", type=int, help="number of machines; same as --set trainer.nodes")
+    option(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a setting of the config, see below; may be repeated",
+    )
+    option("--init-from", type=Path, help="run or released model with the initial weights")
+    option("--resume", action="store_true", help="fail if there is no run to resume")
+    option("--fresh", action="store_true", help="delete an existing run and start again")
     command.set_defaults(call=_fit)
 
 
@@ -158,12 +172,14 @@ def _fit(options: argparse.Namespace) -> int:
     mapping = read_yaml(options.config, [*options.set, *settings])
     folder = options.run or Path("runs") / options.config.stem
     if options.resume and not (folder / "last.ckpt").exists():
-        raise TrainingError(f"{folder}: found no last.ckpt to resume")
+        raise TrainingError(
+            f"{folder}: found no last.ckpt to resume from; start a run without --resume"
+        )
     if options.resume and options.fresh:
-        raise TrainingError("--resume and --fresh contradict each other")
-    # each process would warn that DDP searches for unused parameters, as configured
+        raise TrainingError("--resume and --fresh cannot be combined; leave one out")
+    # keep each process from warning that DDP searches for unused parameters, which is intended
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    # OpenMP reads this once, when torch is imported
+    # OpenMP reads this only once, when torch is imported
     section = mapping.get("trainer")
     policy = section.get("omp_wait_policy") if isinstance(section, dict) else None
     if policy:
@@ -181,77 +197,92 @@ def _fit(options: argparse.Namespace) -> int:
     if result.validation is not None:
         line += f", validation {result.validation:.4f} nats per token"
     sys.stdout.write(f"{line}\n")
-    # the convention of shells, so that loops and && end as well
+    # the convention of shells, so that loops and && stop too
     return 0 if result.stopped_by is None else 128 + result.stopped_by
 
 
 def _add_evaluate(command: argparse.ArgumentParser) -> None:
-    """Options have the names of the fields of `EvaluateOptions` and `GenerationOptions`.
-
-    Defaults are those of the fields.
-    """
+    """Add options with the names and defaults of `EvaluateOptions` and `GenerationOptions`."""
     option = command.add_argument
     option(
         "--run",
         dest="model",
         metavar="RUN",
         required=True,
-        help="run folder, or checkpoint folder or name",
+        help="folder of a run, or folder or name of a released model",
     )
     option("--data", type=Path, required=True, help="prepared corpus")
-    option("--split", help="split to measure on")
-    option("--weights", choices=("best", "last"), help="of a run")
-    option("--length", type=int, help="tokens of a window")
-    option("--chunk", type=int, help="tokens per streaming call")
-    option("--reach", type=int, help="tokens of a long piece")
-    option("--batch-size", type=int, help="pieces at once")
-    option("--device", choices=("auto", "cpu", "cuda"), help="auto: a GPU if any")
-    option("--draws", type=int, metavar="S", help="draws of the noise to take the mean over")
-    option("--threads", type=int, help="threads of torch")
-    option("--ngram", type=int, metavar="N", help="measure an n-gram model as well")
+    option("--split", help="split to measure on (default: test)")
+    option(
+        "--weights", choices=("best", "last"), help="checkpoint, if RUN is a run (default: best)"
+    )
+    option("--length", type=int, help="tokens per window (default: 1024)")
+    option("--chunk", type=int, help="tokens per call when whole pieces are read (default: 1024)")
+    option(
+        "--reach",
+        type=int,
+        help="tokens that a piece must have to count for the loss by position (default: 4096)",
+    )
+    option("--batch-size", type=int, help="pieces or windows per batch (default: 8)")
+    option(
+        "--device", choices=("auto", "cpu", "cuda"), help="auto (default): a GPU if there is one"
+    )
+    option("--draws", type=int, metavar="S", help="draws of the noise to average over (default: 1)")
+    option("--threads", type=int, help="CPU threads of torch")
+    option("--ngram", type=int, metavar="N", help="also measure n-gram models of this order")
     option(
         "--trained-length",
         type=int,
         metavar="N",
-        help="tokens that the model was trained on at once, which a released model does not know",
+        help="tokens per training example; needed only for a released model, to compare the loss "
+        "within and beyond this length",
     )
-    option("--map-length", type=int, help="positions of the maps that are measured")
-    music = "what the model writes behind the beginnings of pieces, beside their real music"
+    option("--map-length", type=int, help="positions of the measured attention maps (default: 512)")
+    music = "continuations of the beginnings of pieces, compared with the real music"
     _add_music(command.add_argument_group("music", music))
     option(
         "--output",
         type=Path,
-        help="folder to write; RUN/evaluation of a run folder, else evaluation/NAME",
+        help="output folder (default: RUN/evaluation for a run, else evaluation/NAME)",
     )
     command.set_defaults(call=_evaluate)
 
 
 def _add_music(group: argparse._ArgumentGroup) -> None:
     music = group.add_argument
-    music("--continuations", type=int, default=0, metavar="N", help="measure so many; none: 0")
-    music("--per-prompt", type=int, help="continuations of each prompt")
-    music("--prompt-bars", type=int, help="bars of a prompt")
-    music("--bars", type=int, help="new bars")
-    music("--seed", type=int, help="of each prompt's first continuation")
-    music("--temperature", type=float, help="as relpe continue has it if not given")
-    music("--top-p", type=float, help="as relpe continue has it if not given")
+    default = "(default: as in relpe continue)"
+    music(
+        "--continuations",
+        type=int,
+        default=0,
+        metavar="N",
+        help="number of continuations to generate and measure (default: 0)",
+    )
+    music("--per-prompt", type=int, help="continuations per prompt (default: 1)")
+    music("--prompt-bars", type=int, help="bars of each prompt (default: 8)")
+    music("--bars", type=int, help="new bars of each continuation (default: 32)")
+    music("--seed", type=int, help="seed of the first continuation of each prompt")
+    music("--temperature", type=float, help=f"sampling temperature {default}")
+    music("--top-p", type=float, help=f"share of probability that sampling keeps {default}")
     music(
         "--presence",
         type=float,
-        help="how strongly instruments that rest for too long are called back, 0 to 1; as relpe "
-        "continue has it if not given",
+        help="how strongly instruments that rest for too long are brought back, 0 to 1 (default: "
+        "1)",
     )
     music(
         "--recall",
         type=float,
-        help="how strongly new music of several instruments takes up what the prompt played, "
-        "0 to 1; as relpe continue has it if not given",
+        help="how strongly new music of several instruments follows the prompt, 0 to 1 (default: "
+        "1)",
     )
-    music("--samples-output", type=Path, help="folder for the continuations as MIDI and pictures")
+    music(
+        "--samples-output", type=Path, help="folder for the continuations as MIDI and piano rolls"
+    )
     music(
         "--music-only",
         action="store_true",
-        help="leave the likelihood out; what was measured of the same weights stays",
+        help="measure only music; keep earlier results for the same weights",
     )
 
 

@@ -19,37 +19,38 @@ from training.errors import TrainingError, check_range
 ConfigT = TypeVar("ConfigT")
 
 MOST_THREADS = 1024
-"""Upper bound of thread counts; many more would crash the process."""
+"""Maximum number of threads; far larger numbers would crash the process."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """The optimizer and its learning rate: warm-up, constant, linear decay."""
+    """The optimizer and its learning rate: warm-up, constant, then linear decay."""
 
     kind: Literal["muon", "adamw"] = "muon"
-    """muon (Jordan et al., 2024) for the blocks' matrices, AdamW for the rest; or adamw alone."""
+    """muon: Muon (Jordan et al., 2024) for the matrices of the blocks and AdamW for the rest;
+    adamw: AdamW for all parameters."""
     learning_rate: float = 1e-3
-    """Learning rate between warm-up and decay."""
+    """Peak learning rate, between warm-up and decay."""
     encoding_learning_rate: float | None = None
-    """The same for the parameters of the positional encoding; None: `learning_rate`."""
+    """Peak learning rate of the positional encoding; None: the same as `learning_rate`."""
     betas: tuple[float, float] = (0.9, 0.95)
-    """Decay of the running means of gradients and of their squares."""
+    """Decay rates of the running means of the gradients and of their squares."""
     weight_decay: float = 0.1
-    """Decay of weight matrices; biases, norms, embeddings, temperatures, encodings have none."""
+    """Weight decay of matrices; biases, norms, embeddings, temperatures and encodings have none."""
     warmup_steps: int = 200
-    """Steps over which the learning rate rises from 0."""
+    """Steps over which the learning rate rises from 0 to its peak."""
     decay_share: float = 0.2
-    """Last part of the budget, over which the learning rate falls to `final_share`."""
+    """Share of the budget, at its end, over which the learning rate falls to `final_share`."""
     final_share: float = 0.01
-    """Learning rate at the end, as a share of that between warm-up and decay."""
+    """Final learning rate, as a share of the peak."""
     max_gradient_norm: float = 1.0
-    """Gradients with a greater norm are scaled down to it."""
+    """Gradients with a larger norm are scaled down to this norm."""
 
     def __post_init__(self) -> None:
         check_range("learning_rate", self.learning_rate, 0)
         check_range("encoding_learning_rate", self.encoding_learning_rate, 0)
         if not all(0 <= beta < 1 for beta in self.betas):
-            raise TrainingError(f"betas are {self.betas}, expected two from 0 to below 1")
+            raise TrainingError(f"betas are {self.betas}, expected two numbers from 0 to below 1")
         check_range("weight_decay", self.weight_decay, 0)
         check_range("warmup_steps", self.warmup_steps, 0)
         check_range("decay_share", self.decay_share, 0, 1)
@@ -59,47 +60,53 @@ class OptimizerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerConfig:
-    """How long, where and how a run trains, and what it writes."""
+    """Length, hardware, precision and output of a run."""
 
     token_budget: int = 20_000_000
-    """Tokens (batch_size x length per step) after which the run ends with usable weights."""
+    """Number of training tokens after which the run ends (batch_size x length per step)."""
     time_budget_minutes: float | None = None
-    """Wall-clock minutes after which the run ends as well, all of its sessions together."""
+    """Wall-clock minutes after which the run ends, including time before it was resumed; None: no
+    limit."""
     seed: int = 0
-    """Seed of weights, data order and noise."""
+    """Seed of the initial weights, the order of the data and the noise."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; auto takes a GPU if there is one."""
+    """Device to train on; auto: a GPU if there is one, else the CPU."""
     precision: Literal["auto", "32", "bf16"] = "auto"
-    """Of matrix products; auto times them and takes the faster one."""
+    """Precision of matrix products; auto: measure both and use the faster one."""
     threads: int | None = None
-    """Threads of torch on the CPU; None leaves torch's choice."""
+    """CPU threads of torch; None: the default of torch."""
     omp_wait_policy: Literal["passive", "active"] | None = None
-    """What idle OpenMP threads do; passive is kinder where the machine is shared."""
+    """Whether idle OpenMP threads sleep (passive) or spin (active); passive is better on a shared
+    machine; None: the default of OpenMP."""
     validate_every: int = 500
     """Steps between validations."""
     checkpoint_every: int = 200
     """Steps between checkpoints."""
     log_every: int = 20
-    """Steps between lines of the logs."""
+    """Steps between entries in the logs."""
     ema_decay: float | None = None
-    """Decay of a running mean of the weights, which is validated and exported; None for none."""
+    """Decay rate of an exponential moving average of the weights, which is then validated and
+    exported; None: no average."""
     samples: int = 2
-    """Continuations that each validation writes as MIDI and piano roll; 0 for none."""
+    """Sample continuations that each validation writes as MIDI and piano roll; 0: none."""
     loggers: tuple[Literal["tensorboard", "wandb"], ...] = ("tensorboard",)
-    """Logs beside metrics.csv: tensorboard, wandb (Weights & Biases), both, or []."""
+    """Logs besides metrics.csv: tensorboard, wandb (Weights & Biases), both, or []."""
     devices: int | None = None
-    """Processes of each node, with a GPU each or on the CPU; None: as many as torchrun or srun has
-    started, else 1."""
+    """Processes per node, each with its own GPU, or on the CPU; None: the number started by
+    torchrun or srun, else 1."""
     nodes: int | None = None
-    """Machines; None: as many as torchrun or srun has started processes on, else 1."""
+    """Number of machines; None: the number on which torchrun or srun started processes, else 1."""
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
-    """ddp: each process keeps all weights; fsdp: a share of each; auto: ddp for several ones."""
+    """ddp: each process holds all weights; fsdp: the weights are sharded among the processes; auto:
+    ddp if there are several processes."""
     accumulate: int = 1
-    """Micro-batches of a step in each process, one after the other in less memory."""
+    """Micro-batches per step and process, computed one after another to save memory."""
     activation_checkpointing: bool = False
-    """Keeps the inputs of blocks alone for the backward pass, and computes the rest again."""
+    """Store only the inputs of blocks for the backward pass and recompute the rest, which saves
+    memory and takes time."""
     workers: int = 0
-    """Processes that draw examples ahead; 0: it is done between two steps."""
+    """Processes that prepare training examples in advance; 0: none, examples are prepared between
+    steps."""
 
     def __post_init__(self) -> None:
         check_range("token_budget", self.token_budget, 1)
@@ -120,17 +127,17 @@ class ExperimentConfig:
     """One experiment: a task with its data and model, an optimizer and a trainer."""
 
     task: Any
-    """What is learnt from what by which model; its `kind` names the task."""
+    """The task: its data, model and loss; `kind` selects it."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    """How weights change."""
+    """The optimizer."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
-    """How long and where."""
+    """Length, hardware and output of the run."""
 
 
 def read_yaml(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
     """Read a YAML file; `extends: other.yaml` starts from another file.
 
-    An override is `section.key=value` with the value in YAML.
+    An override has the form `section.key=value`, with the value in YAML.
 
     Raises:
         TrainingError: a file or an override cannot be read.
@@ -145,14 +152,14 @@ def read_yaml(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
         for name in names[:-1]:
             inner = inner.setdefault(name, {})
             if not isinstance(inner, dict):
-                raise TrainingError(f"--set {override}: {name!r} holds a value, not a section")
+                raise TrainingError(f"--set {override}: {name!r} is a value, expected a section")
         inner[names[-1]] = _parse(text, f"--set {override}")
     return mapping
 
 
 def _read_extended(path: Path, heirs: tuple[Path, ...] = ()) -> dict[str, Any]:
     if not path.is_file():
-        raise TrainingError(f"{path}: found no such file, expected a YAML configuration")
+        raise TrainingError(f"{path}: no such file, expected a YAML configuration")
     mapping = _parse(path.read_bytes(), str(path))
     if not isinstance(mapping, dict):
         raise TrainingError(f"{path}: expected a YAML mapping of sections")
@@ -160,7 +167,7 @@ def _read_extended(path: Path, heirs: tuple[Path, ...] = ()) -> dict[str, Any]:
     if parent is None:
         return mapping
     if not isinstance(parent, str):
-        raise TrainingError(f"{path}: extends is {parent!r}, expected the name of one YAML file")
+        raise TrainingError(f"{path}: extends is {parent!r}, expected the name of a YAML file")
     heirs = (*heirs, path.resolve())
     if (path.parent / parent).resolve() in heirs:
         raise TrainingError(f"{path}: extends {parent}, which itself extends this file")
@@ -168,7 +175,7 @@ def _read_extended(path: Path, heirs: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Merge `over` into `base`; a section of another `kind` replaces the section of the base."""
+    """Merge `over` into `base`; a section of another `kind` replaces that of the base."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
@@ -180,7 +187,7 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1, but 1e-3 is a number."""
+    """YAML 1.1, except that 1e-3 is a number."""
 
 
 _Loader.add_implicit_resolver(
@@ -194,7 +201,7 @@ def _parse(text: str | bytes, where: str) -> object:
     try:
         return yaml.load(text, Loader=_Loader)  # derives from SafeLoader
     except (yaml.YAMLError, ValueError) as error:  # a date such as 2026-13-45 is a ValueError
-        raise TrainingError(f"{where}: not YAML: {' '.join(str(error).split())}") from error
+        raise TrainingError(f"{where}: invalid YAML: {' '.join(str(error).split())}") from error
 
 
 def build(kind: type[ConfigT], mapping: object, where: str = "config") -> ConfigT:

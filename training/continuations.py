@@ -1,4 +1,4 @@
-"""Continuations of prompts by a model, and their files: MIDI and a picture."""
+"""Continuations of prompts by a model, and their files: MIDI and piano roll."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     Ids = NDArray[np.int64]
 
 MAX_ROWS = 32
-"""Continuations generated at once: with a window of 2,048 tokens the state of one takes 5 MB."""
+"""Continuations generated at once; with a window of 2,048 tokens, each has a state of 5 MB."""
 MAX_BAR_TOKENS = 1024
-"""A limit for models that have learnt little and might never end a bar. The mean over the corpora
-is 65 and 150 tokens."""
+"""Maximum tokens of a bar, for models with little training that might never end one. The means of
+the two corpora are 65 and 150 tokens."""
 
 
 def continuations(
@@ -54,16 +54,17 @@ def continuations(
     advance: Callable[[int], object] = lambda _: None,
     enough: Callable[[], bool] = lambda: False,
 ) -> list[Ids]:
-    """Each prompt followed by `bars` new bars, once for each seed; prompt by prompt.
+    """Continue each prompt by `bars` new bars, once for each seed; ordered by prompt, then by seed.
 
-    Prompts are canonical ids of whole bars; what follows an EOS in them is ignored. New music keeps
-    the metre and tempo at the prompt's end and the prompt's instruments, and ends with its last
-    bar, without EOS. `presence` and `recall` are the strengths of `biases_of_prompt`. The loop and
-    the rules are those of the application, so that measurements describe what users get. A
-    continuation depends on prompt, seed and sampling alone, as long as the same steps compute it.
+    Prompts are canonical ids of whole bars; ids after an EOS are ignored. New music keeps the metre
+    and tempo at the end of the prompt and the prompt's instruments, and ends with its last bar,
+    without EOS. `presence` and `recall` are the strengths of `biases_of_prompt`. The loop and the
+    rules are those of the application, so that measurements apply to it. With the same kind of
+    steps, a continuation depends only on the prompt, the seed and the sampling options.
 
-    Bars of `MAX_BAR_TOKENS` are ended. `advance` is called with the number of bars just completed,
-    and then `enough`: if it is True, everything ends with its last whole bar.
+    A bar is ended after `MAX_BAR_TOKENS` tokens. `advance` is called with the number of bars that
+    were just completed. Then `enough` is called; if it returns True, generation stops, and each
+    continuation ends with its last complete bar.
     """
     maker = choose_steps(decoder, "auto", precision, threads=torch.get_num_threads())
     generation: Generation[ConstrainedGrammar] = Generation(decoder, maker.make(), MAX_ROWS)
@@ -111,7 +112,7 @@ def _bars_of(rule: ConstrainedGrammar) -> int:
 
 
 def opening(prompt: NDArray[np.integer]) -> Ids:
-    """What a model reads before it generates: a prompt, and the Bar of its first new bar."""
+    """Ids that a model reads before it generates: the prompt and the Bar token of the new bar."""
     ids = np.asarray(prompt, np.int64)
     ends = np.flatnonzero(ids == EOS)
     return np.append(ids[: ends[0]] if len(ends) else ids, BAR)
@@ -121,13 +122,13 @@ class Bars(NamedTuple):
     """A piece on the grid, and its bar lines."""
 
     score: Score
-    """Twelve ticks a quarter note; its notes end with its last bar."""
+    """Score with twelve ticks per quarter note; its notes end with its last bar."""
     lines: NDArray[np.int64]
     """(bars + 1,), ticks."""
 
 
 def in_bars(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Bars:
-    """The piece that ids encode, with its bar lines; notes are cut at the last one."""
+    """The piece that ids encode, with its bar lines; notes are cut at the last bar line."""
     score = tokenizer.decode(ids)
     count = int(np.count_nonzero(ids == BAR))
     lines = written_lines(score, 0, count)[: count + 1]
@@ -138,9 +139,9 @@ def in_bars(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Bars:
 def write_sample(
     ids: NDArray[np.integer], tokenizer: Tokenizer, path: Path, prompt_bars: int
 ) -> None:
-    """Writes the piece that ids encode as `path`.mid and its piano roll as `path`.png.
+    """Write the piece that ids encode as `path`.mid, and its piano roll as `path`.png.
 
-    `path` has no suffix; the first `prompt_bars` bars are shaded.
+    `path` has no suffix. The first `prompt_bars` bars are shaded.
     """
     piece = in_bars(ids, tokenizer)
     with replacing(path.with_name(f"{path.name}.mid")) as partial:
@@ -149,9 +150,9 @@ def write_sample(
 
 
 def draw_piano_roll(piece: Bars, path: Path, prompt_bars: int) -> None:
-    """Draws a piece as a PNG: pitches against bars, a colour for each track, drums in a lane below.
+    """Draw a piano roll as PNG: pitch by bar, a colour for each track, drums in a lane below.
 
-    The first `prompt_bars` bars are shaded, every bar line is drawn.
+    The first `prompt_bars` bars are shaded. All bar lines are drawn.
     """
     with picture(path, min(max(len(piece.lines) * 0.45, 7), 30), 5, 100) as figure:
         _draw_roll(figure, piece, prompt_bars)
@@ -170,7 +171,7 @@ def _draw_roll(figure: Figure, piece: Bars, prompt_bars: int) -> None:
     for number, track in enumerate(track for track in score.tracks if len(track)):
         axes = lane if track.is_drum else roll
         onsets, durations, pitches, _ = track.notes.T
-        # drum notes have no length; a twelfth of a quarter note would be too short to see
+        # drum notes have no duration; a twelfth of a quarter note would be too short to see
         ends = onsets + (beat // 3 if track.is_drum else durations)
         name = "drums" if track.is_drum else track.name or f"program {track.program}"
         rows = np.stack([np.stack([onsets, pitches], 1), np.stack([ends, pitches], 1)], 1)

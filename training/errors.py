@@ -6,7 +6,7 @@ import math
 
 
 class TrainingError(ValueError):
-    """Data, a configuration or a run is unusable; says what was found and what to do."""
+    """Data, a configuration or a run cannot be used; the message says why and what to do."""
 
 
 def check_range(
@@ -17,17 +17,17 @@ def check_range(
     *,
     above: bool = False,
 ) -> None:
-    """Refuse a number that is not finite or outside a range; None is accepted.
+    """Check that a number is finite and within a range; None is accepted.
 
-    With `above`, `low` itself is refused.
+    With `above`, the number must be greater than `low`.
 
     Raises:
-        TrainingError: names the option, what was found and what was expected.
+        TrainingError: the number is out of range; the message names the option.
     """
     if value is None:
         return
     least = value > low if above else value >= low
     if least and (value < math.inf if high is None else value <= high):
         return
-    wanted = f"{low} or more" if high is None else f"{low} to {high}"
+    wanted = f"at least {low}" if high is None else f"{low} to {high}"
     raise TrainingError(f"{name} is {value}, expected {f'more than {low}' if above else wanted}")

@@ -1,4 +1,4 @@
-"""Builds experiments from plain values or from a run folder."""
+"""Building of experiments from plain values or from the folder of a run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def build_experiment(mapping: Mapping[str, Any], where: str = "config") -> Exper
     """Build an experiment from plain values; `kind` selects the task.
 
     Raises:
-        TrainingError: a value is invalid; names its place within `where`.
+        TrainingError: a value is invalid; the message names its key within `where`.
     """
     values = dict(mapping)
     section = values.get("task")
     if not isinstance(section, dict):
-        raise TrainingError(f"{where}.task: missing, expected the section of a task")
+        raise TrainingError(f"{where}.task: missing, expected a section that describes a task")
     kind = section.get("kind", "music")
     if kind not in TASKS:
         raise TrainingError(
@@ -38,7 +38,7 @@ def is_run(folder: Path) -> bool:
 
 
 def read_experiment(folder: Path) -> ExperimentConfig:
-    """The experiment of a run folder, as resolved by its last session.
+    """Read the experiment of a run from its config.yaml.
 
     Raises:
         TrainingError: config.yaml is missing or damaged.

@@ -1,4 +1,4 @@
-"""Atomic writes, of pictures as well, and checked reading of JSON."""
+"""Atomic writing of files and plots, and checked reading of JSON."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path to write to, which replaces `path` at the end; removed after an error.
+    """Yield a temporary path to write to, which then replaces `path`; removed after an error.
 
-    The new content is synchronised to the disk before it replaces the old.
+    The new contents are flushed to the disk before they replace the old ones.
 
     Raises:
-        OSError: writing fails, for instance on a full disk; names `path`.
+        OSError: writing fails, for example on a full disk; the message names `path`.
     """
     partial = path.with_name(f"{path.name}.partial")
     try:
@@ -33,7 +33,7 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
-        # errors of a write do not name the file
+        # an error while writing does not name the file
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
@@ -41,7 +41,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def picture(path: Path, width: float, height: float, dpi: int) -> Iterator[Figure]:
-    """A figure of a size in inches, written as a PNG at the end."""
+    """Yield a figure with a size in inches, which is then written as PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

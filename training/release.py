@@ -17,7 +17,7 @@ from training.evaluation.report import figure, goals, memory_rows, music_rows, t
 from training.experiment import is_run
 from training.files import read_json, replacing
 from training.runs.lineage import history, total_tokens, write_history
-from training.runs.record import PastRun, PastSession, read_run
+from training.runs.record import PastRun, PastSegment, read_run
 from training.runs.weights import Origin, load_decoder
 
 
@@ -116,7 +116,7 @@ def _head(
         f"- Licence of the data: {licence}.",
     ]
     if len(runs) == 1:
-        made = [line for session in runs[0].sessions for line in _session(session, runs[0])]
+        made = [line for segment in runs[0].sessions for line in _segment(segment, runs[0])]
         return [*head, f"- Weights: {weights}{chosen}.", *made, ""]
     head += [
         f"- Weights: {weights} of the last of {len(runs)} runs{chosen}.",
@@ -126,7 +126,7 @@ def _head(
         "",
     ]
     for number, past in enumerate(runs, 1):
-        sessions = (f"   {line}" for session in past.sessions for line in _session(session, past))
+        sessions = (f"   {line}" for segment in past.sessions for line in _segment(segment, past))
         head += [f"{number}. {_described(past)}", *sessions]
     return [*head, ""]
 
@@ -139,14 +139,14 @@ def _described(run: PastRun) -> str:
     return f"`{run.name}`: {run.steps:,} steps, {run.tokens:,} tokens{data}."
 
 
-def _session(session: PastSession, run: PastRun) -> list[str]:
-    """Command, commit and machine of a session."""
-    since = f" from step {session.step:,}" if len(run.sessions) > 1 else ""
+def _segment(segment: PastSegment, run: PastRun) -> list[str]:
+    """Command, commit and machine of a segment."""
+    since = f" from step {segment.step:,}" if len(run.sessions) > 1 else ""
     return [
-        f"- Command{since}: `{session.command}`",
-        f"- Commit{since}: {session.commit or 'unknown'}",
-        f"- Machine{since}: {session.machine}, {run.threads} threads, {run.precision}; "
-        f"torch {session.torch}, Lightning {session.lightning}.",
+        f"- Command{since}: `{segment.command}`",
+        f"- Commit{since}: {segment.commit or 'unknown'}",
+        f"- Machine{since}: {segment.machine}, {run.threads} threads, {run.precision}; "
+        f"torch {segment.torch}, Lightning {segment.lightning}.",
     ]
 
 

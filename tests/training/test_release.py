@@ -75,16 +75,16 @@ def test_a_run_of_an_earlier_version_is_measured_and_exported(experiment, data, 
     run = tmp_path / "run"
     fit(build_experiment(experiment), run, show=False)
     description = json.loads((run / "run.json").read_text())
-    [session] = description.pop("sessions")
-    del session["step"], description["init_from"]
-    (run / "run.json").write_text(json.dumps(session | description))
+    [segment] = description.pop("sessions")
+    del segment["step"], description["init_from"]
+    (run / "run.json").write_text(json.dumps(segment | description))
     for name in ("best.ckpt", "last.ckpt"):
         checkpoint = torch.load(run / name, weights_only=True)
         del checkpoint["callbacks"]["Checkpoints"]["due"]
         torch.save(checkpoint, run / name)
     evaluate(EvaluateOptions(model=str(run), data=data, length=32))
     readme = (export(run, tmp_path / "model") / "README.md").read_text()
-    assert f"- Command: `{session['command']}`" in readme
+    assert f"- Command: `{segment['command']}`" in readme
     assert "Measured on the test split" in readme
     longer = experiment | {"trainer": experiment["trainer"] | {"token_budget": 8 * 64}}
     assert fit(build_experiment(longer), run, show=False).step == 8

@@ -1,1 +1,1 @@
-"""MIDI files to corpora of tokens."""
+"""Conversion of MIDI files to corpora of tokens, and training examples."""

@@ -1,8 +1,9 @@
-"""Random changes to training examples of several instruments.
+"""Random changes to training examples with several instruments.
 
-A model can memorise a corpus of few styles: the instruments alone then predict the music. When
-instruments are exchanged, drums come from another piece or have other sounds, and parts are shifted
-within the bar, only the preceding music predicts what follows. Loops reward copying it.
+If a corpus has few styles, a model can memorise them: the instruments alone then predict the music.
+After these changes, only the preceding music predicts what follows: instruments are exchanged,
+drums come from another piece or get other sounds, and parts are shifted within the bar. Loops
+reward copying the preceding music.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tokenization.tokenizer import Tokenizer
 from training.errors import check_range
 
 FAMILY = 8
-"""Programs in a family of General MIDI, such as pianos."""
+"""Number of programs in a General MIDI family, such as the pianos."""
 DRUM_SOUNDS = np.arange(35, 82)
 """Drum pitches of General MIDI."""
 LOOP_BARS = (1, 2, 4)
@@ -27,26 +28,26 @@ LOOP_BARS = (1, 2, 4)
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """Probability of each change to an example; `tempo` is a factor."""
+    """Probability of each change to an example, and a factor for `tempo`."""
 
     program: float = 0.0
-    """An instrument gets a program of its family, or, one time in four, any but the percussive."""
+    """An instrument gets another program of its family or, one time in four, any pitched one."""
     drums: float = 0.0
-    """The drums are taken from another example in the same metre."""
+    """The drums are replaced by those of another example in the same metre."""
     dropped: float = 0.0
-    """An instrument or the drums are left out; at least one track is kept."""
+    """An instrument or the drums are left out; at least one track stays."""
     velocity: float = 0.0
     """The velocities of an instrument or of the drums are shifted by up to 24."""
     sounds: float = 0.0
-    """Each drum of the example is mapped to another drum."""
+    """Every drum sound of the example is replaced by another one."""
     shifted: float = 0.0
-    """All notes of an instrument or of the drums move some eighths later, wrapping around within
-    their bar. Examples with a change of metre are left alone."""
+    """All notes of an instrument or of the drums move later by some eighths, wrapping around within
+    their bar. Examples with a change of metre do not change."""
     looped: float = 0.0
-    """The example repeats its first bar, or its first two or four bars. Examples with a change of
-    metre are left alone."""
+    """The example becomes a loop of its first one, two or four bars. Examples with a change of
+    metre do not change."""
     tempo: float = 1.0
-    """Largest factor by which the tempo rises or falls."""
+    """Maximum factor by which the tempo rises or falls."""
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -61,9 +62,9 @@ class Augmentation:
         other: Callable[[], NDArray[np.integer]],
         draw: np.random.Generator,
     ) -> NDArray[np.integer]:
-        """The changed example; `other` returns a random example of any piece.
+        """Return the changed example; `other` returns a random example of any piece.
 
-        Takes and returns canonical ids. BOS and EOS are kept where the example has them.
+        Takes and returns canonical ids. BOS and EOS are kept if the example has them.
         """
         if self == NOTHING:
             return ids
@@ -87,9 +88,9 @@ class Augmentation:
     def _rearranged(
         self, tracks: list[Track], score: Score, draw: np.random.Generator
     ) -> list[Track]:
-        """Tracks with other drum sounds, shifted or looped, at random.
+        """Tracks with random changes: other drum sounds, shifts, loops.
 
-        Changes with probability 0 draw no random numbers, so that older runs resume unchanged.
+        A change with probability 0 draws no random numbers, so that older runs resume unchanged.
         """
         if self.sounds and draw.random() < self.sounds:
             tracks = [_with_other_sounds(t, draw) if t.is_drum else t for t in tracks]
@@ -112,12 +113,12 @@ class Augmentation:
         return tracks
 
     def _changed(self, track: Track, draw: np.random.Generator) -> Track:
-        """The track with another program and loudness, at random."""
+        """The track with a random change of program and velocity."""
         other_program, other_loudness = draw.random(2) < (self.program, self.velocity)
         first = track.program - track.program % FAMILY
         program = int(draw.integers(first, first + FAMILY))
         if draw.random() < 0.25:
-            program = int(draw.integers(112))  # below the percussive programs
+            program = int(draw.integers(112))  # 112 and above are percussive
         if other_program and not track.is_drum:
             track = replace(track, program=program)
         louder = int(draw.integers(-24, 25))
@@ -132,7 +133,7 @@ NOTHING = Augmentation()
 
 
 def _drums_of(other: Score, score: Score) -> list[Track]:
-    """Drums of another example up to the end of this one; none if the metres differ."""
+    """Drums of another example, up to the end of this one; none if the metres differ."""
     if [s[1:] for s in other.time_signatures] != [s[1:] for s in score.time_signatures]:
         return []
     drums = [track for track in other.tracks if track.is_drum]
@@ -140,7 +141,7 @@ def _drums_of(other: Score, score: Score) -> list[Track]:
 
 
 def _with_other_sounds(drums: Track, draw: np.random.Generator) -> Track:
-    """Maps the drums to distinct drums; unchanged if there are more than General MIDI has."""
+    """Map drum sounds to distinct other ones; no change if there are more than in General MIDI."""
     sounds, which = np.unique(drums.notes[:, 2], return_inverse=True)
     if len(sounds) > len(DRUM_SOUNDS):
         return drums
@@ -150,14 +151,14 @@ def _with_other_sounds(drums: Track, draw: np.random.Generator) -> Track:
 
 
 def _shifted(track: Track, shift: int, bar: int) -> Track:
-    """Moves notes `shift` ticks later, wrapping around within bars of `bar` ticks."""
+    """Move notes later by `shift` ticks, wrapping around within bars of `bar` ticks."""
     notes = track.notes.copy()
     notes[:, 0] += (notes[:, 0] + shift) % bar - notes[:, 0] % bar
     return replace(track, notes=notes)
 
 
 def looped(track: Track, length: int, times: int) -> Track:
-    """Repeats the first `length` ticks `times` times."""
+    """Repeat the first `length` ticks `times` times."""
     first = track.notes[track.notes[:, 0] < length]
     notes = np.tile(first, (times, 1))
     notes[:, 0] += np.repeat(np.arange(times) * length, len(first))

@@ -1,4 +1,4 @@
-"""A prepared corpus: its memory-mapped pieces, training crops and validation windows."""
+"""A prepared corpus: memory-mapped pieces, training examples and validation windows."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from training.files import read_json
 from training.learning.seeding import generator
 
 FORMAT_VERSION = 2
-"""Format 1 has a single shard per split and can still be read."""
+"""Version of the format. Format 1, with a single shard per split, can still be read."""
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
     """Pieces of one split, indexed across its shards.
 
-    Only the offsets of pieces are held in memory, 16 bytes per piece. Tokens are memory-mapped: a
-    process loads only the pages of the rows that it reads, and processes of one machine share them.
+    Memory holds only the offsets of pieces, 16 bytes per piece. Tokens are memory-mapped: a process
+    loads only the pages that it reads, and processes on the same machine share them.
     """
 
     shards: tuple[Shard, ...]
@@ -36,7 +36,7 @@ class Corpus:
         """Open a split of a prepared corpus.
 
         Raises:
-            TrainingError: the folder holds no prepared corpus with this split.
+            TrainingError: the folder is not a prepared corpus with this split.
         """
         splits = read_facts(folder)["splits"]
         if split not in splits:
@@ -92,7 +92,7 @@ class Corpus:
         return int(shard.offsets[number + 1] - shard.offsets[number])
 
     def piece(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[np.int32]:
-        """Tokens of a piece, BOS and EOS included, from `start` to before `stop`."""
+        """Tokens of a piece, BOS and EOS included, from `start` up to but not including `stop`."""
         shard, number = self._shard_of(index)
         first, end = shard.offsets[number : number + 2]
         end = end if stop is None else min(first + stop, end)
@@ -113,7 +113,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """Read `data.json` of a prepared corpus.
 
     Raises:
-        TrainingError: the folder holds no prepared corpus of this format.
+        TrainingError: the folder is not a prepared corpus of this format.
     """
     path = folder / "data.json"
     if not path.is_file():
@@ -135,17 +135,17 @@ def read_facts(folder: Path) -> dict[str, Any]:
 class Crops:
     """Training examples: row r of the batch of step s depends only on (seed, s, r).
 
-    Shards make no difference. A process that takes some rows of a batch reads only those.
+    They do not depend on the shards. A process that draws some rows of a batch reads only those.
     """
 
     corpus: Corpus
     tokenizer: Tokenizer
     length: int
-    """Tokens that the model reads; an example has one more, the last target."""
+    """Tokens that the model reads; an example has one more token, the last target."""
     batch_size: int
     seed: int
     beginnings: float = 0.1
-    """Share of examples that are the beginning of a piece, with BOS."""
+    """Share of examples that are the beginning of a piece and start with BOS."""
     transposition: tuple[int, int] = (-5, 6)
     """Smallest and largest transposition in semitones."""
     augmentation: Augmentation = NOTHING
@@ -155,7 +155,7 @@ class Crops:
 
     def __post_init__(self) -> None:
         if not len(self.corpus):
-            raise TrainingError("the corpus holds no piece to train on")
+            raise TrainingError("the train split is empty; prepare a corpus with training files")
 
     def __getitem__(self, step: int) -> NDArray[np.int64]:
         """Batch of one step: (batch_size, length + 1), padded with PAD."""
@@ -187,8 +187,8 @@ class Crops:
     def _draw_bar(self, piece: int, draw: np.random.Generator) -> int:
         """First bar of a crop; 0 with probability `beginnings`.
 
-        Bars that are followed by less than half an example are not drawn: most of the example would
-        be padding.
+        Bars followed by less than half an example are not drawn, since most of the example would be
+        padding.
         """
         starts = self.corpus.piece_bars(piece)
         behind = self.corpus.length(piece) - self.length // 2
@@ -201,16 +201,16 @@ class Crops:
         bars = self.corpus.piece_bars(piece)
         next_bar = int(np.searchsorted(bars, bars[first_bar] + self.length + 1))
         stop = int(bars[next_bar]) if next_bar < len(bars) else None
-        ids = self.corpus.piece(piece, stop=stop)  # from the start, where metre and tempo are found
+        ids = self.corpus.piece(piece, stop=stop)  # from the start, to find the metre and tempo
         return self.tokenizer.crop(ids, first_bar)[: self.length + 1]
 
 
 def windows(corpus: Corpus, length: int, count: int | None = None) -> NDArray[np.int64]:
     """Cut all pieces into windows of length + 1 tokens, padded with PAD (0): (n, length + 1).
 
-    Consecutive windows share one token, the last target and the next first input: every token but
-    the first of a piece is a target once. With `count`, at most that many windows are read, evenly
-    spaced over all.
+    Consecutive windows share one token, which is the last target of one and the first input of the
+    next, so that every token except a piece's first is a target once. With `count`, at most that
+    many windows are read, evenly spaced over all windows.
     """
     ends = np.cumsum(
         (corpus.lengths + length - 2) // length

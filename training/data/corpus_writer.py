@@ -1,4 +1,4 @@
-"""Writes a corpus from batches of tokens: shards, lists of rejected files, data card."""
+"""Writing of a corpus from batches of tokens: shards, lists of rejected files, data card."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from training.data.shards import ShardWriter
 COUNTS = ("dropped", "clipped", "merged", "tempos_clipped")
 """Changes to notes and tempos by the encoding, counted per split."""
 LISTS = ("refused", "damaged")
-"""Lists of files in `data.json`: unreadable ones, and ones that were read in part."""
+"""Lists of files in `data.json`: those that cannot be read, and those read only in part."""
 LISTED = 100
-"""Most files of a list in `data.json` and on the card; `<list>.txt` has all of them."""
+"""Maximum entries of a list in `data.json` and on the card; `<list>.txt` has all of them."""
 
 
 def join(
@@ -28,11 +28,12 @@ def join(
     folder: Path,
     vocabulary_hash: str,
 ) -> dict[str, Any]:
-    """Write the batches of each split as one corpus; returns its entries of `data.json`.
+    """Write the batches of each split as one corpus; return its entries for `data.json`.
 
-    A batch is an npz file with the `ids` of all pieces and the `lengths` of each, `bars` and
-    `num_bars` likewise, `counts` of notes and of `COUNTS`, and `texts`: names, refused and damaged
-    files as JSON. The hash covers the vocabulary and all tokens, whatever the shards and batches.
+    A batch is an npz file with the `ids` of all pieces and the `lengths` of each piece, likewise
+    `bars` and `num_bars`, the `counts` of notes and of `COUNTS`, and `texts`: names, refused files
+    and damaged files as JSON. The hash covers the vocabulary and all tokens, and does not depend on
+    shards and batches.
     """
     lists = {name: _List(folder / f"{name}.txt") for name in (*LISTS, "unassigned")}
     lists["unassigned"].add(dict.fromkeys(unassigned, ""))
@@ -59,7 +60,7 @@ def _join_split(
     hash_update: Callable[[bytes], None],
     done: Callable[[], object],
 ) -> dict[str, Any]:
-    """Write the batches of a split; returns its counts."""
+    """Write the batches of a split; return its counts."""
     writer = ShardWriter(folder)
     facts = dict.fromkeys(("files", "tokens", "notes", "bars", *COUNTS), 0)
     for path in batches:
@@ -82,7 +83,7 @@ def _join_split(
 
 
 class _List:
-    """A list of files with reasons: the first in memory, all in a text file."""
+    """A list of files with reasons: the first entries in memory, all entries in a text file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -90,7 +91,7 @@ class _List:
         self.count = 0
 
     def add(self, reasons: Mapping[str, str]) -> None:
-        """Append files; an empty list has no text file."""
+        """Append files; a list without entries has no text file."""
         for name in [*reasons][: LISTED - len(self.first)]:
             self.first[name] = reasons[name]
         self.count += len(reasons)
@@ -102,7 +103,7 @@ class _List:
 
 
 def card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
-    """The data card of a corpus in Markdown; `data` is the content of `data.json`."""
+    """The data card of a corpus in Markdown; `data` is the contents of `data.json`."""
     counts = data["listed"]
     columns = ("files", "bars", "notes", "tokens", *COUNTS)
     rows = [
@@ -125,9 +126,9 @@ def card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
             "|---|" + "---|" * (len(columns) + 1),
             *rows,
             "",
-            "Dropped: notes outside the range. Clipped: notes cut to the longest duration. Merged: "
-            "notes left out since another stands at the same pitch and position. Tempos clipped: "
-            "moved to 30 or 240.",
+            "Dropped: notes outside the pitch range. Clipped: notes shortened to the maximum "
+            "duration. Merged: notes left out because another note has the same pitch and "
+            "position. Tempos clipped: tempos moved to 30 or 240.",
             "",
             f"{counts['refused']:,} files refused, {counts['unassigned']:,} in no split.",
             "",
@@ -140,7 +141,7 @@ def card(data: dict[str, Any], tokenizer: Tokenizer) -> str:
 
 
 def _listed(data: dict[str, Any], key: str) -> str:
-    """The first files of a list, and where to find the others."""
+    """The first entries of a list, and the file that has the others."""
     first = "".join(f"- {name}: {reason}\n" for name, reason in data[key].items())
     more = data["listed"][key] - len(data[key])
     return first + (f"- and {more:,} more in `{key}.txt`\n" if more else "")

@@ -1,4 +1,4 @@
-"""Prepares a corpus: encodes folders or zips of MIDI files in parallel."""
+"""Preparation of a corpus: encodes folders or zips of MIDI files in parallel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from training.files import read_json, replacing
 BATCH_FORMAT = 3
 """Format of encoded batches; a resumed run reuses only batches of the same format."""
 BATCH_FILES = 200
-"""Files per batch: the most work that a stopped run loses per process."""
+"""Files per batch; a run that is stopped loses at most one batch per process."""
 
 
 def prepare(
@@ -40,17 +40,20 @@ def prepare(
     splits: Path | None = None,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """Encode all MIDI files of one or several corpora; returns the content of `data.json`.
+    """Encode all MIDI files of one or several corpora; return the contents of `data.json`.
 
-    Several corpora are split independently, so that each piece is in the same split as on its own;
-    names are prefixed with that of the corpus. `include` is a shell pattern for names within a
-    corpus, one for all corpora or one for each. `splits` is a JSON file of split -> list of names
-    without suffix. Otherwise a `splits.json` in the corpus is used, then folders named train,
-    validation and test, then a hash of the names, 90 : 5 : 5. Unreadable files, files that were
-    read in part and files in no split are listed in `refused.txt`, `damaged.txt` and
-    `unassigned.txt`, the first of them also in `data.json`. `workers` is the number of processes,
-    one per core if None; results do not depend on it. A stopped run resumes if no file has changed.
-    Memory holds the names of all files, and the tokens of one batch per process.
+    Several corpora are split independently, so that each piece is in the same split as if its
+    corpus were alone; the names of files then start with the name of their corpus. `include` is a
+    shell pattern for names within a corpus, one for all corpora or one for each. `splits` is a JSON
+    file of split -> list of names without suffix. Without it, a `splits.json` in the corpus
+    determines the splits; else folders named train, validation and test; else a hash of the names,
+    90 : 5 : 5.
+
+    Unreadable files, files that were read only in part and files in no split are listed in
+    `refused.txt`, `damaged.txt` and `unassigned.txt`, and the first entries of each also in
+    `data.json`. `workers` is the number of processes (None: one per core); results do not depend on
+    it. A run that was stopped resumes if no file has changed. Memory holds the names of all files,
+    and the tokens of one batch per process.
 
     Raises:
         TrainingError: a corpus, the splits or the output folder cannot be used.
@@ -63,7 +66,7 @@ def prepare(
     if len(patterns) != len(paths) or len(set(names)) < len(names):
         raise TrainingError(
             f"found {len(patterns)} patterns for {len(paths)} corpora named {', '.join(names)}; "
-            "expected one pattern for all or one for each, and no two corpora of one name"
+            "expected one pattern for all or one for each, and corpora with different names"
         )
     _check_output(output, tokenizer, ", ".join(names))
     batches, unassigned = plan_batches(paths, patterns, output, tokenizer, splits)
@@ -71,10 +74,10 @@ def prepare(
     joined = _partial(output) / "joined"
     facts = _join_all(batches, unassigned, joined)
     if not facts["splits"]["train"]["tokens"]:
-        reason = next(iter(facts["refused"].values()), "no file is in the split 'train'")
+        reason = next(iter(facts["refused"].values()), "the split 'train' is empty")
         shutil.rmtree(_partial(output))
         found = ", ".join(map(str, paths))
-        raise TrainingError(f"{found}: found no music to train on; {reason}")
+        raise TrainingError(f"{found}: no music to train on; {reason}")
     several = len(set(patterns)) > 1
     data = {
         "format": FORMAT_VERSION,
@@ -88,13 +91,13 @@ def prepare(
 
 @dataclass(frozen=True)
 class Batch:
-    """Some files of a split, encoded together."""
+    """Some files of a split that are encoded together."""
 
     source: Source
-    """Restricted to these files, so that little is sent to a worker."""
+    """The source, restricted to these files so that little data is sent to a worker."""
     split: str
     prefix: str
-    """Prefix of the names in all output."""
+    """Prefix of names in all output."""
     tokenizer: Tokenizer
     path: Path
 
@@ -108,7 +111,7 @@ def plan_batches(
 ) -> tuple[list[Batch], list[str]]:
     """All batches by corpus and split, and the files in no split.
 
-    Encoded batches of a stopped run with the same plan are kept, all others are removed.
+    Batches that a stopped run with the same plan has encoded are kept; all others are removed.
     """
     planned: list[tuple[Source, str, str, list[str]]] = []
     unassigned: list[str] = []
@@ -148,7 +151,7 @@ def _partial(output: Path) -> Path:
 
 
 def _encode_all(batches: Sequence[Batch], workers: int) -> None:
-    """Encode all batches but those that a stopped run has encoded."""
+    """Encode all batches except those that a stopped run has already encoded."""
     waiting = [batch for batch in batches if not batch.path.exists()]
     total, left = (sum(len(batch.source.names) for batch in some) for some in (batches, waiting))
     with tqdm(total=total, initial=total - left, unit="file") as bar:
@@ -166,7 +169,7 @@ def _encode_all(batches: Sequence[Batch], workers: int) -> None:
 
 
 def _encode(batch: Batch) -> int:
-    """Encode a batch and write its tokens; returns the number of files."""
+    """Encode a batch and write its tokens; return the number of files."""
     bar_id, of_notes = batch.tokenizer.vocabulary.ids["Bar"], note_ids(batch.tokenizer)
     names: list[str] = []
     refused: dict[str, str] = {}
@@ -207,8 +210,8 @@ def _encode(batch: Batch) -> int:
 
 
 def _join_all(batches: Sequence[Batch], unassigned: Sequence[str], folder: Path) -> dict[str, Any]:
-    """Write all batches as one corpus; returns its entries of `data.json`."""
-    shutil.rmtree(folder, ignore_errors=True)  # left by a run that was stopped at this point
+    """Write all batches as one corpus; return its entries for `data.json`."""
+    shutil.rmtree(folder, ignore_errors=True)  # from a run that was stopped at this point
     folder.mkdir()
     of_split: dict[str, list[Path]] = {}
     for batch in batches:
@@ -218,7 +221,7 @@ def _join_all(batches: Sequence[Batch], unassigned: Sequence[str], folder: Path)
 
 
 def _publish(data: dict[str, Any], tokenizer: Tokenizer, folder: Path, output: Path) -> None:
-    """Complete a corpus with tokenizer, card and data.json, and move it to `output`."""
+    """Complete a corpus with its tokenizer, card and data.json, and move it to `output`."""
     tokenizer.save(folder)
     text = card(data, tokenizer)
     (folder / "README.md").write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -230,18 +233,18 @@ def _publish(data: dict[str, Any], tokenizer: Tokenizer, folder: Path, output: P
 
 
 def _check_output(output: Path, tokenizer: Tokenizer, source: str) -> None:
-    """Raise TrainingError if a folder holds anything but a corpus of this source and tokenizer."""
+    """Raise TrainingError unless a folder is empty, or a corpus of this source and tokenizer."""
     if not output.is_file() and not (output.is_dir() and any(output.iterdir())):
         return
     if not (output / "data.json").exists():
-        raise TrainingError(f"{output}: exists and is no prepared corpus; name a new folder")
+        raise TrainingError(f"{output}: exists and is not a prepared corpus; choose a new folder")
     held = read_json(output / "data.json", (), "remove it")
     if held.get("vocabulary", tokenizer.vocabulary.hash) != tokenizer.vocabulary.hash:
         raise TrainingError(
-            f"{output}: holds a corpus of another tokenizer; name a new folder, or remove it"
+            f"{output}: is a corpus of another tokenizer; choose a new folder, or remove this one"
         )
     if held.get("source", source) != source:
         raise TrainingError(
-            f"{output}: holds a corpus made from {held['source']}, not from {source}; name a new "
-            "folder, or remove it"
+            f"{output}: is a corpus made from {held['source']}, not from {source}; choose a new "
+            "folder, or remove this one"
         )

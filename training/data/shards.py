@@ -1,7 +1,7 @@
 """Shards: files of bounded size that hold the tokens of a split and are memory-mapped.
 
-A single shard is stored in the folder of the split, several in subfolders `shard-00000` and so on.
-A piece is never divided.
+A single shard is stored in the folder of the split itself, several shards in its subfolders
+`shard-00000` and so on. A piece is never divided.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from training.errors import TrainingError
 
 SHARD_TOKENS = 2**27
-"""Most tokens of a shard, 256 MiB; a longer piece is a shard of its own."""
+"""Maximum tokens of a shard, 256 MiB; a longer piece is a shard of its own."""
 
 
 def shard_folders(folder: Path, count: int) -> list[Path]:
@@ -33,13 +33,13 @@ class Shard:
     offsets: NDArray[np.int64]
     """Start of each piece in `tokens`, then the end of the last: (pieces + 1,)."""
     bars: NDArray[np.int64]
-    """Indices of the Bar tokens of all pieces, from the start of each piece; memory-mapped."""
+    """Indices of the Bar tokens of all pieces, counted from the start of each piece."""
     bar_offsets: NDArray[np.int64]
     """Start of each piece in `bars`, then the end of the last: (pieces + 1,)."""
 
     @classmethod
     def load(cls, folder: Path) -> Shard:
-        """Open the shard in a folder; keeps two files open.
+        """Open the shard in a folder; two files stay open.
 
         Raises:
             TrainingError: the shard is damaged.
@@ -64,7 +64,7 @@ class Shard:
         return cls(folder, tokens, offsets, bars, bar_offsets)
 
     def __reduce__(self) -> tuple[Callable[[Path], Shard], tuple[Path]]:
-        """Pickled as its folder: the receiving process maps the files again."""
+        """Pickle only the folder; the receiving process maps the files again."""
         return Shard.load, (self.folder,)
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class Shard:
 
 
 class ShardWriter:
-    """Writes the pieces of a split incrementally; holds the tables of one shard in memory."""
+    """Writes the pieces of a split one after another; memory holds the tables of one shard."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -97,7 +97,7 @@ class ShardWriter:
         num_bars: NDArray[np.int64],
         names: Sequence[str],
     ) -> None:
-        """Append pieces: all their tokens and the number of each, and the same for bars."""
+        """Append pieces: the tokens of all and the number of each, and likewise their bars."""
         ends, bar_ends = (np.append(0, np.cumsum(sizes)) for sizes in (lengths, num_bars))
         first = 0
         while first < len(names):
@@ -120,7 +120,7 @@ class ShardWriter:
             first = last
 
     def close(self) -> int:
-        """Finish the last shard; returns the number of shards."""
+        """Finish the last shard; return the number of shards."""
         self._end()
         if self._count == 1:
             [only] = self._folder.iterdir()

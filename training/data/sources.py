@@ -1,4 +1,4 @@
-"""Sources of MIDI files, folders or zip archives, and the assignment of files to splits."""
+"""Sources of MIDI files (folders and zip archives), and the assignment of files to splits."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ class Source:
 
     path: Path
     names: tuple[str, ...]
-    """Sorted by `open`."""
+    """Names of the files; `open` sorts them."""
     members: NDArray[np.int64] | None = None
-    """Of an archive, header offset, compressed size, method, CRC-32 and flags of each file:
-    (names, 5). Workers do not have to read the directory, half a kilobyte per file."""
+    """For an archive, (names, 5): header offset, compressed size, method, CRC-32 and flags of each
+    file. With them, workers need not read the archive's directory (half a kilobyte per file)."""
 
     @classmethod
     def open(cls, path: Path) -> Source:
         """List all files below a folder or in a zip archive.
 
         Raises:
-            TrainingError: there is no such folder or zip archive.
+            TrainingError: the path is neither a folder nor a zip archive.
         """
         if path.is_dir():
             return cls(path, tuple(sorted(_files_below(path))))
         if path.is_file() and zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                # the last file with a name counts
+                # of several files with the same name, the last one counts
                 found = {info.filename: info for info in archive.infolist() if not info.is_dir()}
             names = tuple(sorted(found))
             members = np.empty((len(names), 5), np.int64)
@@ -55,7 +55,7 @@ class Source:
                 members[row, :2] = info.header_offset, info.compress_size
                 members[row, 2:] = info.compress_type, info.CRC, info.flag_bits
             return cls(path, names, members)
-        found = "a file of another kind" if path.exists() else "nothing"
+        found = "a file of another kind" if path.exists() else "no such file or folder"
         raise TrainingError(f"{path}: found {found}, expected a folder or a zip archive of MIDI")
 
     def part(self, names: Sequence[str]) -> Source:
@@ -66,7 +66,7 @@ class Source:
         return Source(self.path, tuple(names), self.members[rows])
 
     def read(self) -> Iterator[tuple[str, bytes | MemberError]]:
-        """Name and content of each file, or why an archive cannot return it."""
+        """Name and contents of each file, or the error if an archive cannot return it."""
         if self.members is None:
             yield from ((name, (self.path / name).read_bytes()) for name in self.names)
             return
@@ -78,11 +78,11 @@ class Source:
                     yield name, error
 
     def stamp(self, names: Sequence[str]) -> bytes:
-        """Hash of the names, sizes and modification times of files (for an archive: its own)."""
+        """Hash of the files' names, sizes and modification times (for an archive: its own)."""
         digest = hashlib.sha256()
         root = None if self.members is None else os.stat(self.path)  # noqa: PTH116  # see below
         for name in names:
-            # a string: a million Path objects take time
+            # a string, since a million Path objects take time
             status = root or os.stat(f"{self.path}/{name}")  # noqa: PTH116
             line = f"{len(name)} {name} {status.st_size} {status.st_mtime_ns}\n"
             digest.update(line.encode("utf-8", "surrogateescape"))
@@ -98,7 +98,7 @@ class Source:
         if include is not None:
             names = [name for name in names if fnmatch.fnmatchcase(name, include)]
         if not names:
-            wanted = f" that fit {include!r}" if include else ""
+            wanted = f" that match {include!r}" if include else ""
             raise TrainingError(f"{self.path}: found no .mid or .midi files{wanted}")
         return names
 
@@ -123,15 +123,15 @@ def _files_below(folder: Path) -> Iterator[str]:
 def _read_member(
     stream: BinaryIO, start: int, size: int, method: int, crc: int, flags: int
 ) -> bytes:
-    """Content of the file of a zip archive whose header starts at `start`."""
+    """Contents of the file in a zip archive whose header starts at `start`."""
     encrypted = flags & 1
     if encrypted or method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        kind = "encrypted" if encrypted else f"compressed by method {method}"
-        raise MemberError(f"{kind} in the archive; unpack it and name the folder")
+        kind = "encrypted" if encrypted else f"compressed with method {method}"
+        raise MemberError(f"{kind} in the archive; unpack the archive and use the folder")
     stream.seek(start)
     header = stream.read(30)
     if len(header) < 30 or header[:4] != b"PK\x03\x04":
-        raise MemberError("damaged in the archive: there is no file where one should begin")
+        raise MemberError("damaged in the archive (its header is missing)")
     # only the lengths of the name and of the extra field are needed
     stream.seek(sum(struct.unpack("<2H", header[26:])), 1)
     content = stream.read(size)
@@ -141,7 +141,7 @@ def _read_member(
         except zlib.error as error:
             raise MemberError(f"damaged in the archive ({error})") from error
     if zlib.crc32(content) != crc:
-        raise MemberError("damaged in the archive (another CRC-32 than its directory says)")
+        raise MemberError("damaged in the archive (its CRC-32 differs from the directory's)")
     return content
 
 
@@ -151,8 +151,8 @@ def deal(
     """Files of each split, and files in no split.
 
     Splits come from a table, given or inside the source; else from folders with names such as train
-    and test; else from a hash of each name, 90 : 5 : 5, with at least one file in each split of
-    three files or more. `val` and `valid` mean `validation`, `training` means `train`.
+    and test; else from a hash of each name, 90 : 5 : 5. If the source has three files or more, each
+    split has at least one. `val` and `valid` mean `validation`; `training` means `train`.
 
     Raises:
         TrainingError: the table cannot be read.
@@ -197,7 +197,7 @@ def _deal_by_hash(names: Sequence[str]) -> dict[str, list[str]]:
 
 def _depth_of_splits(names: Sequence[str]) -> int | None:
     """Depth of the folders named after splits; None if there are no such folders."""
-    # folders are fewer than files
+    # check folders, since there are fewer of them than files
     parents = {name.rpartition("/")[0] for name in names}
     folders = [PurePosixPath(parent).parts for parent in parents]
     for depth in range(min(map(len, folders), default=0)):
@@ -210,7 +210,7 @@ def _depth_of_splits(names: Sequence[str]) -> int | None:
 def _read_splits(source: Source, path: Path | None) -> dict[str, list[str]] | None:
     if path is not None:
         if not path.is_file():
-            raise TrainingError(f"{path}: found no such file, expected JSON of split -> names")
+            raise TrainingError(f"{path}: no such file, expected JSON of split -> names")
         text = path.read_bytes()
     else:
         inside = [name for name in source.names if f"/{name}".endswith("/splits.json")]
@@ -224,4 +224,4 @@ def _read_splits(source: Source, path: Path | None) -> dict[str, list[str]] | No
         return {str(split): [str(name) for name in names] for split, names in splits.items()}
     except (ValueError, AttributeError, TypeError) as error:
         where = path or source.path
-        raise TrainingError(f"{where}: splits.json is not JSON of split -> names") from error
+        raise TrainingError(f"{where}: splits.json is invalid, expected split -> names") from error

@@ -1,1 +1,1 @@
-"""Optimization, losses, seeding and distributed set-up."""
+"""Optimisation, loss, seeding and distributed set-up."""

@@ -1,4 +1,4 @@
-"""Running mean of the weights of a model."""
+"""Exponential moving average of the weights of a model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training.learning.distributed import shared_like, whole
 
 
 class Average:
-    """Exponential running mean of a module's parameters (Polyak & Juditsky, 1992)."""
+    """Exponential moving average of a module's parameters (Polyak & Juditsky, 1992)."""
 
     def __init__(self, module: nn.Module, decay: float | None) -> None:
         self._module = module
@@ -21,7 +21,7 @@ class Average:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Update the mean with the current weights; early updates average equally."""
+        """Update the average with the current weights; early updates all have equal weight."""
         if self._decay is None:
             return
         self._updates += 1
@@ -36,8 +36,8 @@ class Average:
 
     @torch.no_grad()
     def swap(self) -> None:
-        """Swap weights and mean; does nothing before the first update."""
-        # copy_ on the parameters, not on .data, so that caches notice the new version
+        """Swap weights and average; do nothing before the first update."""
+        # copy_ on the parameters, not on .data, so that caches detect the change
         weights = list(self._module.parameters())
         self._mean = [shared_like(m, w) for m, w in zip(self._mean, weights, strict=False)]
         for weight, mean in zip(weights, self._mean, strict=False):
@@ -46,10 +46,10 @@ class Average:
             mean.copy_(kept)
 
     def state(self) -> dict[str, Any]:
-        """State for a checkpoint."""
+        """The state for a checkpoint."""
         return {"mean": [whole(mean) for mean in self._mean], "updates": self._updates}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore the state of a checkpoint."""
+        """Restore the state from a checkpoint."""
         self._mean = list(state["mean"])
         self._updates = int(state["updates"])

@@ -1,4 +1,4 @@
-"""Loss of long examples in bounded memory: processed in chunks that pass on their state."""
+"""Loss of long examples in bounded memory: chunks are processed one after another, with state."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ def negative_log_likelihoods(
     *,
     truncated: bool = False,
 ) -> Iterator[Tensor]:
-    """Sums of the negative log-likelihood of tokens (b, l + 1) after the first, nats, without PAD.
+    """Yield sums, in nats, of the negative log-likelihood of tokens (b, l + 1), first and PAD excluded.
 
-    The sums add up to that of the batch; take the gradient of each before the next is computed.
-    Without a `chunk`, or with one of l or more tokens, there is one sum. With a smaller
-    `chunk`, that many tokens pass through the model at a time, and the single sum has the gradient
-    of the whole batch: only the state before each chunk is stored, all else is recomputed in the
-    backward pass (Chen et al., 2016). `truncated`: one sum per chunk and no gradient from a chunk
-    to the one before it (truncated back-propagation through time, Williams & Peng, 1990).
+    The sums add up to the loss of the batch. Take the gradient of each before the next is computed.
+
+    - Without a `chunk`, or with one of at least l tokens, there is one sum.
+    - With a smaller `chunk`, that many tokens pass through the model at a time. There is still one
+      sum, with the gradient of the whole batch: only the state before each chunk is stored, and the
+      rest is recomputed in the backward pass (Chen et al., 2016).
+    - With `truncated`, there is one sum per chunk, and no gradient flows from a chunk to the
+      previous one (truncated back-propagation through time, Williams & Peng, 1990).
     """
     length = batch.shape[1] - 1
     step = length if chunk is None else chunk
     starts = range(0, length, step)
     again = torch.is_grad_enabled() and not truncated and len(starts) > 1
     recomputed = partial(checkpoint, _one_call, use_reentrant=False, preserve_rng_state=False)
-    call: Any = recomputed if again else _one_call  # with the same results
+    call: Any = recomputed if again else _one_call  # both give the same results
     nats: Tensor | None = None
     for start in starts:
         part = batch[:, start : start + step + 1]
@@ -73,15 +75,15 @@ def _mapped(state: Any, change: Callable[[Tensor], Tensor]) -> Any:  # noqa: ANN
 
 
 def _own(tensor: Tensor) -> Tensor:
-    """A tensor with storage of its own: a view would keep the memory of the chunk alive."""
+    """A tensor with its own storage, since a view would keep the memory of the chunk alive."""
     return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
 
 
 def compute_again(decoder: Decoder) -> None:
     """Enable activation checkpointing of the blocks (Chen et al., 2016).
 
-    Only their inputs are stored, all else is recomputed in the backward pass. Results and parameter
-    names do not change.
+    Only the inputs of blocks are stored; the rest is recomputed in the backward pass. Results and
+    parameter names do not change.
     """
     for block in decoder.blocks:
         block.forward = partial(

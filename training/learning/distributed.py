@@ -1,8 +1,9 @@
 """Distributed set-up and collective operations.
 
-Each process has one device. With DDP every process holds all weights (Li et al., 2020), with FSDP a
-shard of each weight (Zhao et al., 2023). Apart from rounding a step does not depend on the number
-of processes: they divide the rows of one batch, and means are over the tokens of all of them.
+Each process has one device. With DDP every process holds all weights (Li et al., 2020); with FSDP
+it holds a shard of each weight (Zhao et al., 2023). The processes divide the rows of a batch, and
+means are over the tokens of all processes, so that, apart from rounding, a step does not depend on
+their number.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ ALONE = Processes(1, 1, 0)
 
 
 def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> Processes:
-    """Processes started by torchrun or SLURM's srun, else those of the settings.
+    """Find the processes started by torchrun or by SLURM's srun, else those of the settings.
 
     Raises:
         TrainingError: the settings contradict the processes that were started.
@@ -55,8 +56,8 @@ def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> P
         world, nodes = int(environment["SLURM_NTASKS"]), int(environment.get("SLURM_NNODES", 1))
         if world % nodes:
             raise TrainingError(
-                f"SLURM has started {world} tasks on {nodes} nodes, expected as many on each; set "
-                "--ntasks-per-node"
+                f"SLURM has started {world} tasks on {nodes} nodes, expected the same number on "
+                "each; set --ntasks-per-node"
             )
         by, found = "srun", Processes(world // nodes, nodes, int(environment["SLURM_PROCID"]))
     else:
@@ -73,21 +74,21 @@ def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> P
 
 
 def _is_a_task(environment: Mapping[str, str]) -> bool:
-    """Whether srun started this process, not an interactive shell of an allocation."""
+    """Whether srun started this process, rather than an interactive shell of an allocation."""
     interactive = environment.get("SLURM_JOB_NAME") in ("bash", "interactive")
     return "SLURM_PROCID" in environment and not interactive
 
 
 def rows_of(processes: Processes, batch_size: int, accumulate: int) -> range:
-    """Rows of the batch of a step that belong to a process.
+    """Rows of each batch that belong to this process.
 
     Raises:
-        TrainingError: the rows cannot be divided among processes and micro-batches.
+        TrainingError: the rows cannot be divided among the processes and micro-batches.
     """
     parts = processes.world * accumulate
     if batch_size % parts:
         raise TrainingError(
-            f"task.batch_size is {batch_size}, expected a multiple of {parts}: of "
+            f"task.batch_size is {batch_size}, expected a multiple of {parts}: there are "
             f"{processes.world} processes with {accumulate} micro-batches each (trainer.accumulate)"
         )
     rows = batch_size // processes.world
@@ -95,7 +96,7 @@ def rows_of(processes: Processes, batch_size: int, accumulate: int) -> range:
 
 
 def choose_strategy(settings: TrainerConfig, processes: Processes) -> Any:  # noqa: ANN401
-    """Strategy for the Trainer of Lightning."""
+    """The strategy for Lightning's Trainer."""
     if settings.strategy == "fsdp":
         return ModelParallelStrategy(
             data_parallel_size=processes.world,
@@ -104,28 +105,28 @@ def choose_strategy(settings: TrainerConfig, processes: Processes) -> Any:  # no
         )
     if processes.world == 1 and settings.strategy == "auto":
         return "auto"
-    # searching for unused parameters keeps DDP from rebuilding its buckets after the first step,
-    # which would change the order of sums, so that a resumed run would differ
+    # without find_unused_parameters, DDP rebuilds its buckets after the first step; this changes
+    # the order of sums, and a resumed run would differ
     return DDPStrategy(find_unused_parameters=True)
 
 
 def choose_plugins(processes: Processes, environment: Mapping[str, str]) -> list[Any]:
-    """The SLURM plugin without requeueing, which would write checkpoints beside `last.ckpt`."""
+    """The SLURM plugin, without requeueing because it writes checkpoints of its own."""
     by_slurm = "TORCHELASTIC_RUN_ID" not in environment and _is_a_task(environment)
     if not by_slurm or processes.world == 1:
         return []
-    # required by Lightning; not set by srun with --ntasks alone
+    # required by Lightning; srun with only --ntasks does not set it
     os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(processes.devices))
     return [SLURMEnvironment(auto_requeue=False)]
 
 
 def leave_signals(worker: int) -> None:
-    """Ignore Ctrl-C in a data loader worker: the run ends after its step."""
+    """Ignore Ctrl-C in a worker of a data loader, since the run ends after its current step."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def total(trainer: pl.Trainer, *values: float | Tensor) -> list[float]:
-    """Sums over all processes in float64; all of them have to call this."""
+    """Sums over all processes, in float64; every process must call this."""
     mine = torch.tensor([float(value) for value in values], dtype=torch.float64)
     if trainer.world_size > 1:
         strategy = trainer.strategy
@@ -135,32 +136,32 @@ def total(trainer: pl.Trainer, *values: float | Tensor) -> list[float]:
 
 
 def any_of(trainer: pl.Trainer, condition: object) -> bool:
-    """Whether the condition holds in any process; all of them have to call this."""
+    """Whether the condition holds in any process; every process must call this."""
     return total(trainer, float(bool(condition)))[0] > 0
 
 
 def shard(decoder: Decoder, mesh: Any) -> None:  # noqa: ANN401 - a DeviceMesh of Lightning's
-    """Shard the weights among the processes, block by block, then the rest.
+    """Shard the weights among the processes, first block by block, then the rest.
 
     Raises:
-        TrainingError: the encoding has a window of learned width, which each process needs whole.
+        TrainingError: the encoding has a window, whose widths cannot be sharded.
     """
     from torch.distributed.fsdp import fully_shard
 
     if decoder.encoding.training_window() is not None:
         raise TrainingError(
-            "trainer.strategy is fsdp, but the encoding has a window, whose widths every process "
-            "needs whole; use ddp"
+            "trainer.strategy is fsdp, but the encoding has a window, whose widths cannot be "
+            "sharded; use ddp"
         )
     mesh = mesh["data_parallel"]
     for block in decoder.blocks:
         fully_shard(block, mesh=mesh)
-    # the rest as well, so that weights and their mean are always sharded between calls
+    # shard the rest too, so that weights and their average are always sharded between calls
     fully_shard(decoder, mesh=mesh, reshard_after_forward=True)
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The whole of a tensor that may be sharded; then all processes have to call this."""
+    """A whole tensor from one that may be sharded; if it is, every process must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 

@@ -1,4 +1,4 @@
-"""Distance of parameters from their first values."""
+"""Distance of parameters from their initial values."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ class Movement:
         self._start: dict[str, Tensor] | None = None
 
     def begin(self) -> None:
-        """Record the current values, unless an earlier session has recorded its own."""
+        """Record the current values as initial ones, unless a checkpoint has restored those."""
         if self._start is None:
             self._start = {
                 name: whole(value.detach()).clone() for name, value in self._parameters.items()
             }
 
     def changes(self, key: str) -> dict[str, float]:
-        """Norm of the change over the norm of the first values.
+        """Norm of the change, divided by the norm of the initial values.
 
-        `key` is that of all parameters; `key`/name is that of the parameters whose name ends with
-        this part, over all layers. Names whose first values are zero are left out.
+        The entry `key` is for all parameters together. The entry `key`/name is for the parameters
+        of all layers whose last part of the name is this one; it is left out if their initial
+        values are zero.
         """
         changes: dict[str, float] = {}
         norms: dict[str, float] = {}
@@ -43,9 +44,9 @@ class Movement:
         return {of: math.sqrt(changes[of] / norm) for of, norm in norms.items() if norm}
 
     def state(self) -> dict[str, Tensor]:
-        """State for a checkpoint."""
+        """The state for a checkpoint."""
         return self._start or {}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Restore the state of a checkpoint; if empty, the first values are unknown."""
+        """Restore the state from a checkpoint; if it is empty, initial values are unknown."""
         self._start = dict(state)

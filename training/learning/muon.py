@@ -12,15 +12,15 @@ from relpe.encodings.base import Encoding
 from training.learning.distributed import shared_like, whole
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
-"""Coefficients of the quintic iteration; five rounds map singular values to about 0.7 to 1.2."""
+"""Coefficients of the quintic iteration; five iterations map singular values to 0.7 to 1.2."""
 MOMENTUM = 0.95
 ADAMW_RMS = 0.2
-"""Root mean square of an update divided by the learning rate: about that of AdamW, so that both can
-share one learning rate (Liu et al., 2025, section 2.2)."""
+"""Root mean square of an update, divided by the learning rate. It is about that of AdamW, so that
+both can have the same learning rate (Liu et al., 2025, section 2.2)."""
 
 _UNDECAYED = ("embedding", "bias", "norm", "temperature", "convolution")
-"""Parameters whose name contains one of these have no weight decay, nor do one-dimensional ones or
-those of encodings: frequencies, angles and widths are meaningful at any magnitude."""
+"""Parameters whose name contains one of these have no weight decay. Neither have one-dimensional
+parameters nor those of encodings, whose frequencies, angles and widths may have any magnitude."""
 
 
 def parameter_groups(
@@ -30,11 +30,12 @@ def parameter_groups(
     orthogonalized: bool,
     encoding_learning_rate: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Groups of parameters: weight matrices that decay, one group for each `parts`, then the rest.
+    """Parameter groups: weight matrices with decay, one group for each `parts`, then the others.
 
-    `parts` is the number of matrices that a weight stacks, or 0 for parameters that AdamW updates:
-    all but the matrices of the blocks, and these too unless `orthogonalized`. With an
-    `encoding_learning_rate` the parameters of encodings form the last group, whose `peak` it is.
+    `parts` is the number of matrices that are stacked in a weight, or 0 for parameters that AdamW
+    updates: all except the matrices of the blocks, and without `orthogonalized` also these. With an
+    `encoding_learning_rate`, the parameters of encodings form the last group, and it is their
+    `peak`.
     """
     parts = [part for part in module.modules() if isinstance(part, Encoding)]
     of_encodings = {id(parameter) for part in parts for parameter in part.parameters()}
@@ -65,8 +66,9 @@ def parameter_groups(
 class Muon(torch.optim.AdamW):
     """Muon for groups with `parts` > 0, AdamW for all others.
 
-    `parts` is the number of matrices that a weight stacks along its rows (3 for queries, keys and
-    values); each is orthogonalized separately, in float32, since bfloat16 is slow on some CPUs.
+    `parts` is the number of matrices that are stacked along the rows of a weight (3 for queries,
+    keys and values). Each is orthogonalised separately, in float32 because bfloat16 is slow on some
+    CPUs.
     """
 
     def __init__(
@@ -75,14 +77,14 @@ class Muon(torch.optim.AdamW):
         super().__init__([{"parts": 0, **group} for group in groups], lr=lr, betas=betas)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a state; AdamW expects a step count for every weight."""
+        """Restore a state, with the step count that AdamW expects for every weight."""
         for held in state["state"].values():
             if held:
                 held.setdefault("step", torch.tensor(0.0))
         super().__setstate__(state)
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update all weights; returns the loss of the closure, if any."""
+        """Update all weights; return the loss of the closure, if any."""
         loss = None if closure is None else closure()
         for group in self.param_groups:
             if group["parts"]:
@@ -99,7 +101,7 @@ class Muon(torch.optim.AdamW):
         if not state:
             state["momentum"] = torch.zeros_like(weight)
         momentum = state["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
-        # every process orthogonalizes the whole matrix, even if it holds only a shard of it
+        # every process orthogonalises the whole matrix, even if it holds only a shard
         update = whole(weight.grad.lerp(momentum, MOMENTUM)).unflatten(0, (group["parts"], -1))
         update = shared_like(orthogonalize(update.float()).flatten(0, 1), weight)
         rows, columns = weight.shape[0] // group["parts"], weight.shape[1]

@@ -1,4 +1,4 @@
-"""Budget of a run, by tokens and by the clock, and its learning rate."""
+"""The budget of a run in tokens and in time, and its learning rate."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from training.config import OptimizerConfig, TrainerConfig
 
 
 class Budget:
-    """Progress of a run by tokens and by the clock, and the learning rate that follows from it."""
+    """Progress of a run by tokens and by time, and the learning rate that depends on it."""
 
     def __init__(
         self, trainer: TrainerConfig, optimizer: OptimizerConfig, tokens_per_step: int
     ) -> None:
         self.earlier = 0.0
-        """Seconds spent in earlier sessions of the run."""
+        """Seconds that earlier segments of the run took."""
         self.agreed: float | None = None
-        """Elapsed seconds that several processes have agreed on; None: this process's clock."""
+        """Elapsed seconds by the clock of rank 0; None: by this process's own clock."""
         self._trainer = trainer
         self._optimizer = optimizer
         self._tokens_per_step = tokens_per_step
         self._started: float | None = None
 
     def start(self) -> None:
-        """Start the clock of this session."""
+        """Start the clock of this segment of the run."""
         self._started = time.monotonic()
 
     def elapsed(self) -> float:
-        """Seconds spent in all sessions of the run."""
+        """Seconds that all segments of the run took."""
         now = 0.0 if self._started is None else time.monotonic() - self._started
         return self.earlier + now
 
     def progress(self, step: int) -> float:
-        """Share of the budget spent after `step` steps; the run ends at 1."""
+        """Share of the budget that is used after `step` steps; the run ends at 1."""
         share = step * self._tokens_per_step / self._trainer.token_budget
         if self._trainer.time_budget_minutes is None:
             return share
@@ -40,9 +40,9 @@ class Budget:
         return max(share, seconds / (60 * self._trainer.time_budget_minutes))
 
     def learning_rate(self, step: int, peak: float | None = None) -> float:
-        """Learning rate: warm-up, constant, then linear decay over the last part of the budget.
+        """Learning rate: warm-up, constant, then linear decay at the end of the budget.
 
-        `peak` is the constant rate; None: `learning_rate` of the configuration.
+        `peak` is the constant rate; None: the `learning_rate` of the configuration.
         """
         config = self._optimizer
         peak = config.learning_rate if peak is None else peak

@@ -1,4 +1,4 @@
-"""Random numbers and data order as functions of (seed, step): the same in resumed runs."""
+"""Random numbers as functions of (seed, step), so that they are the same in resumed runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STREAMS: dict[Stream, int] = {"data": 1, "noise": 2, "draws": 4}
 
 
 def generator(seed: int, step: int, stream: Stream, row: int = 0) -> np.random.Generator:
-    """Random generator of one row of one step; streams are independent."""
+    """Random generator for one row of one step; streams are independent."""
     return np.random.default_rng((seed, _STREAMS[stream], step, row))
 
 
@@ -24,14 +24,14 @@ def noise_seed(seed: int, step: int) -> int:
 
 
 def draw_seeds(seed: int, draws: int) -> list[int]:
-    """Seeds of the noise draws of an evaluation: the model's own, then other fixed ones."""
+    """Seeds of the noise for the draws of an evaluation: the model's own, then other fixed ones."""
     others = (generator(seed, draw, "draws").integers(2**31) for draw in range(1, draws))
     return [seed, *map(int, others)]
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Endless sampler of step numbers from `start` on."""
+    """Endless sampler of step numbers, starting from `start`."""
 
     start: int = 0
 

@@ -167,7 +167,7 @@ class Checkpoints(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
         """Handle signals: the first stops the run after the step, the second immediately.
 
-        A validation that was due when the last session ended is run first.
+        A validation that was due when the last segment ended is run first.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             try:

@@ -24,7 +24,7 @@ from training.runs.callbacks import Checkpoints, InterruptedRunError, Report, Sa
 from training.runs.device import Arithmetic, choose_arithmetic, resume_arithmetic
 from training.runs.lineage import first_weights
 from training.runs.loggers import build_loggers, check_loggers
-from training.runs.record import FirstWeights, check_same_run, clear_run, describe_session, read_run
+from training.runs.record import FirstWeights, check_same_run, clear_run, describe_segment, read_run
 from training.runs.weights import CheckpointFiles, fill, load_decoder, read_checkpoint, start_from
 from training.tasks.music import MusicData, MusicModule
 
@@ -41,13 +41,13 @@ _EXPECTED_WARNINGS = (
 
 @dataclass(frozen=True)
 class Result:
-    """Outcome of a session."""
+    """Outcome of a segment."""
 
     step: int
     tokens: int
     """Tokens read by all steps, padding included."""
     minutes: float
-    """Wall-clock minutes of all sessions."""
+    """Wall-clock minutes of all segments."""
     validation: float | None
     """Last validation loss in nats per token."""
     stopped_by: int | None = None
@@ -71,28 +71,28 @@ def fit(
     progress on the terminal.
 
     Raises:
-        TrainingError: data, configuration or an earlier session of the run do not match.
+        TrainingError: data, configuration or an earlier segment of the run do not match.
     """
-    session = _open(config, folder, fresh=fresh, init_from=init_from)
-    module, step, stopped_by = session.module, session.step, None
-    if module.budget.progress(step) >= 1 and not session.is_due:
+    segment = _open(config, folder, fresh=fresh, init_from=init_from)
+    module, step, stopped_by = segment.module, segment.step, None
+    if module.budget.progress(step) >= 1 and not segment.is_due:
         logger.info("%s: the budget of this run is spent", folder)
     else:
-        _write_start(session, fresh=fresh)
-        step, stopped_by = _train(session, show=show and not session.processes.rank)
+        _write_start(segment, fresh=fresh)
+        step, stopped_by = _train(segment, show=show and not segment.processes.rank)
     return Result(
         step=step,
         tokens=step * config.task.tokens_per_step,
         minutes=module.budget.elapsed() / 60,
         validation=module.validation.get("validation/nats_per_token"),
         stopped_by=stopped_by,
-        rank=session.processes.rank,
+        rank=segment.processes.rank,
     )
 
 
 @dataclass(frozen=True)
-class _Session:
-    """A session of a run: what it uses, and where it starts."""
+class _Segment:
+    """A segment of a run: what it uses, and where it starts."""
 
     config: ExperimentConfig
     folder: Path
@@ -100,7 +100,7 @@ class _Session:
     arithmetic: Arithmetic
     data: MusicData
     module: MusicModule
-    """With the initial weights of the session."""
+    """With the initial weights of the segment."""
     earlier: dict[str, Any] | None
     """Content of run.json; None for a new run."""
     first: FirstWeights | None = None
@@ -113,8 +113,8 @@ class _Session:
 
 def _open(
     config: ExperimentConfig, folder: Path, *, fresh: bool, init_from: Path | None
-) -> _Session:
-    """Load everything a session needs and check that it matches; writes nothing."""
+) -> _Segment:
+    """Load everything a segment needs and check that it matches; writes nothing."""
     settings = config.trainer
     processes = find_processes(settings, os.environ)
     if processes.rank:  # only one process logs
@@ -130,17 +130,17 @@ def _open(
         arithmetic = resume_arithmetic(settings, earlier, folder)
     data = config.task.build_data(settings, processes)
     module = config.task.build_module(config.optimizer, settings)
-    session = _Session(config, folder, processes, arithmetic, data, module, earlier)
+    segment = _Segment(config, folder, processes, arithmetic, data, module, earlier)
     if earlier is not None:
         check_same_run(config, folder, earlier, data.facts, init_from)
         step, is_due = _resume(module, last, sharded=settings.strategy == "fsdp")
-        return replace(session, step=step, is_due=is_due)
+        return replace(segment, step=step, is_due=is_due)
     if init_from is None:
-        return session
+        return segment
     weights, origin = load_decoder(init_from)
     first = first_weights(init_from, origin, data.facts["vocabulary"])
     start_from(module.decoder, weights, init_from)
-    return replace(session, first=first)
+    return replace(segment, first=first)
 
 
 def _check_folder(folder: Path) -> None:
@@ -177,14 +177,14 @@ def _resume(module: MusicModule, last: Path, *, sharded: bool) -> tuple[int, boo
     return checkpoint["global_step"], Checkpoints.is_due(checkpoint)
 
 
-def _write_start(session: _Session, *, fresh: bool) -> None:
-    """Describe the start of a session in the log and in the run folder."""
-    config, folder = session.config, session.folder
-    if session.earlier is not None:
-        logger.info("%s: goes on from step %d", folder, session.step)
-    parameters = sum(parameter.numel() for parameter in session.module.decoder.parameters())
-    logger.info("%s parameters, %s, %s, %d threads", f"{parameters:,}", *session.arithmetic)
-    if not session.data.validates:
+def _write_start(segment: _Segment, *, fresh: bool) -> None:
+    """Describe the start of a segment in the log and in the run folder."""
+    config, folder = segment.config, segment.folder
+    if segment.earlier is not None:
+        logger.info("%s: goes on from step %d", folder, segment.step)
+    parameters = sum(parameter.numel() for parameter in segment.module.decoder.parameters())
+    logger.info("%s parameters, %s, %s, %d threads", f"{parameters:,}", *segment.arithmetic)
+    if not segment.data.validates:
         logger.warning(
             "%s: the split 'validation' holds no pieces, so nothing tells which weights are best: "
             "best.ckpt will be the last ones",
@@ -197,61 +197,61 @@ def _write_start(session: _Session, *, fresh: bool) -> None:
             "(optimizer.warmup_steps): little will be learnt",
             *(steps, config.optimizer.warmup_steps),
         )
-    if session.processes.rank == 0:
+    if segment.processes.rank == 0:
         if fresh:
             clear_run(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        describe_session(
+        describe_segment(
             config,
             folder,
-            session.data.facts,
+            segment.data.facts,
             parameters,
-            session.arithmetic,
-            earlier=session.earlier,
-            step=session.step,
-            first=session.first,
-            processes=session.processes.world,
+            segment.arithmetic,
+            earlier=segment.earlier,
+            step=segment.step,
+            first=segment.first,
+            processes=segment.processes.world,
         )
         load_tokenizer(config.task.data).save(folder)
 
 
-def _train(session: _Session, *, show: bool) -> tuple[int, int | None]:
+def _train(segment: _Segment, *, show: bool) -> tuple[int, int | None]:
     """Run Lightning's Trainer; returns the last step, and the signal that stopped it."""
     with warnings.catch_warnings():
         for message in _EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message=message)
         logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-        trainer = _build_trainer(session, show=show)
-        resumed = None if session.earlier is None else session.folder / "last.ckpt"
+        trainer = _build_trainer(segment, show=show)
+        resumed = None if segment.earlier is None else segment.folder / "last.ckpt"
         try:
             trainer.fit(
-                session.module, datamodule=session.data, ckpt_path=resumed, weights_only=True
+                segment.module, datamodule=segment.data, ckpt_path=resumed, weights_only=True
             )
         except InterruptedRunError as stop:
-            logger.info("%s: %s; the same command goes on from there", session.folder, stop)
+            logger.info("%s: %s; the same command goes on from there", segment.folder, stop)
             return trainer.global_step, stop.number
     return trainer.global_step, None
 
 
-def _build_trainer(session: _Session, *, show: bool) -> pl.Trainer:
-    config, folder, processes = session.config, session.folder, session.processes
-    settings, validates = config.trainer, session.data.validates
+def _build_trainer(segment: _Segment, *, show: bool) -> pl.Trainer:
+    config, folder, processes = segment.config, segment.folder, segment.processes
+    settings, validates = config.trainer, segment.data.validates
     # samples are written by one process, and with fsdp none has all weights
     samples = 0 if settings.strategy == "fsdp" else settings.samples
     return pl.Trainer(
-        accelerator="gpu" if session.arithmetic.device == "cuda" else "cpu",
+        accelerator="gpu" if segment.arithmetic.device == "cuda" else "cpu",
         devices=processes.devices,
         num_nodes=processes.nodes,
         strategy=choose_strategy(settings, processes),
         plugins=[CheckpointFiles(), *choose_plugins(processes, os.environ)],
-        precision=session.arithmetic.precision,
+        precision=segment.arithmetic.precision,
         max_epochs=-1,
         val_check_interval=settings.validate_every,
         check_val_every_n_epoch=None,
         num_sanity_val_steps=0,
         limit_val_batches=None if validates else 0,
         logger=not processes.rank
-        and build_loggers(config, folder, session.step, is_due=session.is_due),
+        and build_loggers(config, folder, segment.step, is_due=segment.is_due),
         callbacks=[
             Report(settings.log_every, config.task.tokens_per_step, show=show),
             Checkpoints(folder, settings, validates=validates),

@@ -14,7 +14,7 @@ from training.config import build
 from training.errors import TrainingError
 from training.experiment import is_run
 from training.files import read_json, replacing
-from training.runs.record import FirstWeights, PastRun, past_session, read_run
+from training.runs.record import FirstWeights, PastRun, past_segment, read_run
 from training.runs.weights import Origin, load_decoder
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def history(folder: Path, origin: Origin) -> tuple[PastRun, ...]:
             device=run.get("device"),
             precision=run["precision"],
             threads=run["threads"],
-            sessions=tuple(past_session(session) for session in run["sessions"]),
+            sessions=tuple(past_segment(segment) for segment in run["sessions"]),
         )
         return (*_before(run.get("init_from"), folder, last), last)
     if (folder / NAME).is_file():

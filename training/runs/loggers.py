@@ -40,7 +40,7 @@ encoding has no parameters or no window."""
 def build_loggers(
     config: ExperimentConfig, folder: Path, start: int, *, is_due: bool = False
 ) -> list[Logger]:
-    """Loggers of a session that starts after step `start`; `is_due` as in `CsvLog`.
+    """Loggers of a segment that starts after step `start`; `is_due` as in `CsvLog`.
 
     Only rank 0 has loggers.
 
@@ -132,7 +132,7 @@ def _stands(row: dict[str, str | None], step: int, *, is_due: bool) -> bool:
 
 
 class WandbLog(_Log):
-    """Weights & Biases; all sessions of a run folder are one run there.
+    """Weights & Biases; all segments of a run folder are one run there.
 
     Project, account and mode come from the settings of the package, such as `WANDB_PROJECT` and
     `WANDB_MODE=offline`.
@@ -161,5 +161,5 @@ class WandbLog(_Log):
         self._run.log({**metrics, "step": step})
 
     def finalize(self, status: str) -> None:
-        """End the session."""
+        """End the segment."""
         self._run.finish(exit_code=0 if status == "success" else 1)

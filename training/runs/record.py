@@ -1,4 +1,4 @@
-"""The record of a run, run.json: its sessions, and whether another session may resume it."""
+"""The record of a run, run.json: its sessions, and whether another segment may resume it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _WRITTEN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PastSession:
-    """A session of a run: one start of the command."""
+class PastSegment:
+    """A segment of a run: one start of the command."""
 
     step: int = 0
     """Step from which it resumed."""
@@ -69,7 +69,7 @@ class PastRun:
     device: str | None = None
     precision: str | None = None
     threads: int | None = None
-    sessions: tuple[PastSession, ...] = ()
+    sessions: tuple[PastSegment, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class FirstWeights:
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """Read `run.json`; that of older versions has a single session.
+    """Read `run.json`; that of older versions has a single segment.
 
     Raises:
         TrainingError: the file is missing or damaged.
@@ -94,15 +94,15 @@ def read_run(folder: Path) -> dict[str, Any]:
     run = read_json(path, ("data", "precision", "threads"), "start anew with --fresh")
     if "sessions" not in run:
         run["sessions"] = [
-            {one.name: run.pop(one.name, one.default) for one in fields(PastSession)}
+            {one.name: run.pop(one.name, one.default) for one in fields(PastSegment)}
         ]
     return run
 
 
-def past_session(session: dict[str, Any]) -> PastSession:
-    """The session that an entry of run.json describes."""
-    names = [field.name for field in fields(PastSession)]
-    return PastSession(**{name: session[name] for name in names if name in session})
+def past_segment(segment: dict[str, Any]) -> PastSegment:
+    """The segment that an entry of run.json describes."""
+    names = [field.name for field in fields(PastSegment)]
+    return PastSegment(**{name: segment[name] for name in names if name in segment})
 
 
 def clear_run(folder: Path) -> None:
@@ -123,7 +123,7 @@ def check_same_run(
     facts: dict[str, Any],
     init_from: Path | None,
 ) -> None:
-    """Check that a session has the settings, data and initial weights of its run.
+    """Check that a segment has the settings, data and initial weights of its run.
 
     Raises:
         TrainingError: one of them differs; the message names the first difference.
@@ -149,7 +149,7 @@ def _of_data(facts: dict[str, Any]) -> tuple[str, dict[str, tuple[int, int]]]:
 
 
 def _lasting(config: ExperimentConfig) -> dict[str, Any]:
-    """Settings of an experiment that may not change between sessions."""
+    """Settings of an experiment that may not change between segments."""
     plain = to_plain(config)
     del plain["task"]["data"]  # the folder may be moved; its hash is compared
     return plain | {"trainer": {key: plain["trainer"][key] for key in _FIXED}}
@@ -164,7 +164,7 @@ def _differences(old: object, new: object, name: str = "") -> Iterator[tuple[str
         yield name, old, new
 
 
-def describe_session(
+def describe_segment(
     config: ExperimentConfig,
     folder: Path,
     facts: dict[str, Any],
@@ -176,13 +176,13 @@ def describe_session(
     first: FirstWeights | None,
     processes: int = 1,
 ) -> None:
-    """Write config.yaml and run.json at the start of a session.
+    """Write config.yaml and run.json at the start of a segment.
 
     `earlier` is the content of run.json, `first` the initial weights of a new run unless random.
     """
     with replacing(folder / "config.yaml") as path:
         path.write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
-    session = {
+    segment = {
         "step": step,
         "command": shlex.join(["relpe-train", *sys.argv[1:]]),
         "commit": _commit(),
@@ -195,7 +195,7 @@ def describe_session(
     }
     before: dict[str, Any] = earlier or {"sessions": [], "init_from": to_plain(first)}
     run = {
-        "sessions": [*before["sessions"], session],
+        "sessions": [*before["sessions"], segment],
         "init_from": before.get("init_from"),
         "parameters": parameters,
         "seeds": {

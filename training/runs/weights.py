@@ -37,7 +37,7 @@ class Origin(NamedTuple):
     tokens: int | None = None
     """Tokens read in these steps, padding included."""
     commit: str | None = None
-    """Commit of the last session of the run."""
+    """Commit of the last segment of the run."""
 
 
 def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Origin]:

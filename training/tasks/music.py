@@ -389,7 +389,7 @@ class MusicModule(pl.LightningModule):
             checkpoint["spans"] = self.window.span_state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the state of an earlier session."""
+        """Restore the state of an earlier segment."""
         # checkpoints of older versions, with automatic optimization, counted steps elsewhere
         steps = "epoch_loop.manual_optimization.optim_step_progress"
         for number in ("ready", "completed"):

@@ -61,7 +61,7 @@ def end_in_validation(patch, step):
 @pytest.mark.parametrize("ema_decay", [None, 0.5])
 @pytest.mark.parametrize("end", [stop_at, end_in_validation])
 @pytest.mark.parametrize("step", [4, 6])
-def test_a_validation_that_a_session_did_not_come_to_is_made_up_for(
+def test_a_validation_that_a_segment_did_not_come_to_is_made_up_for(
     experiment, tmp_path, monkeypatch, end, step, ema_decay
 ):
     config = with_trainer(experiment, checkpoint_every=2, ema_decay=ema_decay)

@@ -15,7 +15,7 @@ from training.experiment import build_experiment
 from training.release import export
 from training.runs.fit import fit
 from training.runs.lineage import history, read_history, total_tokens, write_history
-from training.runs.record import PastRun, PastSession
+from training.runs.record import PastRun, PastSegment
 from training.runs.weights import digest, load_decoder
 
 CHECKPOINTS = ROOT / "checkpoints"
@@ -162,13 +162,13 @@ def test_a_released_model_says_what_made_it(name):
     for run in runs:
         assert run.data is not None
         assert f"`{run.data[:16]}`" in card
-        assert all(f"Command: `{session.command}`" in card for session in run.sessions)
+        assert all(f"Command: `{segment.command}`" in card for segment in run.sessions)
 
 
 def test_a_history_is_read_as_it_was_written(tmp_path):
     runs = (
         PastRun(name="a"),
-        PastRun(name="b", steps=1, tokens=2, sessions=(PastSession(command="c", step=3),)),
+        PastRun(name="b", steps=1, tokens=2, sessions=(PastSegment(command="c", step=3),)),
     )
     write_history(runs, tmp_path)
     assert read_history(tmp_path) == runs

@@ -40,7 +40,7 @@ def test_rows_after_the_step_that_a_run_continues_from_are_dropped(tmp_path):
 
 @pytest.fixture
 def runs(monkeypatch):
-    """Stand-in for the package wandb: what each session there was told."""
+    """Stand-in for the package wandb: what each segment there was told."""
     started = []
 
     class Run:
@@ -92,7 +92,7 @@ def test_sessions_of_a_run_are_one_run_there_and_a_fresh_one_is_another(experime
     assert list((tmp_path / "tensorboard").glob("events*"))
 
 
-def test_a_session_that_breaks_is_said_to_have_failed(experiment, tmp_path, runs, monkeypatch):
+def test_a_segment_that_breaks_is_said_to_have_failed(experiment, tmp_path, runs, monkeypatch):
     def broken(self, metrics, step):
         raise OSError("disk full")
 

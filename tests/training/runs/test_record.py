@@ -18,7 +18,7 @@ from training.runs.record import (
     PastRun,
     check_same_run,
     clear_run,
-    describe_session,
+    describe_segment,
     read_run,
 )
 
@@ -28,11 +28,11 @@ FACTS = {"hash": "abc", "vocabulary": "def", "splits": {}, "refused": {"a.mid": 
 
 @pytest.fixture
 def describe(experiment, tmp_path):
-    """Write what a session says of itself."""
+    """Write what a segment says of itself."""
 
     def write(earlier=None, step=0, first=None, arithmetic=CPU):
         config = build_experiment(experiment)
-        describe_session(
+        describe_segment(
             *(config, tmp_path, FACTS, 10, arithmetic),
             **{"earlier": earlier, "step": step, "first": first},
         )
@@ -114,7 +114,7 @@ def test_first_weights_are_those_that_the_run_began_with(experiment, describe, t
         check_same_run(config, tmp_path, run, describe()["data"], Path("runs/b"))
 
 
-def test_every_session_is_kept_with_a_command_that_a_shell_understands(
+def test_every_segment_is_kept_with_a_command_that_a_shell_understands(
     describe, tmp_path, monkeypatch
 ):
     words = ["fit", "--set", "task.transposition=[-5, 6]", "--run", "it's mine"]
@@ -124,7 +124,7 @@ def test_every_session_is_kept_with_a_command_that_a_shell_understands(
     monkeypatch.setattr(sys, "argv", ["relpe-train", "fit"])
     second = describe(first, step=4)
     assert second == read_run(tmp_path)
-    assert [session["step"] for session in second["sessions"]] == [0, 4]
+    assert [segment["step"] for segment in second["sessions"]] == [0, 4]
     assert shlex.split(second["sessions"][0]["command"]) == ["relpe-train", *words]
     assert second["sessions"][1]["command"] == "relpe-train fit"
     held = second["init_from"]
@@ -132,7 +132,7 @@ def test_every_session_is_kept_with_a_command_that_a_shell_understands(
     assert "refused" not in second["data"]
 
 
-def test_a_session_keeps_what_another_machine_needs_to_repeat_it(describe, monkeypatch):
+def test_a_segment_keeps_what_another_machine_needs_to_repeat_it(describe, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Great GPU")
     run = describe()
     environment = run["sessions"][0]["environment"]
@@ -147,7 +147,7 @@ def test_a_session_keeps_what_another_machine_needs_to_repeat_it(describe, monke
     assert run["sessions"][1]["machine"].endswith("CPUs, Great GPU")
 
 
-def test_run_json_of_earlier_versions_is_one_session(tmp_path):
+def test_run_json_of_earlier_versions_is_one_segment(tmp_path):
     old = {
         "command": "relpe-train fit",
         "commit": "abc",
@@ -162,8 +162,8 @@ def test_run_json_of_earlier_versions_is_one_session(tmp_path):
     }
     (tmp_path / "run.json").write_text(json.dumps(old))
     run = read_run(tmp_path)
-    [session] = run["sessions"]
-    assert (session["step"], session["command"], session["commit"]) == (0, "relpe-train fit", "abc")
+    [segment] = run["sessions"]
+    assert (segment["step"], segment["command"], segment["commit"]) == (0, "relpe-train fit", "abc")
     assert run["parameters"] == 10
 
 

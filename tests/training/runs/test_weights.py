@@ -35,8 +35,8 @@ def test_averaged_weights_are_those_that_are_loaded(experiment, tmp_path):
     decoder, origin = load_decoder(tmp_path, "last")
     for parameter, mean in zip(decoder.parameters(), checkpoint["average"]["mean"], strict=True):
         assert torch.equal(parameter, mean)
-    [session] = json.loads((tmp_path / "run.json").read_text())["sessions"]
-    assert origin == ("last.ckpt", digest(decoder), 6, 6 * 64, session["commit"])
+    [segment] = json.loads((tmp_path / "run.json").read_text())["sessions"]
+    assert origin == ("last.ckpt", digest(decoder), 6, 6 * 64, segment["commit"])
 
     (tmp_path / "best.ckpt").unlink()
     with pytest.raises(TrainingError, match=r"no best\.ckpt, since no validation has ended"):

@@ -251,7 +251,7 @@ class StuckNotes(NamedTuple):
 
 
 def stuck_notes(notes: BarNotes, first_bar: int, bars: float = 2) -> StuckNotes:
-    """Count notes from bar `first_bar` on longer than `bars` bars, or than every note of the prompt.
+    """Count new notes that are longer than `bars` bars, or than every note of the prompt.
 
     The bar length is that of the bar in which the note begins.
     """
