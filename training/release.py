@@ -1,4 +1,4 @@
-"""Releases the weights of a run as `checkpoints/<name>`."""
+"""Export of the weights of a run as a model folder, such as `checkpoints/<name>`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ from training.runs.weights import Origin, load_decoder
 
 
 def export(run: Path, output: Path, weights: str = "best", licence: str = "unknown") -> Path:
-    """Write weights, model.json, tokenizer.json, training.json and README.md; returns the folder.
+    """Write weights, model.json, tokenizer.json, training.json and README.md; return the folder.
 
-    The README includes the results of `relpe-train evaluate` in the run folder, if they belong to
-    exactly these weights. `licence` is that of the data.
+    The README includes the results of `relpe-train evaluate` in the run's folder, if they were
+    measured with exactly these weights. `licence` is the licence of the data.
 
     Raises:
-        TrainingError: the folder is no run, has no such checkpoint, or the model cannot be written.
+        TrainingError: `run` is not a run or has no such checkpoint, or the model cannot be written.
     """
     if not is_run(run):
-        raise TrainingError(f"{run}: found no config.yaml, expected a run folder")
+        raise TrainingError(f"{run}: found no config.yaml, expected the folder of a run")
     decoder, origin = load_decoder(run, weights)
     description = read_run(run)
     if load_tokenizer(run).vocabulary.hash != description["data"]["vocabulary"]:
-        raise TrainingError(f"{run}: tokenizer.json is not that of the run's data")
+        raise TrainingError(
+            f"{run}: tokenizer.json does not match the run's data; restore the original file"
+        )
     results = run / "evaluation" / "results.json"
     measured = read_json(results, (), "evaluate again") if results.is_file() else {}
     if (
@@ -43,7 +45,7 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
     ):  # more than music was measured
         found = _results(measured)
     else:
-        why = " What the run folder holds was measured with other weights." if measured else ""
+        why = " The results in the run's folder belong to other weights." if measured else ""
         again = f"run `relpe-train evaluate --weights {weights}`, then export again."
         found = [f"Not measured yet: {again}{why}"]
     runs = history(run, origin)
@@ -60,18 +62,18 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
 
 @contextmanager
 def _whole(output: Path) -> Iterator[Path]:
-    """A temporary folder for a model, whose files are moved to `output` at the end.
+    """Yield a temporary folder for a model, whose files are moved to `output` at the end.
 
-    After an error it is removed, and `output` is unchanged.
+    After an error it is removed, and `output` does not change.
 
     Raises:
-        TrainingError: the files cannot be written, for instance on a full disk.
+        TrainingError: the files cannot be written, for example on a full disk.
     """
     target = output.resolve()
     partial = target.with_name(f"{target.name}.partial")
     new = [parent for parent in target.parents if not parent.exists()]
     try:
-        shutil.rmtree(partial, ignore_errors=True)  # left by an export that was killed
+        shutil.rmtree(partial, ignore_errors=True)  # from an export that was killed
         partial.mkdir(parents=True)
         yield partial
         if not target.exists():
@@ -87,8 +89,8 @@ def _whole(output: Path) -> Iterator[Path]:
     except (OSError, SafetensorError) as error:
         why = error.strerror if isinstance(error, OSError) else None
         raise TrainingError(
-            f"{output}: cannot be written ({why or error}); what was there is intact: make room, "
-            "or name another folder with --output"
+            f"{output}: cannot be written ({why or error}). Existing files are unchanged; free "
+            "some disk space, or choose another folder with --output"
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -103,7 +105,7 @@ def _head(
     data = run["data"]
     train = data["splits"]["train"]
     held_out = data["splits"].get("validation", {"files": 0})["files"]
-    chosen = "" if held_out else ", the last ones, since there were no pieces to validate on"
+    chosen = "" if held_out else " (the last, since the validation split is empty)"
     include = f", files `{data['include']}`" if data["include"] else ""
     weights = f"`{origin.file}`, step {origin.step or 0:,}, {origin.tokens or 0:,} tokens"
     head = [
@@ -122,7 +124,7 @@ def _head(
         f"- Weights: {weights} of the last of {len(runs)} runs{chosen}.",
         f"- Tokens of all runs: {total_tokens(runs)}.",
         "",
-        "## Runs, each from the weights of the one before",
+        "## Runs, each starting from the weights of the previous one",
         "",
     ]
     for number, past in enumerate(runs, 1):
@@ -134,13 +136,13 @@ def _head(
 def _described(run: PastRun) -> str:
     """Length and data of a run."""
     if run.tokens is None or run.steps is None:
-        return f"`{run.name}`: nothing is known of it."
+        return f"`{run.name}`: no record of this run."
     data = "" if run.data is None else f"; prepared corpus `{run.data[:16]}` of `{run.source}`"
     return f"`{run.name}`: {run.steps:,} steps, {run.tokens:,} tokens{data}."
 
 
 def _segment(segment: PastSegment, run: PastRun) -> list[str]:
-    """Command, commit and machine of a segment."""
+    """Command, commit and machine of a segment of a run."""
     since = f" from step {segment.step:,}" if len(run.sessions) > 1 else ""
     return [
         f"- Command{since}: `{segment.command}`",
@@ -165,7 +167,7 @@ def _results(measured: dict[str, Any]) -> list[str]:
     ]
     by_position = measured["by_position"]
     draws = measured["draws"]
-    spread = f" Mean ± standard deviation over {draws} draws of the noise." if draws > 1 else ""
+    spread = f" Mean ± standard deviation over {draws} draws of noise." if draws > 1 else ""
     memory = [f"- {row.label}: {row.value}" for row in memory_rows(measured)]
     return [
         f"## Measured on the {measured['split']} split",
@@ -173,7 +175,7 @@ def _results(measured: dict[str, Any]) -> list[str]:
         f"{measured['pieces']} pieces, {measured['tokens']:,} tokens, {measured['notes']:,} notes "
         f"of prepared corpus `{measured['data'][:16]}`; {measured['precision']}.{spread}",
         "",
-        "| read as | nats per token | nats per note |",
+        "| pieces read as | nats per token | nats per note |",
         "|---|---|---|",
         *table,
         *(_against_place(by_position) if by_position["pieces"] else []),
@@ -183,18 +185,18 @@ def _results(measured: dict[str, Any]) -> list[str]:
 
 
 def _music(measured: dict[str, Any]) -> list[str]:
-    """Figures of generated and real music, and the goals, as Markdown."""
+    """Measures of generated and real music, and the goals, as Markdown."""
     rows = table({"model": measured}, music_rows)
     found = [f"- {goal.line()}" for goal in goals(measured)]
-    return ["", "## Its music beside real music", "", *rows, "", *found]
+    return ["", "## Generated music compared with real music", "", *rows, "", *found]
 
 
 def _against_place(by_position: dict[str, Any]) -> list[str]:
-    """Loss against position in long pieces, as Markdown."""
+    """Loss by position in long pieces, as Markdown."""
     return [
         "",
-        f"{by_position['pieces']} pieces reach {by_position['reach']:,} tokens; over these, "
-        "nats per token against the place in the piece:",
+        f"Loss by position, over the {by_position['pieces']} pieces with at least "
+        f"{by_position['reach']:,} tokens:",
         "",
         "| tokens | " + " | ".join(f"{b['last']:,}" for b in by_position["bins"]) + " |",
         "|---" * (len(by_position["bins"]) + 1) + "|",

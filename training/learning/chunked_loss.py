@@ -22,9 +22,10 @@ def negative_log_likelihoods(
     *,
     truncated: bool = False,
 ) -> Iterator[Tensor]:
-    """Yield sums, in nats, of the negative log-likelihood of tokens (b, l + 1), first and PAD excluded.
+    """Yield sums of the negative log-likelihood of tokens (b, l + 1), in nats.
 
-    The sums add up to the loss of the batch. Take the gradient of each before the next is computed.
+    The first token and PAD are not counted. The sums add up to the loss of the batch; take the
+    gradient of each before the next is computed.
 
     - Without a `chunk`, or with one of at least l tokens, there is one sum.
     - With a smaller `chunk`, that many tokens pass through the model at a time. There is still one

@@ -1,1 +1,1 @@
-"""Run folders: fitting, resuming, logging."""
+"""Runs: training, resuming, logging."""

@@ -32,22 +32,22 @@ logger = logging.getLogger(__name__)
 PROMPT_BARS = 4
 """Bars of the prompt of a sample."""
 NEW_BARS = 8
-"""Generated bars of a sample."""
+"""New bars of a sample."""
 SAMPLE_SECONDS = 30.0
-"""Generation of samples ends with the first bar completed after this time."""
+"""Time limit for samples: generation ends with the first bar completed after it."""
 
 
 class InterruptedRunError(Exception):
-    """A signal stopped the run, after its checkpoint was written."""
+    """A signal stopped the run, after a checkpoint was written."""
 
     def __init__(self, step: int, number: int) -> None:
         super().__init__(f"stopped at step {step}")
         self.number = number
-        """Number of the signal."""
+        """The number of the signal."""
 
 
 class Report(pl.Callback):
-    """Reports loss, speed, memory and remaining time to the logs and the terminal."""
+    """Writes loss, speed, memory and remaining time to the logs and the terminal."""
 
     def __init__(self, log_every: int, tokens_per_step: int, *, show: bool) -> None:
         self._log_every = log_every
@@ -67,7 +67,7 @@ class Report(pl.Callback):
             self._bar = tqdm(total=100.0, bar_format="{percentage:5.1f}%|{bar}|{postfix}")
 
     def on_train_batch_start(self, *_: object) -> None:  # type: ignore[override]
-        """Start the clock of a step."""
+        """Start timing a step."""
         self._step_started = time.monotonic()
 
     def on_train_batch_end(  # type: ignore[override]
@@ -117,7 +117,7 @@ class Report(pl.Callback):
             logger.info("%5.1f%%  %s", 100 * progress, text)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
-        """Log a validation."""
+        """Log the result of a validation."""
         step = trainer.global_step
         spent = {"tokens": step * self._tokens_per_step, "seconds": pl_module.budget.elapsed()}
         for log in trainer.loggers:
@@ -135,9 +135,10 @@ class Report(pl.Callback):
 
 
 class Checkpoints(pl.Callback):
-    """Writes `last.ckpt` every few steps, after validations and on a signal, and `best.ckpt`.
+    """Writes the checkpoints `last.ckpt` and `best.ckpt`.
 
-    Without validation both have the same weights.
+    `last.ckpt` is written at regular intervals, after validations and on a signal. Without
+    validation both have the same weights.
     """
 
     def __init__(self, folder: Path, settings: TrainerConfig, *, validates: bool) -> None:
@@ -150,24 +151,24 @@ class Checkpoints(pl.Callback):
         self._handlers: dict[int, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Best validation so far, and the step whose validation is due."""
+        """The best validation so far, and the step whose validation is due."""
         return {"best": self._best, "due": self._due}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state; older versions have no `due`."""
+        """Restore the state; checkpoints of older versions have no `due`."""
         self._best = state_dict["best"]
         self._due = state_dict.get("due")
 
     @classmethod
     def is_due(cls, checkpoint: dict[str, Any]) -> bool:
-        """Whether a run that resumes from this checkpoint has to validate first."""
+        """Whether a run that resumes from this checkpoint must validate first."""
         held = checkpoint["callbacks"].get(cls.__qualname__, {})
         return held.get("due") == checkpoint["global_step"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
         """Handle signals: the first stops the run after the step, the second immediately.
 
-        A validation that was due when the last segment ended is run first.
+        A validation that was due when the run was stopped comes first.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             try:
@@ -176,7 +177,7 @@ class Checkpoints(pl.Callback):
                 break
         if self._validates and self._due == trainer.global_step:
             _validate(trainer)
-            # the processes have not agreed on the time yet
+            # the processes do not share a clock yet
             spent = pl_module.budget.progress(trainer.global_step) >= 1
             trainer.should_stop = any_of(trainer, spent)
 
@@ -185,7 +186,7 @@ class Checkpoints(pl.Callback):
         signal.signal(number, self._handlers[number])
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: MusicModule, *_: object) -> None:  # type: ignore[override]
-        """Stop when the budget is spent; write checkpoints when they are due."""
+        """Stop when the budget is used up; write checkpoints when they are due."""
         step = trainer.global_step
         if pl_module.budget.progress(step) >= 1:
             trainer.should_stop = True
@@ -203,8 +204,8 @@ class Checkpoints(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
         """Write `best.ckpt` if the validation is the best so far, and `last.ckpt`.
 
-        `last.ckpt` stores the best value: resuming from one written before the validation could
-        replace a better `best.ckpt`.
+        `last.ckpt` is written too because it stores the best value: a run resumed from an earlier
+        one could replace a better `best.ckpt`.
         """
         self._due = None
         value = pl_module.validation["validation/nats_per_token"]
@@ -226,10 +227,10 @@ class Checkpoints(pl.Callback):
 class Samples(pl.Callback):
     """Generates continuations of validation pieces after each validation.
 
-    Writes MIDI files and piano rolls to `samples/step_000500` of the run folder. Prompts and seeds
-    are always the same, so that samples differ only by the weights, which are those just
-    validated.
-    Training is not affected: random states are restored, and errors are logged in one line.
+    Writes MIDI files and piano rolls to folders such as `samples/step_000500` in the run's folder.
+    Prompts and seeds are always the same, so that samples differ only by the weights, which are
+    those just validated. Training is not affected: random states are restored, and errors are
+    logged in one line.
     """
 
     def __init__(self, folder: Path, data: Path, count: int) -> None:
@@ -238,7 +239,7 @@ class Samples(pl.Callback):
         self._count = count
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
-        """Write the samples of this step; only rank 0 does so, with the weights gathered."""
+        """Write the samples of this step; only rank 0 does this, with gathered weights."""
         if not self._count:
             return
         weights = pl_module.decoder.state_dict()
@@ -252,14 +253,17 @@ class Samples(pl.Callback):
         try:
             with isolate_rng():
                 self._write(pl_module, held, self._folder / f"step_{step:06d}")
-        # a failed sample must not cost hours of training
+        # an error in a sample must not end hours of training
         except Exception as error:  # noqa: BLE001
             logger.warning(
-                "samples of step %d: %s: %s; training goes on", step, type(error).__name__, error
+                "no samples at step %d: %s: %s; training continues",
+                step,
+                type(error).__name__,
+                error,
             )
 
     def _write(self, pl_module: MusicModule, held: dict[str, Any], folder: Path) -> None:
-        # a separate model: values that an encoding caches in inference mode would have no
+        # a separate model, because values that an encoding caches in inference mode have no
         # gradient
         decoder = pl_module.decoder.config.build()
         fill(decoder, held, folder)
@@ -280,7 +284,7 @@ class Samples(pl.Callback):
 
 
 def validation_prompts(data: Path, count: int) -> list[tuple[NDArray[np.int64], int]]:
-    """First bars of up to `count` pieces of the validation split: ids and number of bars."""
+    """First bars of up to `count` pieces of the validation split: ids, and number of bars."""
     corpus = Corpus.load(data, "validation")
     chosen = np.unique(np.linspace(0, len(corpus), count, endpoint=False).astype(int))
     prompts: list[tuple[NDArray[np.int64], int]] = []

@@ -21,11 +21,11 @@ Precision = Literal["32-true", "bf16-mixed"]
 logger = logging.getLogger(__name__)
 
 PRECISIONS: dict[str, Precision] = {"32": "32-true", "bf16": "bf16-mixed"}
-"""Names of precisions in Lightning."""
+"""Lightning's names of the precisions."""
 
 
 class Arithmetic(NamedTuple):
-    """Settings of the machine that determine the last bits of the weights."""
+    """Hardware settings on which the rounding of the weights depends."""
 
     device: Device
     precision: Precision
@@ -48,7 +48,7 @@ def choose_arithmetic(settings: TrainerConfig, processes: Processes = ALONE) -> 
     if name == "auto":
         if processes.world == 1:
             bfloat16 = _bfloat16_is_faster(device)
-        else:  # timing could differ between processes
+        else:  # measured times could differ between processes
             bfloat16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         name = "bf16" if bfloat16 else "32"
     return Arithmetic(device, PRECISIONS[name], torch.get_num_threads())
@@ -57,12 +57,12 @@ def choose_arithmetic(settings: TrainerConfig, processes: Processes = ALONE) -> 
 def resume_arithmetic(
     settings: TrainerConfig, stored: Mapping[str, Any], folder: Path
 ) -> Arithmetic:
-    """Restore the arithmetic of the run in `folder` from its run.json, `stored`.
+    """Restore the arithmetic of the run in `folder` from `stored`, its run.json.
 
-    Warns if it is slow on this machine; bfloat16 is timed.
+    Warns if it is slow on this machine.
 
     Raises:
-        TrainingError: the settings request another, or a GPU is needed but not found.
+        TrainingError: the settings request another one, or a GPU is needed but not found.
     """
     # run.json of older versions has no device
     device = stored.get("device") or choose_device(settings.device)
@@ -72,18 +72,18 @@ def resume_arithmetic(
     for name, asked, value in zip(Arithmetic._fields, wanted, kept, strict=True):
         if asked not in ("auto", None, value):
             raise TrainingError(
-                f"{folder}: began with {name} {value}, trainer.{name} asks for {asked}; leave it "
-                "out, name a new folder with --run, or start anew with --fresh"
+                f"{folder}: the run started with {name} {value}, but trainer.{name} is {asked}; "
+                "leave it out, choose a new folder with --run, or start again with --fresh"
             )
     if kept.device == "cuda" and not torch.cuda.is_available():
         raise TrainingError(
-            f"{folder}: began on cuda, found no GPU; go on where there is one, or start anew with "
-            "--fresh"
+            f"{folder}: the run started on a GPU, and none was found; resume it on a machine with "
+            "a GPU, or start again with --fresh"
         )
     slow = kept.precision == "bf16-mixed" and not _bfloat16_is_faster(kept.device)
     if slow or kept.threads > (os.cpu_count() or 1):
         logger.warning(
-            "%s: goes on as it began, in %s with %d threads, which this machine does slowly",
+            "%s: resuming as the run started, in %s with %d threads, which is slow on this machine",
             *(folder, kept.precision, kept.threads),
         )
     torch.set_num_threads(kept.threads)
@@ -91,19 +91,19 @@ def resume_arithmetic(
 
 
 def choose_device(wanted: str, name: str = "trainer.device") -> Device:
-    """Choose the device; auto takes a GPU if there is one.
+    """Choose the device; `auto` selects a GPU if there is one.
 
     Raises:
         TrainingError: a GPU is requested but not found.
     """
     found = torch.cuda.is_available()
     if wanted == "cuda" and not found:
-        raise TrainingError(f"{name} is cuda, found no GPU; use cpu or auto")
+        raise TrainingError(f"{name} is cuda, but no GPU was found; use cpu or auto")
     return "cuda" if found and wanted != "cpu" else "cpu"
 
 
 def _bfloat16_is_faster(device: Device) -> bool:
-    """Whether bfloat16 is clearly faster; on a CPU this depends on its instructions."""
+    """Whether bfloat16 is clearly faster than float32; on a CPU this depends on its instructions."""
     return _time_product(torch.bfloat16, device) < 0.8 * _time_product(torch.float32, device)
 
 
@@ -115,9 +115,10 @@ def _time_product(dtype: torch.dtype, device: Device) -> float:
 
 
 def memory_in_use(device: torch.device) -> dict[str, float]:
-    """Memory of this process in GiB: `memory_gib`, its resident set (on Linux).
+    """Memory of this process in GiB.
 
-    On a GPU also `gpu_memory_gib`, the memory reserved by torch.
+    `memory_gib` is its resident set (on Linux); on a GPU, `gpu_memory_gib` is the memory that torch
+    has reserved.
     """
     memory: dict[str, float] = {}
     pages = Path("/proc/self/statm")

@@ -1,4 +1,4 @@
-"""Trains a model in a run folder, or resumes a run."""
+"""Training of a model in the folder of a run, and resuming of runs."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ _EXPECTED_WARNINGS = (
 
 @dataclass(frozen=True)
 class Result:
-    """Outcome of a segment."""
+    """Outcome of training until the run ended or was stopped."""
 
     step: int
     tokens: int
-    """Tokens read by all steps, padding included."""
+    """Tokens of all steps, padding included."""
     minutes: float
-    """Wall-clock minutes of all segments."""
+    """Wall-clock minutes, including time before the run was resumed."""
     validation: float | None
     """Last validation loss in nats per token."""
     stopped_by: int | None = None
-    """Signal that stopped the run; None if its budget is spent."""
+    """Signal that stopped the run; None if its budget is used up."""
     rank: int = 0
     """Rank of this process."""
 
@@ -64,19 +64,20 @@ def fit(
     init_from: Path | None = None,
     show: bool = True,
 ) -> Result:
-    """Train, resuming from `last.ckpt` if the folder has one.
+    """Train a model, resuming from `last.ckpt` if the folder has one.
 
-    `fresh` removes an old run first. `init_from` is a run or a checkpoint folder with the initial
-    weights of a new run. Without validation pieces `best.ckpt` equals `last.ckpt`. `show` reports
-    progress on the terminal.
+    `fresh` removes an existing run first. `init_from` is the folder of a run or of a released model
+    with the initial weights of a new run. Without validation pieces, `best.ckpt` equals
+    `last.ckpt`. `show` displays progress on the terminal.
 
     Raises:
-        TrainingError: data, configuration or an earlier segment of the run do not match.
+        TrainingError: the data and the configuration do not match each other, or not the run that
+            is resumed.
     """
     segment = _open(config, folder, fresh=fresh, init_from=init_from)
     module, step, stopped_by = segment.module, segment.step, None
     if module.budget.progress(step) >= 1 and not segment.is_due:
-        logger.info("%s: the budget of this run is spent", folder)
+        logger.info("%s: nothing to do, the budget of this run is used up", folder)
     else:
         _write_start(segment, fresh=fresh)
         step, stopped_by = _train(segment, show=show and not segment.processes.rank)
@@ -92,7 +93,7 @@ def fit(
 
 @dataclass(frozen=True)
 class _Segment:
-    """A segment of a run: what it uses, and where it starts."""
+    """A segment of a run, from one start of the command to its end."""
 
     config: ExperimentConfig
     folder: Path
@@ -100,21 +101,21 @@ class _Segment:
     arithmetic: Arithmetic
     data: MusicData
     module: MusicModule
-    """With the initial weights of the segment."""
+    """The model, with its weights at the start of the segment."""
     earlier: dict[str, Any] | None
-    """Content of run.json; None for a new run."""
+    """Contents of run.json; None for a new run."""
     first: FirstWeights | None = None
     """Origin of the initial weights of a new run; None if they are random."""
     step: int = 0
     """Step of the checkpoint to resume from."""
     is_due: bool = False
-    """Whether that step still has to be validated."""
+    """Whether the validation of that step is still due."""
 
 
 def _open(
     config: ExperimentConfig, folder: Path, *, fresh: bool, init_from: Path | None
 ) -> _Segment:
-    """Load everything a segment needs and check that it matches; writes nothing."""
+    """Load everything that a segment needs and check that it matches; write nothing."""
     settings = config.trainer
     processes = find_processes(settings, os.environ)
     if processes.rank:  # only one process logs
@@ -144,33 +145,33 @@ def _open(
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise TrainingError if a new run would overwrite files in its folder or mix with them."""
+    """Raise TrainingError if the folder has files that do not belong to a run to resume."""
     if (folder / "last.ckpt").exists() or not folder.exists():
         return
     if not folder.is_dir():
-        raise TrainingError(f"{folder}: is a file, expected a folder; name another with --run")
+        raise TrainingError(f"{folder}: is a file, expected a folder; choose another with --run")
     if (folder / "best.ckpt").exists():
         raise TrainingError(
-            f"{folder}: holds a run without last.ckpt; copy best.ckpt there to go on from it, or "
-            "start anew with --fresh"
+            f"{folder}: the run has no last.ckpt; copy best.ckpt to last.ckpt to resume from it, "
+            "or start again with --fresh"
         )
     # a run that was killed before its first checkpoint starts over
     if not (folder / "run.json").exists() and any(folder.iterdir()):
-        raise TrainingError(f"{folder}: holds other files and no run; name a new folder with --run")
+        raise TrainingError(f"{folder}: has files but is not a run; choose a new folder with --run")
 
 
 def _resume(module: MusicModule, last: Path, *, sharded: bool) -> tuple[int, bool]:
-    """Restore weights and elapsed time; returns the step, and whether its validation is due.
+    """Restore weights and elapsed time; return the step, and whether its validation is due.
 
-    Lightning restores the rest.
+    Lightning restores everything else.
     """
-    other = "put best.ckpt in its place, or " if last.with_name("best.ckpt").exists() else ""
-    checkpoint = read_checkpoint(last, f"{other}start anew with --fresh")
-    # with fsdp the states of the optimizer are in the order of the model, else of the groups
+    other = "copy best.ckpt over it, or " if last.with_name("best.ckpt").exists() else ""
+    checkpoint = read_checkpoint(last, f"{other}start again with --fresh")
+    # fsdp stores the optimizer's states in the order of the model, otherwise they are by group
     if sharded and not checkpoint.get("sharded"):
         raise TrainingError(
-            f"{last}: written without fsdp, which cannot go on from it; leave trainer.strategy "
-            "out, or give its weights to a new run with --init-from"
+            f"{last}: written without fsdp, so fsdp cannot resume from it; leave out "
+            "trainer.strategy, or start a new run from its weights with --init-from"
         )
     fill(module.decoder, checkpoint, last)
     module.budget.earlier = checkpoint["elapsed_seconds"]
@@ -178,23 +179,23 @@ def _resume(module: MusicModule, last: Path, *, sharded: bool) -> tuple[int, boo
 
 
 def _write_start(segment: _Segment, *, fresh: bool) -> None:
-    """Describe the start of a segment in the log and in the run folder."""
+    """Record the start of a segment in the log and in the run's folder."""
     config, folder = segment.config, segment.folder
     if segment.earlier is not None:
-        logger.info("%s: goes on from step %d", folder, segment.step)
+        logger.info("%s: resuming from step %d", folder, segment.step)
     parameters = sum(parameter.numel() for parameter in segment.module.decoder.parameters())
     logger.info("%s parameters, %s, %s, %d threads", f"{parameters:,}", *segment.arithmetic)
     if not segment.data.validates:
         logger.warning(
-            "%s: the split 'validation' holds no pieces, so nothing tells which weights are best: "
-            "best.ckpt will be the last ones",
+            "%s: the split 'validation' is empty, so the best weights cannot be found; best.ckpt "
+            "will contain the last weights",
             config.task.data,
         )
     steps = -(-config.trainer.token_budget // config.task.tokens_per_step)
     if steps <= config.optimizer.warmup_steps:
         logger.warning(
-            "the budget of %d steps ends while the learning rate still warms up, over %d steps "
-            "(optimizer.warmup_steps): little will be learnt",
+            "the budget of %d steps ends before the warm-up of the learning rate, which takes %d "
+            "steps (optimizer.warmup_steps); the model will learn little",
             *(steps, config.optimizer.warmup_steps),
         )
     if segment.processes.rank == 0:
@@ -216,7 +217,7 @@ def _write_start(segment: _Segment, *, fresh: bool) -> None:
 
 
 def _train(segment: _Segment, *, show: bool) -> tuple[int, int | None]:
-    """Run Lightning's Trainer; returns the last step, and the signal that stopped it."""
+    """Run Lightning's Trainer; return the last step, and the signal that stopped it."""
     with warnings.catch_warnings():
         for message in _EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message=message)
@@ -228,7 +229,7 @@ def _train(segment: _Segment, *, show: bool) -> tuple[int, int | None]:
                 segment.module, datamodule=segment.data, ckpt_path=resumed, weights_only=True
             )
         except InterruptedRunError as stop:
-            logger.info("%s: %s; the same command goes on from there", segment.folder, stop)
+            logger.info("%s: %s; the same command resumes the run", segment.folder, stop)
             return trainer.global_step, stop.number
     return trainer.global_step, None
 
@@ -236,7 +237,7 @@ def _train(segment: _Segment, *, show: bool) -> tuple[int, int | None]:
 def _build_trainer(segment: _Segment, *, show: bool) -> pl.Trainer:
     config, folder, processes = segment.config, segment.folder, segment.processes
     settings, validates = config.trainer, segment.data.validates
-    # samples are written by one process, and with fsdp none has all weights
+    # one process writes the samples, but with fsdp no process has all weights
     samples = 0 if settings.strategy == "fsdp" else settings.samples
     return pl.Trainer(
         accelerator="gpu" if segment.arithmetic.device == "cuda" else "cpu",

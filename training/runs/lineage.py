@@ -1,4 +1,4 @@
-"""Lineage of weights: the runs that led to them, each from the weights of the one before."""
+"""Lineage of weights: the runs that produced them, each starting from the previous weights."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def first_weights(model: Path, origin: Origin, vocabulary: str) -> FirstWeights:
     """Origin and lineage of the weights of `--init-from`.
 
     Raises:
-        TrainingError: they were trained with a vocabulary other than that of the data.
+        TrainingError: they were trained with another vocabulary than that of the data.
     """
     folder = model if is_run(model) else find_checkpoint(model)
     if load_tokenizer(folder).vocabulary.hash != vocabulary:
         raise TrainingError(
-            f"{folder}: learnt another vocabulary than the data has; take weights or data of the "
-            "other tokenizer"
+            f"{folder}: the model has another vocabulary than the data; use weights and data with "
+            "the same tokenizer"
         )
     return FirstWeights(path=str(model), digest=origin.digest, history=history(folder, origin))
 
 
 def history(folder: Path, origin: Origin) -> tuple[PastRun, ...]:
-    """Runs that led to the weights of a run or of a released model, first to last.
+    """The runs that produced the weights of a run or of a released model, first to last.
 
     `origin` comes from `load_decoder`. A model released by an older version has one unknown run.
     """
@@ -62,14 +62,14 @@ def history(folder: Path, origin: Origin) -> tuple[PastRun, ...]:
     if (folder / NAME).is_file():
         return read_history(folder)
     logger.warning(
-        "%s: found no %s, so nothing is known of the tokens that its weights have read",
+        "%s: found no %s, so the number of its training tokens is unknown",
         *(folder, NAME),
     )
     return (PastRun(name=folder.resolve().name, weights=origin.digest),)
 
 
 def _before(held: object, folder: Path, last: PastRun) -> tuple[PastRun, ...]:
-    """Runs before the `last` one; `held` is `init_from` of its run.json."""
+    """The runs before `last`; `held` is `init_from` in its run.json."""
     if held is None:
         return ()
     where = f"{folder / 'run.json'}: init_from"
@@ -80,18 +80,19 @@ def _before(held: object, folder: Path, last: PastRun) -> tuple[PastRun, ...]:
     found = [place for place in places if is_run(place) or (place / "model.json").is_file()]
     if not found:
         raise TrainingError(
-            f"{where}: found no {held} beside the run, nor here, and needs it to know what its "
-            "weights come from; call this in the folder that the run was started in"
+            f"{where}: found no {held} in the current folder or next to the run, which is needed "
+            "to record where the weights come from; call this in the folder in which the run was "
+            "started"
         )
     place = next((p for p in found if is_run(p) or (p / NAME).is_file()), found[0])
     runs = history(place, load_decoder(place)[1])
-    # the model may have been replaced by a release of this run
+    # the model may have been replaced by an export of this run
     released = [run.sessions[:1] == last.sessions[:1] for run in runs]
     return runs[: released.index(True)] if True in released else runs
 
 
 def _places(name: str, folder: Path) -> Iterator[Path]:
-    """Places that a path given at the start of a run may refer to."""
+    """Paths that a path given at the start of a run may refer to."""
     yield Path(name)
     for parent in folder.resolve().parents:
         yield parent / name
@@ -105,10 +106,10 @@ def read_history(folder: Path) -> tuple[PastRun, ...]:
     """Read training.json of a released model.
 
     Raises:
-        TrainingError: the file is damaged, or was written by a later version.
+        TrainingError: the file is damaged or was written by a newer version.
     """
     path = folder / NAME
-    content = read_json(path, ("format_version", "history"), "get the model again")
+    content = read_json(path, ("format_version", "history"), "download the model again")
     if content["format_version"] != FORMAT_VERSION:
         raise TrainingError(
             f"{path}: format {content['format_version']}, expected {FORMAT_VERSION}; update this "
@@ -125,7 +126,7 @@ def write_history(runs: Sequence[PastRun], folder: Path) -> None:
 
 
 def total_tokens(runs: Sequence[PastRun]) -> str:
-    """Number of tokens of all runs, as text; a lower bound if that of a run is unknown."""
+    """Number of tokens of all runs, as text; a lower bound if it is unknown for a run."""
     total = sum(run.tokens or 0 for run in runs)
     known = all(run.tokens is not None for run in runs)
     return f"{total:,}" if known else f"at least {total:,}"

@@ -33,14 +33,14 @@ COLUMNS: tuple[str, ...] = (
     "receptive_field",
     "outgrown_spans",
 )
-"""Columns of metrics.csv. `gpu_memory_gib` is empty without a GPU, the last four are empty if the
+"""Columns of metrics.csv. `gpu_memory_gib` is empty without a GPU; the last four are empty if the
 encoding has no parameters or no window."""
 
 
 def build_loggers(
     config: ExperimentConfig, folder: Path, start: int, *, is_due: bool = False
 ) -> list[Logger]:
-    """Loggers of a segment that starts after step `start`; `is_due` as in `CsvLog`.
+    """Loggers of a segment that starts after step `start`; `is_due` is as in `CsvLog`.
 
     Only rank 0 has loggers.
 
@@ -72,22 +72,22 @@ def _import_wandb() -> ModuleType:
         return importlib.import_module("wandb")
     except ImportError as error:
         raise TrainingError(
-            f"trainer.loggers names wandb, found no such package ({error}); pip install wandb, or "
-            "take it out of trainer.loggers"
+            f"trainer.loggers contains wandb, which is not installed ({error}); run pip install "
+            "wandb, or remove it from trainer.loggers"
         ) from error
 
 
 class _Log(Logger):
-    """A logger without hyperparameters: the run folder has the configuration."""
+    """A logger without hyperparameters, since the run's folder has the configuration."""
 
     @property
     def name(self) -> str:
-        """Empty: a run has one logger of each kind."""
+        """Empty, since a run has one logger of each kind."""
         return ""
 
     @property
     def version(self) -> str:
-        """Empty: there is one version."""
+        """Empty, since there is only one version."""
         return ""
 
     def log_hyperparams(self, *_: object, **__: object) -> None:
@@ -97,8 +97,8 @@ class _Log(Logger):
 class CsvLog(_Log):
     """Appends to `metrics.csv`; a resumed run continues the file.
 
-    Rows after `step` are dropped, since a run that was killed repeats these steps, as are
-    validations of that step if one `is_due`, and an incomplete last row.
+    Rows after `step` are removed, since a run that was killed repeats these steps. So are
+    validations of `step` if one `is_due`, and an incomplete last row.
     """
 
     def __init__(self, path: Path, step: int = 0, *, is_due: bool = False) -> None:
@@ -124,7 +124,7 @@ class CsvLog(_Log):
 
 
 def _stands(row: dict[str, str | None], step: int, *, is_due: bool) -> bool:
-    """Whether to keep a row of `metrics.csv`: it is complete and not after `step`."""
+    """Whether to keep a row of `metrics.csv`, that is, it is complete and not after `step`."""
     number = row.get("step") or ""
     if None in row.values() or not number.isdecimal() or int(number) > step:
         return False
@@ -132,9 +132,9 @@ def _stands(row: dict[str, str | None], step: int, *, is_due: bool) -> bool:
 
 
 class WandbLog(_Log):
-    """Weights & Biases; all segments of a run folder are one run there.
+    """Logs to Weights & Biases, where all segments of a run are one run.
 
-    Project, account and mode come from the settings of the package, such as `WANDB_PROJECT` and
+    Project, account and mode come from the package's own settings, such as `WANDB_PROJECT` and
     `WANDB_MODE=offline`.
     """
 
@@ -161,5 +161,5 @@ class WandbLog(_Log):
         self._run.log({**metrics, "step": step})
 
     def finalize(self, status: str) -> None:
-        """End the segment."""
+        """End logging."""
         self._run.finish(exit_code=0 if status == "success" else 1)

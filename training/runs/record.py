@@ -1,4 +1,7 @@
-"""The record of a run, run.json: its sessions, and whether another segment may resume it."""
+"""The record of a run, run.json: its segments, and checks whether it may be resumed.
+
+A segment is one start of `relpe-train fit`; run.json lists segments under the key `sessions`.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ from training.files import read_json, replacing
 from training.runs.device import Arithmetic
 
 _FIXED = ("seed", "ema_decay")
-"""Settings of the trainer that may not change within a run, since the weights depend on them. See
-`device` for device, precision and threads; budgets and intervals may change."""
+"""Settings of the trainer that may not change within a run, since the weights depend on them. Those
+of the hardware are checked in `device`; budgets and intervals may change."""
 _WRITTEN = (
     *("last.ckpt", "best.ckpt", "metrics.csv", "config.yaml", "run.json", "tokenizer.json"),
     *("tensorboard", "wandb", "samples", "evaluation"),
@@ -41,7 +44,7 @@ class PastSegment:
     """A segment of a run: one start of the command."""
 
     step: int = 0
-    """Step from which it resumed."""
+    """Step from which the segment resumed the run."""
     command: str | None = None
     commit: str | None = None
     machine: str | None = None
@@ -52,18 +55,18 @@ class PastSegment:
 
 @dataclass(frozen=True, kw_only=True)
 class PastRun:
-    """A run that contributed to some weights; unknown values are None."""
+    """A run that contributed to weights; unknown values are None."""
 
     name: str
-    """Name of its folder."""
+    """Name of the run's folder."""
     steps: int | None = None
     """Steps up to the weights that were used."""
     tokens: int | None = None
-    """Tokens read in these steps, padding included."""
+    """Tokens in these steps, padding included."""
     weights: str | None = None
     """SHA-256 of the weights that were used, from `weights.digest`."""
     source: str | None = None
-    """Source of its data."""
+    """Source of the data."""
     data: str | None = None
     """Hash of the prepared corpus."""
     device: str | None = None
@@ -78,20 +81,20 @@ class FirstWeights:
 
     path: str
     digest: str | None = None
-    """SHA-256 from `weights.digest`; unknown in run.json of older versions."""
+    """SHA-256 from `weights.digest`; None in run.json of older versions."""
     history: tuple[PastRun, ...] = ()
 
 
 def read_run(folder: Path) -> dict[str, Any]:
-    """Read `run.json`; that of older versions has a single segment.
+    """Read `run.json`; files of older versions have a single segment.
 
     Raises:
         TrainingError: the file is missing or damaged.
     """
     path = folder / "run.json"
     if not path.is_file():
-        raise TrainingError(f"{folder}: found no run.json, expected a run folder")
-    run = read_json(path, ("data", "precision", "threads"), "start anew with --fresh")
+        raise TrainingError(f"{folder}: found no run.json, expected the folder of a run")
+    run = read_json(path, ("data", "precision", "threads"), "start again with --fresh")
     if "sessions" not in run:
         run["sessions"] = [
             {one.name: run.pop(one.name, one.default) for one in fields(PastSegment)}
@@ -106,7 +109,7 @@ def past_segment(segment: dict[str, Any]) -> PastSegment:
 
 
 def clear_run(folder: Path) -> None:
-    """Remove the files of a run and of its evaluation; does nothing if the folder has no run."""
+    """Remove the files of a run and its evaluation; do nothing if the folder is not a run."""
     if not any((folder / name).exists() for name in ("run.json", "last.ckpt", "best.ckpt")):
         return
     for path in (folder / name for name in _WRITTEN):
@@ -123,33 +126,36 @@ def check_same_run(
     facts: dict[str, Any],
     init_from: Path | None,
 ) -> None:
-    """Check that a segment has the settings, data and initial weights of its run.
+    """Check that settings, data and initial weights are those of the run that is resumed.
 
     Raises:
         TrainingError: one of them differs; the message names the first difference.
     """
-    remedy = "name a new folder with --run, or start anew with --fresh"
+    remedy = "choose a new folder with --run, or start again with --fresh"
     if _of_data(run["data"]) != _of_data(facts):
-        raise TrainingError(f"{folder}: began with other data; {remedy}")
+        raise TrainingError(f"{folder}: the run started with other data; {remedy}")
     held = run.get("init_from")
-    began = held["path"] if isinstance(held, dict) else held or "fresh ones"
+    began = held["path"] if isinstance(held, dict) else held or "random ones"
     if init_from is not None and str(init_from) != began:
         raise TrainingError(
-            f"{folder}: began with other weights ({began}) than --init-from {init_from}; {remedy}"
+            f"{folder}: the run started with other weights ({began}) than --init-from {init_from}; "
+            f"{remedy}"
         )
     old, new = _lasting(read_experiment(folder)), _lasting(config)
     for name, began, now in _differences(old, new):
-        raise TrainingError(f"{folder}: began with another {name} ({began}, now {now}); {remedy}")
+        raise TrainingError(
+            f"{folder}: the run started with another {name} ({began}, now {now}); {remedy}"
+        )
 
 
 def _of_data(facts: dict[str, Any]) -> tuple[str, dict[str, tuple[int, int]]]:
-    """Identity of data: its hash, the same for any splits, and the size of each split."""
+    """Identity of data: its hash, which does not depend on the splits, and each split's size."""
     splits = facts.get("splits", {})
     return facts["hash"], {name: (s["files"], s["tokens"]) for name, s in splits.items()}
 
 
 def _lasting(config: ExperimentConfig) -> dict[str, Any]:
-    """Settings of an experiment that may not change between segments."""
+    """Settings of an experiment that may not change when a run is resumed."""
     plain = to_plain(config)
     del plain["task"]["data"]  # the folder may be moved; its hash is compared
     return plain | {"trainer": {key: plain["trainer"][key] for key in _FIXED}}
@@ -178,7 +184,8 @@ def describe_segment(
 ) -> None:
     """Write config.yaml and run.json at the start of a segment.
 
-    `earlier` is the content of run.json, `first` the initial weights of a new run unless random.
+    `earlier` is the contents of run.json. `first` is the origin of a new run's initial weights;
+    None: they are random.
     """
     with replacing(folder / "config.yaml") as path:
         path.write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
@@ -223,7 +230,7 @@ def _machine(arithmetic: Arithmetic) -> str:
 
 @cache
 def _environment() -> dict[str, Any]:
-    """Operating system, build of torch, and versions of all packages."""
+    """Operating system, build of torch and versions of all packages."""
     built = torch.__config__.show().splitlines()[1:]
     return {
         "system": platform.platform(),
@@ -236,7 +243,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Commit of the sources, with a plus if they have changes; None without git."""
+    """Commit of the sources, with a plus if there are uncommitted changes; None without git."""
 
     def git(*words: str) -> str:
         here = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""Weights of a run or of a released model: loading, storing, digest."""
+"""Weights of a run or of a released model: loading, storing, hashing."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _KEYS = {"state_dict", "global_step", "average", "elapsed_seconds", "callbacks"}
 
 
 class Origin(NamedTuple):
-    """Identity of weights; of a released model only files and digest are known."""
+    """Identity of weights; for a released model, only files and digest are known."""
 
     file: str
-    """Names of the files within the folder."""
+    """Names of the files in the model's folder."""
     digest: str
     """SHA-256 as returned by `digest`."""
     step: int | None = None
     """Number of training steps."""
     tokens: int | None = None
-    """Tokens read in these steps, padding included."""
+    """Tokens in these steps, padding included."""
     commit: str | None = None
-    """Commit of the last segment of the run."""
+    """Commit with which the run was last started or resumed."""
 
 
 def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Origin]:
-    """Load a decoder from a run folder, or from the folder or name of a released model.
+    """Load a decoder from the folder of a run, or from the folder or name of a released model.
 
-    A run that averages its weights gives the average.
+    For a run that averages its weights, this is the average.
 
     Raises:
         TrainingError: the run has no such checkpoint, or it is damaged.
@@ -57,13 +57,15 @@ def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Ori
     decoder = task.model.build()
     path = folder / f"{weights}.ckpt"
     if not path.exists():
-        why = "no validation has ended yet" if weights == "best" else "no step has been stored yet"
+        why = (
+            "there was no validation yet" if weights == "best" else "no checkpoint was written yet"
+        )
         raise TrainingError(
-            f"{folder}: found no {path.name}, since {why}; train longer, or take other weights "
+            f"{folder}: found no {path.name}, since {why}; train longer, or choose other weights "
             "with --weights"
         )
     other = "last" if weights == "best" else "best"
-    checkpoint = read_checkpoint(path, f"take others with --weights {other}, or train again")
+    checkpoint = read_checkpoint(path, f"use --weights {other}, or train again")
     fill(decoder, checkpoint, path)
     step = checkpoint["global_step"]
     commit = read_run(folder)["sessions"][-1]["commit"]
@@ -76,22 +78,22 @@ class CheckpointFiles(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: object = None
     ) -> None:
-        """Replace a checkpoint; `storage_options` are not used.
+        """Replace a checkpoint; `storage_options` are ignored.
 
         Raises:
-            TrainingError: it cannot be written, for instance on a full disk.
+            TrainingError: it cannot be written, for example on a full disk.
         """
         try:
             with replacing(Path(path)) as partial, partial.open("wb") as stream:
                 torch.save(checkpoint, stream)
         except (OSError, RuntimeError) as error:
-            # after a failed write torch closes its archive, which fails as well
+            # after a failed write, torch closes its archive, which raises another error
             cause = error if isinstance(error, OSError) else error.__context__
             if not isinstance(cause, OSError):
                 raise
             raise TrainingError(
-                f"{path}: cannot be written ({cause.strerror or cause}); what was there is "
-                "intact: make room, and the same command goes on from it"
+                f"{path}: cannot be written ({cause.strerror or cause}). The previous checkpoint "
+                "is unchanged; free some disk space, and the same command resumes from it"
             ) from error
 
 
@@ -99,27 +101,27 @@ def read_checkpoint(path: Path, remedy: str) -> dict[str, Any]:
     """Read a checkpoint of a run.
 
     Raises:
-        TrainingError: the file is damaged or no checkpoint; the message ends with `remedy`.
+        TrainingError: the file is damaged or not a checkpoint; the message ends with `remedy`.
     """
     try:
-        # torch does not verify the check sums of the archive
+        # torch does not verify the checksums of the archive
         with zipfile.ZipFile(path) as archive:
             changed = archive.testzip()
         if changed is not None:
-            raise ValueError(f"the check sum of {changed} differs")
+            raise ValueError(f"the checksum of {changed} differs")
         checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except (
         *(RuntimeError, EOFError, ValueError, LookupError, TypeError, AttributeError),
         *(pickle.UnpicklingError, zipfile.BadZipFile),
     ) as error:
-        raise TrainingError(f"{path}: damaged, cannot be read; {remedy}") from error
+        raise TrainingError(f"{path}: the checkpoint is damaged; {remedy}") from error
     if not isinstance(checkpoint, dict) or not checkpoint.keys() >= _KEYS:
-        raise TrainingError(f"{path}: no checkpoint that relpe-train has written; {remedy}")
+        raise TrainingError(f"{path}: not a checkpoint of relpe-train; {remedy}")
     return checkpoint
 
 
 def fill(decoder: Decoder, checkpoint: dict[str, Any], where: Path) -> None:
-    """Load the weights of a checkpoint into a decoder; their average, if the run has one.
+    """Load the weights of a checkpoint into a decoder: their average, if the run has one.
 
     Raises:
         TrainingError: the weights belong to another model.
@@ -129,7 +131,7 @@ def fill(decoder: Decoder, checkpoint: dict[str, Any], where: Path) -> None:
         decoder.load_state_dict(state)
     except RuntimeError as error:
         first = " ".join(str(error).splitlines()[1].split())
-        raise TrainingError(f"{where}: holds weights of another model: {first}") from error
+        raise TrainingError(f"{where}: has the weights of another model: {first}") from error
     mean = checkpoint.get("average", {}).get("mean")
     if mean:
         for parameter, value in zip(decoder.parameters(), mean, strict=True):
@@ -140,7 +142,7 @@ def start_from(decoder: Decoder, first: Decoder, where: Path) -> None:
     """Initialise a decoder with the weights of another one.
 
     Weights of a model with rotary embedding can initialise one with the algebraic encoding of
-    sequences and windowed attention: both compute the same function within the window.
+    sequences and windowed attention, since both compute the same function within the window.
 
     Raises:
         TrainingError: the weights belong to another model.
@@ -158,7 +160,7 @@ def round_as_released(decoder: Decoder) -> None:
 
 
 def digest(decoder: Decoder) -> str:
-    """SHA-256 of all tensors in the precision of released weights, with names and shapes."""
+    """SHA-256 of all tensors in the precision of released weights, names and shapes included."""
     total = hashlib.sha256()
     for name, tensor in sorted(decoder.state_dict().items()):
         released = tensor.detach().to("cpu", RELEASED).contiguous()

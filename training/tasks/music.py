@@ -1,4 +1,4 @@
-"""Music: next-token prediction with a decoder."""
+"""The task `music`: next-token prediction with a decoder."""
 
 from __future__ import annotations
 
@@ -57,41 +57,42 @@ class MusicTask:
     length: int = 1024
     """Tokens per example."""
     batch_size: int = 4
-    """Examples per step, over all processes and micro-batches."""
+    """Examples per step, in all processes and micro-batches together."""
     chunk: int | None = None
-    """Tokens of an example that pass through the model at a time, to bound the memory of
-    activations; the state is passed on. None: all at once."""
+    """Tokens of an example that pass through the model at a time, which bounds the memory of
+    activations; the state is kept between chunks. None: all tokens at once."""
     truncated: bool = False
-    """Whether gradients stop at the borders of chunks; otherwise chunks do not change results."""
+    """Whether gradients stop at chunk boundaries; if not, chunks do not change the results."""
     beginnings: float = 0.1
     """Share of examples that are the beginning of a piece."""
     transposition: tuple[int, int] = (-5, 6)
-    """Smallest and largest transposition of an example in semitones."""
+    """Minimum and maximum transposition of an example in semitones."""
     augmentation: Augmentation = NOTHING
-    """Further random changes to examples of several instruments."""
+    """Further random changes to examples with several instruments."""
     validation_windows: int = 64
-    """Windows of `length` tokens that a validation reads."""
+    """Number of windows of `length` tokens in a validation."""
 
     def __post_init__(self) -> None:
         for name in ("length", "batch_size", "validation_windows"):
             check_range(name, getattr(self, name), 1)
         check_range("chunk", self.chunk, 1)
         if self.truncated and self.chunk is None:
-            raise TrainingError("truncated is true, expected a chunk: the tokens of a gradient")
+            raise TrainingError("truncated is true without a chunk; set the chunk too")
         check_range("beginnings", self.beginnings, 0, 1)
         low, high = self.transposition
         if not -127 <= low <= high <= 127:
             raise TrainingError(
-                f"transposition is {self.transposition}, expected least and greatest, -127 to 127"
+                f"transposition is {self.transposition}, expected a minimum and a maximum between "
+                "-127 and 127"
             )
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens read per step, padding included."""
+        """Tokens per step, padding included."""
         return self.batch_size * self.length
 
     def build_data(self, trainer: TrainerConfig, processes: Processes = ALONE) -> MusicData:
-        """Build the data module of one of the processes.
+        """Build the data module of one process.
 
         Raises:
             TrainingError: the corpus does not match the model or the tokenizer, or the batch cannot
@@ -114,7 +115,7 @@ class MusicTask:
 
 
 class MusicData(pl.LightningDataModule):
-    """Training crops, from the current step of the trainer on, and validation windows."""
+    """Training examples, starting at the trainer's current step, and validation windows."""
 
     def __init__(
         self, task: MusicTask, trainer: TrainerConfig, processes: Processes = ALONE
@@ -123,16 +124,20 @@ class MusicData(pl.LightningDataModule):
         self.facts = read_facts(task.data)
         tokenizer = load_tokenizer(task.data)
         if self.facts["vocabulary"] != tokenizer.vocabulary.hash:
-            raise TrainingError(f"{task.data}: made with another vocabulary; prepare again")
+            raise TrainingError(
+                f"{task.data}: the corpus has another vocabulary than its tokenizer; prepare it "
+                "again"
+            )
         known, used = task.model.vocabulary_size, len(tokenizer.vocabulary)
         sizes = (
-            f"task.model.vocabulary_size is {known}, the tokenizer of {task.data} has {used} ids"
+            f"task.model.vocabulary_size is {known}, but the tokenizer of {task.data} has {used} "
+            "ids"
         )
         if known < used:
-            raise TrainingError(f"{sizes}; give the model as many")
+            raise TrainingError(f"{sizes}; set task.model.vocabulary_size={used}")
         if known > used and not processes.rank:
             logger.warning(
-                "%s: the others are never used; is it the data that the config is for?", sizes
+                "%s; the other ids are unused. Check that the config is meant for this data", sizes
             )
         rows = rows_of(processes, task.batch_size, trainer.accumulate)
         self.crops = Crops(
@@ -149,8 +154,8 @@ class MusicData(pl.LightningDataModule):
         longest = self.crops.corpus.longest
         if task.length > 2 * longest:
             raise TrainingError(
-                f"task.length is {task.length}, the longest piece of {task.data} has {longest} "
-                f"tokens: most of every example would be padding; --set task.length={longest}"
+                f"task.length is {task.length}, but the longest piece of {task.data} has {longest} "
+                f"tokens, so examples would be mostly padding; use --set task.length={longest}"
             )
         validation = Corpus.load(task.data, "validation")
         self.held_out = windows(validation, task.length, task.validation_windows)
@@ -164,7 +169,7 @@ class MusicData(pl.LightningDataModule):
         return len(self.held_out) > 0
 
     def train_dataloader(self) -> DataLoader[Tensor]:
-        """The rows of this process of one batch per step, from the trainer's global step on."""
+        """The rows of this process: one batch per step, starting at the trainer's global step."""
         start = self.trainer.global_step if self.trainer else 0
         return DataLoader(
             self.crops,  # type: ignore[arg-type]
@@ -177,8 +182,8 @@ class MusicData(pl.LightningDataModule):
     def val_dataloader(self) -> DataLoader[Tensor]:
         """The validation windows of this process.
 
-        All processes have the same number, since they run the model together; the last windows may
-        be padding.
+        All processes have the same number of windows, since they run the model together. The last
+        windows may be padding.
         """
         world = self._processes.world
         padding = np.zeros((-len(self.held_out) % world, self.held_out.shape[1]), np.int64)
@@ -189,8 +194,8 @@ class MusicData(pl.LightningDataModule):
 class MusicModule(pl.LightningModule):
     """A decoder with its loss, optimizer and budget.
 
-    A batch of Lightning is a whole step of one process: micro-batches and chunks are iterated here,
-    so that callbacks never see an incomplete step.
+    One batch of Lightning is a whole step of one process. Micro-batches and chunks are iterated
+    here, so that callbacks never run in the middle of a step.
     """
 
     def __init__(
@@ -217,26 +222,27 @@ class MusicModule(pl.LightningModule):
             compute_again(decoder)
 
     def configure_model(self) -> None:
-        """Shard the weights, with fsdp."""
+        """With fsdp, shard the weights."""
         if self._shares and not isinstance(self.decoder, FSDPModule):
             shard(self.decoder, self.device_mesh)
 
     @property
     def window(self) -> Window | None:
-        """Window of the encoding; an attribute would be stored in checkpoints twice."""
+        """The window of the encoding; as an attribute, it would be stored in checkpoints twice."""
         return self.decoder.encoding.training_window()
 
     def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:
-        """Sums of the negative log-likelihood of tokens: see `negative_log_likelihoods`."""
+        """Sums of the negative log-likelihood of tokens; see `negative_log_likelihoods`."""
         return negative_log_likelihoods(
             self.decoder, batch, state, self._task.chunk, truncated=self._task.truncated
         )
 
     def training_step(self, batch: Tensor, batch_idx: int) -> dict[str, Tensor]:
-        """Take a whole step, after which all processes have the same weights.
+        """Compute the gradients of a whole step, the same in all processes.
 
-        Minimises the mean negative log-likelihood in nats per token over the rows of all processes,
-        plus the penalty of a window; returns the former. The noise depends on the step.
+        The loss is the mean negative log-likelihood in nats per token over the rows of all
+        processes, plus the penalty of a window; only the former is returned. The noise depends on
+        the step.
         """
         optimizer = self.optimizers(use_pl_optimizer=True)
         assert isinstance(optimizer, LightningOptimizer)
@@ -252,9 +258,9 @@ class MusicModule(pl.LightningModule):
         return {"nats_per_token": torch.tensor(sums / max(count, 1.0))}
 
     def gradients(self, batch: Tensor, count: float) -> float:
-        """Accumulate the gradients of all micro-batches and chunks; returns the sum of their nats.
+        """Accumulate the gradients of all micro-batches and chunks; return the sum of their nats.
 
-        `count` is the number of tokens of all processes, over which the mean is taken.
+        `count` is the number of tokens of all processes, by which gradients are divided.
         """
         seed, step = self._trainer_settings.seed, self.global_step
         noise = noise_seed(seed, step)
@@ -279,7 +285,7 @@ class MusicModule(pl.LightningModule):
 
     @contextmanager
     def _alone(self, alone: bool) -> Iterator[None]:
-        """Keep gradients from being synchronised if `alone`: the step is not complete."""
+        """Do not synchronise gradients if `alone`, since the step is not complete."""
         model = self.trainer.model
         if isinstance(model, DistributedDataParallel) and alone:
             with model.no_sync():
@@ -290,7 +296,7 @@ class MusicModule(pl.LightningModule):
         yield
 
     def _agree_on_time(self, nats: float = 0.0) -> float:
-        """Use the clock of rank 0 for a time budget; returns the sum of nats over processes."""
+        """Use the clock of rank 0 for a time budget; return the sum of nats over processes."""
         mine = 0.0 if self.global_rank else self.budget.elapsed()
         nats, seconds = total(self.trainer, nats, mine)
         limited = self._trainer_settings.time_budget_minutes is not None
@@ -298,7 +304,7 @@ class MusicModule(pl.LightningModule):
         return nats
 
     def _agree_on_spans(self) -> None:
-        """Use the spans of rank 0: rounding may differ here."""
+        """Use the spans of rank 0, since rounding may differ in other processes."""
         if self.window is not None and self.trainer.world_size > 1:
             spans = self.trainer.strategy.broadcast(self.window.span_state())
             self.window.load_span_state(spans)
@@ -310,11 +316,11 @@ class MusicModule(pl.LightningModule):
         self._sums.append((nats, int((batch[:, 1:] != 0).sum())))
 
     def on_validation_epoch_start(self) -> None:
-        """Validate the averaged weights, if any."""
+        """Validate the averaged weights, if there are any."""
         self.average.swap()
 
     def on_validation_epoch_end(self) -> None:
-        """Store the mean over all windows of all processes for the callbacks."""
+        """Store the mean over the windows of all processes for the callbacks."""
         self.average.swap()
         mine = (sum(column) for column in zip(*self._sums, strict=True))
         nats, count = total(self.trainer, *mine)
@@ -322,12 +328,12 @@ class MusicModule(pl.LightningModule):
         self._sums.clear()
         if not math.isfinite(nats):
             raise TrainingError(
-                f"step {self.global_step}: the validation is {nats / count} nats per token; lower "
-                "optimizer.learning_rate and start anew with --fresh"
+                f"step {self.global_step}: the validation loss is {nats / count} nats per token; "
+                "lower optimizer.learning_rate and start again with --fresh"
             )
 
     def encoding_metrics(self) -> dict[str, float]:
-        """Change of the encoding since its start, and the spans of its window."""
+        """Change of the encoding since the start of the run, and the spans of its window."""
         spans = {} if self.window is None else self.window.metrics()
         return self.movement.changes("encoding_change") | spans
 
@@ -364,22 +370,22 @@ class MusicModule(pl.LightningModule):
         if self.skipped >= 20:
             raise TrainingError(
                 f"step {self.global_step}: gradients were not finite 20 times in a row; lower "
-                "optimizer.learning_rate or normalise queries and keys"
+                "optimizer.learning_rate, or set task.model.normalize_queries_keys=true"
             )
         for parameter in self.decoder.parameters():
             parameter.grad = None
 
     def on_fit_start(self) -> None:
-        """Start the clock of the time budget, before a validation that may be due."""
+        """Start the clock of the time budget, which includes a validation that may be due."""
         self.budget.start()
         self.movement.begin()
 
     def on_train_start(self) -> None:
-        """Start all processes with the time of rank 0."""
+        """Set the clock of all processes to that of rank 0."""
         self._agree_on_time()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Store what a resumed run needs besides weights and optimizer."""
+        """Store the state that a resumed run needs besides weights and optimizer."""
         checkpoint["elapsed_seconds"] = self.budget.elapsed()
         checkpoint["skipped"] = self.skipped
         checkpoint["average"] = self.average.state()
@@ -389,14 +395,14 @@ class MusicModule(pl.LightningModule):
             checkpoint["spans"] = self.window.span_state()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the state of an earlier segment."""
-        # checkpoints of older versions, with automatic optimization, counted steps elsewhere
+        """Restore the state of a run that is resumed."""
+        # checkpoints of older versions, with automatic optimisation, counted steps elsewhere
         steps = "epoch_loop.manual_optimization.optim_step_progress"
         for number in ("ready", "completed"):
             checkpoint["loops"]["fit_loop"][steps]["total"][number] = checkpoint["global_step"]
         self.budget.earlier = checkpoint["elapsed_seconds"]
         self.average.load(checkpoint["average"])
-        # checkpoints of older versions may lack the following
+        # checkpoints of older versions may not have the following
         self.skipped = checkpoint.get("skipped", 0)
         self.movement.load(checkpoint.get("encoding_start", {}))
         if self.window is not None and "spans" in checkpoint:
