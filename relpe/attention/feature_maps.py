@@ -1,8 +1,9 @@
 """Feature maps of linear attention: FAVOR+, relu and elu + 1.
 
-A map returns features (..., f) and, where they are exponentials, the logarithm of the factor that
-was taken out of each vector to avoid overflow. The factor of a query cancels in the ratio of
-attention and is dropped. That of a key does not: attention keeps the running maximum of past keys.
+A map returns features (..., f). If these are exponentials, a factor is taken out of each vector to
+avoid overflow, and its logarithm is returned too. The factor of a query cancels when attention is
+normalised, so it is dropped. The factor of a key does not cancel: attention keeps the running
+maximum over past keys.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from torch import Tensor
 from torch.nn import functional
 
 LONGEST_HELD = 2**20
-"""With a redraw probability: most training steps for which features are held."""
+"""Maximum training steps between two redraws, with a redraw probability."""
 SEARCHED = 1024
-"""Steps that are searched together for the last redraw."""
+"""Number of steps that are searched together for the last redraw."""
 
 
 class Features(NamedTuple):
-    """Non-negative features (..., f) times exp(log_scale (...)); None if that is 1."""
+    """Non-negative features (..., f), times exp(log_scale) (...); None: the factor is 1."""
 
     values: Tensor
     log_scale: Tensor | None
 
 
 class FeatureMap:
-    """Maps queries or keys to features of linear attention; as many by default, no projection."""
+    """Maps queries or keys to features; by default f = in_features, without projection."""
 
     def num_features(self, in_features: int) -> int:
         """Features per head (f)."""
         return in_features
 
     def draw(self, in_features: int, generator: torch.Generator) -> Tensor | None:
-        """Random projection (in_features, n) of one layer, None if the map has none."""
+        """Random projection (in_features, n) of one layer; None if the map has none."""
         return None
 
     def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
@@ -52,11 +53,11 @@ class FavorConfig:
 
     kind: Literal["favor"] = "favor"
     num_features: int = 64
-    """Features per head (f): half of them projections, and their negatives."""
+    """Number of features per head (f), even: f/2 projections and their negatives."""
     redraw_interval: int = 1
-    """Training steps for which projections are held; 1: new ones in each."""
+    """Number of training steps between redraws of the projections; 1: redraw in every step."""
     redraw_probability: float | None = None
-    """Probability that a training step draws new projections, in place of an interval."""
+    """Probability that a training step redraws the projections, instead of a fixed interval."""
 
     def __post_init__(self) -> None:
         interval, probability = self.redraw_interval, self.redraw_probability
@@ -66,7 +67,8 @@ class FavorConfig:
             raise ValueError(f"redraw_probability is {probability}, expected 1e-5 to 1")
         if probability is not None and interval > 1:
             raise ValueError(
-                f"redraw_interval {interval} and redraw_probability {probability}: give one of them"
+                f"redraw_interval is {interval} and redraw_probability is {probability}, expected "
+                "only one of them"
             )
 
     def build(self) -> Favor:
@@ -74,10 +76,10 @@ class FavorConfig:
         return Favor(self)
 
     def last_redraw(self, step: int, seed: int = 0) -> int:
-        """The training step, `step` or an earlier one, whose projections are in force at `step`.
+        """The last training step, up to `step`, at which the projections were redrawn.
 
-        A function of its arguments alone, so that a resumed run holds the same projections.
-        `seed` is that of the run: different runs redraw at different steps.
+        It depends only on the arguments, so that a resumed run has the same projections. `seed` is
+        the seed of the run; runs with different seeds redraw at different steps.
         """
         if self.redraw_probability is None:
             return step - step % self.redraw_interval
@@ -91,7 +93,7 @@ class FavorConfig:
 
 
 def _chances(steps: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1), one for each step, by SplitMix64 (Steele et al., 2014)."""
+    """Uniform random numbers in [0, 1), one per step, by SplitMix64 (Steele et al., 2014)."""
     run = np.random.SeedSequence(seed).generate_state(1, np.uint64)
     x = run + (steps.astype(np.uint64) + 1) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> 30)) * np.uint64(0xBF58476D1CE4E5B9)
@@ -102,14 +104,14 @@ def _chances(steps: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
 class Favor(FeatureMap):
     """exp(u - |x|^2/2) and exp(-u - |x|^2/2) of x scaled by d^-1/4; u are random projections of x.
 
-    Expected products of features are exp(q.k / sqrt(d)). The largest exponent of each vector is
-    taken out.
+    The expected product of the features of q and k is exp(q.k / sqrt(d)). The factor that is taken
+    out of each vector is the largest exponential.
     """
 
     def __init__(self, config: FavorConfig) -> None:
         if config.num_features < 2 or config.num_features % 2:
             raise ValueError(
-                f"{config.num_features} FAVOR+ features; features come in pairs: use an even number"
+                f"num_features of FAVOR+ is {config.num_features}, expected an even number"
             )
         self.config = config
 
@@ -120,13 +122,14 @@ class Favor(FeatureMap):
     def draw(self, in_features: int, generator: torch.Generator) -> Tensor:
         """Projection (in_features, f/2): blocks of orthogonal columns with independent chi norms.
 
-        The original takes the norms of the matrix it orthogonalizes, which biases the kernel.
+        The original code uses the norms of the matrix before orthogonalisation, which biases the
+        kernel.
         """
         wanted = self.config.num_features // 2
         blocks = math.ceil(wanted / in_features)
         gaussian = torch.randn((blocks, in_features, in_features), generator=generator)
         directions, triangle = torch.linalg.qr(gaussian)
-        # signs of the diagonal make the rotation uniform (Haar)
+        # correct signs by the diagonal, so that the rotation is uniform (Haar)
         directions = directions * triangle.diagonal(dim1=-2, dim2=-1).sign()[:, None]
         norms = torch.randn((blocks, in_features, in_features), generator=generator).norm(dim=-1)
         columns = (directions * norms[:, None]).permute(1, 0, 2).reshape(in_features, -1)
@@ -145,11 +148,11 @@ class Favor(FeatureMap):
 
 @dataclass(frozen=True, kw_only=True)
 class ReluConfig:
-    """relu(x) plus a little, so that no query is without keys (Choromanski et al., 2021, 4.2)."""
+    """relu(x) plus a constant, so that weights are positive (Choromanski et al., 2021, 4.2)."""
 
     kind: Literal["relu"] = "relu"
     offset: float = 1e-3
-    """Constant that is added to every feature."""
+    """Constant added to every feature."""
 
     def build(self) -> Relu:
         """The map."""

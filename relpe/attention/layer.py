@@ -1,4 +1,4 @@
-"""The self-attention module of a layer: projections, short convolution, encoding, operation."""
+"""The self-attention module of a layer: projections, short convolution, encoding and attention."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class ConvolvedState(NamedTuple):
 class SelfAttention(nn.Module):
     """Causal multi-head self-attention of one layer.
 
-    Queries and keys are brought to unit mean square per head and scaled by a learned temperature,
-    before the encoding: stochastic codes make the squared norms heavy-tailed, and exponential
-    features of large norms overflow. A depthwise convolution over the last few positions gives a
+    Before the encoding, queries and keys are normalised per head to a mean square of 1 and scaled
+    by a learned temperature. Otherwise exponential features could overflow, since stochastic codes
+    make squared norms heavy-tailed. A depthwise convolution over the last few positions gives a
     head access to the preceding tokens, which a noisy kernel resolves badly. With `delayed`, every
-    other feature is initially shifted by one position, so that keys of the preceding token meet
-    queries of the present one.
+    other feature is initially delayed by one position, so that a query of the current token can
+    match keys of the preceding one.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SelfAttention(nn.Module):
         self.project_out = nn.Linear(width, width, bias=False)
         self.log_temperature = nn.Parameter(torch.zeros(2, num_heads, 1)) if normalize else None
         if convolution_taps > 0:
-            # the last tap is the present
+            # the last tap is the current position
             taps = torch.zeros(width, convolution_taps)
             taps[:, -1] = 1.0
             if delayed:
@@ -70,7 +70,7 @@ class SelfAttention(nn.Module):
     def init_state(
         self, batch_size: int, generator: torch.Generator, encoded_features: int
     ) -> ConvolvedState:
-        """State before the first position, for queries and keys of `encoded_features`."""
+        """State before the first position, for queries and keys with `encoded_features`."""
         weight = self.project_in.weight
         width, device = weight.shape[1], weight.device
         taps = 1 if self.convolution is None else self.convolution.shape[1]
@@ -96,7 +96,7 @@ class SelfAttention(nn.Module):
             q = functional.rms_norm(q, q.shape[-1:], eps=1e-6) * q_scale
             k = functional.rms_norm(k, k.shape[-1:], eps=1e-6) * k_scale
         q, k = encoding.encode(q, k, codes, self.layer)
-        scoring: Any  # a rotation or a table, as the operation takes: the decoder checked the pair
+        scoring: Any  # a rotation or a table; the decoder has checked that the operation accepts it
         if encoding.placement == "numerator":
             scoring = partial(encoding.rotate_features, codes=codes, layer=self.layer)
         else:
@@ -106,17 +106,17 @@ class SelfAttention(nn.Module):
 
 
 def causal_convolution(x: Tensor, taps: Tensor, recent: Tensor) -> tuple[Tensor, Tensor]:
-    """Depthwise convolution of x (b, l, c) with taps (c, n), the last of them the present.
+    """Depthwise convolution of x (b, l, c) with taps (c, n); the last tap is the current position.
 
-    `recent` (b, n - 1, c) are the inputs before x. Returns (b, l, c) and the recent inputs for the
-    next piece.
+    `recent` (b, n - 1, c) are the inputs before x. Returns (b, l, c), and the recent inputs for the
+    next call.
     """
     history = torch.cat([recent.to(x.dtype), x], 1)
     return _CausalConvolution.apply(history, taps), history[:, x.shape[1] :]
 
 
 class _CausalConvolution(torch.autograd.Function):
-    """Sum of shifted copies, in place: much less memory traffic than under autograd."""
+    """Sum of shifted copies in place, with much less memory traffic than autograd would have."""
 
     @staticmethod
     def forward(ctx: Any, history: Tensor, taps: Tensor) -> Tensor:  # noqa: ANN401

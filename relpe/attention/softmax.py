@@ -1,4 +1,4 @@
-"""Softmax attention with state: exact, of quadratic cost, the baseline."""
+"""Softmax attention with state: exact, with quadratic cost, as a baseline."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class SoftmaxAttentionState(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SoftmaxAttentionConfig:
-    """Exact attention of quadratic cost (Vaswani et al., 2017): the baseline."""
+    """Exact attention with quadratic cost (Vaswani et al., 2017), as a baseline."""
 
     kind: Literal["softmax"] = "softmax"
 
     @property
     def name(self) -> AttentionName:
-        """Its kind."""
+        """The name of this attention: its kind."""
         return self.kind
 
     def build(self) -> SoftmaxOperation:
@@ -51,7 +51,7 @@ class SoftmaxOperation:
         weight: Tensor,
         in_features: int,
     ) -> SoftmaxAttentionState:
-        """No keys yet, for shape (b, h, e) and keys of `in_features`."""
+        """State without keys, for `shape` (b, h, e) and keys with `in_features`."""
         b, h, e = shape
         keys, values = (weight.new_zeros(b, 0, h, size) for size in (in_features, e))
         return SoftmaxAttentionState(keys, values)
@@ -64,10 +64,10 @@ class SoftmaxOperation:
         state: SoftmaxAttentionState,
         table: OffsetTable | None = None,
     ) -> tuple[Tensor, SoftmaxAttentionState]:
-        """Values (b, l, h, e); scores are divided by the square root of the encoded features."""
+        """Attention (b, l, h, e), with scores divided by sqrt(in_features), and the new state."""
         past = state.keys.shape[1]
         if table is None and v.dtype in {torch.bfloat16, torch.float16}:
-            q, k = q.to(v.dtype), k.to(v.dtype)  # codes are wider than half precision
+            q, k = q.to(v.dtype), k.to(v.dtype)  # encoded q and k are wider than half precision
         keys = torch.cat([state.keys.to(k.dtype), k], 1)
         values = torch.cat([state.values.to(v.dtype), v], 1)
         if table is not None:

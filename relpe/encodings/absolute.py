@@ -1,4 +1,4 @@
-"""Absolute encodings: vectors of positions that are added to the embeddings."""
+"""Absolute encodings, which add a vector for each position to the embeddings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from relpe.encodings.base import Encoding
 
 
 def sinusoids(positions: Tensor, features: int, base: float = 10_000.0) -> Tensor:
-    """Sines (even features) and cosines (odd) of `positions` (...): (..., features), float64.
+    """Sines (even features) and cosines (odd) of `positions` (...): (..., features) float64.
 
     Pair j has base^(-2j/features) radians per position (Vaswani et al., 2017, 3.5).
     """
     if features % 2:
-        raise ValueError(f"{features} sinusoids: sines and cosines come in pairs")
+        raise ValueError(f"the number of sinusoids is {features}, expected an even number")
     pairs = torch.arange(0, features, 2, dtype=torch.float64, device=positions.device)
     angles = (positions.double()[..., None] * base ** (-pairs / features)) % (2 * math.pi)
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
@@ -33,10 +33,10 @@ class SinusoidConfig:
 
     kind: Literal["sinusoid"] = "sinusoid"
     base: float = 10_000.0
-    """Ratio of the longest to the shortest wave length."""
+    """Ratio of the longest to the shortest wavelength."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Sinusoid:
-        """Module for a model as wide as all heads together, an even number."""
+        """Module for a model of this shape; num_heads * head_dim must be even."""
         return Sinusoid(self, num_heads * head_dim, head_dim)
 
 
@@ -48,7 +48,7 @@ class Sinusoid(Encoding):
     def __init__(self, config: SinusoidConfig, width: int, head_dim: int) -> None:
         super().__init__()
         if width % 2:
-            raise ValueError(f"embeddings of {width} features; sinusoids need an even number")
+            raise ValueError(f"embeddings have {width} features, expected an even number")
         self.out_features = head_dim
         self.width, self.base = width, config.base
 
@@ -67,16 +67,16 @@ class LearnedPositionConfig:
 
     kind: Literal["learned"] = "learned"
     num_positions: int = 2048
-    """Vectors; later positions get the last one."""
+    """Number of vectors; later positions get the last one."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> LearnedPosition:
-        """Module for a model as wide as all heads together.
+        """Module for a model of this shape.
 
         Raises:
-            ValueError: no vectors.
+            ValueError: `num_positions` is less than 1.
         """
         if self.num_positions < 1:
-            raise ValueError(f"num_positions {self.num_positions}: expected 1 or more")
+            raise ValueError(f"num_positions is {self.num_positions}, expected at least 1")
         return LearnedPosition(self, num_heads * head_dim, head_dim)
 
 
@@ -102,28 +102,28 @@ class LearnedPosition(Encoding):
 
 @dataclass(frozen=True, kw_only=True)
 class TreeSQConfig:
-    """Branches of the last steps to a node, added to the embeddings (Shiv & Quirk, 2019)."""
+    """The branches on the last steps to a node, added to the embeddings (Shiv & Quirk, 2019)."""
 
     kind: Literal["tree_sq"] = "tree_sq"
     tree: TreeStructure = field(default_factory=TreeStructure)
     """The tree, and how positions identify its nodes."""
     max_depth: int = 8
-    """Number of steps that are encoded, from the node upwards."""
+    """Number of encoded steps, counted from the node upwards."""
     original_order: bool = False
-    """Weights of steps as in the implementation of Kogkalidis et al. (2024), which gives them to
-    the wrong slots; to compare with it."""
+    """Order the weights of steps as in the code of Kogkalidis et al. (2024), which assigns them to
+    the wrong slots; only for comparison with it."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> TreeSQ:
         """Module for embeddings of num_heads * head_dim features.
 
         Raises:
-            ValueError: the width does not hold one feature for each branch of each step.
+            ValueError: the width is less than one feature for each branch of each step.
         """
         width, slots = num_heads * head_dim, self.max_depth * self.tree.letters
         if slots < 1 or width < slots:
             raise ValueError(
-                f"width {width} for {self.max_depth} steps of {self.tree.letters} branches; "
-                f"expected at least one feature for each: {max(1, slots)}, or fewer steps"
+                f"width is {width}, expected at least {max(1, slots)}, a feature for each of "
+                f"{self.max_depth} steps (max_depth) and {self.tree.letters} branches"
             )
         return TreeSQ(self, width, head_dim)
 
@@ -131,8 +131,9 @@ class TreeSQConfig:
 class TreeSQ(Encoding):
     """See `TreeSQConfig`: one slot of features for each branch of each step, nearest step first.
 
-    The slot of the branch taken at step n holds s w^n with w = tanh(raw); s = sqrt((1 - w^2) f/2),
-    with f features in a slot, bounds the sum of squares. Remaining features are zero.
+    The slot of the branch that is taken at step n has the value s w^n, with w = tanh(raw). The
+    scale s = sqrt((1 - w^2) f/2), with f features in a slot, bounds the sum of squares. All other
+    features are zero.
     """
 
     codes_by_position = True
@@ -153,7 +154,7 @@ class TreeSQ(Encoding):
         words = tree_words(structure, positions[..., : structure.word_axes or 1])
         depths = (words >= 0).sum(-1, keepdim=True)
         places = depths - 1 - torch.arange(self.config.max_depth, device=words.device)
-        padded = functional.pad(words, (0, 1), value=-1)  # words may be empty
+        padded = functional.pad(words, (0, 1), value=-1)  # padded, since words may be empty
         branches = padded.gather(-1, places.clamp(min=0))
         taken = (branches[..., None] == torch.arange(structure.letters, device=words.device)) & (
             places >= 0

@@ -107,7 +107,7 @@ def test_a_copy_that_breaks_off_leaves_the_model_that_was_there(experiment, tmp_
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(TrainingError, match="expected a run folder"):
+    with pytest.raises(TrainingError, match="expected the folder of a run"):
         export(tmp_path, tmp_path / "out")
 
 

@@ -103,7 +103,7 @@ def choose_device(wanted: str, name: str = "trainer.device") -> Device:
 
 
 def _bfloat16_is_faster(device: Device) -> bool:
-    """Whether bfloat16 is clearly faster than float32; on a CPU this depends on its instructions."""
+    """Whether bfloat16 is clearly faster than float32; CPUs differ in this."""
     return _time_product(torch.bfloat16, device) < 0.8 * _time_product(torch.float32, device)
 
 

@@ -1,4 +1,4 @@
-"""Linear attention: causal, with a state of constant size, or bidirectional with a key mask."""
+"""Linear attention: causal with a state of constant size, or bidirectional with a key mask."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from relpe.attention.linear.chunked import Tiling, causal_sums, tiling
 
 LEAST_WEIGHT = 1e-30
-"""Least sum of weights; below it a query gets zero, since gradients divide by its square."""
+"""Minimum sum of weights. Below it the result is zero, since gradients divide by its square."""
 
 
 class LinearState(NamedTuple):
@@ -26,7 +26,7 @@ class LinearState(NamedTuple):
     def empty(
         cls, shape: tuple[int, int, int, int], *, device: torch.device, dtype: torch.dtype
     ) -> LinearState:
-        """State before the first key, for shape (b, h, f, e)."""
+        """State before the first key; `shape` is (b, h, f, e)."""
         b, h, f, e = shape
         return cls(
             torch.zeros(b, h, f, e, device=device, dtype=dtype),
@@ -45,13 +45,16 @@ def causal_linear_attention(
 ) -> tuple[Float[Tensor, "b l h e"], LinearState]:
     """Weighted means of the values up to each position (Katharopoulos et al., 2020, section 3.3).
 
-    q and k are features (b, l, h, f), v values (b, l, h, e). `log_scale` (b, l, h), if given, is
-    the logarithm of a factor of each key's features; (1, l, h) if all rows share it, which is
-    faster; float64 where it is large, and so is the state's `log_scale` then. Returns (b, l, h, e)
-    and the state after the last position. Cost is linear in l. Sums keep the dtype of the state,
-    since they grow with l; products are in half precision if v is and the device is fast in it.
-    The result is zero where the weights of all keys sum to less than 1e-30. `how` overrides the
-    tiling.
+    q and k are features (b, l, h, f), and v values (b, l, h, e). Returns (b, l, h, e) and the state
+    after the last position. The cost is linear in l.
+
+    `log_scale` (b, l, h), if given, is the logarithm of a factor of each key's features. It may be
+    (1, l, h) if all rows share it, which is faster. Large values should be in float64; the state's
+    `log_scale` is then float64 too.
+
+    Sums have the dtype of the state, since they grow with l. Products are in half precision if v is
+    and the device is fast in it. The result is zero where the weights of all keys sum to less than
+    1e-30. `how` overrides the tiling.
     """
     dtype = state.kv.dtype
     if not q.shape[1]:
@@ -87,13 +90,13 @@ def linear_attention(
 ) -> Float[Tensor, "b l h e"]:
     """Weighted means of all values, for each query (Katharopoulos et al., 2020, section 3.2).
 
-    As `causal_linear_attention`, but every query sees every key for which `key_mask` (b, s) is
-    True; padding has no effect, whatever its values. Rows are independent: the factor taken out is
-    that of the keys of one row and head. Memory beyond inputs and outputs is that of copies of keys
-    and values, and of the sums (b, h, f, e).
+    Like `causal_linear_attention`, but every query attends to every key for which `key_mask` (b, s)
+    is True. Padding has no effect, whatever its values. Rows are independent, since the common
+    factor is taken out per row and head. Memory beyond inputs and outputs: copies of keys and
+    values, and the sums (b, h, f, e).
     """
     if key_mask is not None and key_mask.dtype != torch.bool:
-        raise TypeError(f"key_mask is {key_mask.dtype}, expected bool: True for keys that count")
+        raise TypeError(f"key_mask is {key_mask.dtype}, expected bool with True for visible keys")
     dtype = torch.promote_types(torch.float32, q.dtype)
     q, wide_v = q.to(dtype), v.to(dtype)
     k = k.to(dtype)
@@ -101,7 +104,7 @@ def linear_attention(
         seen = log_scale if key_mask is None else log_scale.where(key_mask[..., None], -torch.inf)
         top = seen.amax(1, keepdim=True)
         k = k * torch.exp(seen - top.where(top.isfinite(), 0.0)).to(dtype)[..., None]
-    if key_mask is not None:  # not by a product: padding may contain infinities
+    if key_mask is not None:  # not a product, since padding may contain infinities
         k, wide_v = (x.where(key_mask[..., None, None], 0.0) for x in (k, wide_v))
     kv = torch.einsum("bshf,bshe->bhfe", k, wide_v)
     weight = torch.einsum("blhf,bhf->blh", q, k.sum(1))
@@ -109,14 +112,14 @@ def linear_attention(
 
 
 def divisor(denominator: Tensor) -> Tensor:
-    """Denominators, with 1 for those whose inverse, or its square, would overflow."""
+    """Denominators, replaced by 1 where their inverse or its square would overflow."""
     return torch.where(denominator < LEAST_WEIGHT, 1.0, denominator)
 
 
 def step(
     q: Tensor, k: Tensor, v: Tensor, state: LinearState, log_scale: Tensor | None
 ) -> tuple[Tensor, LinearState]:
-    """The recurrence: one position, features (b, h, f) and values (b, h, e)."""
+    """One step of the recurrence, with features (b, h, f) and values (b, h, e)."""
     kv, k_sum, past = state
     if log_scale is None:
         running = torch.zeros_like(past)

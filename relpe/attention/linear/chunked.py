@@ -1,7 +1,7 @@
-"""Chunked causal linear attention as one operation of autograd, with its gradient.
+"""Chunked causal linear attention as one autograd operation, with its gradient.
 
-Within a chunk scores are formed as in ordinary attention; everything earlier is in sums of constant
-size. Several chunks can share a matrix product; only the sums are sequential.
+Within a chunk, scores are computed as in ordinary attention; all earlier positions are summarised
+by sums of constant size. Several chunks can share a matrix product; only the sums are sequential.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from torch.autograd.function import once_differentiable
 
 
 class Tiling(NamedTuple):
-    """How the work is divided. Results differ by rounding alone, except in `dtype`."""
+    """How the work is divided; except for `dtype`, it affects results only by rounding."""
 
     chunk: int
-    """Positions whose scores are formed at once."""
+    """Positions per chunk."""
     chunks: int
-    """Chunks of one batched product."""
+    """Chunks per batched product."""
     rows: int
-    """Batch rows times heads of one product; their data should fit the cache."""
+    """Batch rows times heads per product; their data should fit the cache."""
     dtype: torch.dtype
-    """Of the factors of products; sums are in that of the state."""
+    """Dtype of the factors of products; sums have that of the state."""
 
 
 def tiling(device: torch.device, wanted: torch.dtype, sums: torch.dtype) -> Tiling:
-    """The fastest tiling for a device, with factors in `wanted` if that is fast, else in `sums`.
+    """The fastest tiling for a device, with factors in `wanted` if this is fast, else in `sums`.
 
-    On CPUs a loop over chunks of 64, eight heads at a time, stays in the cache. bfloat16 is used
-    where products are fast in it; never float16, which sums of a thousand keys overflow.
+    On CPUs the data of 64 positions and eight heads fits the cache. bfloat16 is used where its
+    products are fast. float16 is never used, since sums of a thousand keys would overflow.
     """
     if wanted == torch.bfloat16 and _has_fast_bfloat16(device.type):
         return Tiling(128, 16, 8 if device.type == "cpu" else 2**30, wanted)
@@ -52,19 +52,19 @@ def _has_fast_bfloat16(device: str) -> bool:
 class _Part(NamedTuple):
     """Some chunks of some rows, and the causal weights of their keys and of the sums.
 
-    Weights are exp(key's scale - running maximum at the query): 1 where there are no scales. n rows
-    times heads of which s differ in scale, g chunks of c positions.
+    Weights are exp(scale of the key - running maximum at the query), or 1 without scales. There are
+    n rows times heads, s of them with different scales, and g chunks of c positions.
     """
 
     span: slice
     chunks: int
-    within: Tensor  # (s, g, c, c): key j as query i sees it; 0 for j > i
-    before: Tensor | None  # (n, g, c): the sums as query i sees them
-    after: Tensor | None  # (n, g, c): key j in the next sums
-    decay: Tensor | None  # (n, g): the old sums in the next sums
+    within: Tensor  # (s, g, c, c): weight of key j for query i; 0 for j > i
+    before: Tensor | None  # (n, g, c): weight of the sums for query i
+    after: Tensor | None  # (n, g, c): weight of key j in the next sums
+    decay: Tensor | None  # (n, g): weight of the old sums in the next sums
 
     def of(self, rows: slice) -> _Part:
-        """The part of some rows: all rows that differ in scale, or any if scales are not shared."""
+        """The part for a slice of rows, which contains all s scales if rows share them."""
         within, before, after, decay = self.within, self.before, self.after, self.decay
         if before is None or after is None or decay is None:
             return self
@@ -78,7 +78,7 @@ class _Part(NamedTuple):
         return x[:, self.span].reshape(x.shape[0] * self.chunks, size, x.shape[2])
 
     def put(self, values: Tensor, into: Tensor) -> None:
-        """The reverse, into the span of `into` (n, l) or (n, l, f)."""
+        """The reverse of `tile`: writes into the part's positions of `into` (n, l) or (n, l, f)."""
         into[:, self.span] = values.view_as(into[:, self.span])
 
     def weigh(self, scores: Tensor) -> Tensor:
@@ -88,12 +88,12 @@ class _Part(NamedTuple):
         return scores
 
     def scaled(self, x: Tensor, weights: Tensor | None) -> Tensor:
-        """X (n * g, c, f) times weights (n, g, c)."""
+        """Multiplies x (n * g, c, f) by weights (n, g, c)."""
         return x if weights is None else x * weights.reshape(*x.shape[:2], 1)
 
 
 def _row_groups(rows: int, scale: Tensor | None, most: int) -> list[slice]:
-    """Slices of at most `most` rows; multiples of the number of scales, where rows share them."""
+    """Slices of at most `most` rows; where rows share scales, multiples of their number."""
     alike = 1 if scale is None or len(scale) == rows else len(scale)
     size = alike * max(1, min(most, rows) // alike)
     return [slice(first, min(first + size, rows)) for first in range(0, rows, size)]
@@ -102,10 +102,10 @@ def _row_groups(rows: int, scale: Tensor | None, most: int) -> list[slice]:
 def _parts(
     length: int, how: Tiling, scale: Tensor | None, start: Tensor
 ) -> tuple[list[_Part], Tensor]:
-    """All chunks in order, grouped as `how` says, and the running maximum after them.
+    """All chunks in order, grouped as in `how`, and the running maximum after them.
 
-    `scale` is (n, l), or (s, l) where rows share it, `start` (n,). The maximum never depends on
-    later keys. Rows that share scales share the maximum, which may be any common factor.
+    `scale` is (n, l), or (s, l) if rows share it; `start` is (n,). The maximum never depends on
+    later keys. Rows that share scales also share the maximum, since any common factor would do.
     """
     mask = torch.ones(how.chunk, how.chunk, dtype=how.dtype, device=start.device).tril()
     whole = length // how.chunk
@@ -146,10 +146,10 @@ def _parts(
 def _sums_met(
     part: _Part, added: Tensor, sums: Tensor, like: Tensor, *, backwards: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The sums (n * g, ., .) that each chunk meets, in the dtype of `like`, and the final ones.
+    """The sums (n * g, ., .) before each chunk, in the dtype of `like`, and the final sums.
 
-    `added` (n * g, ., .) is added by each chunk to `sums` (n, ., .); `backwards` is the order of
-    the gradient.
+    Each chunk adds its `added` (n * g, ., .) to `sums` (n, ., .). `backwards` reverses the order,
+    for the gradient.
     """
     if part.chunks == 1:
         if part.decay is not None:
@@ -227,7 +227,7 @@ def _backward(
         all_q, all_k, all_v, all_num, all_den = (x[group] for x in (q, k, v, grad_num, grad_den))
         sums, k_sums = kv[group], k_sum[group][:, None]
         parts = [part.of(group) for part in all_parts]
-        for part in parts:  # sums are recomputed from the first position
+        for part in parts:  # recompute the sums from the first position
             queries, keys, values = part.tile(all_q), part.tile(all_k), part.tile(all_v)
             num, den = part.tile(all_num), part.tile(all_den)
             grad_scores = part.weigh((num @ values.mT).add_(den))
@@ -242,7 +242,7 @@ def _backward(
             past = part.scaled(torch.baddbmm(den * met_sum, num, met.mT), part.before)
             part.put(torch.baddbmm(past, grad_scores, keys), grad_q[group])
         sums, k_sums = grad_kv[group], grad_k_sum[group][:, None]
-        for part in reversed(parts):  # gradients of the sums, from the last position back
+        for part in reversed(parts):  # accumulate gradients of the sums from the last position
             keys, values = part.tile(all_k), part.tile(all_v)
             num, den = part.tile(all_num), part.tile(all_den)
             past = part.scaled(part.tile(all_q), part.before)
@@ -273,15 +273,15 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN4
     ctx.save_for_backward(*tensors)
 
 
-@once_differentiable  # no second derivative: an error is better than a wrong number
+@once_differentiable  # raise an error instead of a wrong second derivative
 def _gradient(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     how = ctx.chunk, ctx.chunks, ctx.rows
     made = torch.ops.relpe.causal_sums_backward(*ctx.saved_tensors, *how, *grads[:4])
     return *made, None, None, None, None, None
 
 
-# One operation to autograd and to compilers: its loop is neither recorded nor unrolled. Defined by
-# hand, since `torch.library.custom_op` imports the compiler, two seconds, at the first call.
+# One operation for autograd and compilers, which neither record nor unroll its loop. It is defined
+# by hand because `torch.library.custom_op` imports the compiler at the first call (two seconds).
 _LIBRARY = torch.library.Library("relpe", "DEF")
 _INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor kv, Tensor k_sum, Tensor? scale, Tensor start, "
@@ -309,12 +309,13 @@ def causal_sums(
     start: Tensor,
     how: Tiling,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Numerator (n, l, e) and denominator (n, l) of causal linear attention, and the sums after it.
+    """Numerator (n, l, e) and denominator (n, l) of causal linear attention, and the new sums.
 
-    Features q, k (n, l, f) and values v (n, l, e), n rows times heads; sums kv (n, f, e) and k_sum
-    (n, f), with the logarithm `start` (n,) of their factor; `scale` (n, l), or (s, l) where row i
-    has that of i modulo s, the logarithms of keys' factors. Returned are also the new kv, k_sum and
-    logarithms. Scales are constants to the gradient: they cancel in the ratio.
+    n is rows times heads. Takes features q, k (n, l, f), values v (n, l, e), and the sums before:
+    kv (n, f, e), k_sum (n, f) and the logarithm `start` (n,) of their factor. `scale` (n, l) are
+    the logarithms of the keys' factors; it may be (s, l), and then row i uses entry i modulo s.
+    Also returns the new kv, k_sum and logarithm. Scales are constants for the gradient, since they
+    cancel when attention is normalised.
     """
     q, k, v = (x.to(how.dtype) for x in (q, k, v))
     tiles = how.chunk, how.chunks, how.rows

@@ -1,8 +1,8 @@
-"""Causal linear attention by the kernels of flash-linear-attention, if installed and correct.
+"""Causal linear attention with the kernels of flash-linear-attention, if installed and correct.
 
-The package is optional, for NVIDIA GPUs, and does not import with every version of Triton. It is
-used in bfloat16 only, after a check of its results once per process. Otherwise the same attention
-is computed by ordinary matrix products.
+The package is optional, for NVIDIA GPUs, and cannot be imported with every version of Triton. It is
+used only in bfloat16, and only after a check of its results, once per process. Otherwise ordinary
+matrix products compute the same attention.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from relpe.attention.linear.chunked import Tiling
 log = logging.getLogger(__name__)
 
 PAD = 16
-"""Columns added to the values: the first sums keys, the others keep rows aligned."""
+"""Columns added to the values: the first one sums the keys, the others keep rows aligned."""
 TOLERANCE = 0.03
-"""Of the check, relative to the norm: bfloat16 has 8 significant bits."""
+"""Tolerance of the check, relative to the norm; bfloat16 has 8 significant bits."""
 
 
 def serves(v: Tensor) -> bool:
-    """Whether the package's kernels compute attention to values like `v`."""
+    """Whether the package's kernels can be used for values like `v`."""
     if v.device.type != "cuda" or v.dtype != torch.bfloat16:
         return False
     return kernel(v.device) is not None
@@ -38,22 +38,22 @@ def serves(v: Tensor) -> bool:
 
 @lru_cache(maxsize=8)
 def kernel(device: torch.device) -> Callable[..., Any] | None:
-    """The chunked operation of the package, if it imports and agrees with ours on this device."""
+    """The package's chunked operation, if it is available and agrees with ours on this device."""
     try:
         operation = import_module("fla.ops.simple_gla").chunk_simple_gla
     except ImportError:
         return None
     except Exception as error:  # noqa: BLE001 - its decorators raise all kinds of errors at import
-        log.warning("flash-linear-attention does not import, going on without it: %s", error)
+        log.warning("flash-linear-attention is not used, since its import failed: %s", error)
         return None
     try:
         difference = _difference(operation, device)
     except Exception as error:  # noqa: BLE001 - as do its compilers
-        log.warning("flash-linear-attention does not run, going on without it: %s", error)
+        log.warning("flash-linear-attention is not used, since its test failed: %s", error)
         return None
     if difference > TOLERANCE:
         log.warning(
-            "flash-linear-attention is off by %.3g, going on without it; expected less than %.3g",
+            "flash-linear-attention is not used: its relative error is %.3g, expected below %.3g",
             difference,
             TOLERANCE,
         )
@@ -69,11 +69,11 @@ def causal_linear_attention(
     log_scale: Tensor | None,
     operation: Callable[..., Any] | None = None,
 ) -> tuple[Tensor, LinearState]:
-    """Like `linear_attention.causal_linear_attention`, by `operation`: that of the package if None.
+    """Like `attention.causal_linear_attention`, by `operation`; None: that of the package.
 
-    Factors of keys become decay: with m the running maximum of their logarithms, the sums fade by
-    exp(m[i - 1] - m[i]) at position i. A column of ones among the values gives the denominators
-    in the same pass.
+    Factors of keys are passed as decay: with m the running maximum of their logarithms, the sums
+    decay by exp(m[i - 1] - m[i]) at position i. A column of ones among the values gives the
+    denominators in the same pass.
     """
     operation = kernel(v.device) if operation is None else operation
     assert operation is not None
@@ -81,7 +81,7 @@ def causal_linear_attention(
     if log_scale is not None:
         running = torch.maximum(log_scale.cummax(1).values, past[:, None])
         before = torch.cat([past[:, None].expand_as(running[:, :1]), running[:, :-1]], 1)
-        # nothing fades before the first key
+        # there is no decay before the first key
         fading = (before - running).where(before.isfinite(), 0.0).float()
         k = k * torch.exp(log_scale - running).to(k)[..., None]
         past = running[:, -1]
@@ -109,7 +109,7 @@ def causal_linear_attention(
 @torch.inference_mode(False)
 @torch.enable_grad()
 def _difference(operation: Callable[..., Any], device: torch.device) -> float:
-    """Relative difference from ours, in norm, of outputs and gradients of a small problem."""
+    """Relative difference in norm from our outputs and gradients, for a small example."""
     ours = linear_attention.causal_linear_attention
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.rand(2, 2, 150, 2, 64, generator=generator) / 8).to(device).unbind(0)

@@ -1,9 +1,9 @@
 """Causal linear attention with rotated features in the numerator only.
 
-Rotations do not commute with relu or elu + 1: applied before the feature map, they are not
-relative. Applied after it, scores are relative but signed, and their sum cannot be a denominator.
-Hence the numerator takes rotated features and the denominator plain ones (Su et al., 2021, section
-3.3). The result is not a mean of values: its weights are signed and do not sum to one.
+Rotations do not commute with relu or elu + 1. Applied before the feature map, they do not give
+relative scores. Applied after it, scores are relative but signed, so their sum cannot be the
+denominator. Hence the numerator has rotated features and the denominator plain ones (Su et al.,
+2021, section 3.3). The result is not a mean of values: its weights are signed and do not sum to 1.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ def numerator_only_attention(
     state: LinearState,
     log_scale: Float[Tensor, "b_or_1 l h"] | None = None,
 ) -> tuple[Float[Tensor, "b l h e"], LinearState]:
-    """Sums of values up to each position, weighted by rotated features, over sums of plain ones.
+    """Sums of values weighted by rotated features, divided by sums of plain features.
 
-    As `causal_linear_attention`; in the state, `kv` is made of rotated keys, `k_sum` of plain ones.
+    Otherwise like `causal_linear_attention`. In the state, `kv` has rotated keys and `k_sum` plain
+    ones.
     """
     dtype = state.kv.dtype
     if q.shape[1] == 1 and not torch.is_grad_enabled():
@@ -57,7 +58,7 @@ def numerator_only_attention(
 def _one_position(
     now: list[Tensor], state: LinearState, log_scale: Tensor | None
 ) -> tuple[Tensor, LinearState]:
-    """The same for one position, (b, h, e) of features (b, h, f) and values (b, h, e)."""
+    """The same for one position: (b, h, e) from features (b, h, f) and values (b, h, e)."""
     q, k, turned_q, turned_k, v = now
     _, turned = step(turned_q, turned_k, v, state, log_scale)
     _, plain = step(q, k, v[..., :0], state._replace(kv=state.kv[..., :0]), log_scale)

@@ -1,4 +1,4 @@
-"""Linear attention as an operation of a layer: its config, state and feature map."""
+"""Linear attention as the operation of a layer: config, state and feature map."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from relpe.encodings.base import AttentionName
 
 
 class LinearAttentionState(NamedTuple):
-    """State of one layer: constant in size."""
+    """State of one layer, of constant size."""
 
     sums: LinearState
-    projection: Tensor | None  # (d, n): the random projection that the sums were made with
+    projection: Tensor | None  # (d, n): the random projection with which the sums were computed
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> LinearAttentionState:
         """The state with `change` applied to each tensor that belongs to rows."""
@@ -33,28 +33,29 @@ class LinearAttentionState(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LinearAttentionConfig:
-    """Attention of linear cost by a feature map (Katharopoulos et al., 2020)."""
+    """Attention with a feature map, of linear cost (Katharopoulos et al., 2020)."""
 
     kind: Literal["linear"] = "linear"
     feature_map: FeatureMapConfig = field(default_factory=ReluConfig)
-    """Turns queries and keys into non-negative features."""
+    """Feature map, which maps queries and keys to non-negative features."""
     half_lives: tuple[float, float] | None = None
-    """Of the first and of the last head, in positions, geometric between them: a key weighs half as
-    much after that many positions (Sun et al., 2023, section 2.1). None: keys never fade."""
+    """Half-lives of the first and of the last head, in positions; geometric for the heads between
+    them. After one half-life, the weight of a key is halved (Sun et al., 2023, section 2.1). None:
+    no decay."""
 
     @property
     def name(self) -> AttentionName:
-        """That of the feature map."""
+        """The name of the feature map."""
         return self.feature_map.kind
 
     def build(self) -> LinearOperation:
         """The operation on encoded queries and keys.
 
         Raises:
-            ValueError: a half-life that is not a positive number.
+            ValueError: a half-life is not a positive number.
         """
         if self.half_lives is not None and not all(0 < x < math.inf for x in self.half_lives):
-            raise ValueError(f"half_lives {self.half_lives}: expected two positive numbers")
+            raise ValueError(f"half_lives are {self.half_lives}, expected two positive numbers")
         return LinearOperation(self.feature_map.build(), self.half_lives)
 
 
@@ -72,10 +73,10 @@ class LinearOperation:
         weight: Tensor,
         in_features: int,
     ) -> LinearAttentionState:
-        """Empty sums for shape (b, h, e), and random features drawn from `generator`.
+        """Empty sums, and random features drawn from `generator`; `shape` is (b, h, e).
 
-        Encoded queries and keys have `in_features`. The state is on the device of `weight`, in its
-        dtype or float32, whichever is wider.
+        Encoded queries and keys have `in_features`. The state is on the device of `weight`, and has
+        its dtype or float32, whichever is wider.
         """
         b, h, e = shape
         device, dtype = weight.device, torch.promote_types(torch.float32, weight.dtype)
@@ -94,9 +95,10 @@ class LinearOperation:
         state: LinearAttentionState,
         turn: Callable[..., Tensor] | None = None,
     ) -> tuple[Tensor, LinearAttentionState]:
-        """Values (b, l, h, e) for encoded q and k (b, l, h, d).
+        """Attention (b, l, h, e) of encoded q and k (b, l, h, d), and the new state.
 
-        `turn`, if given, is `Encoding.rotate_features` of this call, applied in the numerator only.
+        `turn`, if given, is `Encoding.rotate_features` of this call. It is applied only in the
+        numerator.
         """
         if not q.shape[1]:
             return v, state
@@ -124,11 +126,11 @@ class LinearOperation:
         return out, state._replace(sums=sums)
 
     def _fading(self, length: int, heads: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Logarithms (length, h) of the weights of keys relative to the call's start, and the last.
+        """Logarithms (length, h) of the keys' weights, relative to the call's start, and the last.
 
-        Growing keys are equivalent to fading keys, since only ratios count. Positions are counted
-        from the start of the call and in float64, so that they are as exact after 10^6 positions
-        as after 10.
+        Later keys get larger weights, which is equivalent to decay because only ratios matter.
+        Positions are counted from the start of the call, in float64, so that weights are as exact
+        after 10^6 positions as after 10.
         """
         assert self.half_lives is not None
         rates = _rates_on(*self.half_lives, heads, device)
@@ -138,12 +140,12 @@ class LinearOperation:
 
 @lru_cache(maxsize=64)
 def fading_rates(first: float, last: float, heads: int) -> NDArray[np.float64]:
-    """Decay (h,) of the logarithm of a key's weight per position, for each head."""
+    """Decrease (h,) of the logarithm of a key's weight per position, for each head."""
     return math.log(2) / np.geomspace(first, last, heads)
 
 
 @lru_cache(maxsize=64)
 def _rates_on(first: float, last: float, heads: int, device: torch.device) -> Tensor:
-    """The same on a device: cached, since a CUDA graph cannot copy from the host."""
+    """The same on a device; cached because a CUDA graph cannot copy from the host."""
     with torch.inference_mode(False):
         return torch.from_numpy(fading_rates(first, last, heads)).to(device)

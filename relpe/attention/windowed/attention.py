@@ -1,4 +1,4 @@
-"""Softmax attention within a span, of linear cost: causal with state, or on grids."""
+"""Softmax attention within a span, with linear cost: causal with state, or on grids."""
 
 from __future__ import annotations
 
@@ -17,34 +17,35 @@ from relpe.encodings.base import AttentionName, OffsetTable
 
 @dataclass(frozen=True, kw_only=True)
 class WindowedAttentionConfig:
-    """Exact softmax attention to the keys within the span of the encoding, of linear cost."""
+    """Exact softmax attention to the keys within a span, with linear cost."""
 
     kind: Literal["windowed"] = "windowed"
     span: int = 256
-    """Keys that a query sees, itself included, where the encoding has no span of its own."""
+    """Number of keys that a query attends to, itself included; a span of the encoding overrides
+    it."""
 
     @property
     def name(self) -> AttentionName:
-        """Its kind."""
+        """The name of this attention: its kind."""
         return self.kind
 
     def build(self) -> WindowedOperation:
         """The operation.
 
         Raises:
-            ValueError: a span without keys.
+            ValueError: the span is less than 1.
         """
         if self.span < 1:
-            raise ValueError(f"span {self.span}: a query sees one key at least, itself")
+            raise ValueError(f"span is {self.span}, expected at least 1")
         return WindowedOperation(self.span)
 
 
 class WindowedAttentionState(NamedTuple):
-    """State of one layer: the keys within the span, the newest last."""
+    """State of one layer: the keys and values within the span, newest last."""
 
     keys: Tensor  # (b, s, h, d), encoded, float32 or wider
     values: Tensor  # (b, s, h, e)
-    seen: Tensor  # (b,) int64, how many of the keys exist in each row
+    seen: Tensor  # (b,) int64: number of the keys that exist in each row
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> WindowedAttentionState:
         """The state with `change` applied to each of its tensors."""
@@ -54,8 +55,8 @@ class WindowedAttentionState(NamedTuple):
 class WindowedOperation:
     """Causal softmax attention within a span.
 
-    Keys are kept in order of age and shifted, not written into a ring buffer: states are immutable,
-    so that two continuations can share one, and a copy costs as much as reading the keys.
+    Keys are kept in order of age and shifted, instead of a ring buffer: states are immutable, so
+    that two continuations can share one, and a copy costs no more than reading the keys.
     """
 
     def __init__(self, span: int) -> None:
@@ -68,7 +69,7 @@ class WindowedOperation:
         weight: Tensor,
         in_features: int,
     ) -> WindowedAttentionState:
-        """No keys yet, for shape (b, h, e) and keys of `in_features`."""
+        """State without keys, for `shape` (b, h, e) and keys with `in_features`."""
         b, h, e = shape
         dtype = torch.promote_types(torch.float32, weight.dtype)
         keys, values = (
@@ -87,7 +88,7 @@ class WindowedOperation:
         state: WindowedAttentionState,
         table: OffsetTable | None = None,
     ) -> tuple[Tensor, WindowedAttentionState]:
-        """Values (b, l, h, e) for encoded q and k (b, l, h, d), and the state after them."""
+        """Attention (b, l, h, e) of encoded q and k (b, l, h, d), and the new state."""
         if table is None and not state.keys.shape[1] and q.shape[1] <= self.span:
             return self._all_seen(q, k, v, state)
         if table is None and q.shape[1] == 1 and not torch.is_grad_enabled():
@@ -112,7 +113,7 @@ class WindowedOperation:
     def _all_seen(
         self, q: Tensor, k: Tensor, v: Tensor, state: WindowedAttentionState
     ) -> tuple[Tensor, WindowedAttentionState]:
-        """A first piece within the span: ordinary attention, by the fastest kernel."""
+        """A first call within the span: ordinary attention, by the fastest kernel."""
         heads_first = [x.transpose(1, 2) for x in (q, k, v.to(q.dtype))]
         out = functional.scaled_dot_product_attention(
             heads_first[0], heads_first[1], heads_first[2], is_causal=True
@@ -125,7 +126,7 @@ class WindowedOperation:
     def _one_query(
         self, q: Tensor, k: Tensor, v: Tensor, state: WindowedAttentionState
     ) -> tuple[Tensor, WindowedAttentionState]:
-        """A single position, which sees all keys of the state."""
+        """A single position, which attends to all keys of the state."""
         dtype, history = state.keys.dtype, min(state.keys.shape[1], self.span - 1)
         keys, values = (
             torch.cat([past[:, past.shape[1] - history :], new.to(dtype)], 1)
@@ -140,7 +141,7 @@ class WindowedOperation:
                 attn_mask=(ages <= state.seen[:, None])[:, None, None],
             )
         seen = (state.seen.clamp(max=history) + 1).clamp(max=self.span - 1)
-        if keys.shape[1] == self.span:  # a new tensor: a view of it needs no copy
+        if keys.shape[1] == self.span:  # a new tensor, so a view of it needs no copy
             kept = WindowedAttentionState(keys[:, 1:], values[:, 1:], seen)
         else:
             kept = _shifted(WindowedAttentionState(keys, values, seen), self.span - 1)
@@ -150,13 +151,14 @@ class WindowedOperation:
 def _banded(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, span: int) -> Tensor:
     """Attention of q (b, l, h, d) to the last `span` of k, v (b, s + l, h, ·).
 
-    By blocks of queries: each goes through the fastest kernel with a mask and the keys from the
-    span of its first query to its last query. `seen` (b,) of the first s keys exist; None: all.
+    Computed in blocks of queries by the fastest kernel, with a mask and the keys from the start of
+    the first query's span to the last query. Of the first s keys, the last `seen` (b,) exist; None:
+    all.
     """
     history = k.shape[1] - q.shape[1]
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     outs: list[Tensor] = []
-    bands: dict[tuple[int, int, int], Tensor] = {}  # most blocks have the same one
+    bands: dict[tuple[int, int, int], Tensor] = {}  # most blocks have the same mask
     for start in range(0, q.shape[2], _BLOCK):
         block = q[:, :, start : start + _BLOCK]
         place, last = start + history, start + history + block.shape[2]
@@ -175,7 +177,7 @@ def _banded(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, span: int) -> 
 
 
 def _span_mask(queries: int, keys: int, place: int, span: int, like: Tensor) -> Tensor:
-    """Additive mask (1, 1, l, s) of a block whose first query is at the `place` of its key."""
+    """Additive mask (1, 1, l, s) of a block; the key of its first query has the index `place`."""
     query = torch.arange(place, place + queries, device=like.device)
     age = query[:, None] - torch.arange(keys, device=like.device)
     hidden = (age < 0) | (age >= span)
@@ -183,9 +185,9 @@ def _span_mask(queries: int, keys: int, place: int, span: int, like: Tensor) -> 
 
 
 _BY_HEAD = ("features", "bias", "factor", "log_weight")
-"""Tensors of a table with a row for each offset and an axis of heads."""
+"""Tensors of a table with a row per offset and an axis of heads."""
 _BLOCK = 256
-"""Queries of a block: larger ones waste scores on the mask, smaller ones need more calls."""
+"""Queries per block: larger blocks compute more masked scores, smaller ones need more calls."""
 
 
 def windowed_attention(
@@ -198,10 +200,10 @@ def windowed_attention(
     order: Literal["raster", "product"] | None = None,
     key_mask: Tensor | None = None,
 ) -> Tensor:
-    """Attention (b, *grid, h, e) of q, k (b, *grid, h, d) and v within a box on grids; no state.
+    """Attention (b, *grid, h, e) of q, k (b, *grid, h, d) and v within a box on a grid; no state.
 
-    The rows of the table are the box of `box_of(half_widths, order)`. `key_mask` (1 or b, *grid) is
-    True for visible keys; the result of a query without any is undefined.
+    The rows of the table are the offsets of `box_of(half_widths, order)`. `key_mask` (1 or b,
+    *grid) is True for visible keys; the result of a query without visible keys is undefined.
     """
     box = box_of(half_widths, order)
     axes = len(half_widths)
@@ -219,7 +221,10 @@ def windowed_attention(
 
 
 def box_of(half_widths: Sequence[int], order: Literal["raster", "product"] | None = None) -> Box:
-    """The smallest box of visible keys: rows above in raster order, a quadrant in product order."""
+    """The smallest box with all visible keys.
+
+    In raster order these are the rows up to the query; in product order, a quadrant.
+    """
     before = tuple(half_widths)
     if order is None:
         return Box(before, before)
@@ -229,7 +234,7 @@ def box_of(half_widths: Sequence[int], order: Literal["raster", "product"] | Non
 
 
 def box_offsets(box: Box, device: torch.device | None = None) -> Tensor:
-    """Offsets (o, n) of a box, int64, in the order of a table's rows."""
+    """Offsets (o, n) of a box, int64, in the order of the table's rows."""
     axes = [
         torch.arange(-b, a + 1, device=device) for b, a in zip(box.before, box.after, strict=True)
     ]
@@ -239,7 +244,7 @@ def box_offsets(box: Box, device: torch.device | None = None) -> Tensor:
 def later_offsets(
     box: Box, order: Literal["raster", "product"] | None, device: torch.device | None = None
 ) -> Tensor | None:
-    """Mask (o,) of the offsets of the box whose keys come after the query; None if none do."""
+    """Mask (o,) of the offsets whose keys come after the query; None if there are none."""
     if order != "raster" or len(box.before) == 1:
         return None
     offsets = box_offsets(box, device)
@@ -258,7 +263,7 @@ def _in_head_groups(
     table: OffsetTable,
     span: int,
 ) -> Tensor:
-    """One call for each distinct span of the heads."""
+    """Makes one call for each distinct span of the heads."""
     spans = table.head_spans
     if spans is None or len(set(spans)) == 1:
         return _causal(q, k, v, seen, table, span if spans is None else min(span, spans[0]))
@@ -274,7 +279,7 @@ def _in_head_groups(
 
 
 def _heads_of(x: Tensor, heads: list[int], dim: int) -> Tensor:
-    """Some heads, without an index tensor that would have to be copied to the device."""
+    """Selects heads without an index tensor, which would have to be copied to the device."""
     every = x.unbind(dim)
     return torch.stack([every[head] for head in heads], dim)
 
@@ -282,11 +287,11 @@ def _heads_of(x: Tensor, heads: list[int], dim: int) -> Tensor:
 def _causal(
     q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, table: OffsetTable, span: int
 ) -> Tensor:
-    """Attention of q (b, l, h, d) to k, v (b, s + l, h, ·); `seen` (b,) of the first s exist."""
+    """Attention of q (b, l, h, d) to k, v (b, s + l, h, ·); `seen` is as in `_banded`."""
     length = q.shape[1]
     history = k.shape[1] - length
     reach = min(span, k.shape[1], _places(table, span))
-    # the first query has reach - 1 keys before it: those beyond the history are padding
+    # the first query needs reach - 1 keys before it; missing ones are padding
     before = reach - 1
     if before <= history:
         k, v = (x[:, history - before :] for x in (k, v))
@@ -305,7 +310,7 @@ def _causal(
 
 
 def _places(table: OffsetTable, default: int) -> int:
-    """Positions up to a query, its own included, that the table scores."""
+    """Number of positions up to a query, itself included, that the table scores."""
     if table.rows is not None:
         return table.rows.shape[2]
     by_place = (getattr(table, name) for name in _BY_HEAD)
@@ -313,12 +318,12 @@ def _places(table: OffsetTable, default: int) -> int:
 
 
 def _shifted(state: WindowedAttentionState, slots: int) -> WindowedAttentionState:
-    """The last `slots` keys, padded to that size where there are no gradients."""
+    """The state with the last `slots` keys, padded to that size if there are no gradients."""
     kept = min(state.keys.shape[1], slots)
     parts = [x[:, x.shape[1] - kept :] for x in (state.keys, state.values)]
     if not torch.is_grad_enabled():
         parts = [functional.pad(x, [0, 0, 0, 0, slots - kept, 0]).contiguous() for x in parts]
         if kept == slots:
-            # memory of their own, not a view of a whole prompt
+            # copies, since views would keep a whole prompt in memory
             parts = [x.clone() for x in parts]
     return WindowedAttentionState(parts[0], parts[1], state.seen.clamp(max=slots))

@@ -1,9 +1,9 @@
-"""Softmax attention whose logits depend on the offset between query and key: dense, and in boxes.
+"""Softmax attention with logits that depend on the offset between query and key.
 
-`softmax_with_table` forms all scores. `box_attention` forms those of a box of offsets around each
-query, by tiles of queries, on grids of any number of axes; for a causal sequence the box only
-reaches back. Memory beyond inputs and outputs is that of a few tiles, in training too: the backward
-pass recomputes the scores.
+`softmax_with_table` computes all scores. `box_attention` computes only those in a box of offsets
+around each query, by tiles of queries, on grids with any number of axes; for a causal sequence the
+box contains only earlier keys. Its memory beyond inputs and outputs is that of a few tiles, in
+training too, since the backward pass recomputes the scores.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from relpe.encodings.base import OffsetTable
 from relpe.torch_compile import outside_graphs
 
 TILE = 64
-"""Queries of a tile."""
+"""Queries per tile."""
 SCORES_AT_ONCE = 2**22
-"""Scores formed at once: determines the number of tiles of a group."""
+"""Scores computed at once, which determines the number of tiles in a group."""
 NEVER = -1e30
-"""Logit of keys that do not exist: finite, so that rows of padding stay finite."""
+"""Logit of keys that do not exist; finite, so that rows of padding stay finite."""
 
 
 def softmax_with_table(q: Tensor, k: Tensor, v: Tensor, table: OffsetTable) -> Tensor:
     """Causal attention (b, l, h, e) of q (b, l, h, d) to k, v (b, s, h, ·), scored by `table`.
 
-    The last keys are those of the queries. Forms all scores (b, h, l, s), in float32 or wider.
+    The last l keys are those of the queries. Computes all scores (b, h, l, s), in float32 or wider.
     """
     dtype = torch.promote_types(torch.float32, q.dtype)
     with torch.autocast(q.device.type, enabled=False):
@@ -62,7 +62,7 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, table: OffsetTable) -> Tensor:
 
 
 class Box(NamedTuple):
-    """Offsets that a query sees: places before and after it on each axis."""
+    """Offsets that a query attends to: numbers of places before and after it on each axis."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -79,13 +79,14 @@ def box_attention(
 ) -> Tensor:
     """Attention (b, *grid, h, e) of q (b, *grid, h, d) to the keys in the box around each query.
 
-    k and v (b, *padded, h, ·) are padded on each axis by `box.before` and `box.after`; `valid`
-    (1 or b, *padded) says which exist, None: all. The rows of the table are the offsets of the box
-    in order, the last axis running fastest; its `rows`, for one axis only, are (1 or b, l, o, n).
+    k and v (b, *padded, h, ·) are padded on each axis by `box.before` and `box.after`. `valid`
+    (1 or b, *padded) is True for keys that exist; None: all. The rows of the table are the offsets
+    of the box in order, the last axis varying fastest. Its `rows`, only with one axis, are
+    (1 or b, l, o, n).
     """
     axes = len(box.before)
     grid, heads = q.shape[1 : 1 + axes], q.shape[-2]
-    # equal edges, where the grid is large enough
+    # edges of equal length, where the grid is large enough
     edge = max(1, round(TILE ** (1 / axes)))
     tile = tuple(min(places, edge) for places in grid)
     beyond = tuple(-places % size for places, size in zip(grid, tile, strict=True))
@@ -123,12 +124,12 @@ class _Options(NamedTuple):
 
     @property
     def reach(self) -> tuple[int, ...]:
-        """Keys of a tile, on each axis."""
+        """Number of keys of a tile on each axis."""
         return tuple(c + o - 1 for c, o in zip(self.tile, self.offsets, strict=True))
 
 
 class _BoxAttention(torch.autograd.Function):
-    """Attention by groups of tiles, recomputed in the backward pass."""
+    """Attention by groups of tiles; the backward pass recomputes it."""
 
     @staticmethod
     def forward(ctx: Any, options: _Options, *tensors: Any) -> Tensor:  # noqa: ANN401
@@ -168,7 +169,7 @@ class _BoxAttention(torch.autograd.Function):
 
 
 def _groups(q: Tensor, options: _Options) -> list[tuple[slice, slice]]:
-    """Slices of the first axis: queries of each group of tiles, and the keys that they see."""
+    """Slices of the first axis for each group of tiles: its queries, and their keys."""
     axes = len(options.tile)
     others = math.prod(q.shape[2 : 1 + axes]) // math.prod(options.tile[1:])
     scores = q.shape[0] * q.shape[-2] * others * math.prod(options.tile) * math.prod(options.reach)
@@ -181,7 +182,7 @@ def _groups(q: Tensor, options: _Options) -> list[tuple[slice, slice]]:
 
 
 def _parts(tensors: tuple[Any, ...], queries: slice, keys: slice) -> list[Tensor | None]:
-    """The tensors of one group: slices of queries, keys, values and masks, the others whole."""
+    """The tensors of one group: slices of queries, keys, values and masks; others are whole."""
     q, k, v, *shared, valid, rows = tensors
     return [
         q[:, queries],
@@ -225,7 +226,7 @@ def _attend(options: _Options, *parts: Tensor | None) -> Tensor:
 def _combined(
     content: Tensor, position: Tensor | None, factor: Tensor | None, how: OffsetTable | _Options
 ) -> Tensor:
-    """Content and positional logits with a window's factor, before they are scaled."""
+    """Content and positional logits times a window's factor, before scaling."""
     if position is not None:
         if factor is not None and how.factor_on_position:
             position = position * factor
@@ -236,9 +237,9 @@ def _combined(
 def _row_logits(
     q: Tensor, features: Tensor | None, bias: Tensor | None, rows: Tensor | None
 ) -> Tensor | None:
-    """Positional logits (b, *, h, l, a) of q (b, *, h, l, d) by offset; None without any.
+    """Positional logits (b, *, h, l, a) of q (b, *, h, l, d) by offset; None if there are none.
 
-    `rows` (1 or b, *, l, a, n) are the rows of features and bias of each offset; None: all in
+    `rows` (1 or b, *, l, a, n) are the indices of each offset's features and bias; None: all in
     order.
     """
     logits = None
@@ -254,7 +255,7 @@ def _row_logits(
 
 
 def _tiles(x: Tensor, sizes: tuple[int, ...], steps: tuple[int, ...]) -> Tensor:
-    """Windows (b, t, h, f, prod(sizes)) of x (b, *grid, h, f), a view on a single axis."""
+    """Windows (b, t, h, f, prod(sizes)) of x (b, *grid, h, f); a view if there is a single axis."""
     axes = len(sizes)
     for axis, (size, step) in enumerate(zip(sizes, steps, strict=True)):
         x = x.unfold(1 + axis, size, step)
@@ -262,12 +263,12 @@ def _tiles(x: Tensor, sizes: tuple[int, ...], steps: tuple[int, ...]) -> Tensor:
 
 
 def _skew(x: Tensor, axes: int) -> Tensor:
-    """Values by offset (..., *c, *o) as values by key of the tile (..., c, w); zero elsewhere."""
+    """Values by offset (..., *c, *o) as values by key of the tile (..., c, w), zero elsewhere."""
     return _skewed(x, axes, 0.0).flatten(-2 * axes, -axes - 1).flatten(-axes)
 
 
 def _skewed(x: Tensor, axes: int, fill: float) -> Tensor:
-    """Moves offset o of query c to key c + o on each axis, by reading rows one place longer."""
+    """Moves offset o of query c to key c + o on each axis, by reading rows as one longer."""
     for axis in range(axes):
         pair = (axis - 2 * axes, axis - axes)
         x = x.movedim(pair, (-2, -1))
@@ -279,7 +280,7 @@ def _skewed(x: Tensor, axes: int, fill: float) -> Tensor:
 
 
 def _by_key(values: Tensor, tile: tuple[int, ...], offsets: tuple[int, ...], fill: float) -> Tensor:
-    """Values (o, h) of a table as (h, c, w) of a tile; `fill` where a key is outside the box."""
+    """Values (o, h) of a table as (h, c, w) of a tile; `fill` for keys outside the box."""
     axes = len(tile)
     by_offset = values.T.unflatten(-1, offsets)
     spread = by_offset[(slice(None), *(None,) * axes)].expand(-1, *tile, *offsets)

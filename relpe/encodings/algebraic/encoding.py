@@ -1,7 +1,8 @@
 """Algebraic positional encodings (Kogkalidis, Bernardy & Garg, 2024).
 
-A position is an element of a group, its map a rotation of queries and keys, and composition of
-positions is multiplication of maps: scores depend on relative positions only, norms on none.
+A position is an element of a group. Each position has a map, a rotation of queries and keys, and
+composing two positions multiplies their maps. Hence scores depend only on relative positions, and
+norms do not depend on positions.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from relpe.encodings.base import Encoding, OffsetTable
 
 
 class AlgebraicState(NamedTuple):
-    """Positions so far, as a decay of logits needs them."""
+    """Record of the positions so far, which a decay of logits needs."""
 
     length: int
     """Number of positions."""
@@ -50,50 +51,51 @@ class AlgebraicState(NamedTuple):
 
 
 class AlgebraicCodes(NamedTuple):
-    """Maps of a call's positions."""
+    """Maps of the positions of a call."""
 
-    parts: tuple[RotationCodes | TreeCodes, ...]  # of each part of the head
-    factor: Tensor | None  # (o, h), of logits at the offsets 0, -1, …
+    parts: tuple[RotationCodes | TreeCodes, ...]  # one for each part of the head
+    factor: Tensor | None  # (o, h): factors of the logits at the offsets 0, -1, …
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlgebraicConfig:
-    """Algebraic positional encoding (Kogkalidis et al., 2024): learned rotations of a structure."""
+    """Algebraic positional encoding: learned rotations for a structure (Kogkalidis et al., 2024)."""
 
     kind: Literal["algebraic"] = "algebraic"
     structure: Structure = field(default_factory=SequenceStructure)
-    """Where positions live; a direct sum shares features and axes among several."""
+    """Structure of the positions; a direct sum divides features and axes among several."""
     initialization: Initialization = "rope"
-    """Angles at the start: rope, all of rotary embedding; original, every second of these twice;
-    near_identity, small random ones."""
+    """Initial angles. rope: those of rotary embedding; original: every second of these, each twice,
+    as in the original code; near_identity: small random angles."""
     base: float = 10_000.0
-    """Ratio of the longest to the shortest wave length at the start."""
+    """Ratio of the longest to the shortest initial wavelength."""
     shared_by_heads: bool = False
-    """One set of generators for all heads."""
+    """Use the same generators in all heads."""
     shared_by_layers: bool = True
-    """One set of generators for all layers."""
+    """Use the same generators in all layers."""
     trainable: bool = True
-    """Otherwise the generators stay as they are at the start."""
+    """Train the generators; if false, they keep their initial values."""
     basis: bool = False
-    """Learned planes for lines, grids and cycles. Needed only where the projections of queries and
-    keys cannot take them in: they are frozen, or generators are imported."""
+    """Learn the planes of rotation for lines, grids and cycles. Needed only if the projections of
+    queries and keys cannot learn them: if they are frozen, or if generators are imported."""
     one_sided: bool = False
-    """Maps on queries only: scores know the absolute position."""
+    """Apply the maps to queries only, so that scores depend on the absolute position."""
     placement: Literal["before", "numerator"] = "before"
-    """before the feature map: exact with softmax and FAVOR+. numerator: after relu or elu + 1, in
-    the numerator alone; relative, but a signed mixer, whose weights do not sum to one."""
+    """before: rotate before the feature map, which is exact with softmax and FAVOR+. numerator:
+    rotate after relu or elu + 1, only in the numerator; scores are then relative, but weights are
+    signed and do not sum to 1."""
     decay: float = 1.0
-    """Logits of softmax attention are multiplied by this to the power of the distance; at most 1,
-    which means no decay."""
+    """Logits of softmax attention are multiplied by decay^distance; between 0 and 1, where 1 means
+    no decay."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Algebraic:
         """Module for heads of this size.
 
         Raises:
-            ValueError: the structure does not fit the head, or the decay is out of range.
+            ValueError: the head cannot be divided as configured, or the decay is out of range.
         """
         if not 0 < self.decay <= 1:
-            raise ValueError(f"decay {self.decay}; expected a number above 0, at most 1")
+            raise ValueError(f"decay is {self.decay}, expected more than 0 and at most 1")
         return Algebraic(
             self,
             layers=1 if self.shared_by_layers else num_layers,
@@ -103,9 +105,9 @@ class AlgebraicConfig:
 
 
 class Algebraic(Encoding):
-    """`AlgebraicConfig` as a module: `parts` rotate consecutive features of the head.
+    """See `AlgebraicConfig`; `parts` rotate consecutive features of the head.
 
-    Adjacent lines and cycles are one part, of rotations; each tree is a part.
+    Adjacent lines and cycles form one part; each tree is a part of its own.
     """
 
     def __init__(
@@ -137,15 +139,15 @@ class Algebraic(Encoding):
     def prepare(
         self, positions: Shaped[Tensor, "b l p"], state: AlgebraicState
     ) -> tuple[AlgebraicCodes, AlgebraicState]:
-        """Maps at `positions`, in any order and with repetitions; further axes are ignored.
+        """Maps at `positions`, which may be in any order and repeat; further axes are ignored.
 
         Raises:
-            ValueError: too few axes, or positions that a decay of logits does not allow.
+            ValueError: there are too few axes, or `decay` does not allow these positions.
         """
         if positions.shape[-1] < self.num_axes:
             raise ValueError(
-                f"positions of {positions.shape[-1]} axes; {self.config.structure} has "
-                f"{self.num_axes}: give positions (b or 1, l, {self.num_axes})"
+                f"positions have {positions.shape[-1]} axes, but {self.config.structure} has "
+                f"{self.num_axes}; expected the shape (b or 1, l, {self.num_axes})"
             )
         factor = None
         if self.config.decay < 1:
@@ -157,7 +159,7 @@ class Algebraic(Encoding):
         return AlgebraicCodes(codes, factor), state
 
     def table(self, codes: AlgebraicCodes, layer: int) -> OffsetTable | None:
-        """Factors of the logits, where they decay."""
+        """Factors of the logits, if they decay."""
         return None if codes.factor is None else OffsetTable(factor=codes.factor)
 
     def encode(
@@ -176,7 +178,7 @@ class Algebraic(Encoding):
     ) -> Float[Tensor, "b l h f"]:
         """Features, each vector rotated by the map of its position.
 
-        `keys` says whose they are: one-sided encodings do not rotate keys.
+        `keys`: whether they are features of keys, which one-sided encodings do not rotate.
         """
         if keys and self.config.one_sided:
             return x
@@ -194,7 +196,7 @@ class Algebraic(Encoding):
     def logit_factors(
         self, queries: Shaped[Tensor, "*b l p"], keys: Shaped[Tensor, "*b s p"]
     ) -> Float[Tensor, "*b l s"]:
-        """Factors of the logits of softmax attention: decay to the power of the distance.
+        """Factors of the logits of softmax attention, decay^distance.
 
         See `structures.distances`. In linear attention, weights decay instead.
         """
@@ -202,21 +204,21 @@ class Algebraic(Encoding):
         return torch.pow(self.config.decay, found.double()).to(next(self.parameters()).dtype)
 
     def offset_factors(self, offsets: Shaped[Tensor, "o p"]) -> Float[Tensor, "o h"]:
-        """`logit_factors` of offsets, key minus query, for the `factor` of an `OffsetTable`.
+        """`logit_factors` by offset (key minus query), for the `factor` of an `OffsetTable`.
 
         Raises:
-            ValueError: the structure has a tree, where a difference of positions is not a path.
+            ValueError: the structure has a tree, in which distances do not follow from offsets.
         """
         if any(isinstance(part, TreeMaps) for part in self.parts):
             raise ValueError(
-                "offsets in a tree: the difference of two nodes' ids says nothing of the path "
-                "between them; use logit_factors, of queries and keys"
+                "the structure has a tree, in which offsets do not determine distances; use "
+                "logit_factors with queries and keys"
             )
         factors = self.logit_factors(torch.zeros_like(offsets[:1]), offsets)[0]
         return factors[:, None].expand(-1, self.num_heads)
 
     def _follow(self, positions: Tensor, state: AlgebraicState) -> AlgebraicState:
-        """The state after `positions`, which must be consecutive for a table by places."""
+        """The state after `positions`, which must be consecutive if there is a table."""
         place = positions[..., 0]
         first = place[:, :1] if state.first is None else state.first
         length = state.length + place.shape[1]
@@ -224,9 +226,8 @@ class Algebraic(Encoding):
         one_line = isinstance(self.config.structure, SequenceStructure)
         if not one_line or not bool((place == consecutive).all()):
             raise ValueError(
-                "decay of logits by a table: its rows are the places of consecutive tokens, so "
-                "that it serves a sequence whose positions rise by one alone; use decay = 1, or "
-                "logit_factors where all scores exist"
+                "a decay of logits needs positions that rise by one from token to token; use "
+                "decay = 1, or compute all scores and use logit_factors"
             )
         return AlgebraicState(length, first)
 

@@ -1,8 +1,8 @@
 """Lines, grids and cycles: maps that rotate planes of features by multiples of the position.
 
-Every one-parameter group of rotations is p -> P R(p a) P^T, so that learned generators of abelian
-structures are rotary embedding with learned angles `a` (Kogkalidis, Bernardy & Garg, 2024). The
-cost is linear in the features, and positions may be real, negative or large.
+Every one-parameter group of rotations has the form p -> P R(p a) P^T. Hence learned generators of
+abelian structures are rotary embedding with learned angles `a` (Kogkalidis, Bernardy & Garg, 2024).
+The cost is linear in the features, and positions may be real, negative or large.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from relpe.encodings.algebraic.structures import CycleStructure, Leaf
 
 Initialization = Literal["rope", "original", "near_identity"]
 NEAR_IDENTITY = 0.02
-"""Standard deviation of angles, in radians per step, and of entries of skew generators."""
+"""Standard deviation of small initial angles (radians per step) and entries of generators."""
 
 
 class RotationCodes(NamedTuple):
-    """Rotations of pairs of features, and bases of the blocks that have one."""
+    """Rotations of pairs of features, and the bases of blocks that have one."""
 
     turns: Tensor  # (layers or 1, b or 1, l, h or 1, i, 2): cosine and sine
     bases: tuple[Tensor, ...]  # (layers or 1, h or 1, d, d)
 
 
 class InitialGenerators(NamedTuple):
-    """Number of sets of generators, and their initialization."""
+    """Number of sets of generators, and their initialisation."""
 
     layers: int
     heads: int
@@ -48,8 +48,8 @@ class InitialGenerators(NamedTuple):
     def angles(self, features: int) -> Float[Tensor, " i"]:
         """Angles (d/2,), float64, in radians per position.
 
-        rope: base^(-2i/d), as rotary embedding (Su et al., 2021); original: every second of these,
-        each twice, as the original implementation of algebraic encodings. near_identity: small.
+        rope: base^(-2i/d), as in rotary embedding (Su et al., 2021). original: every second of
+        these, each twice, as in the original code of algebraic encodings. near_identity: small.
         """
         pairs = torch.arange(features // 2, dtype=torch.float64)
         if self.initialization == "near_identity":
@@ -60,10 +60,10 @@ class InitialGenerators(NamedTuple):
 
 
 class Rotations(nn.Module):
-    """Blocks of features, each rotated by the positions of its axis.
+    """Blocks of features, each rotated by the positions on its axis.
 
-    Parameters: `angles` (layers or 1, h or 1, pairs of lines), in radians per step; those of cycles
-    are fixed. `triangles`: the skew logarithm of the basis of each block.
+    Parameters: `angles` (layers or 1, h or 1, pairs of lines), in radians per step (the angles of
+    cycles are fixed), and `triangles`, the skew logarithm of the basis of each block.
     """
 
     line_axes: Tensor
@@ -95,7 +95,7 @@ class Rotations(nn.Module):
                 drawn = torch.stack(drawn).unflatten(0, sets)
                 angles.append(drawn.expand(layers, heads, pairs))
         self.angles = nn.Parameter(torch.cat(angles, -1).to(torch.get_default_dtype()))
-        # from lines, then cycles, to the order of features
+        # from the order of lines, then cycles, to the order of features
         lines_first = torch.tensor(buffers.pop("cyclic")).argsort(stable=True)
         for name, numbers in buffers.items():
             self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64), persistent=False)
@@ -108,17 +108,17 @@ class Rotations(nn.Module):
     def prepare(self, positions: Shaped[Tensor, "b l p"]) -> RotationCodes:
         """Rotations at `positions`, reduced to one turn in float64.
 
-        An angle is as exact at position 10^6 as at 0, and the maps of a cycle repeat bit for bit.
+        Angles are as exact at position 10^6 as at 0, and the maps of a cycle repeat bit for bit.
         """
         places = positions.double()
         steps = self.angles.double()[:, :, None, None] / (2 * math.pi)  # (layers, h, 1, 1, i)
         turns = places[..., self.line_axes] * steps
         if len(self.periods):
-            # products of integers below the period are exact, and so are their remainders
+            # products of integers below the period, and their remainders, are exact
             rest = torch.remainder(places[..., self.cycle_axes], self.periods) * self.harmonics
             cycles = torch.remainder(rest, self.periods) / self.periods
             turns = torch.cat([turns, cycles.expand(*turns.shape[:-1], -1)], -1)[..., self.order]
-        # at least float32 whatever the dtype of the weights: 8 bits are too few for an angle
+        # at least float32, since the 8 bits of bfloat16 weights are too few for an angle
         turns = turns - turns.detach().round()
         turns = turns.to(torch.promote_types(self.angles.dtype, torch.float32))
         phases = (2 * math.pi * turns).permute(0, 2, 3, 1, 4)
@@ -131,7 +131,7 @@ class Rotations(nn.Module):
     def forward(
         self, x: Float[Tensor, "b l h d"], codes: RotationCodes, layer: int
     ) -> Float[Tensor, "b l h d"]:
-        """Features x, each pair rotated by its position."""
+        """Features x, each pair rotated by the angle at its position."""
         turns = codes.turns[layer % codes.turns.shape[0]]
         bases = [basis[layer % basis.shape[0]] for basis in codes.bases]
         x = x.to(turns.dtype)
@@ -143,7 +143,7 @@ class Rotations(nn.Module):
     def spectra(self) -> list[Spectrum]:
         """Planes and angles of each block, float64: bases (layers or 1, h or 1, d, d).
 
-        With the basis absorbed in the projections of queries and keys, the rest is RoPE.
+        If the projections of queries and keys absorb the basis, what remains is RoPE.
         """
         turning = 2 * math.pi * self.harmonics.double() / self.periods
         turning = turning.expand(*self.angles.shape[:2], -1)
@@ -164,7 +164,7 @@ class Rotations(nn.Module):
         """Loads planes and angles of every block; the angles of cycles do not change.
 
         Raises:
-            ValueError: planes other than pairs of adjacent features, without a basis.
+            ValueError: planes are not pairs of adjacent features, and there is no basis.
         """
         first = 0
         for index, (block, spectrum) in enumerate(zip(self.blocks, spectra, strict=True)):
@@ -174,8 +174,8 @@ class Rotations(nn.Module):
                 self.triangles[index].copy_(triangle_from_skew(logarithm))
             elif not torch.equal(basis, torch.eye(block.features).to(basis).expand_as(basis)):
                 raise ValueError(
-                    "planes that are no pairs of neighbouring features: build the encoding with "
-                    "basis = true, or absorb the basis in the projections of queries and keys"
+                    "the planes are not pairs of adjacent features; build the encoding with "
+                    "basis = true, or absorb the basis into the projections of queries and keys"
                 )
             if not isinstance(block.structure, CycleStructure):
                 self.angles[..., first : first + block.features // 2] = angles.to(self.angles)
@@ -184,7 +184,9 @@ class Rotations(nn.Module):
 
 def _turned(pairs: Tensor, turns: Tensor) -> Tensor:
     """Pairs (..., 2) rotated by cosine and sine (..., 2)."""
-    if torch.compiler.is_compiling():  # gradients of complex numbers are wrong (torch 2.13)
+    if (
+        torch.compiler.is_compiling()
+    ):  # compiled gradients of complex numbers are wrong (torch 2.13)
         (a, b), (cos, sin) = pairs.unbind(-1), turns.unbind(-1)
         return torch.stack([a * cos - b * sin, a * sin + b * cos], -1)
     product = torch.view_as_complex(pairs.contiguous()) * torch.view_as_complex(turns)
@@ -192,17 +194,17 @@ def _turned(pairs: Tensor, turns: Tensor) -> Tensor:
 
 
 def _harmonics(cycle: CycleStructure, pairs: int) -> list[int]:
-    """Turns of each pair in a period."""
+    """Number of turns of each pair within a period."""
     if cycle.harmonics is not None:
         if not cycle.harmonics:
-            raise ValueError("a cycle with no harmonics; expected at least one, or None")
+            raise ValueError("harmonics of a cycle are empty, expected at least one, or None")
         return [cycle.harmonics[pair % len(cycle.harmonics)] for pair in range(pairs)]
     half = cycle.period // 2
     return [1 + pair % half if half else 0 for pair in range(pairs)]
 
 
 def _change_basis(x: Tensor, bases: list[Tensor]) -> Tensor:
-    """Consecutive blocks of x (b, l, h, d), each times its matrix (h or 1, d, d)."""
+    """Multiplies consecutive blocks of x (b, l, h, d) by their matrices (h or 1, d, d)."""
     blocks = x.split([basis.shape[-1] for basis in bases], -1)
     return torch.cat(
         [

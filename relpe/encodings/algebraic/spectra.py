@@ -1,4 +1,4 @@
-"""Spectra of rotations: planes and angles of skew and orthogonal matrices, and back.
+"""Spectra of rotations: conversion of skew and orthogonal matrices to planes and angles, and back.
 
 Every rotation is P R(angles) P^T with P orthogonal, where R rotates the planes of features 2i and
 2i + 1: R(a) maps (x, y) to (x cos a - y sin a, y cos a + x sin a), as RoPE does. Conversions are in
@@ -16,18 +16,18 @@ from jaxtyping import Float
 from torch import Tensor
 
 NEARLY_ZERO = 1e-10
-"""Least angle, relative to the largest: below it planes are indistinct, and not rotated."""
+"""Angles below this, relative to the largest, are zero, since their planes are ill-defined."""
 
 
 class Spectrum(NamedTuple):
-    """Planes of rotations of d features, and their angles in one step."""
+    """Planes of a rotation of d features, and its angle in each plane per step."""
 
     basis: Tensor  # (..., d, d), orthogonal: planes are columns 2i and 2i + 1
     angles: Tensor  # (..., d/2), radians
 
 
 def skew_from_triangle(entries: Float[Tensor, "*n t"], features: int) -> Float[Tensor, "*n d d"]:
-    """Skew matrices whose part below the diagonal is `entries`, row by row."""
+    """Skew matrices with `entries` below the diagonal, row by row."""
     rows, columns = torch.tril_indices(features, features, -1, device=entries.device)
     lower = entries.new_zeros(*entries.shape[:-1], features, features)
     lower[..., rows, columns] = entries
@@ -41,7 +41,7 @@ def triangle_from_skew(skew: Float[Tensor, "*n d d"]) -> Float[Tensor, "*n t"]:
 
 
 def skew_of_spectrum(spectrum: Spectrum) -> Float[Tensor, "*n d d"]:
-    """The skew matrix S = P A P^T, whose exponential exp(p S) is the rotation of p steps."""
+    """The skew matrix S = P A P^T; exp(p S) is the rotation for p steps."""
     basis, angles = spectrum
     inner = torch.zeros_like(basis)
     even = torch.arange(0, basis.shape[-1], 2, device=basis.device)
@@ -51,7 +51,7 @@ def skew_of_spectrum(spectrum: Spectrum) -> Float[Tensor, "*n d d"]:
 
 
 def matrices(spectrum: Spectrum, positions: Float[Tensor, " l"]) -> Float[Tensor, "l *n d d"]:
-    """The maps P R(p a) P^T of real positions p, dense."""
+    """The maps P R(p a) P^T of real positions p, as dense matrices."""
     basis, angles = spectrum
     phases = positions.view(-1, *[1] * angles.ndim) * angles
     inner = torch.zeros(len(positions), *basis.shape, dtype=phases.dtype, device=basis.device)
@@ -62,19 +62,19 @@ def matrices(spectrum: Spectrum, positions: Float[Tensor, " l"]) -> Float[Tensor
 
 
 def spectrum_of_skew(skew: Float[Tensor, "*n d d"]) -> Spectrum:
-    """Planes and angles of skew matrices, in float64; angles are not negative, the largest first.
+    """Planes and angles of skew matrices, in float64; angles are non-negative, the largest first.
 
-    For equal or zero angles, planes are any that fit.
+    For equal or zero angles, planes are not unique.
 
     Raises:
-        ValueError: matrices that are not skew, or have an odd number of features.
+        ValueError: the matrices are not skew, or have an odd number of features.
     """
     skew = skew.detach().double()
     _check_even(skew)
     worst = (skew + skew.mT).abs().amax() / skew.abs().amax().clamp(min=1e-300)
     if worst > 1e-5:
         raise ValueError(
-            f"a generator that is not skew: S + S^T is {worst:.1e} of the largest entry"
+            f"the generator S is not skew: S + S^T is {worst:.1e} times the largest entry"
         )
     return _each(_planes_of_skew, (skew - skew.mT) / 2)
 
@@ -82,25 +82,25 @@ def spectrum_of_skew(skew: Float[Tensor, "*n d d"]) -> Spectrum:
 def spectrum_of_orthogonal(rotation: Float[Tensor, "*n d d"]) -> Spectrum:
     """Planes and angles of rotation matrices, in float64; angles are in [0, pi], the largest first.
 
-    Eigenvalues of -1 come in pairs with the angle pi. Nearly orthogonal matrices, as after float32,
-    are replaced by the nearest orthogonal one.
+    A pair of eigenvalues of -1 is a plane with the angle pi. Matrices that are nearly orthogonal,
+    for example rounded to float32, are replaced by the nearest orthogonal ones.
 
     Raises:
-        ValueError: matrices that are not orthogonal, reflections (which have no logarithm: their
-            powers exist at integer positions only), or an odd number of features.
+        ValueError: the matrices are not orthogonal, are reflections (which have no logarithm, so
+            that their powers exist only at integer positions), or have an odd number of features.
     """
     rotation = rotation.detach().double()
     _check_even(rotation)
     eye = torch.eye(rotation.shape[-1], dtype=rotation.dtype, device=rotation.device)
     worst = (rotation.mT @ rotation - eye).abs().amax()
     if not worst < 1e-3:
-        raise ValueError(f"a map that is not orthogonal: W^T W differs from 1 by {worst:.1e}")
+        raise ValueError(f"the map W is not orthogonal: W^T W differs from 1 by {worst:.1e}")
     left, _, right = torch.linalg.svd(rotation)
     return _each(_planes_of_rotation, left @ right)
 
 
 def proper(spectrum: Spectrum) -> Spectrum:
-    """The same rotations with bases of determinant 1: otherwise one plane is reversed."""
+    """The same rotations with bases of determinant 1, by reversing one plane where needed."""
     basis, angles = spectrum
     flipped = torch.linalg.det(basis) < 0
     order = torch.arange(basis.shape[-1], device=basis.device)
@@ -113,9 +113,9 @@ def proper(spectrum: Spectrum) -> Spectrum:
 
 
 def absorb(weight: Float[Tensor, "n m"], basis: Float[Tensor, "h d d"]) -> Float[Tensor, "n m"]:
-    """Projection (h * d, m) of queries or keys into the basis of each head.
+    """The projection (h * d, m) of queries or keys, into the basis of each head.
 
-    If both projections are changed, plain rotary embedding by the angles gives the same scores.
+    With both projections changed, plain rotary embedding by the angles gives the same scores.
     """
     per_head = weight.unflatten(0, basis.shape[:2])
     return torch.einsum("hde,hdm->hem", basis.to(weight), per_head).flatten(0, 1)
@@ -132,8 +132,8 @@ def spectrum_of_halves(angles: Float[Tensor, "*n i"]) -> Spectrum:
 def _check_even(matrix: Tensor) -> None:
     if matrix.shape[-1] % 2 or matrix.shape[-1] != matrix.shape[-2]:
         raise ValueError(
-            f"matrices of shape {tuple(matrix.shape[-2:])}; expected square ones with an even "
-            "number of features: planes have two each"
+            f"the matrices have shape {tuple(matrix.shape[-2:])}, expected square ones with an "
+            "even number of features"
         )
 
 
@@ -146,7 +146,7 @@ def _each(function: Callable[[Tensor], Spectrum], batch: Tensor) -> Spectrum:
 
 
 def _planes_of_skew(skew: Tensor) -> Spectrum:
-    """From eigenvectors of -iS: the real and imaginary parts of a conjugate pair span a plane."""
+    """Planes from eigenvectors of -iS: real and imaginary part of a conjugate pair span a plane."""
     angles, vectors = torch.linalg.eigh(-1j * skew)
     order = angles.argsort(descending=True)
     order = order[angles[order] > NEARLY_ZERO * angles.abs().amax()]
@@ -158,10 +158,11 @@ def _planes_of_skew(skew: Tensor) -> Spectrum:
 
 
 def _planes_of_rotation(rotation: Tensor) -> Spectrum:
-    """As for skew matrices, by a Hermitian matrix with the same planes.
+    """Planes as for skew matrices, from a Hermitian matrix with the same planes.
 
-    (e^-ia W + its adjoint) / 2 has the eigenvalue cos(t - a) where W has e^it. Its gaps are those
-    of W times sin((t + u) / 2 - a): `a` is chosen to keep these large.
+    Where W has an eigenvalue e^it, (e^-ia W + its adjoint) / 2 has the eigenvalue cos(t - a). The
+    gap between the eigenvalues for angles t and u is that of W times sin((t + u) / 2 - a), and `a`
+    is chosen so that these factors are large.
     """
     found = torch.linalg.eigvals(rotation).angle()
     means = (found[:, None] + found).flatten() / 2
@@ -179,15 +180,15 @@ def _planes_of_rotation(rotation: Tensor) -> Spectrum:
     reversed_ = int((signs < 0).sum())
     if reversed_ % 2:
         raise ValueError(
-            "a reflection (determinant -1), which has no real logarithm; expected a rotation: "
-            "change the sign of one row"
+            "the matrix is a reflection (determinant -1), which has no real logarithm; change the "
+            "sign of one row to make it a rotation"
         )
     turned = basis[:, : 2 * len(order)]
     inner = turned.mT @ rotation @ turned
     angles = torch.atan2(inner[1::2, ::2].diagonal(), inner[::2, ::2].diagonal())
     half = angles.new_full((reversed_ // 2,), math.pi)
     still = angles.new_zeros((len(rotation) - reversed_) // 2 - len(order))
-    # half turns are the largest angles
+    # half turns come first, since they are the largest angles
     return Spectrum(
         torch.cat([rest @ directions[:, :reversed_], turned, rest @ directions[:, reversed_:]], 1),
         torch.cat([half, angles, still]),

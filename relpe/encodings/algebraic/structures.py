@@ -1,8 +1,8 @@
-"""Structures that positions live in: lines, grids, cycles, trees, and sums of these.
+"""Structures of positions: lines, grids, cycles, trees, and sums of these.
 
-A position is a path from the origin of its structure; paths compose and have inverses, so that
-they form a group (Kogkalidis, Bernardy & Garg, 2024). A structure determines its head features, its
-positional axes, and the distance between two positions.
+A position is a path from the origin of its structure. Paths compose and have inverses, so they form
+a group (Kogkalidis, Bernardy & Garg, 2024). A structure determines the features of the head that it
+uses, its positional axes, and the distance between two positions.
 """
 
 from __future__ import annotations
@@ -25,65 +25,66 @@ class SequenceStructure:
 
 @dataclass(frozen=True, kw_only=True)
 class CycleStructure:
-    """A line that returns to its start, one axis: pitch classes, places in a bar."""
+    """A line that returns to its start, one axis: such as pitch classes, or positions in a bar."""
 
     kind: Literal["cycle"] = "cycle"
     period: int = 12
-    """Positions after which all repeats, exactly; at least 1."""
+    """Number of positions after which the maps repeat exactly; at least 1."""
     harmonics: tuple[int, ...] | None = None
-    """Turns of each pair of features within a period, repeated as needed; None: 1, 2, … up to half
-    the period, and again."""
+    """Number of turns of each pair of features within a period; the list is repeated as needed.
+    None: 1, 2, … up to half the period."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridStructure:
-    """A grid of any number of axes, such as row and column; each axis has features of its own."""
+    """A grid with any number of axes, such as row and column; each axis has its own features."""
 
     kind: Literal["grid"] = "grid"
     num_axes: int = 2
-    """Axes of a position."""
+    """Number of axes of a position."""
     features: tuple[int, ...] | None = None
-    """Features of each axis, even; None: as equal as pairs allow."""
+    """Number of features of each axis, all even; None: divided as equally as pairs allow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TreeStructure:
-    """Nodes of a tree, given by heap ids or by words, the branches taken from the root.
+    """Nodes of a tree, given by heap ids or by words.
 
-    Heap ids number all nodes breadth-first from 1; ids up to 0 have the empty word, as the root.
+    Heap ids number all nodes breadth-first from 1. A word is the sequence of branches from the root
+    to a node. Ids up to 0 have the empty word, like the root.
     """
 
     kind: Literal["tree"] = "tree"
     branching: int = 2
-    """Children that a node may have (k)."""
+    """Maximum number of children of a node (k)."""
     word_axes: int = 0
-    """0: one axis, the heap id. Otherwise words on this many axes: branches from 0, ended by -1.
-    """
+    """0: positions are heap ids, on one axis. Otherwise positions are words on this many axes, with
+    branches counted from 0 and padding of -1."""
     start: bool = False
-    """A start symbol, heap id 0 or branch k, has a map of its own instead of the root's."""
+    """Give the start symbol, heap id 0 or branch k, its own map instead of that of the root."""
 
     @property
     def letters(self) -> int:
-        """Different branches, the start symbol included."""
+        """Number of different branches, the start symbol included."""
         return self.branching + self.start
 
 
 @dataclass(frozen=True, kw_only=True)
 class DirectSum:
-    """Several structures side by side: each has its own features of the head, and its own axes."""
+    """Several structures side by side, each with its own features of the head and its own axes."""
 
     kind: Literal["direct_sum"] = "direct_sum"
     parts: tuple[Structure, ...] = (SequenceStructure(), CycleStructure())
-    """Structures, in the order of features and of axes; may be sums themselves."""
+    """The structures, in the order of their features and axes; they may be sums themselves."""
     features: tuple[int, ...] | None = None
-    """Features of each part; None: as equal as pairs allow."""
+    """Number of features of each part; None: divided as equally as pairs allow."""
 
 
 Structure = SequenceStructure | GridStructure | CycleStructure | TreeStructure | DirectSum
 
 
 class Leaf(NamedTuple):
-    """A part that is not a sum: its features and positional axes are consecutive."""
+    """A part that is not a sum; its features and positional axes are consecutive."""
 
     structure: SequenceStructure | CycleStructure | TreeStructure
     first_axis: int
@@ -91,7 +92,7 @@ class Leaf(NamedTuple):
 
 
 def num_axes(structure: Structure) -> int:
-    """Positional axes (p) of a structure."""
+    """Number of positional axes (p) of a structure."""
     if isinstance(structure, GridStructure):
         return structure.num_axes
     if isinstance(structure, TreeStructure):
@@ -102,10 +103,10 @@ def num_axes(structure: Structure) -> int:
 
 
 def leaves(structure: Structure, features: int, first_axis: int = 0) -> list[Leaf]:
-    """The structure as a direct sum of lines, cycles and trees, `features` shared among them.
+    """The structure as a direct sum of lines, cycles and trees, with `features` divided among them.
 
     Raises:
-        ValueError: features that cannot be shared as configured, or an empty structure.
+        ValueError: the features cannot be divided as configured, or the structure is empty.
     """
     if isinstance(structure, GridStructure | DirectSum):
         if isinstance(structure, GridStructure):
@@ -118,39 +119,38 @@ def leaves(structure: Structure, features: int, first_axis: int = 0) -> list[Lea
             first_axis += num_axes(part)
         return found
     if isinstance(structure, CycleStructure) and structure.period < 1:
-        raise ValueError(f"a cycle of period {structure.period}; expected at least 1")
+        raise ValueError(f"the period of a cycle is {structure.period}, expected at least 1")
     if isinstance(structure, TreeStructure):
         _check_tree(structure, features)
     elif features < 2 or features % 2:
         raise ValueError(
-            f"{features} features for a {structure.kind}; its maps turn pairs: give it an even "
-            "number, at least 2"
+            f"a {structure.kind} has {features} features, expected an even number of at least 2"
         )
     return [Leaf(structure, first_axis, features)]
 
 
 def _shares(structure: GridStructure | DirectSum, count: int, features: int) -> tuple[int, ...]:
     if count < 1:
-        raise ValueError(f"a {structure.kind} without parts; expected at least one")
+        raise ValueError(f"a {structure.kind} has no parts, expected at least one")
     if structure.features is None:
         pairs, more = divmod(features // 2, count)
         even = [2 * (pairs + (index < more)) for index in range(count)]
         return (*even[:-1], even[-1] + features % 2)
     if len(structure.features) != count or sum(structure.features) != features:
         raise ValueError(
-            f"features {structure.features} of a {structure.kind}; expected {count} numbers whose "
-            f"sum is {features}"
+            f"features of a {structure.kind} are {structure.features}, expected {count} numbers "
+            f"with the sum {features}"
         )
     return structure.features
 
 
 def _check_tree(structure: TreeStructure, features: int) -> None:
     if structure.branching < 1 or structure.word_axes < 0:
-        raise ValueError(f"{structure}: expected at least one branch, and word_axes of 0 or more")
+        raise ValueError(f"{structure}: expected branching and word_axes of at least 1 and 0")
     if features < (2 if structure.letters == 1 else 3):
         raise ValueError(
-            f"{features} features for a tree of {structure.letters} letters; rotations of so few "
-            "commute, and the order of branches would be lost: give it at least 3"
+            f"a tree with {structure.letters} letters has {features} features, expected at least "
+            "3: rotations of fewer features commute, so the order of branches would be lost"
         )
 
 
@@ -158,11 +158,11 @@ def tree_words(structure: TreeStructure, positions: Tensor) -> Tensor:
     """Words (..., t) int64 of `positions` (..., p) on the axes of this tree, padded with -1.
 
     Raises:
-        ValueError: positions that are not integers, or not words.
+        ValueError: the positions are not integers, or not words.
     """
     whole = positions.long()
     if positions.is_floating_point() and not bool((whole == positions).all()):
-        raise ValueError("positions in a tree are not whole numbers; expected heap ids or branches")
+        raise ValueError("positions in a tree are not integers, expected heap ids or branches")
     if not structure.word_axes:
         words = words_of_heap(whole[..., 0], structure.branching)
         if structure.start:
@@ -172,8 +172,8 @@ def tree_words(structure: TreeStructure, positions: Tensor) -> Tensor:
     ended = whole[..., :-1] < 0
     if bool((ended & (whole[..., 1:] >= 0)).any()) or bool((whole >= structure.letters).any()):
         raise ValueError(
-            f"words of a tree with branches 0 to {structure.letters - 1}, and -1 behind the end: "
-            f"found {int(whole.max())} or a branch behind an end"
+            f"words of a tree have branches from 0 to {structure.letters - 1}, then -1; found "
+            f"{int(whole.max())}, or a branch after -1"
         )
     return whole.clamp(min=-1)
 
@@ -181,10 +181,11 @@ def tree_words(structure: TreeStructure, positions: Tensor) -> Tensor:
 def distances(
     structure: Structure, queries: Shaped[Tensor, "*b l p"], keys: Shaped[Tensor, "*b s p"]
 ) -> Shaped[Tensor, "*b l s"]:
-    """Distance of each query from each key: exact, int64 if the positions are.
+    """Distance between each query and each key: exact, int64 if the positions are integers.
 
-    On a line the difference, on a grid the Euclidean distance rounded down, on a cycle the shorter
-    arc, in a tree the edges between the nodes, in a direct sum the sum over its parts.
+    On a line it is the difference, on a grid the Euclidean distance rounded down, on a cycle the
+    shorter arc, in a tree the number of edges between the nodes, and in a direct sum the sum over
+    its parts.
     """
     if isinstance(structure, DirectSum):
         total, axis = torch.zeros((), dtype=torch.int64, device=queries.device), 0
@@ -211,8 +212,8 @@ def distances(
 def words_of_heap(ids: Int[Tensor, "*n"], branching: int) -> Int[Tensor, "*n t"]:
     """Words of heap ids: the branches from the root to a node, padded with -1.
 
-    The root is 1; counted from 0, the children of node n are n * k + 1 to n * k + k. Ids up to 0
-    have no branches. The words are as long as that of the deepest node.
+    The root is 1. Counted from 0 instead, the children of node n are n * k + 1 to n * k + k. Ids up
+    to 0 have no branches. All words are padded to the length of that of the deepest node.
     """
     nodes = (ids - 1).clamp(min=0)
     branches = []  # from the leaf up
@@ -230,7 +231,7 @@ def words_of_heap(ids: Int[Tensor, "*n"], branching: int) -> Int[Tensor, "*n t"]
 
 
 def steps(queries: Int[Tensor, "*b l t"], keys: Int[Tensor, "*b s u"]) -> Int[Tensor, "*b l s"]:
-    """Edges between nodes: both depths, minus twice the length of their common prefix."""
+    """Number of edges between nodes: the sum of depths minus twice the common prefix."""
     letters = max(queries.shape[-1], keys.shape[-1])
     queries, keys = (
         functional.pad(words, (0, letters - words.shape[-1]), value=-1) for words in (queries, keys)
@@ -238,7 +239,7 @@ def steps(queries: Int[Tensor, "*b l t"], keys: Int[Tensor, "*b s u"]) -> Int[Te
     depths = [(words >= 0).sum(-1) for words in (queries, keys)]
     total = depths[0][..., :, None] + depths[1][..., None, :]
     same = torch.ones_like(total, dtype=torch.bool)
-    for letter in range(letters):  # without a tensor of queries, keys and letters
+    for letter in range(letters):  # a loop, to avoid a tensor (queries, keys, letters)
         a, b = queries[..., :, None, letter], keys[..., None, :, letter]
         same = same & (a == b) & (a >= 0)
         total = total - 2 * same

@@ -1,6 +1,6 @@
 """Trees: the map of a node is the product of the rotations of its branches, from the root.
 
-The map of a child is that of its parent times a rotation on the right, so that the common prefix
+The map of a child is that of its parent times a rotation on the right, so that the common prefix c
 of two nodes cancels: A(cu)^T A(cv) = A(u)^T A(v) (Kogkalidis, Bernardy & Garg, 2024).
 """
 
@@ -17,16 +17,16 @@ from relpe.encodings.algebraic.spectra import skew_from_triangle, triangle_from_
 from relpe.encodings.algebraic.structures import Leaf, TreeStructure, tree_words
 
 POLISHED_LEVELS = 16
-"""Levels after which products in float32 are orthogonalized."""
+"""Number of levels after which products in float32 are orthogonalised."""
 GATHERED_BYTES = 16 * 2**20
-"""Limit for the copies of maps (one for each token) that exist at once."""
+"""Maximum bytes of copies of maps (one per token) that exist at once."""
 
 
 class TreeCodes(NamedTuple):
-    """Maps of the distinct nodes of a call and of all prefixes of their words."""
+    """Maps of the distinct nodes of a call, and of all prefixes of their words."""
 
     maps: Tensor  # (u, layers or 1, h or 1, d, d)
-    nodes: Tensor  # (b or 1, l): which of them
+    nodes: Tensor  # (b or 1, l): index into `maps`
 
 
 def word_maps(
@@ -34,7 +34,8 @@ def word_maps(
 ) -> tuple[Float[Tensor, "u h d d"], Int[Tensor, " n"]]:
     """Maps of all distinct prefixes of words, the empty one first, and the index of each word.
 
-    Equal nodes are computed once; a level of the tree costs one gather and one batched product.
+    Equal nodes are computed only once. Each level of the tree costs one gather and one batched
+    product.
     """
     heads, letters, features, _ = generators.shape
     by_branch = generators.transpose(0, 1)
@@ -54,8 +55,8 @@ def prefix_tree(
 ) -> tuple[list[tuple[Tensor, Tensor]], Int[Tensor, " n"]]:
     """Distinct prefixes of all words, level by level, and the index of each whole word.
 
-    A level has, for each node, the index of its parent in the level above and its last branch. The
-    index of a word counts the nodes of all levels, from the root.
+    A level has the index of the parent (in the level above) and the last branch of each node. The
+    index of a word counts the nodes of all levels, starting from the root.
     """
     index = words.new_zeros(len(words))
     place, total = index, 1
@@ -83,7 +84,7 @@ class TreeMaps(nn.Module):
     """Rotations of the branches of a tree: exponentials of skew matrices, (h, k, d, d) per layer.
 
     Parameter: `triangle` (layers or 1, h or 1, k, d(d-1)/2). Branches initially rotate different
-    planes: in equal planes they would commute, and their order would be lost.
+    planes; in the same planes they would commute, and their order would be lost.
     """
 
     def __init__(self, leaf: Leaf, start: InitialGenerators) -> None:
@@ -107,7 +108,7 @@ class TreeMaps(nn.Module):
 
     @torch.no_grad()
     def load(self, skew: Float[Tensor, "*n k d d"]) -> None:
-        """Loads logarithms of the rotations of the branches, (h, k, d, d)."""
+        """Loads the logarithms (h, k, d, d) of the rotations of the branches."""
         self.triangle.copy_(triangle_from_skew((skew - skew.mT) / 2))
 
     def prepare(self, positions: Shaped[Tensor, "b l p"]) -> TreeCodes:
@@ -122,11 +123,11 @@ class TreeMaps(nn.Module):
     def forward(
         self, x: Float[Tensor, "b l h d"], codes: TreeCodes, layer: int
     ) -> Float[Tensor, "b l h d"]:
-        """The vectors x, each times the map of its node."""
+        """The vectors x, each multiplied by the map of its node."""
         maps = codes.maps[:, layer % codes.maps.shape[1]]
         x = x.to(maps.dtype)
         shared = codes.nodes.shape[0] == 1
-        # rows that share positions are columns of one product
+        # rows that share positions become columns of one product
         columns = x.permute(1, 2, 3, 0) if shared else x.flatten(0, 1)[..., None]
         shape = columns.shape  # (n, h, d, c)
         if maps.shape[1] == 1:  # so are heads that share maps
@@ -138,10 +139,10 @@ class TreeMaps(nn.Module):
 
 
 class _Gathered(torch.autograd.Function):
-    """Each of x (n, h, d, c) times the map of its node, maps (u, h, d, d): (n, h, d, c).
+    """Each of x (n, h, d, c) times the map of its node in maps (u, h, d, d): (n, h, d, c).
 
-    Copies of the maps for all tokens would be d times as large as the tokens, so only a few exist
-    at once.
+    A copy of the map for every token would take d times as much memory as the tokens, so only a few
+    copies exist at once.
     """
 
     @staticmethod
@@ -172,10 +173,10 @@ def _parts(maps: Tensor, index: Tensor) -> list[slice]:
 
 
 def _initial_skew(letters: int, features: int, start: InitialGenerators) -> Tensor:
-    """Skew matrices (k, d, d) with the initial angles, each in planes of its own.
+    """Skew matrices (k, d, d) with the initial angles, each letter in different planes.
 
-    Features are paired as in a round-robin tournament, one round for each letter; after the last
-    round the pairs repeat, with angles that are permuted and smaller.
+    Features are paired as in a round-robin tournament, with one round per letter. After the last
+    round the pairs repeat, with permuted and smaller angles.
     """
     players = features + features % 2
     skew = torch.zeros(letters, features, features, dtype=torch.float64)

@@ -66,7 +66,7 @@ def test_an_empty_corpus_is_refused_and_nothing_is_written(midi_folder, tmp_path
         prepare(midi_folder, tmp_path / "out", PianoRemi(), include="*.xyz")
     with pytest.raises(TrainingError, match="no music"):
         prepare(midi_folder, tmp_path / "out", PianoRemi(), include="*/broken.mid")
-    with pytest.raises(TrainingError, match="found nothing"):
+    with pytest.raises(TrainingError, match="found no such file or folder"):
         prepare(tmp_path / "none", tmp_path / "out", PianoRemi())
     assert list(tmp_path.iterdir()) == []
 
@@ -82,9 +82,9 @@ def test_a_corpus_of_another_source_or_tokenizer_is_not_overwritten(midi_folder,
     prepare(midi_folder, output, PianoRemi())
     prepare(midi_folder, output, PianoRemi())  # again: files may have changed
     other = shutil.copytree(midi_folder, tmp_path / "other")
-    with pytest.raises(TrainingError, match=r"made from .*, not from other; name a new folder"):
+    with pytest.raises(TrainingError, match=r"made from .*, not from other; choose a new folder"):
         prepare(other, output, PianoRemi())
-    with pytest.raises(TrainingError, match="corpus of another tokenizer; name a new folder"):
+    with pytest.raises(TrainingError, match="corpus of another tokenizer; choose a new folder"):
         prepare(midi_folder, output, MultitrackRemi())
     assert read_facts(output)["vocabulary"] == PianoRemi().vocabulary.hash
 
@@ -206,7 +206,7 @@ def test_names_need_not_be_utf8(midi_folder, tmp_path):
 
 
 def test_no_workers_are_too_few(midi_folder, tmp_path):
-    with pytest.raises(TrainingError, match="--workers is 0, expected 1 or more"):
+    with pytest.raises(TrainingError, match="--workers is 0, expected at least 1"):
         prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=0)
     assert list(tmp_path.iterdir()) == []
 

@@ -142,7 +142,7 @@ def test_a_model_is_measured_on_its_own_vocabulary(experiment, data, midi_folder
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"length": 0}, "--length is 0, expected 1 or more"),
+        ({"length": 0}, "--length is 0, expected at least 1"),
         ({"length": -3}, "--length is -3"),
         ({"chunk": 0}, "--chunk is 0"),
         ({"reach": 0}, "--reach is 0"),

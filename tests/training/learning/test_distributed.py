@@ -200,7 +200,7 @@ def test_processes_are_those_that_were_started(settings, environment, expected):
     [
         ({"devices": 8}, TORCHRUN, "trainer.devices is 8, torchrun has started 4"),
         ({"nodes": 1}, SLURM, "trainer.nodes is 1, srun has started 2"),
-        ({}, SLURM | {"SLURM_NTASKS": "7"}, "7 tasks on 2 nodes, expected as many on each"),
+        ({}, SLURM | {"SLURM_NTASKS": "7"}, "7 tasks on 2 nodes, expected the same number on each"),
     ],
 )
 def test_processes_that_contradict_the_settings_are_refused(settings, environment, message):
@@ -221,7 +221,7 @@ def test_shares_of_weights_do_not_go_with_a_learned_window(unequal, tmp_path):
 
 def test_shares_do_not_continue_from_whole_weights(unequal, tmp_path):
     trained(unequal(), tmp_path)
-    with pytest.raises(TrainingError, match="written without fsdp, which cannot go on from it"):
+    with pytest.raises(TrainingError, match="written without fsdp, so fsdp cannot resume"):
         fit(build_experiment(unequal(strategy="fsdp")), tmp_path, show=False)
 
 

@@ -112,7 +112,7 @@ def test_without_pieces_to_validate_on_the_last_weights_stand_for_the_best(
         stop_at(patch, 4)
         with caplog.at_level(logging.WARNING):
             assert fit(config, run, show=False).step == 4
-    assert "'validation' holds no pieces" in caplog.text
+    assert "'validation' is empty" in caplog.text
     result = fit(config, run, show=False)
     assert (result.step, result.stopped_by, result.validation) == (6, None, None)
     assert checkpoint(run)["global_step"] == 6
@@ -179,7 +179,7 @@ def test_samples_that_fail_end_no_training(experiment, tmp_path, monkeypatch, ca
     with caplog.at_level(logging.WARNING):
         result = fit(with_trainer(experiment, samples=1), tmp_path, show=False)
     assert result.stopped_by is None
-    assert "samples of step 6: OSError: the pictures are full; training goes on" in caplog.text
+    assert "no samples at step 6: OSError: the pictures are full; training continues" in caplog.text
 
 
 def test_speed_memory_and_time_left_are_shown_and_logged(experiment, tmp_path, monkeypatch, caplog):

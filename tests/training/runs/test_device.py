@@ -61,10 +61,10 @@ def test_run_json_of_earlier_versions_does_not_name_the_device():
 @pytest.mark.parametrize(
     ("settings", "stored", "message"),
     [
-        ({"precision": "bf16"}, {}, r"began with precision 32-true, .* asks for bf16-mixed"),
-        ({"threads": 2}, {}, "began with threads 1, trainer.threads asks for 2"),
-        ({"device": "cpu"}, {"device": "cuda"}, "began with device cuda"),
-        ({}, {"device": "cuda"}, "began on cuda, found no GPU"),
+        ({"precision": "bf16"}, {}, r"started with precision 32-true, .* is bf16-mixed"),
+        ({"threads": 2}, {}, "started with threads 1, but trainer.threads is 2"),
+        ({"device": "cpu"}, {"device": "cuda"}, "started with device cuda"),
+        ({}, {"device": "cuda"}, "the run started on a GPU, and none was found"),
     ],
 )
 def test_another_arithmetic_is_refused(settings, stored, message):
@@ -85,5 +85,7 @@ def test_what_the_machine_does_slowly_is_said(monkeypatch, caplog, stored):
 
 def test_a_gpu_that_is_not_there_is_refused():
     assert choose_device("auto") == choose_device("cpu") == "cpu"
-    with pytest.raises(TrainingError, match="--device is cuda, found no GPU; use cpu or auto"):
+    with pytest.raises(
+        TrainingError, match="--device is cuda, but no GPU was found; use cpu or auto"
+    ):
         choose_device("cuda", "--device")

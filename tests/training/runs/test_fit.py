@@ -82,7 +82,7 @@ def test_folders_that_hold_something_else_are_left_alone(experiment, tmp_path):
     (run / "last.ckpt").write_bytes(best)
     assert fit(config, run, show=False).step == 6
     (mine / "samples").mkdir(parents=True)
-    with pytest.raises(TrainingError, match="holds other files and no run"):
+    with pytest.raises(TrainingError, match="has files but is not a run"):
         fit(config, mine, show=False)
     fit(config, mine, fresh=True, show=False)
     assert (mine / "samples").is_dir()  # not of a run

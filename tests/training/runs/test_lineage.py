@@ -102,7 +102,7 @@ def test_an_older_run_looks_its_first_weights_up(train, tmp_path, monkeypatch):
         assert named(read_history(export(two, model))) == expected
 
     as_earlier(two, "released/lost")
-    with pytest.raises(TrainingError, match=r"found no released/lost beside the run[^\n]*$"):
+    with pytest.raises(TrainingError, match=r"found no released/lost in the current folder[^\n]*$"):
         export(two, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -123,13 +123,13 @@ def test_a_model_that_does_not_say_what_made_it_makes_sums_lower_bounds(train, t
     assert "found no training.json" in caplog.text
     card = (export(two, tmp_path / "next") / "README.md").read_text()
     assert "- Tokens of all runs: at least 384." in card
-    assert "1. `model`: nothing is known of it." in card
+    assert "1. `model`: no record of this run." in card
 
 
 def test_first_weights_know_the_vocabulary_of_the_data(train, tmp_path):
     model = export(train(tmp_path / "one"), tmp_path / "model")
     MultitrackRemi().save(model)
-    with pytest.raises(TrainingError, match="learnt another vocabulary than the data has"):
+    with pytest.raises(TrainingError, match="has another vocabulary than the data"):
         train(tmp_path / "two", init_from=model)
     assert not (tmp_path / "two").exists()
 

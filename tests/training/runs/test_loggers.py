@@ -108,7 +108,7 @@ def test_a_missing_package_is_reported_in_one_sentence_and_writes_nothing(
     monkeypatch.setitem(sys.modules, "wandb", None)
     folder = tmp_path / "run"
     with pytest.raises(
-        TrainingError, match=r"^trainer\.loggers names wandb, [^\n]*pip install wandb"
+        TrainingError, match=r"^trainer\.loggers contains wandb, [^\n]*pip install wandb"
     ):
         fit(with_loggers(experiment, "wandb"), folder, show=False)
     assert not folder.exists()

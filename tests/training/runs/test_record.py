@@ -69,7 +69,7 @@ def test_what_weights_depend_on_is_refused_when_it_changes(
     experiment, describe, tmp_path, path, value
 ):
     other = build_experiment(changed(experiment, path, value))
-    with pytest.raises(TrainingError, match=rf"began with another {path} \(.*, now .*--fresh$"):
+    with pytest.raises(TrainingError, match=rf"started with another {path} \(.*, now .*--fresh$"):
         check_same_run(other, tmp_path, describe(), describe()["data"], None)
 
 
@@ -87,9 +87,9 @@ def test_budgets_and_intervals_may_change_and_the_data_may_move(experiment, desc
     }
     check_same_run(build_experiment(experiment), tmp_path, run, run["data"], None)
     moved = run["data"] | {"splits": {"train": {"files": 1, "tokens": 2}}}
-    with pytest.raises(TrainingError, match="began with other data"):  # other splits of the same
+    with pytest.raises(TrainingError, match="started with other data"):  # other splits of the same
         check_same_run(build_experiment(experiment), tmp_path, run, moved, None)
-    with pytest.raises(TrainingError, match="began with other data"):
+    with pytest.raises(TrainingError, match="started with other data"):
         check_same_run(
             build_experiment(experiment), tmp_path, run, run["data"] | {"hash": "xyz"}, None
         )

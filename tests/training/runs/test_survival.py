@@ -147,7 +147,7 @@ def test_killed_runs_have_the_weights_of_an_uninterrupted_one(hard, tmp_path, ru
     assert "Traceback" not in said
     if "full" in runs:
         full = tmp_path / "full" / "last.ckpt"
-        assert f"relpe-train: {full}: cannot be written (File too large); what was there" in said
+        assert f"relpe-train: {full}: cannot be written (File too large). The previous" in said
     for name in runs:
         step = checkpoint(tmp_path / name / "last.ckpt")["global_step"]
         assert step == (8 if name == "between_best_and_last" else 5)
@@ -171,7 +171,7 @@ def test_a_changed_bit_is_noticed_and_the_best_checkpoint_can_stand_in(experimen
     content[len(content) // 2] ^= 1
     (parts / "last.ckpt").write_bytes(content)
     with pytest.raises(
-        TrainingError, match=r"last\.ckpt: damaged, cannot be read; put best\.ckpt in its place"
+        TrainingError, match=r"last\.ckpt: the checkpoint is damaged; copy best\.ckpt over it"
     ):
         fit(build_experiment(experiment), parts, show=False)
     shutil.copyfile(parts / "best.ckpt", parts / "last.ckpt")

@@ -61,7 +61,9 @@ def test_a_damaged_checkpoint_is_reported_in_one_sentence(tmp_path, content):
     path = tmp_path / "last.ckpt"
     torch.save({"state_dict": torch.zeros(4000)}, path)
     path.write_bytes(path.read_bytes()[:3000] if content is None else content)
-    with pytest.raises(TrainingError, match=rf"^{path}: damaged[^\n]*; try again$"):
+    with pytest.raises(
+        TrainingError, match=rf"^{path}: the checkpoint is damaged[^\n]*; try again$"
+    ):
         read_checkpoint(path, "try again")
 
 
@@ -73,7 +75,9 @@ def test_numbers_that_have_changed_on_the_disk_are_noticed(tmp_path, place):
     content[int(place * len(content))] ^= 1
     path.write_bytes(content)
     torch.load(path, weights_only=True)  # torch takes them
-    with pytest.raises(TrainingError, match=rf"^{path}: damaged[^\n]*; try again$"):
+    with pytest.raises(
+        TrainingError, match=rf"^{path}: the checkpoint is damaged[^\n]*; try again$"
+    ):
         read_checkpoint(path, "try again")
 
 
@@ -107,7 +111,7 @@ def test_a_checkpoint_that_finds_no_room_leaves_the_one_before(tmp_path, monkeyp
         )
         with pytest.raises(
             TrainingError,
-            match=rf"^{path}: cannot be written \(No space left on device\)[^\n]*make room",
+            match=rf"^{path}: cannot be written \(No space left on device\)[^\n]*free some disk space",
         ):
             files.save_checkpoint({"step": torch.full((4000,), 2.0)}, path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["last.ckpt"]
@@ -123,7 +127,7 @@ def test_what_is_no_error_of_the_disk_is_not_called_one(tmp_path):
 @pytest.mark.parametrize("content", [[1], {"state_dict": {}}])
 def test_what_is_no_checkpoint_of_a_run_is_refused(tmp_path, content):
     torch.save(content, tmp_path / "best.ckpt")
-    with pytest.raises(TrainingError, match="no checkpoint that relpe-train has written"):
+    with pytest.raises(TrainingError, match="not a checkpoint of relpe-train"):
         read_checkpoint(tmp_path / "best.ckpt", "try again")
 
 

@@ -87,8 +87,8 @@ def test_a_penalty_narrows_windows_and_is_no_part_of_what_is_measured(windowed, 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"chunk": 0}, "chunk is 0, expected 1 or more"),
-        ({"truncated": True}, "truncated is true, expected a chunk"),
+        ({"chunk": 0}, "chunk is 0, expected at least 1"),
+        ({"truncated": True}, "truncated is true without a chunk"),
     ],
 )
 def test_chunks_that_make_no_sense_are_refused(experiment, values, message):
