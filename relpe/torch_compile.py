@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 def outside_graphs(function: Callable[P, T]) -> Callable[P, T]:
-    """A function that runs eagerly, between two graphs.
+    """Makes a function run eagerly, between two graphs.
 
-    Like `torch.compiler.disable`, which however takes two seconds to import the compiler, even in
-    programs that compile nothing.
+    Like `torch.compiler.disable`, but without importing the compiler, which takes two seconds even
+    in programs that compile nothing.
     """
 
     @wraps(function)

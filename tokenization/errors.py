@@ -1,8 +1,8 @@
-"""Errors caused by a user's input."""
+"""Errors that a user's input causes."""
 
 
 class MidiError(ValueError):
-    """A MIDI file cannot be used; the message says what was found, expected, and what to do."""
+    """A MIDI file cannot be used; the message says what was found and what to do."""
 
 
 class TokenizerError(ValueError):

@@ -18,7 +18,7 @@ from tokenization.tokenizer import FILE_NAME, FORMAT_VERSION, Tokenizer
 TokenizerConfig = (
     PianoRemiConfig | MultitrackRemiConfig | SpePopConfig | SpeGrooveConfig | MidiTokRemiConfig
 )
-"""All tokenizer configurations; add a new one with `|`."""
+"""All tokenizer configurations; add new ones with `|`."""
 
 PRESETS: dict[str, TokenizerConfig] = {
     "piano": PianoRemiConfig(),
@@ -37,8 +37,8 @@ _CONFIGS: dict[str, type[TokenizerConfig]] = {
 def load_tokenizer(folder: Path) -> Tokenizer:
     """Loads the tokenizer that `save` wrote to a folder.
 
-    Raises TokenizerError if the file is missing or damaged, or if its ids have another meaning in
-    this release.
+    Raises TokenizerError if the file is missing or damaged, or if ids have another meaning in this
+    release.
     """
     path = folder / FILE_NAME
     try:
@@ -50,7 +50,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise TokenizerError(
             f"{path} is damaged: expected JSON with format_version, config and vocabulary_hash; "
-            "take the file from the released model again"
+            "download the released model again"
         ) from error
     if version != FORMAT_VERSION:
         raise TokenizerError(
@@ -59,7 +59,9 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         )
     config_class = _CONFIGS.get(kind)
     if config_class is None:
-        raise TokenizerError(f"{path} asks for {kind!r}, expected one of {', '.join(_CONFIGS)}")
+        raise TokenizerError(
+            f"{path} has the tokenizer {kind!r}, expected one of {', '.join(_CONFIGS)}"
+        )
     unknown = stored.keys() - {field.name for field in fields(config_class)}
     if unknown:
         raise TokenizerError(f"{path} has unknown options: {', '.join(sorted(unknown))}")
@@ -71,8 +73,8 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     tokenizer = config_class(**stored).build()
     if tokenizer.vocabulary.hash != vocabulary_hash:
         raise TokenizerError(
-            f"{path} was written for vocabulary {vocabulary_hash}, this release has "
-            f"{tokenizer.vocabulary.hash}: its ids mean other tokens; install the release that "
-            "wrote it"
+            f"{path} belongs to vocabulary {vocabulary_hash}, but this release has "
+            f"{tokenizer.vocabulary.hash}, in which ids mean other tokens; install the release "
+            "that wrote it"
         )
     return tokenizer

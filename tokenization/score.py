@@ -1,4 +1,4 @@
-"""Notes, tracks and scores: immutable, with times in ticks of the score's own resolution."""
+"""Notes, tracks and scores; all are immutable, with times in ticks of the score's resolution."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Note(NamedTuple):
 Ticks = TypeVar("Ticks", int, "NDArray[np.int64]")
 
 MAX_BEATS = 65_536
-"""Longest piece in quarter notes: nine hours at 120 per minute. Later notes are refused."""
+"""Maximum length of a piece in quarter notes (nine hours at 120 per minute); later notes are
+rejected."""
 
 
 def nearest_ratio(numerator: Ticks, denominator: Ticks | int) -> Ticks:
@@ -67,9 +68,10 @@ def _table(rows: object, columns: int) -> NDArray[np.int64]:
 
 
 def _is_fixed(table: NDArray[np.int64]) -> bool:
-    """Whether a read-only table cannot change.
+    """Whether a read-only table can never change.
 
-    Its memory is its own or that of `bytes`, as for a table received from another process.
+    This is so if it owns its memory, or if its memory belongs to a `bytes` object, as for a table
+    received from another process.
     """
     base: object = table.base
     return base is None or isinstance(getattr(base, "base", base), bytes)
@@ -78,7 +80,7 @@ def _is_fixed(table: NDArray[np.int64]) -> bool:
 def once_each(
     change: Callable[[NDArray[np.int64]], NDArray[np.int64]],
 ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-    """Cached `change`: called once for a table shared by several tracks, as on one MIDI channel."""
+    """A cached `change`, called once for a table that several tracks of a channel share."""
     made: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def changed(table: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -90,12 +92,12 @@ def once_each(
 
 
 def _in_time(changes: Iterable[_Change]) -> tuple[_Change, ...]:
-    """Sorted by tick; the sort is stable, so of several at one tick the last one applies."""
+    """Changes sorted by tick; the sort is stable, so of several at one tick the last applies."""
     return tuple(sorted(changes, key=lambda change: change.tick))
 
 
 def _sorted(notes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Notes sorted by onset, pitch, duration and velocity; most tables already are."""
+    """Notes sorted by onset, pitch, duration and velocity, as most tables already are."""
     if len(notes) < 2:
         return notes
     before, after = notes[:-1], notes[1:]
@@ -114,9 +116,11 @@ class Track:
     """The notes of one instrument.
 
     Tables are read-only int64, with times in ticks from the start of the score:
-    `notes` (n, 4): onset, duration, pitch 0-127, velocity 0-127, sorted by onset, pitch, duration
-    and velocity; `controls` (c, 3): tick, controller number, value; `bends` (p, 2): tick,
-    -8192..8191.
+
+    - `notes` (n, 4): onset, duration, pitch 0-127, velocity 0-127; sorted by onset, pitch, duration
+      and velocity;
+    - `controls` (c, 3): tick, controller number, value;
+    - `bends` (p, 2): tick, value from -8192 to 8191.
 
     Raises:
         ValueError: a time is negative, or a pitch or velocity is above 127.
@@ -128,7 +132,7 @@ class Track:
     name: str = ""
     channel: int = 0
     chunk: int | None = None
-    """Index of the file's track chunk with these notes; None for music that is in no file yet."""
+    """Index of the track chunk of the file with these notes; None for music that is in no file."""
     controls: NDArray[np.int64] = field(default_factory=lambda: _NO_CONTROLS)
     bends: NDArray[np.int64] = field(default_factory=lambda: _NO_BENDS)
 
@@ -136,8 +140,8 @@ class Track:
         notes = _table(self.notes, 4)
         if len(notes) and (notes.min() < 0 or notes[:, 2:].max() > 127):
             raise ValueError(
-                f"notes from {notes.min(0).tolist()} to {notes.max(0).tolist()}, expected onset "
-                "and duration of at least 0, pitch and velocity of 0 to 127"
+                f"notes have values from {notes.min(0).tolist()} to {notes.max(0).tolist()}, "
+                "expected an onset and a duration of at least 0, a pitch and a velocity of 0 to 127"
             )
         object.__setattr__(self, "notes", _sorted(notes))
         object.__setattr__(self, "controls", _table(self.controls, 3))
@@ -147,7 +151,7 @@ class Track:
     def of(
         cls, notes: Iterable[Sequence[int]], program: int = 0, *, is_drum: bool = False
     ) -> Track:
-        """Track from rows of (onset, duration, pitch, velocity)."""
+        """A track from rows of (onset, duration, pitch, velocity)."""
         return cls(_table(list(notes), 4), program=program, is_drum=is_drum)
 
     def __len__(self) -> int:
@@ -160,7 +164,7 @@ class Track:
     def with_tables(self, **tables: NDArray[np.int64]) -> Track:
         """The same track with other tables, which must already be read-only and sorted.
 
-        They are neither checked nor copied, since generation decodes a piece many times.
+        For speed, they are neither checked nor copied: generation decodes a piece many times.
         """
         track = object.__new__(Track)
         track.__dict__.update(self.__dict__, **tables)
@@ -178,7 +182,7 @@ class Track:
     __hash__ = None  # type: ignore[assignment]  # compared by content
 
     def until(self, end: int) -> Track:
-        """The same track with its notes cut at a tick; later ones are left out."""
+        """The same track with notes cut at a tick; notes that begin later are left out."""
         notes = self.notes[self.notes[:, 0] < end]
         lengths = np.minimum(notes[:, 1], end - notes[:, 0])
         return replace(self, notes=np.column_stack([notes[:, 0], lengths, notes[:, 2:]]))
@@ -198,19 +202,19 @@ def all_notes(tracks: Iterable[Track]) -> NDArray[np.int64]:
 class Score:
     """A piece of music: tracks, tempo map and time signatures.
 
-    Tempos and time signatures are sorted by tick. Where there is none at tick 0, MIDI's defaults
-    apply: 120 quarter notes per minute, 4/4.
+    Tempos and time signatures are sorted by tick. Before the first one, MIDI's defaults apply: 120
+    quarter notes per minute, and 4/4.
     """
 
     ticks_per_beat: int
-    """Resolution: ticks of one quarter note."""
+    """Resolution in ticks per quarter note."""
     tracks: tuple[Track, ...] = ()
     tempos: tuple[Tempo, ...] = ()
     time_signatures: tuple[TimeSignature, ...] = ()
     end_ticks: int = 0
     """Tick at which the piece ends, at or after the end of the last note."""
     damage: str = field(default="", compare=False)
-    """Clause that says which part of the file could not be read; empty if all of it was read."""
+    """Description of the part of the file that could not be read; empty if all of it was read."""
 
     def __post_init__(self) -> None:
         if self.ticks_per_beat < 1:
@@ -222,7 +226,7 @@ class Score:
 
     @property
     def num_notes(self) -> int:
-        """Number of notes of all tracks."""
+        """Number of notes in all tracks."""
         return sum(len(track) for track in self.tracks)
 
     def with_tracks(self, tracks: Iterable[Track]) -> Score:
@@ -230,7 +234,7 @@ class Score:
         return replace(self, tracks=tuple(tracks))
 
     def seconds_at(self, ticks: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:
-        """Seconds from the start for each of `ticks`, by the tempo map; same shape as `ticks`."""
+        """Seconds from the start for each of `ticks`, by the tempo map; same shape."""
         starts, per_tick, elapsed = self._sections()
         ticks = np.asarray(ticks, dtype=np.int64)
         section = np.maximum(np.searchsorted(starts, ticks, side="right") - 1, 0)
@@ -245,7 +249,7 @@ class Score:
         return np.maximum(np.rint(ticks), 0).astype(np.int64)
 
     def _sections(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Sections of constant tempo (n,): first ticks, seconds per tick, seconds before each."""
+        """Sections of constant tempo (n,): first tick, seconds per tick, and start in seconds."""
         tempos = (
             [Tempo(0, 120.0), *self.tempos]
             if not self.tempos or self.tempos[0].tick > 0

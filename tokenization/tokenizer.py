@@ -1,4 +1,4 @@
-"""Interfaces of all tokenizers: vocabulary, token sequences, grammar, encoding and decoding."""
+"""Interface of all tokenizers: vocabulary, token sequences, grammar, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ FILE_NAME = "tokenizer.json"
 FORMAT_VERSION = 1
 
 TempoRule = Literal["free", "bar_line", "never"]
-"""Where the tempo may change. Generation always starts with a tempo, even if this is "never"."""
+"""Where the tempo may change. Generation always starts with a tempo, even with "never"."""
 
 
 class Rules(NamedTuple):
-    """Limits of a grammar beyond those of the canonical sequences."""
+    """Restrictions of a grammar, in addition to those of canonical sequences."""
 
     tempo: TempoRule = "free"
     time_signature: bool = True
-    """Whether the bar length may change. Generation always starts with one."""
+    """Whether the bar length may change. Generation always starts with a bar length."""
     end: bool = True
     """Whether the piece may end."""
     tracks: frozenset[int] | None = None
-    """Ranks of the tracks that may play; all if None."""
+    """Ranks of the tracks that may play; None: all."""
 
 
 @dataclass(frozen=True)
@@ -61,23 +61,23 @@ class Vocabulary:
 
 @dataclass(frozen=True, eq=False)
 class TokenSequence:
-    """A piece as tokens, with the information that they do not contain."""
+    """A piece as tokens, with information that the tokens do not contain."""
 
     ids: NDArray[np.int32]
     """Canonical token ids (l,)."""
     dropped: int
     """Number of notes that the vocabulary cannot represent."""
     clipped: int
-    """Number of notes shortened to the longest duration."""
+    """Number of notes shortened to the maximum duration."""
     merged: int = 0
-    """Number of notes left out because their track has another at the same pitch and position."""
+    """Number of notes left out because the track has another at the same pitch and position."""
     tempos_clipped: int = 0
     """Number of tempos outside the range of the vocabulary."""
     signatures: tuple[TimeSignature, ...] = ()
-    """Time signatures as notated, ticks in twelfths of a quarter; an argument of `decode`."""
+    """Time signatures as notated, in ticks of a twelfth of a quarter; an argument of `decode`."""
     tracks: tuple[Track, ...] = ()
-    """Tracks without their notes, in the order of their tokens, where tokens distinguish tracks; an
-    argument of `decode`.
+    """Tracks without their notes, in the order of their tokens; empty if tokens do not distinguish
+    tracks. An argument of `decode`.
     """
 
     @cached_property
@@ -90,11 +90,11 @@ class TokenSequence:
 
 
 class Grammar(Protocol):
-    """Which tokens may follow. Immutable: `advance` returns a new state."""
+    """State that determines which tokens may follow. Immutable; `advance` returns a new state."""
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
-        """Mask (v,) of the tokens that may follow; there is always one."""
+        """Mask (v,) of the tokens that may follow; at least one."""
         ...
 
     @property
@@ -104,12 +104,12 @@ class Grammar(Protocol):
 
     @property
     def bar(self) -> int:
-        """Bars begun so far."""
+        """Number of bars begun so far."""
         ...
 
     @property
     def bar_start(self) -> int:
-        """Where the bar begins, in twelfths of a quarter from the start."""
+        """Start of the bar, in twelfths of a quarter from the start of the piece."""
         ...
 
     @property
@@ -122,14 +122,14 @@ class Grammar(Protocol):
         ...
 
     def hold(self, notes: Iterable[tuple[int, int, int]]) -> Grammar:
-        """The state with more `notes` sounding: rank of the track, MIDI pitch, step where it ends.
+        """The state with more sounding notes, each (rank of the track, MIDI pitch, end step).
 
-        Pitches outside the vocabulary's range are passed over.
+        Pitches outside the range of the vocabulary are ignored.
         """
         ...
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> Grammar:
-        """State after a prompt, which the rules do not restrict: they apply to what follows."""
+        """State after a prompt. The rules do not apply to it, only to the tokens that follow."""
         ...
 
 
@@ -171,14 +171,14 @@ class BaseTokenizer(ABC, Generic[GrammarT]):
         signatures: Sequence[TimeSignature] = (),
         tracks: Sequence[Track] = (),
     ) -> Score:
-        """Score of any ids; never raises.
+        """Decodes any ids to a score; never raises.
 
         `signatures` and `tracks` are those of the `TokenSequence`.
         """
 
     @abstractmethod
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
-        """Rank of each track among those at one position, -1 for a track that is not encoded."""
+        """Rank of each track among the tracks at one position; -1 if the track is not encoded."""
 
     def grammar(
         self,
@@ -191,8 +191,7 @@ class BaseTokenizer(ABC, Generic[GrammarT]):
     ) -> GrammarT:
         """Initial state of the grammar, which accepts exactly the canonical sequences.
 
-        If tokens distinguish tracks, only those in `tracks` may play, without those at the
-        indices `silent`.
+        If tokens distinguish tracks, only `tracks` may play, except those at the indices `silent`.
         """
         ranks = None
         if tracks is not None:
@@ -209,7 +208,7 @@ class BaseTokenizer(ABC, Generic[GrammarT]):
     ) -> NDArray[np.integer]:
         """Canonical ids of `num_bars` bars (default: all) from bar `first_bar` on.
 
-        They start with the settings in force at that bar. Raises ValueError if there is no such
+        They start with the settings in effect at that bar. Raises ValueError if there is no such
         bar.
         """
 
@@ -240,7 +239,7 @@ def end_of_crop(first_bar: int, num_bars: int | None, piece_bars: int) -> int:
     """
     if not 0 <= first_bar < piece_bars or (num_bars is not None and num_bars < 1):
         raise ValueError(
-            f"asked for {num_bars} bars from bar {first_bar} on of a piece of {piece_bars} bars"
+            f"a piece of {piece_bars} bars has no {num_bars} bars from bar {first_bar} on"
         )
     return piece_bars if num_bars is None else min(first_bar + num_bars, piece_bars)
 

@@ -14,7 +14,7 @@ from relpe.decoding.sampling import SamplingOptions
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.rule import ConstrainedGrammar, biases_of_prompt
 from tokenization.midi import write_midi
-from tokenization.remi.bars import written_lines
+from tokenization.remi.bars import notated_lines
 from tokenization.remi.vocabulary import BAR, EOS
 from training.files import picture, replacing
 
@@ -131,7 +131,7 @@ def in_bars(ids: NDArray[np.integer], tokenizer: Tokenizer) -> Bars:
     """The piece that ids encode, with its bar lines; notes are cut at the last bar line."""
     score = tokenizer.decode(ids)
     count = int(np.count_nonzero(ids == BAR))
-    lines = written_lines(score, 0, count)[: count + 1]
+    lines = notated_lines(score, 0, count)[: count + 1]
     tracks = tuple(track.until(int(lines[-1])) for track in score.tracks)
     return Bars(replace(score, tracks=tracks, end_ticks=int(lines[-1])), lines)
 

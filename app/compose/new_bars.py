@@ -12,7 +12,7 @@ from app.compose.prompt import Prompt
 from app.compose.timing import notes_on_file
 from tokenization.constraints.bar_limit import PlannedBar
 from tokenization.errors import MidiError
-from tokenization.remi.bars import BarMap, written_lines
+from tokenization.remi.bars import BarMap, notated_lines
 from tokenization.remi.quantize import nearest_step, quantize_tempos
 from tokenization.remi.vocabulary import (
     BAR,
@@ -42,7 +42,7 @@ class NewBars:
         Raises MidiError if the piece would be longer than a file may be.
         """
         score, splice = prompt.timing.counted, prompt.splice
-        lines = written_lines(score, splice, num_bars)[-num_bars - 1 :]
+        lines = notated_lines(score, splice, num_bars)[-num_bars - 1 :]
         end = int(lines[-1]) // score.ticks_per_beat
         if end > MAX_BEATS:
             raise MidiError(
@@ -118,7 +118,7 @@ def in_bars(options: MusicOptions, prompt: Prompt) -> MusicOptions:
     if options.seconds is None:
         return options
     timing, most = prompt.timing, int(limits("bars").most[1] or 0)
-    lines = written_lines(timing.counted, prompt.splice, most)[-most - 1 :]
+    lines = notated_lines(timing.counted, prompt.splice, most)[-most - 1 :]
     ends = timing.file.seconds_at(timing.to_file(lines))
     bars = int(np.searchsorted(ends, ends[0] + options.seconds - 1e-3))  # lines are whole ticks
     return replace(options, bars=min(max(bars, 1), most), seconds=None)

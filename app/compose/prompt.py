@@ -18,7 +18,7 @@ from app.compose.tracks import ALL_PARTS, Parts
 from tokenization.analysis.beats import Beats, extend_by_pedal
 from tokenization.errors import MidiError
 from tokenization.midi import cut_midi, read_midi
-from tokenization.remi.bars import BarMap, written_lines
+from tokenization.remi.bars import BarMap, notated_lines
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import BAR, EOS, STEPS_PER_BEAT
 from tokenization.score import MAX_BEATS, Score, Track, once_each
@@ -79,7 +79,7 @@ class Prompt:
 
     def line(self, bar: int) -> int:
         """Where a notated bar up to the splice begins, from 0, in ticks of `score`."""
-        lines = written_lines(self.timing.counted, self.splice)
+        lines = notated_lines(self.timing.counted, self.splice)
         return int(self.timing.to_file(lines[bar : bar + 1])[0])
 
     def first_heard(self, bars: int = 0) -> int:
@@ -190,7 +190,7 @@ def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _Count
     onset = max(int(track.notes[:, 0].max()) for track in tracks)
     # the lengths of drum notes mean nothing
     end = max([onset, *(track.end_ticks for track in tracks if not track.is_drum)])
-    lines = written_lines(counted, onset + 1, WAITING_BARS + 2)
+    lines = notated_lines(counted, onset + 1, WAITING_BARS + 2)
     bars = BarMap.of(lines, counted.ticks_per_beat)
     onset, end = bars.steps(np.array([onset, end])).tolist()
     first = int(np.searchsorted(bars.starts, onset, side="right"))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from app.compose.options import BeatSource
 from tokenization.analysis.beats import Beats, estimate_beats, pickup_beats, warp
-from tokenization.remi.bars import BarMap, written_lines
+from tokenization.remi.bars import BarMap, notated_lines
 from tokenization.score import Score, Tempo
 
 FINE_TICKS = 480
@@ -71,7 +71,7 @@ class Timing(NamedTuple):
         if self.start is None:
             return None
         seconds = float(like.seconds_at(max(like.end_ticks, end_ticks))) - self.start
-        lines = written_lines(self.counted, int(self.counted.ticks_at(seconds)), 1)
+        lines = notated_lines(self.counted, int(self.counted.ticks_at(seconds)), 1)
         return like.ticks_at(np.maximum(self.counted.seconds_at(lines) + self.start, 0))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.compose.tracks import instrument_name, track_names
-from tokenization.remi.bars import written_lines
+from tokenization.remi.bars import notated_lines
 from tokenization.remi.vocabulary import STEPS_PER_BEAT
 from tokenization.score import Score, Track
 
@@ -237,4 +237,4 @@ def _notated_lines(score: Score, end_ticks: int) -> NDArray[np.int64]:
         limit = int(starts[over - 1] + room * lengths[over - 1])
         metres = [metre for metre in metres if metre.tick <= limit]
         end_ticks = min(end_ticks, limit)
-    return written_lines(Score(score.ticks_per_beat, time_signatures=tuple(metres)), end_ticks)
+    return notated_lines(Score(score.ticks_per_beat, time_signatures=tuple(metres)), end_ticks)

@@ -1,8 +1,8 @@
 """The base class of positional encodings.
 
-An encoding may add to the embeddings (absolute), change queries and keys (rotations, stochastic
-codes), or score the offset between a query and a key (relative terms, windows). A subclass
-overrides the hooks that it needs; the others do nothing.
+An encoding may add vectors to the embeddings (absolute), change queries and keys (rotations,
+stochastic codes), or score the offset between a query and a key (relative terms, windows). A
+subclass overrides the methods that it needs; the others do nothing.
 """
 
 from __future__ import annotations
@@ -17,36 +17,39 @@ from torch import Tensor, nn
 from relpe.encodings.offset.windows import Window
 
 AttentionName = Literal["softmax", "windowed", "favor", "relu", "elu"]
-"""Exact attention to all keys or within a span; linear attention by its feature map."""
+"""Kinds of attention: exact, to all keys (softmax) or within a span (windowed), and linear, by the
+name of its feature map."""
 ALL_ATTENTIONS: tuple[AttentionName, ...] = get_args(AttentionName)
 
 
 class OffsetTable(NamedTuple):
-    """How one layer scores offsets, key minus query; the offsets are the rows `o` of the table.
+    """Scores of one layer for offsets (key minus query), which are the rows `o` of the table.
 
-    With q, k of heads of d features, E the features, and content C = (q + content_bias).k, position
-    R = q.E + bias: the logit is (C + R) * factor / sqrt(d) + log_weight, or C * R for C + R where
-    `multiplies`.
+    For a query q and a key k with d features, E being `features`, the content term is
+    C = (q + content_bias).k and the positional term R = q.E + bias. The logit is
+    (C + R) * factor / sqrt(d) + log_weight; with `multiplies`, C * R replaces C + R.
 
-    In a sequence, row a is the offset -a, a key a places before its query; there are rows for all
-    such distances in the call. `rows`, if given, are the rows of features and bias instead; factor
-    and log_weight still go by the place. On a grid the rows are a box of offsets, the last axis
-    running fastest.
+    In a sequence, row a belongs to the offset -a, that is, to a key that is a places before its
+    query, and there is a row for each such distance in the call. If `rows` is given, it selects the
+    rows of features and bias instead; factor and log_weight still depend on the place. On a grid,
+    the rows are the offsets of a box, the last axis varying fastest.
     """
 
     features: Tensor | None = None  # (o, h, d)
     bias: Tensor | None = None  # (o, h)
     content_bias: Tensor | None = None  # (h, d)
     factor: Tensor | None = None  # (o, h)
-    log_weight: Tensor | None = None  # (o, h); -inf: never seen
+    log_weight: Tensor | None = None  # (o, h); -inf: never attended to
     multiplies: bool = False
     factor_on_position: bool = False  # the logit is (C + R * factor) / sqrt(d) + log_weight
-    rows: Tensor | None = None  # (1 or b, l, a, n) int64: the key a places back sums n
-    span: int | None = None  # keys that a query sees, itself included; None: all
+    rows: Tensor | None = (
+        None  # (1 or b, l, a, n) int64: for the key a places back, n rows that are summed
+    )
+    span: int | None = None  # keys that a query attends to, itself included; None: all
     head_spans: tuple[int, ...] | None = None  # the same for each head, at most `span`
 
     def map(self, change: Callable[[Tensor], Tensor], *names: str) -> OffsetTable:
-        """The table with `change` applied to the named tensors, where there are any."""
+        """The table with `change` applied to the named tensors that are not None."""
         present = {name: x for name in names if (x := getattr(self, name)) is not None}
         return self._replace(**{name: change(x) for name, x in present.items()})
 
@@ -60,29 +63,30 @@ class Encoding(nn.Module):
     """A positional encoding, shared by the layers of a model.
 
     `prepare` runs once per call of the model, for all layers. Codes and states are opaque to
-    callers; a sequence in pieces passes the state on.
+    callers. If a sequence is processed in several calls, each call takes the state of the previous
+    one.
     """
 
     out_features: int
-    """Features per head after encoding."""
+    """Number of features per head after encoding."""
     fits: tuple[AttentionName, ...] = ALL_ATTENTIONS
-    """Attentions in which the encoding is correct; others are refused."""
+    """Kinds of attention for which the encoding is correct; models reject others."""
     placement: Literal["before", "numerator"] = "before"
     """Where queries and keys are changed: before the feature map, or after it in the numerator
     only, by `rotate_features`."""
 
     codes_by_position: bool = False
-    """Whether an encoding can be decoded by compiled steps, which make codes position by position
-    and keep them: codes depend on the position and the noise alone, `encode` is linear in queries
-    and keys, and nothing else acts except `embed` (no `table`, no `rotate_features`)."""
+    """Whether compiled steps support the encoding; they compute and cache the codes of each
+    position. Codes must depend only on the position and the noise, `encode` must be linear in
+    queries and keys, and `table` and `rotate_features` must not be used."""
     rows_by_position: bool = False
-    """Whether `prepare` also takes positions (b, 1, p), one of each row, without waiting for a
-    device: then rows at different positions are decoded in one call."""
+    """Whether `prepare` also accepts positions (b, 1, p), one for each row, without synchronising
+    with the device, so that rows at different positions can be decoded in one call."""
 
     def init_state(self, seed: int, device: torch.device) -> Any:  # noqa: ANN401 - opaque to callers
-        """State before the first position: the same seed gives the same noise on every device.
+        """State before the first position; the same seed gives the same noise on every device.
 
-        A state some of whose tensors belong to rows of the batch has a method `map_rows`, as
+        If tensors of the state belong to rows of the batch, it has a method like
         `DecoderState.map_rows`.
         """
         return ()
@@ -96,11 +100,11 @@ class Encoding(nn.Module):
         return x
 
     def encode(self, q: Tensor, k: Tensor, codes: Any, layer: int) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Encoded queries and keys (b, l, h, out_features) of q and k (b, l, h, d)."""
+        """Encoded queries and keys (b, l, h, out_features) from q and k (b, l, h, d)."""
         return q, k
 
     def rotate_features(self, x: Tensor, codes: Any, layer: int, *, keys: bool = False) -> Tensor:  # noqa: ANN401
-        """Features (b, l, h, f) of queries or keys for the numerator."""
+        """Rotated features (b, l, h, f) of queries or keys, for the numerator."""
         return x
 
     def table(self, codes: Any, layer: int) -> OffsetTable | None:  # noqa: ANN401
@@ -108,17 +112,17 @@ class Encoding(nn.Module):
         return None
 
     def training_window(self) -> Window | None:
-        """The learned window among the submodules, if there is one.
+        """The learned window of the encoding, if it has one.
 
-        Training adds its `penalty` to the loss, its `metrics` to the log and its `span_state` to
-        checkpoints.
+        In training, its `penalty` is added to the loss, its `metrics` to the log and its
+        `span_state` to checkpoints.
         """
         return next((part for part in self.modules() if isinstance(part, Window)), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoEncodingConfig:
-    """Queries and keys as they are: the order is known from causality alone."""
+    """No positional encoding; a model can infer order only from causality."""
 
     kind: Literal["none"] = "none"
 

@@ -18,10 +18,10 @@ class RopeConfig:
 
     kind: Literal["rope"] = "rope"
     base: float = 10_000.0
-    """Ratio of the longest to the shortest wave length."""
+    """Ratio of the longest to the shortest wavelength."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Rope:
-        """Module for heads of this size, which must be even."""
+        """Module for heads of this size; `head_dim` must be even."""
         return Rope(self, head_dim)
 
 
@@ -33,9 +33,9 @@ class RopeCodes(NamedTuple):
 
 
 class Rope(Encoding):
-    """See `RopeConfig`: features (i, i + d/2) are rotated by position * base^(-2i/d)."""
+    """See `RopeConfig`; features i and i + d/2 are rotated by position * base^(-2i/d)."""
 
-    fits = ("softmax", "windowed", "favor")  # rotated features of relu are not relative
+    fits = ("softmax", "windowed", "favor")  # relu of rotated vectors does not give relative scores
     codes_by_position = True
     rows_by_position = True
 
@@ -44,7 +44,7 @@ class Rope(Encoding):
         self.config = config
         if head_dim % 2:
             raise ValueError(
-                f"heads of {head_dim} features; rotary embedding turns pairs: use an even number"
+                f"heads have {head_dim} features, expected an even number for rotary embedding"
             )
         self.out_features = head_dim
 

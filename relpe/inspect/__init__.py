@@ -1,1 +1,1 @@
-"""Numbers and pictures of learned positional encodings."""
+"""Values and plots of learned positional encodings."""

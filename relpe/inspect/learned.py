@@ -1,7 +1,7 @@
 """Exact kernels, spectra, angles, scores and vectors of learned positional encodings.
 
-Layers, heads and features are those of the parameters. A lag is query minus key, on the first axis
-of the positions and zero on others; causal models have lags of 0 and above.
+Results have the layers, heads and features of the parameters. A lag is query minus key, on the
+first axis of the positions and zero on the others; in causal models it is at least 0.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from relpe.encodings.stochastic.sine import SineSPE
 from relpe.models.decoder import Decoder
 
 LONGEST_WAVE = 4096
-"""In positions; longer periods of a spectrum are not distinguished."""
+"""Maximum period in positions that a spectrum can distinguish from longer ones."""
 
 
 def covariance(
     encoding: StochasticEncoding, lags: Shaped[Tensor, " o"]
 ) -> Float[Tensor, "*layers h d o"]:
-    """P for each head and feature, and for each layer where they differ."""
+    """P for each head and feature, and for each layer if layers differ."""
     axes = encoding.axes if isinstance(encoding, FilteredNoise) else 1
     return encoding.covariance(functional.pad(lags[:, None], (0, axes - 1)) if axes > 1 else lags)
 
 
 def gates(encoding: StochasticEncoding) -> Float[Tensor, "layers h d"] | None:
-    """1 where a feature ignores position. None: there are no gates."""
+    """Gates, which are 1 where a feature ignores position. None: there are no gates."""
     return None if encoding.gates is None else encoding.gates.double().sigmoid()
 
 
 def kernel(
     encoding: StochasticEncoding, lags: Shaped[Tensor, " o"]
 ) -> Float[Tensor, "layers h d o"]:
-    """(1 - g) P + g: expected products of a feature's query and key codes; one layer if ungated.
+    """(1 - g) P + g, the expected product of a feature's query and key codes; one layer if ungated.
 
-    Their mean over features is the expected score of a query and a key that are 1 in all of them.
+    The mean over features is the expected score of a query and a key whose features are all 1.
     """
     found, gate = covariance(encoding, lags), gates(encoding)
     found = found if found.ndim == 4 else found[None]
@@ -57,10 +57,10 @@ def kernel(
 def spectrum(
     encoding: StochasticEncoding,
 ) -> tuple[Float[Tensor, "*layers h n"], Float[Tensor, "*layers h n"]]:
-    """Frequencies in cycles per position and their weights in P, summed over features.
+    """Frequencies in cycles per position, and their weights in P, summed over features.
 
-    The weights of sines are their variances, those of filters the magnitudes of the Fourier
-    transform of P.
+    For sines, the weights are their variances; for filters, the magnitudes of the Fourier transform
+    of P.
     """
     if isinstance(encoding, SineSPE):
         power = functional.softplus(encoding.gains.double()).square() / 2
@@ -68,7 +68,9 @@ def spectrum(
         return frequencies.flatten(-2), power.flatten(-2) / encoding.config.num_sines
     assert isinstance(encoding, FilteredNoise)
     taps = encoding.filters().values.shape[-encoding.axes]
-    count = 4 * max(LONGEST_WAVE, 2 * taps)  # P is zero beyond the taps: zeros add frequencies only
+    count = 4 * max(
+        LONGEST_WAVE, 2 * taps
+    )  # P is zero beyond the taps; padding only adds frequencies
     found = covariance(encoding, torch.arange(1 - taps, taps))
     heads = [torch.fft.rfft(head, count).abs().sum(0) for head in found.flatten(0, -3)]
     power = torch.stack(heads).unflatten(0, found.shape[:-2])
@@ -76,7 +78,7 @@ def spectrum(
 
 
 def angles(encoding: Rope | Algebraic) -> dict[str, Float[Tensor, "layers h i"]]:
-    """Radians per position, by part of the head; for trees, per step down each branch."""
+    """Angles in radians per position, by part of the head; for trees, per step down each branch."""
     if isinstance(encoding, Rope):
         turn = encoding.prepare(torch.ones(1, 1, 1, dtype=torch.float64), ())[0]
         return {"": torch.atan2(turn.sin, turn.cos)[0]}
@@ -86,7 +88,7 @@ def angles(encoding: Rope | Algebraic) -> dict[str, Float[Tensor, "layers h i"]]
             for block, planes in zip(part.blocks, part.spectra(), strict=True):
                 found[f"{block.structure.kind}, axis {block.first_axis + 1},"] = planes.angles
         elif isinstance(part, TreeMaps):
-            # eigenvalues are conjugate pairs: each angle occurs twice; an odd feature has none
+            # eigenvalues are conjugate pairs, so each angle occurs twice; an odd feature has none
             turns = torch.linalg.eigvals(part.generators().double()).angle().abs()
             turns = turns.sort(descending=True).values[..., : part.out_features // 2 * 2 : 2]
             for branch, turn in enumerate(turns.unbind(2), 1):
@@ -105,13 +107,13 @@ def scores(encoding: OffsetEncoding, layer: int, lags: Shaped[Tensor, " o"]) -> 
 
 
 def window(table: OffsetTable) -> Float[Tensor, "o h"] | None:
-    """Factor of logits or weights; None without one."""
+    """Factor of logits or weights; None if there is no window."""
     weight = None if table.log_weight is None else table.log_weight.exp()
     return weight if table.factor is None else table.factor * (1 if weight is None else weight)
 
 
 def position_vectors(decoder: Decoder, count: int) -> Float[Tensor, "l m"]:
-    """Vectors added to embeddings at the first positions, or nodes of a tree breadth-first."""
+    """Vectors added to embeddings at the first positions, or at tree nodes (breadth-first)."""
     encoding, places = decoder.encoding, torch.arange(count)[:, None]
     if isinstance(encoding, TreeSQ):
         places, axes = places + 1, encoding.config.tree.word_axes

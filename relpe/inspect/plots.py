@@ -1,8 +1,8 @@
-"""Pictures of learned positional encodings.
+"""Plots of learned positional encodings.
 
     python -m relpe.inspect piano --output FOLDER
 
-The numbers are those of `learned.py`. Layers, heads and features are counted from 1.
+The values come from `learned.py`. Layers, heads and features are counted from 1.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ if TYPE_CHECKING:
     from relpe.models.decoder import Decoder
 
 REACH, NO_TURN = 256, 10**6
-"""Fewest lags that are drawn, and the longest period: longer ones are drawn as this one."""
+"""Minimum number of lags drawn, and maximum period; longer periods are drawn at this one."""
 LAG = "lag, query − key (positions)"
 
 
 class Picture(NamedTuple):
-    """Panels by name, each with rows of numbers over x: lines if there is a legend, or colours."""
+    """Panels by name; each has rows of values over x, drawn as lines (with a legend) or colours."""
 
     title: str
     panels: dict[str, Tensor]
-    x: Tensor  # coordinates of the numbers, or of the edges around them
+    x: Tensor  # coordinates of the values, or of the edges between them
     xlabel: str
-    value: str  # name of the numbers
+    value: str  # label of the values
     row: str = "head"
-    legend: str = ""  # title of the names of lines
-    names: Sequence[list[str]] = ()  # of the rows of each panel; default: numbers from 1
-    log: str = ""  # axes that are logarithmic
+    legend: str = ""  # title of the legend
+    names: Sequence[list[str]] = ()  # names of the rows of each panel; default: numbers from 1
+    log: str = ""  # logarithmic axes
 
 
 @torch.no_grad()
 def pictures(decoder: Decoder) -> dict[str, Picture]:
-    """All pictures of a decoder, by name."""
+    """All plots of a decoder, by name."""
     encoding, lags = decoder.encoding, torch.arange(-REACH, REACH + 1)
     found: dict[str, Picture] = {}
     if isinstance(encoding, StochasticEncoding):
@@ -105,8 +105,8 @@ def _stochastic(encoding: StochasticEncoding, lags: Tensor) -> dict[str, Picture
     peaks = [x.abs().amax(1, keepdim=True).clamp(min=1e-30) for x in shown.values()]
     names = [[f"{head}: {x:.2g}" for head, x in enumerate(peak[:, 0], 1)] for peak in peaks]
     shown = {name: x / peak for (name, x), peak in zip(shown.items(), peaks, strict=True)}
-    title, y = "Kernel: mean over features, divided by its largest", "head: largest"
-    found["kernel"] = Picture(title, shown, lags, LAG, "share of the largest", y, names=names)
+    title, y = "Kernel: mean over features, divided by its maximum", "head: maximum"
+    found["kernel"] = Picture(title, shown, lags, LAG, "share of the maximum", y, names=names)
     moves = (plain.amax(3) - plain.amin(3)).argsort(2, descending=True)[..., :4].sort(2).values
     most = plain.gather(2, moves[..., None].expand(-1, -1, -1, len(lags)))
     heads = {f"head {n}": x for n, x in enumerate(most.unbind(1), 1)}
@@ -133,13 +133,13 @@ def _offsets(decoder: Decoder, encoding: OffsetEncoding) -> dict[str, Picture]:
     tables = [scores(encoding, layer, lags) for layer in layers]
     features = [table.features.flatten(1).T for table in tables if table.features is not None]
     if features:
-        shown, row = _layers(torch.stack(features)), "feature, head below head"
+        shown, row = _layers(torch.stack(features)), "feature, grouped by head"
         found["features"] = Picture("Features E of lags", shown, lags, LAG, "E", row)
     windows = [values.T for values in map(window, tables) if values is not None]
     if windows:
         names = [[f"{n}: {span or 'all'}" for n, span in enumerate(s, 1)] for s in spans]
         shown, y = _layers(torch.stack(windows)), "g, factor of weights or logits"
-        found["window"] = Picture("Windows", shown, lags, LAG, y, "", "head: keys seen", names)
+        found["window"] = Picture("Windows", shown, lags, LAG, y, "", "head: span", names)
     return found
 
 
@@ -158,7 +158,7 @@ def _sets(values: Tensor, name: str = "") -> dict[str, Tensor]:
 
 
 def draw(picture: Picture) -> Figure:
-    """The picture, as a figure of matplotlib."""
+    """Draw a plot as a matplotlib figure."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
@@ -201,15 +201,15 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draws the encoding of a model; returns 0, or exits with 2 if it cannot be used."""
+    """Draw the encoding of a model; return 0, or exit with 2 if the model cannot be used."""
     parser = _Parser(
         "relpe.inspect.plots", description="Draw a model's encoding.", allow_abbrev=False
     )
-    parser.add_argument("model", help="a released model, or a folder with model.json")
+    parser.add_argument("model", help="name of a released model, or folder with model.json")
     parser.add_argument("--output", type=Path, required=True, help="folder for the PNG files")
     options = parser.parse_args(arguments)
     if importlib.util.find_spec("matplotlib") is None:
-        parser.error("drawing needs matplotlib, which `pip install -e '.[train]'` brings")
+        parser.error("matplotlib is not installed; run pip install 'relpe[train]'")
     try:
         found = pictures(load_model(options.model))
         options.output.mkdir(parents=True, exist_ok=True)
@@ -222,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (CheckpointError, OSError) as error:
         parser.error(str(error))
     if not found:
-        sys.stdout.write("nothing to draw: this model knows order from causality alone\n")
+        sys.stdout.write("nothing to draw: this model has no positional encoding\n")
     return 0
 
 

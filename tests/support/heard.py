@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.compose.timing import notes_on_file
-from tokenization.remi.bars import BarMap, written_lines
+from tokenization.remi.bars import BarMap, notated_lines
 from tokenization.remi.remi import PianoRemi
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def heard_score(prompt: Prompt) -> Score:
     """The notes that the tokens of a prompt stand for, in ticks of its file."""
     timing = prompt.timing
-    bars = BarMap.of(written_lines(timing.counted, prompt.splice), timing.counted.ticks_per_beat)
+    bars = BarMap.of(notated_lines(timing.counted, prompt.splice), timing.counted.ticks_per_beat)
     decoded = PianoRemi().decode(prompt.ids)
     return prompt.score.with_tracks(
         replace(track, notes=notes_on_file(track.notes, bars, timing)) for track in decoded.tracks

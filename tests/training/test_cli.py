@@ -155,7 +155,8 @@ def test_options_are_not_abbreviated():
         (
             ModuleNotFoundError("No module named 'yaml'", name="yaml.nodes"),
             2,
-            "relpe-train: the package yaml.nodes is not installed; run pip install 'relpe[train]'\n",
+            "relpe-train: the package yaml.nodes is not installed; "
+            "run pip install 'relpe[train]'\n",
         ),
         (KeyboardInterrupt(), 130, "relpe-train: stopped\n"),
     ],

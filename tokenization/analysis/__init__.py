@@ -1,1 +1,1 @@
-"""Chords and beats estimated from notes."""
+"""Estimation of chords and beats from notes, and names of keys."""

@@ -1,4 +1,4 @@
-"""Beats: whether a file's notes follow its grid, beat estimation, and warping of notes onto beats.
+"""Beats: check whether notes follow the grid of a file, estimate beats, and align notes to them.
 
 if on_grid(score) < ON_GRID:
     found = estimate_beats(score)
@@ -22,14 +22,14 @@ SUSTAIN_PEDAL: Final = 64
 MIN_TICKS_PER_BEAT: Final = 480
 """Minimum resolution of warped scores: a tick is about a millisecond."""
 ON_GRID: Final = 0.5
-"""Below this value of `on_grid`, the beats and bars of a file are meaningless."""
+"""Threshold of `on_grid`, below which the notes do not follow the beats and bars of the file."""
 _COARSE_TICKS: Final = 24
 _ANY_TURNS = 2 * np.pi * np.multiply.outer((3, 4), np.arange(10_000) / 10_000)
 _CHANCE = float(np.cos(_ANY_TURNS).max(axis=0).mean())
 
 MAX_SECONDS: Final = 14_400
-"""Longest piece whose beats are estimated: four hours."""
-# Tuned on the training split of POP909 (benchmarks.bench_beats); some are looser, for rubato.
+"""Maximum length of a piece for beat estimation: four hours."""
+# Tuned on the training split of POP909 (benchmarks.bench_beats); some are looser, to allow rubato.
 _RATE = 100  # frames per second
 _SMOOTHING = np.exp(-0.5 * (np.arange(-8, 9) / 2.5) ** 2)
 _WINDOW = 8 * _RATE
@@ -45,16 +45,16 @@ class Beats(NamedTuple):
     """Beats of a performance."""
 
     seconds: NDArray[np.float64]
-    """Rising times (n,), at least two: from the first onset or the beat before to the last one."""
+    """Ascending times (n,), at least two, from the first onset or the beat before to the last."""
     downbeats: NDArray[np.int64]
-    """Indices of the beats that begin a bar, rising."""
+    """Indices of the beats that begin a bar, ascending."""
 
 
 def extend_by_pedal(score: Score) -> Score:
-    """Extends notes by the sustain pedal to the lengths that are heard.
+    """Extends notes to the length for which the sustain pedal holds them.
 
-    A note that ends with the pedal down sounds until the pedal is released or its pitch is struck
-    again in the track; if the pedal is never released, until the piece ends. No note gets shorter.
+    A note that ends with the pedal down sounds until the pedal is released, its pitch is struck
+    again in the track, or the piece ends. No note gets shorter.
     """
     return score.with_tracks(_extend(track, score.end_ticks) for track in score.tracks)
 
@@ -73,7 +73,7 @@ def _extend(track: Track, end_ticks: int) -> Track:
     ends = onsets + track.notes[:, 1]
     last = np.searchsorted(events[:, 0], ends, side="right") - 1
     rings = np.where((last >= 0) & is_down[last], releases[last], ends)
-    # Pitch and onset as one number: the next larger one is the next note of the pitch, if any.
+    # Pitch and onset as one number; the next larger number is the next note of the pitch, if any.
     limit = int(max(onsets.max(), rings.max())) + 1
     places = pitches * limit + onsets
     following = np.append(np.sort(places), 128 * limit)
@@ -86,13 +86,16 @@ def _extend(track: Track, end_ticks: int) -> Track:
 def on_grid(score: Score) -> float:
     """How well onsets match sixteenths and triplet eighths of the file's quarters, at most 1.
 
-    It is the mean over distinct onsets q, in quarters, of the larger of cos(2 pi 4 q) and cos(2 pi
-    3 q), scaled so that times unrelated to the grid give 0. It is 1 if all onsets are on the grid;
-    0.75 for a player who is off by a fortieth of a quarter; within about 1 / sqrt(number of onsets)
-    of 0 for a performance recorded without a click; and any value, also a negative one, if all
-    onsets are late by the same time. `ON_GRID` is the threshold. The value says nothing about which
-    step begins a beat or a bar. It is 1 if nothing can be off the grid: without notes, or with up
-    to 24 ticks per quarter.
+    The value is the mean over distinct onsets q, in quarters, of the larger of cos(2 pi 4 q) and
+    cos(2 pi 3 q), scaled so that times unrelated to the grid give 0. Typical values:
+
+    - 1 if all onsets are on the grid, and also if none can be off the grid: without notes, or with
+      up to 24 ticks per quarter;
+    - 0.75 for a player whose onsets deviate by a fortieth of a quarter;
+    - within about 1 / sqrt(number of onsets) of 0 for a performance recorded without a click;
+    - any value, even a negative one, if all onsets are late by the same time.
+
+    `ON_GRID` is the threshold. The value does not show which step begins a beat or a bar.
     """
     onsets = [track.notes[:, 0] for track in score.tracks if len(track)]
     if not onsets or score.ticks_per_beat <= _COARSE_TICKS:
@@ -106,23 +109,24 @@ def on_grid(score: Score) -> float:
 def warp(
     score: Score, beats: ArrayLike, downbeats: ArrayLike | None = None, *, pedal: bool = False
 ) -> Score:
-    """Moves a score to one quarter note per beat, sounding at the same times.
+    """Aligns a score to one quarter note per beat, so that it still sounds at the same times.
 
     Beat k becomes quarter k + `pickup_beats(score, beats)`. Times between two beats keep their
-    relative position; times outside continue in the tempo of the first or last two. All seconds
-    shift by one constant, since the score starts with a beat, and onsets by at most half a tick.
-    Tempos are whole microseconds per quarter, as in a file. Controllers before the start move to 0.
+    relative position; times outside continue in the tempo of the first or last two beats. All times
+    shift by one constant, since the score starts with a beat; apart from that, onsets move by at
+    most half a tick. Tempos are whole microseconds per quarter, as in a file. Controllers before
+    the start move to 0.
 
     Args:
-        score: its time signatures are dropped; its tempos only define when things sound.
-        beats: (n,), seconds, rising, at least two.
-        downbeats: rising indices of the beats that begin a bar; bars before the first are as long
-        as
-            it is, except a shorter pickup. Without them there is no time signature: 4/4 from 0.
-        pedal: applies `extend_by_pedal` first.
+        score: its time signatures are dropped; its tempos only determine when notes sound.
+        beats: (n,), ascending times in seconds, at least two.
+        downbeats: ascending indices of the beats that begin a bar. Bars before the first one have
+            its length, except for a shorter pickup. Without downbeats, the result has no time
+            signature, which means 4/4.
+        pedal: apply `extend_by_pedal` first.
 
-    Raises ValueError if beats or downbeats do not rise. After the synchronizer of REMI (Huang and
-    Yang, 2020), with given beats.
+    Raises ValueError if beats or downbeats are not ascending. After the synchronizer of REMI (Huang
+    and Yang, 2020), with given beats.
     """
     seconds = _checked(beats)
     if pedal:
@@ -162,7 +166,7 @@ def pickup_beats(score: Score, beats: ArrayLike) -> int:
     first = [int(track.notes[0, 0]) for track in score.tracks if len(track)]
     if not first:
         return 0
-    # Rounding of the seconds must not add a beat.
+    # Rounding of times must not add a beat.
     first_quarter = _quarters(score.seconds_at([min(first)]), _checked(beats))[0] + 1e-6
     return max(0, -int(np.floor(first_quarter)))
 
@@ -170,7 +174,9 @@ def pickup_beats(score: Score, beats: ArrayLike) -> int:
 def _checked(beats: ArrayLike) -> NDArray[np.float64]:
     beats = np.asarray(beats, dtype=np.float64)
     if beats.ndim != 1 or len(beats) < 2 or not (np.diff(beats) > 0).all():
-        raise ValueError(f"beats of shape {beats.shape}, expected two or more rising seconds")
+        raise ValueError(
+            f"beats of shape {beats.shape}, expected (n,) ascending seconds, at least two"
+        )
     return beats
 
 
@@ -185,9 +191,9 @@ def _metre(downbeats: ArrayLike, pickup: int, resolution: int) -> tuple[TimeSign
     lines = np.array(downbeats, dtype=np.int64) + pickup
     lengths = np.diff(lines) if len(lines) > 1 else np.full(len(lines), 4)
     if (lengths < 1).any() or (lines[:1] < pickup).any():
-        raise ValueError("downbeats do not rise from 0 or more, expected indices of beats")
+        raise ValueError("downbeats are not ascending indices of beats")
     lines = lines[: len(lengths)]
-    # The first bar given is preceded by whole bars, and these by the remainder.
+    # Whole bars precede the first given bar, and the remainder precedes these.
     lines[:1] %= lengths[:1]
     if lines[:1].any():
         lengths, lines = np.append(lines[0], lengths), np.append(0, lines)
@@ -201,13 +207,13 @@ def _metre(downbeats: ArrayLike, pickup: int, resolution: int) -> tuple[TimeSign
 def estimate_beats(score: Score) -> Beats:
     """Estimates the beats and downbeats of a performance that was recorded without a grid.
 
-    The onsets of all tracks form a curve, weighted by velocity, number, length and low pitch. Its
-    autocorrelation in windows of eight seconds gives a path of tempos between 40 and 240,
-    preferably near 80 if the octave is ambiguous. Beats are the path through the curve that follows
-    these tempos, by dynamic programming (Ellis, 2007, section 2), each then moved to the onsets
-    around it. Bars have three or four beats, and are sometimes shortened, so that they begin with
-    low notes, long notes and long chords. The result does not depend on the order of the notes;
-    shifting all notes in time shifts the beats.
+    The onsets of all tracks form an onset strength curve, weighted by velocity, number, duration
+    and low pitch. Its autocorrelation in windows of eight seconds gives a path of tempos between 40
+    and 240, with a preference for 80 if tempos an octave apart are both possible. Dynamic
+    programming finds the beats that follow these tempos on the curve (Ellis, 2007, section 2), and
+    each beat is then moved to the onsets around it. Bars have three or four beats, and are
+    occasionally shorter, so that they begin with low notes, long notes and long chords. The result
+    does not depend on the order of the notes; shifting all notes in time shifts the beats.
 
     Raises MidiError for a score without notes, or longer than four hours.
     """
@@ -215,11 +221,11 @@ def estimate_beats(score: Score) -> Beats:
     notes = notes[np.lexsort(notes.T[::-1])]
     onsets = score.seconds_at(notes[:, 0])
     if not len(notes):
-        raise MidiError("found no notes to estimate beats from; choose another file")
+        raise MidiError("found no notes, expected some to estimate beats; choose another file")
     if onsets[-1] - onsets[0] > MAX_SECONDS:
         raise MidiError(
-            f"the notes take {onsets[-1] - onsets[0]:,.0f} seconds, expected at most "
-            f"{MAX_SECONDS:,} to estimate beats from; use a part of the file"
+            f"the notes last {onsets[-1] - onsets[0]:,.0f} seconds, expected at most "
+            f"{MAX_SECONDS:,} to estimate beats; use a part of the file"
         )
     lengths = np.clip(score.seconds_at(notes[:, 0] + notes[:, 1]) - onsets, 0.05, 1)
     weights = notes[:, 3] * np.sqrt(lengths) * (1 + np.clip((60 - notes[:, 2]) / 12, 0, 2))
@@ -235,7 +241,7 @@ def estimate_beats(score: Score) -> Beats:
     beats = beats[max(first - 1, 0) : max(stop, first + 1, 2)]
     if beats[0] > onsets[0] + _NEAR_SECONDS:
         beats = np.append(2 * beats[0] - beats[1], beats)
-    # An arpeggiated first chord begins with the beat: there is no time before it.
+    # The beat is at the start of an arpeggiated first chord, since there is no time before it.
     beats[0] = min(beats[0], onsets[0])
     return Beats(beats, _downbeats(score, notes, onsets, beats))
 
@@ -264,7 +270,7 @@ def _periods(strength: NDArray[np.float64]) -> NDArray[np.float64]:
         rows = np.fft.irfft(spectrum.real**2 + spectrum.imag**2)[..., :_WINDOW]
         return rows / np.maximum(rows[..., :1], 1e-9)
 
-    # Longer lags overlap with less of the window.
+    # At longer lags, less of the window overlaps.
     gain = 1 / np.maximum(correlation(taper), 0.05)
     totals = np.empty((len(windows), len(_PERIODS)))
     for first in range(0, len(windows), 256):  # in parts, to bound the memory for hours of music
@@ -289,13 +295,13 @@ def _periods(strength: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _beat_frames(strength: NDArray[np.float64], periods: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Frames of the beats that maximise the strengths, less a cost of irregular intervals."""
+    """Frames of the beats with the largest sum of strengths minus a cost of uneven intervals."""
     shortest, longest = int(periods.min() / 2), int(np.ceil(2 * periods.max()))
     lags = np.arange(shortest, longest + 1)
     logs, wanted = np.log(lags), np.log(periods)
     totals = np.zeros(longest + len(strength))  # from the longest interval before the start
     before = np.empty(len(strength), np.int64)
-    # No beat depends on one closer than the shortest interval: that many frames at a time.
+    # Beats depend only on ones at least the shortest interval earlier: that many frames at a time.
     for first in range(0, len(strength), shortest):
         frames = np.arange(first, min(first + shortest, len(strength)))
         arriving = totals[longest + frames[:, None] - lags]
@@ -333,7 +339,7 @@ def _downbeats(
     is_on_beat = (np.abs(places - beat) < 0.2) & (beat >= 0) & (beat < len(beats))
     beat, notes = beat[is_on_beat], notes[is_on_beat]
     lengths = np.diff(_quarters(score.seconds_at(notes[:, :2].cumsum(axis=1)), beats))[:, 0]
-    # Salience of each beat among the others: lowest note, longest note, longest chord.
+    # Salience of each beat compared with the others: lowest note, longest note, longest chord.
     features = np.zeros((3, len(beats)))
     np.maximum.at(features[0], beat, 72 - notes[:, 2])
     np.maximum.at(features[1], beat, np.log1p(np.clip(lengths, 0, 4)))
@@ -343,13 +349,13 @@ def _downbeats(
     features -= features.mean(axis=1, keepdims=True)
     features /= np.maximum(features.std(axis=1, keepdims=True), 1e-9)
     salience = (np.array([0.6, 0.4, 0.65]) @ features).tolist()
-    # By chance, a sum of more bars grows with the root of their number.
+    # By chance, a sum over bars grows with the square root of their number.
     fours, threes = _bars(salience, 4), _bars(salience, 3)
     return np.array((threes if 3**0.5 * threes[0] > 4**0.5 * fours[0] else fours)[1])
 
 
 def _bars(salience: list[float], length: int) -> tuple[float, list[int]]:
-    """Largest sum less a cost of each short bar, and its bar lines."""
+    """Maximum of the sum minus a cost for each short bar, and its bar lines."""
     totals, before = [0.0] * len(salience), [-1] * len(salience)
     for line, own in enumerate(salience):
         if line >= length:

@@ -1,4 +1,4 @@
-"""Recognises chords, one per beat: templates for the sounding pitches, then the best path.
+"""Recognition of chords, one per beat, by templates of the sounding pitches and the best path.
 
 The vocabulary is that of Liutkus et al. (2021): twelve roots with eleven qualities, and no chord.
 """
@@ -24,8 +24,8 @@ _INTERVALS = (
     *((0, 4, 7), (0, 3, 7), (0, 3, 6), (0, 4, 8), (0, 4, 7, 10), (0, 4, 7, 11)),
     *((0, 3, 7, 10), (0, 3, 6, 9), (0, 3, 6, 10), (0, 2, 7), (0, 5, 7)),
 )
-# Log-odds fitted to the training split of POP909 (measured by benchmarks.bench_chords), rounded to
-# halves: their sums are exact, so that the same music gives the same chords on every machine.
+# Log-odds fitted to the training split of POP909 (measured by benchmarks.bench_chords). They are
+# rounded to halves, so that sums are exact and the same music gives the same chords everywhere.
 _INSIDE, _OUTSIDE = 6.5, -1.0
 _BASS_IS_ROOT, _BASS_IS_INSIDE = 2.5, 0.5
 _USUAL = (2.5, 2.0, -0.5, -1.0, -0.5, -0.5, -0.5, -2.0, -2.0, 0.5, 0.0)
@@ -37,10 +37,10 @@ _SHORTEST_BASS = 0.2
 
 
 class Chords(NamedTuple):
-    """Chords sorted by time, (n,) each; each lasts until the next one begins."""
+    """Chords sorted by time, as columns (n,); each lasts until the next one begins."""
 
     beats: NDArray[np.float64]
-    """Beginnings in quarters."""
+    """Start of each chord in quarters."""
     roots: NDArray[np.int64]
     """Pitch class 0-11, C is 0; or NO_CHORD."""
     qualities: NDArray[np.int64]
@@ -57,7 +57,7 @@ class Chords(NamedTuple):
         return [CHORD_NAMES[index] for index in self.indices.tolist()]
 
     def at(self, beats: ArrayLike) -> NDArray[np.int64]:
-        """Index into CHORD_NAMES of the chord at each of `beats`, in quarters; the same shape."""
+        """Index into CHORD_NAMES of the chord at each of `beats` (in quarters), in their shape."""
         place = np.searchsorted(self.beats, np.asarray(beats), side="right")
         return np.append(NO_CHORD, self.indices)[place]
 
@@ -67,13 +67,12 @@ def recognise_chords(score: Score, beats: ArrayLike | None = None) -> Chords:
 
     Args:
         score: the music; apply `extend_by_pedal` first to include the sustain pedal.
-        beats: (n,), beginnings of the beats in quarters, rising; the last one ends with the score.
-        One
-            chord is chosen for each beat. Default: every quarter is a beat.
+        beats: (n,), start of each beat in quarters, ascending; the last beat ends with the score.
+            One chord is chosen for each beat. Default: every quarter is a beat.
 
-    A beat is described by the duration of each pitch class in it (Fujishima, 1999, section 4.3) and
-    by its lowest note. A chord's score is linear in both; dynamic programming finds the path with
-    the highest sum less a penalty for each change (Viterbi; Sheh and Ellis, 2003).
+    The features of a beat are the duration of each pitch class in it (Fujishima, 1999, section 4.3)
+    and its lowest note. The score of a chord is linear in these. Dynamic programming finds the path
+    with the highest sum of scores minus a penalty for each change (Viterbi; Sheh and Ellis, 2003).
     """
     edges = _edges(score, beats)
     scores = _match(*_heard(score, edges))
@@ -89,16 +88,16 @@ def recognise_chords(score: Score, beats: ArrayLike | None = None) -> Chords:
 
 
 def _edges(score: Score, beats: ArrayLike | None) -> NDArray[np.int64]:
-    """Beginnings of the beats, and end of the last one (beats + 1,), in ticks."""
+    """Start of each beat, and end of the last one, in ticks: (beats + 1,)."""
     if beats is None:
-        # Nothing sounds later: an endless note must not add millions of beats.
+        # Later beats are left out, so that an endless note does not add millions of them.
         onsets = [int(track.notes[-1, 0]) for track in score.tracks if len(track)]
         heard = max(onsets, default=0) + (_LONGEST_BEATS + 2) * score.ticks_per_beat
         num_beats = -(-min(score.end_ticks, heard) // score.ticks_per_beat)
         return np.arange(num_beats + 1) * score.ticks_per_beat
     begins = np.rint(np.asarray(beats, dtype=np.float64) * score.ticks_per_beat).astype(np.int64)
     if begins.ndim != 1 or (np.diff(begins) <= 0).any():
-        raise ValueError("beats do not rise, expected (n,) quarters, each later by a tick or more")
+        raise ValueError("beats are not ascending, expected (n,) quarters at least a tick apart")
     return np.append(begins, max(score.end_ticks, int(begins[-1]) + 1)) if len(begins) else begins
 
 
@@ -107,7 +106,7 @@ def _heard(score: Score, edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
     num_beats = max(len(edges) - 1, 0)
     notes = all_notes(track for track in score.tracks if not track.is_drum)
     onsets, pitches = notes[:, 0], notes[:, 2]
-    # A note of minutes is an error of the file, or has died away.
+    # A note of several minutes is an error in the file, or has died away.
     ends = onsets + np.minimum(notes[:, 1], _LONGEST_BEATS * score.ticks_per_beat)
     # One row for each note and beat in which it sounds.
     first = np.maximum(np.searchsorted(edges, onsets, side="right") - 1, 0)
@@ -117,7 +116,7 @@ def _heard(score: Score, edges: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
     ticks = np.minimum(ends[note], edges[beat + 1]) - np.maximum(onsets[note], edges[beat])
     pitch = pitches[note]
     chroma = np.bincount(beat * 12 + pitch % 12, ticks, 12 * num_beats).reshape(num_beats, 12)
-    # A note that only reaches into a beat is not the bass, unless there is no other.
+    # A note that only reaches into a beat is not its bass, unless there is no other note.
     lowest = np.full((2, num_beats), 128)
     np.minimum.at(lowest[0], beat, pitch)
     is_long = ticks >= _SHORTEST_BASS * np.diff(edges)[beat]
@@ -144,7 +143,7 @@ _TEMPLATES = _templates()
 def _match(chroma: NDArray[np.int64], lowest: NDArray[np.int64]) -> NDArray[np.float32]:
     """Score of each chord (beats, 133), the last for no chord."""
     heard = np.zeros((len(chroma), 24), np.float32)
-    # Square roots increase the weight of short notes: the length of a chord tone says little.
+    # Square roots increase the weight of short notes, since durations of chord tones matter little.
     shares = np.sqrt(chroma / np.maximum(chroma.sum(axis=1, keepdims=True), 1))
     heard[:, :12] = np.rint(_CHROMA_STEPS * shares) / _CHROMA_STEPS
     sounds = np.flatnonzero(lowest < 128)
@@ -157,12 +156,12 @@ def _match(chroma: NDArray[np.int64], lowest: NDArray[np.int64]) -> NDArray[np.f
 
 
 def _best_path(scores: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Columns (beats,) of the largest sum less a penalty per change; the first of equal ones."""
+    """Columns (beats,) with the largest sum minus a penalty per change; the first of equal ones."""
     totals = scores.copy()
     penalty = np.float32(-_SWITCH)
     rows = list(totals)
     for before, row in pairwise(rows):
-        # Relative to the best so far, so that sums stay small and exact.
+        # Subtract the best score so far, so that sums stay small and exact.
         row += np.maximum(before - before[before.argmax()], penalty)
     best = totals.argmax(axis=1)
     path = best.copy()

@@ -1,4 +1,4 @@
-"""Names of keys and scales, such as `C`, `F#m` or `D dorian`, as the pitch classes in them."""
+"""Names of keys and scales, such as `C`, `F#m` or `D dorian`, and their pitch classes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_LETTERS = 40
 def pitch_classes(key: str) -> frozenset[int]:
     """The pitch classes of a key or scale, 0 for C to 11 for B.
 
-    Case does not matter, except for M and m. Raises ValueError for anything else.
+    Case is ignored, except for M and m. Raises ValueError for other names.
     """
     plain = re.sub(r"\s*sharp", "#", key.strip().replace("-", " "), flags=re.IGNORECASE)
     plain = re.sub(r"\s*flat", "b", plain, flags=re.IGNORECASE)
@@ -41,8 +41,8 @@ def pitch_classes(key: str) -> frozenset[int]:
     name = " ".join(filter(None, plainer)) or "major"
     if match is None or name not in SCALES:
         raise ValueError(
-            f"key is {key[:_MOST_LETTERS]!r}, expected a note from A to G, with # or b where it "
-            "has one, and m or a scale where it is not major, such as C, F#m, Bb or D dorian; "
+            f"key is {key[:_MOST_LETTERS]!r}, expected a note from A to G, optionally with # or b, "
+            "then m or the name of a scale if it is not major, such as C, F#m, Bb or D dorian; "
             f"scales are {', '.join(SCALES)}"
         )
     tonic = _NOTES[match[1].upper()] + _SIGNS[match[2]]

@@ -1,1 +1,1 @@
-"""Codecs compatible with those of other projects."""
+"""Tokenizers that are compatible with those of other projects."""

@@ -1,7 +1,7 @@
 """Token ids of MidiTok's REMI with programs, tempos and time signatures, without using MidiTok.
 
-For comparison with models and data that use MidiTok's tokens (Fradet et al., 2021; REMI+ of
-von Rütte et al., 2022). The behaviour is that of MidiTok 3.1.0, including its oddities.
+It allows comparison with models and data that use MidiTok's tokens (Fradet et al., 2021; REMI+ of
+von Rütte et al., 2022). It behaves like MidiTok 3.1.0, oddities included.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _PITCH_IDS[0, 21:110] = np.arange(_PITCH, _VELOCITY)
 _PITCH_IDS[1, 27:89] = np.arange(_DRUM, _TEMPO)
 _QUARTERS = 60e6 / np.arange(_MAX_BPM, _MIN_BPM - 1, -1)
 _QUARTER_LIMITS = (_QUARTERS[1:] + _QUARTERS[:-1]) / 2
-"""Limits between neighbouring tempos in microseconds per quarter note, from the fastest."""
+"""Limits between adjacent tempos in microseconds per quarter note, fastest first."""
 
 
 def _is(ids: NDArray[np.integer], first: int, stop: int) -> NDArray[np.bool_]:
@@ -98,8 +98,9 @@ def _is(ids: NDArray[np.integer], first: int, stop: int) -> NDArray[np.bool_]:
 class MidiTokSequence(TokenSequence):
     """A piece as ids of `MidiTokRemi`.
 
-    `dropped` counts notes whose pitch has no token, `clipped` those over 64 beats. No notes are
-    merged; the ids contain the time signatures, and tracks differ only by program.
+    `dropped` is the number of notes whose pitch has no token, `clipped` that of notes over 64
+    beats. No notes are merged; the ids contain the time signatures, and tracks differ only by
+    program.
     """
 
     @cached_property
@@ -140,21 +141,25 @@ class MidiTokRemi(BaseTokenizer[Grammar]):
         max_bar_embedding=None, use_bar_end_tokens=False, add_trailing_bars=False
         # every ac_... option False; all other options have no effect with these
 
-    A bar begins with `Bar TimeSig`. A Position marks where a tempo is set or notes begin; the Tempo
-    and the notes follow, each as Program, Pitch or PitchDrum, Velocity, Duration. There is no BOS
-    or EOS. A beat is a quarter note, or an eighth if the time signature counts eighths, and has
-    twelve positions. A time signature not in the list, such as 2/2, is ignored; one within a bar
-    waits for its end. Tracks of one program are merged, in the place of the first one.
+    A bar begins with `Bar TimeSig`. A Position marks where a tempo is set or notes begin. It is
+    followed by the Tempo and the notes, each as Program, Pitch or PitchDrum, Velocity, Duration.
+    There is no BOS or EOS. A beat is a quarter note, or an eighth if the time signature counts
+    eighths, and has twelve positions. A time signature that is not in the list, such as 2/2, is
+    ignored; a change within a bar applies from the next bar line. Tracks with the same program are
+    merged, in the place of the first one.
 
     The ids differ from MidiTok's only where `read_midi` reads a file differently from symusic,
-    which MidiTok uses. Notes of a track at one tick have no order in a `Score`: they are sorted by
-    pitch, as in most files. Of several time signatures at one tick the last applies, even if it is
-    not in the list. A program applies to its channel in all chunks. A chunk of lyrics does not
-    affect the place of a later track of its program. Music after quarter note 65,536 is a
-    `MidiError`.
+    which MidiTok uses:
 
-    Notes at one position are in the order of their exact times, which ids do not contain. After
-    decoding and encoding again they may be in another order: no sequence is canonical, so there is
+    - Notes of a track at one tick have no order in a `Score`; they are sorted by pitch, as in most
+      files.
+    - Of several time signatures at one tick the last applies, even if it is not in the list.
+    - A program applies to its channel in all chunks.
+    - A chunk of lyrics does not affect the place of a later track with its program.
+    - Music after quarter note 65,536 is a `MidiError`.
+
+    Notes at one position are in the order of their exact times, which ids do not contain, so that
+    their order may change after decoding and encoding. Hence no sequence is canonical, and there is
     no grammar.
     """
 
@@ -173,8 +178,8 @@ class MidiTokRemi(BaseTokenizer[Grammar]):
         last_beat = max(lasts, default=0) // score.ticks_per_beat
         if last_beat >= MAX_BEATS:
             raise MidiError(
-                f"a note or a change stands at quarter note {last_beat:,}, expected none from "
-                f"{MAX_BEATS:,} on; remove the silence before it"
+                f"a note, tempo or time signature is at quarter note {last_beat:,}, expected all "
+                f"before {MAX_BEATS:,}; remove the silence before it"
             )
         metres = _read_metres(score)
         tempo_times, tempos = _read_tempos(score, metres)
@@ -185,8 +190,8 @@ class MidiTokRemi(BaseTokenizer[Grammar]):
         order = np.argsort(times, kind="stable")
         times, is_note = times[order], order >= len(tempos)
 
-        # The ids of an event are preceded by those of earlier events, by two for each bar so far,
-        # and by a Position if the time is new.
+        # Before the ids of an event come those of earlier events, two for each bar so far, and a
+        # Position if the time is new.
         sections = metres.at(times)
         bars, ticks = np.divmod(times - metres.starts[sections], metres.bars[sections])
         bars += metres.first_bars[sections]
@@ -256,13 +261,13 @@ class MidiTokRemi(BaseTokenizer[Grammar]):
         )
 
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
-        """Program of each track, which is all that distinguishes tracks; 128 for drums."""
+        """Program of each track (128 for drums), since only the program distinguishes tracks."""
         return [_DRUMS if track.is_drum else track.program for track in tracks]
 
     def _grammar(self, rules: Rules) -> NoReturn:
         raise NotImplementedError(
-            "MidiTok's sequences are not canonical, so no grammar can say which tokens may follow; "
-            "use the tokenizer multitrack_remi, or sample without rules"
+            "MidiTok's sequences are not canonical, so there is no grammar for them; use the "
+            "tokenizer multitrack_remi, or sample without rules"
         )
 
     def crop(
@@ -270,9 +275,9 @@ class MidiTokRemi(BaseTokenizer[Grammar]):
     ) -> NDArray[np.integer]:
         """Ids of `num_bars` bars (default: all) from `first_bar` on, of the same dtype.
 
-        For ids as returned by `encode`. They start with `Bar TimeSig Position_0 Tempo`, the
-        settings in force; anything before the first bar is kept with it. Raises ValueError if there
-        is no such bar.
+        Takes ids returned by `encode`. The result starts with `Bar TimeSig Position_0 Tempo`, the
+        settings in effect; ids before the first bar are kept with it. Raises ValueError if there is
+        no such bar.
         """
         starts = np.append(np.flatnonzero(ids == _BAR), len(ids))
         stop = starts[end_of_crop(first_bar, num_bars, len(starts) - 1)]
@@ -304,7 +309,7 @@ class _Metres(NamedTuple):
     """Ticks per position."""
 
     def at(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Row in force at each time."""
+        """Row in effect at each time."""
         return np.searchsorted(self.starts, times, side="right") - 1
 
     def ticks(self, times: NDArray[np.int64], score: Score) -> NDArray[np.int64]:
@@ -314,9 +319,9 @@ class _Metres(NamedTuple):
     def on_grid(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Moves times to the nearest position; halves go to the even one.
 
-        Only if both quarters and eighths occur: with quarters alone, MidiTok leaves times between
-        positions unchanged, even if time signatures in eighths that never took effect have made
-        ticks finer.
+        This applies only if both quarters and eighths occur. With quarters only, MidiTok leaves
+        times between positions unchanged, even if time signatures in eighths that never took effect
+        have made ticks finer.
         """
         if len(set(self.grid.tolist())) == 1:
             return times
@@ -326,7 +331,7 @@ class _Metres(NamedTuple):
 
 
 def _read_metres(score: Score) -> _Metres:
-    """Time signatures with a token: each waits for a bar line, the last to wait applies."""
+    """Time signatures that have a token; the last one in a bar applies from the next bar line."""
     changes: list[tuple[int, int]] = []
     for tick, *metre in score.time_signatures:
         if tuple(metre) in _METRES:
@@ -339,7 +344,7 @@ def _read_metres(score: Score) -> _Metres:
         if metre == last_metre:
             continue
         length = int(_BARS[last_metre]) // scale
-        # Times of time signatures are truncated to whole ticks, all others are rounded.
+        # Times of time signatures are truncated to whole ticks; all other times are rounded.
         waits = int(tick * (ticks_per_beat / score.ticks_per_beat)) - last
         num_bars = max(0, -(-waits // length))
         if not num_bars:
@@ -368,8 +373,8 @@ def _read_notes(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int, int]:
     """Onsets (n,), ids (n, 4), number of notes without a pitch token, and number of clipped notes.
 
-    Notes are grouped by program, and sorted by exact time and pitch; where tracks are merged, by
-    time in ticks and duration, since only there MidiTok sorts.
+    Notes are grouped by program, and sorted by exact time and pitch; if tracks are merged, by time
+    in ticks and duration, since MidiTok sorts only then.
     """
     tracks: dict[int, list[Track]] = {}
     for track in score.tracks:
@@ -442,7 +447,7 @@ class _Written(NamedTuple):
         return cls(signatures, metres, hold(times, marks, len(ids)))
 
     def metres_at(self, indices: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Time signature in force before each of the indices."""
+        """Time signature in effect before each of the indices."""
         return self.metres[np.searchsorted(self.signatures, indices)]
 
     def time_signatures(self) -> tuple[TimeSignature, ...]:

@@ -1,4 +1,4 @@
-"""Common parts of the two codecs of the SPE paper (Liutkus et al., 2021)."""
+"""Common parts of the two tokenizers of the SPE paper (Liutkus et al., 2021)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def known_ids(ids: Sequence[int] | NDArray[np.integer], eos: int, pad: int) -> N
 class SpeGrammar(ABC):
     """State of a grammar in bars of 4/4.
 
-    Every state can continue: EOS is followed by PAD.
+    Every state has a possible next token; EOS is followed by PAD.
     """
 
     vocabulary: ClassVar[Vocabulary]
@@ -47,7 +47,7 @@ class SpeGrammar(ABC):
     @property
     @abstractmethod
     def _place(self) -> str:
-        """Place of the next token, for errors."""
+        """Place of the next token, for error messages."""
 
     @abstractmethod
     def _after(self, token: int) -> Self:
@@ -60,11 +60,11 @@ class SpeGrammar(ABC):
         if not (is_known and self.allowed[token]):
             name = names[token] if is_known else f"id {token}"
             after = names[self.last] if self.last >= 0 else "nothing"
-            raise ValueError(f"{name} may not stand here: {self._place}, after {after}")
+            raise ValueError(f"{name} is not allowed at {self._place}, after {after}")
         return self._after(token)
 
     def hold(self, notes: Iterable[tuple[int, int, int]]) -> Self:
-        """The same state: a pitch may be struck while it sounds, as in the data sets."""
+        """The same state, since a pitch may be struck while it sounds, as in the data sets."""
         return self
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> Self:

@@ -1,6 +1,7 @@
 """Note-on, note-off and shift tokens of bass, drums and harmony: the SPE groove experiment.
 
-Liutkus et al., 2021. Grid of twelve ticks per quarter note; a shift moves to a tick of a beat.
+Source: Liutkus et al. (2021). The grid has twelve ticks per quarter note; a shift moves to a tick
+of a beat.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tokenization.score import MAX_BEATS, NO_NOTES, Score, TimeSignature, Track,
 from tokenization.tokenizer import BaseTokenizer, Rules, TokenSequence, Vocabulary, end_of_crop
 
 MAX_SOUNDING = 512
-"""Limit of simultaneous notes: more are an error, or come from a model that forgets to end them."""
+"""Maximum of simultaneous notes; more are an error, or come from a model that does not end them."""
 BASS, DRUMS, HARMONY = range(3)
 """Tracks, each with 128 note-on and 128 note-off tokens."""
 NUM_TRACKS = 3
@@ -69,8 +70,8 @@ class SpeGrooveConfig:
 
     kind: Literal["spe_groove"] = "spe_groove"
     mode: Literal["compact", "compatible"] = "compact"
-    """`compatible` gives the tokens of the original, with shifts by zero between simultaneous notes
-    off the beat. `compact` has a shift only where time advances."""
+    """`compatible`: the tokens of the original, which has shifts by zero between simultaneous notes
+    off the beat. `compact`: shifts only where time advances."""
 
     def build(self) -> SpeGroove:
         """The tokenizer."""
@@ -81,9 +82,10 @@ class SpeGroove(BaseTokenizer["GrooveGrammar"]):
     """Music of three tracks as note-ons, note-offs, and shifts between them.
 
     A canonical sequence is BOS, events, EOS. At one time, note-offs come first, in the order in
-    which their notes began, then note-ons by pitch; at one pitch shorter notes come first, and of
-    equal ones that of the first track. The notes of a pitch end in the order in which they began,
-    and all end. A shift of time uses as many TimeShift_2_0 as fit, then one other shift if needed.
+    which their notes began, then note-ons by pitch. At one pitch, shorter notes come first; of
+    equally long notes, that of the first track comes first. All notes end, and notes of one pitch
+    end in the order in which they began. A shift of time uses as many TimeShift_2_0 as fit, then
+    one other shift if needed.
     """
 
     vocabulary = SPE_GROOVE_VOCABULARY
@@ -115,7 +117,9 @@ class SpeGroove(BaseTokenizer["GrooveGrammar"]):
         begun = np.arange(1, len(onsets) + 1)
         most = int((begun - np.sort(ends).searchsorted(np.sort(onsets), "right")).max(initial=0))
         if most > MAX_SOUNDING:
-            raise MidiError(f"{most} notes sound at once, expected at most {MAX_SOUNDING}")
+            raise MidiError(
+                f"{most} notes sound at once, expected at most {MAX_SOUNDING}; remove some notes"
+            )
         ties = np.zeros_like(onsets) if self._is_compact else table[:, 3]
         velocities = [table[tracks == role, 3] for role in range(NUM_TRACKS)]
         kept = dict(sorted(parts, key=lambda part: len(part[1])))  # most notes of each role
@@ -139,10 +143,10 @@ class SpeGroove(BaseTokenizer["GrooveGrammar"]):
     ) -> Score:
         """Decodes any ids of either mode to three tracks with 12 ticks per quarter; never raises.
 
-        In linear time except for one sort. Only ids up to the first EOS count. A note-off ends the
-        first sounding note of its pitch; a note lasts at least one tick. Notes without a note-off
-        are dropped, misplaced tokens ignored. `signatures`, `tracks` and `velocities` are those of
-        the `GrooveTokens`, since tokens do not contain them.
+        Takes linear time, except for one sort. Only ids up to the first EOS count. A note-off ends
+        the first sounding note of its pitch; a note lasts at least one tick. Notes without a
+        note-off are dropped, and misplaced tokens are ignored. `signatures`, `tracks` and
+        `velocities` come from the `GrooveTokens`, since tokens do not contain them.
         """
         notes = _read(ids)
         is_closed = notes.ends < _OPEN
@@ -204,7 +208,7 @@ class SpeGroove(BaseTokenizer["GrooveGrammar"]):
         order = np.lexsort((keys, ties, ends, keys & 127, onsets))
         times = np.stack([onsets, ends], axis=1)[order].ravel()
         tokens = np.stack([keys, keys + NOTE_OFF], axis=1)[order].ravel()
-        # Stable: at one time a note-off, whose note began earlier, precedes note-ons.
+        # A stable sort: at one time, a note-off comes before note-ons since its note began earlier.
         order = np.argsort(times, kind="stable")[: int(np.count_nonzero(times < _OPEN))]
         times, tokens = times[order], tokens[order]
         before = np.concatenate([np.zeros(1, np.int64), times])[: len(times)]
@@ -222,8 +226,8 @@ class SpeGroove(BaseTokenizer["GrooveGrammar"]):
 def track_roles(tracks: Sequence[Track]) -> list[int]:
     """BASS, DRUMS or HARMONY for each track, -1 for a track that is left out.
 
-    All drum tracks are included; of the basses (programs 32-39) and of the others, only the track
-    with most notes.
+    All drum tracks are included. Of the basses (programs 32-39), and of the other tracks, only the
+    track with the most notes is included.
     """
     roles = [
         DRUMS if track.is_drum else BASS if 32 <= track.program < 40 else HARMONY
@@ -288,8 +292,8 @@ def _read(ids: Sequence[int] | NDArray[np.integer]) -> _Notes:
 class GrooveGrammar(SpeGrammar):
     """See `SpeGrammar`. Times are ticks from the start.
 
-    Starts before BOS, or with the first event of a crop. In mode `compatible`, notes that differ
-    only in their track may have any order.
+    The initial state is before BOS, or before the first event of a crop. In mode `compatible`,
+    notes that differ only in their track may be in any order.
     """
 
     vocabulary = SPE_GROOVE_VOCABULARY
@@ -299,7 +303,7 @@ class GrooveGrammar(SpeGrammar):
     sounding: tuple[tuple[int, int], ...] = ()
     """(onset, key) of the sounding notes, in the order of their tokens."""
     num_before: int = 0
-    """Number of them that came before the last one that ended at this time."""
+    """Number of sounding notes that began before the last one that ended at this time."""
     ended: tuple[int, int] = (-1, -1)
     """Last note that ended at this time."""
     pitch: int = -1
@@ -330,7 +334,7 @@ class GrooveGrammar(SpeGrammar):
             return mask
         is_shift = SHIFT <= last < EOS
         if not is_shift or last == TWO_BEATS:
-            # The first shift moves to tick 1: nothing leads to tick 0 of the same beat.
+            # The first shift moves to tick 1, since no shift leads to tick 0 of the same beat.
             mask[SHIFT + (tick if self.is_compact else max(tick - 1, 0)) : EOS] = True
         if is_shift or self.is_compact or tick == 0:
             self._allow_events(mask)
@@ -339,7 +343,7 @@ class GrooveGrammar(SpeGrammar):
         return mask
 
     def _allow_events(self, mask: NDArray[np.bool_]) -> None:
-        """Allows pitches from the last one struck up; before any, also note-offs."""
+        """Allows pitches from the last one struck upwards; before any is struck, also note-offs."""
         if len(self.sounding) < MAX_SOUNDING:
             mask[NOTE_ON:NOTE_OFF].reshape(NUM_TRACKS, 128)[:, max(self.pitch, 0) :] = True
         if self.pitch >= 0:
@@ -348,8 +352,8 @@ class GrooveGrammar(SpeGrammar):
         places: set[tuple[int, int]] = set()
         for index, (onset, key) in enumerate(self.sounding):
             place = (onset, key & 127)
-            # Of one pitch, the note that began first ends first, also if two tracks strike it at
-            # once: since the shorter note comes first, and of equal ones that of the first track.
+            # Of notes of one pitch, the one that began first ends first, even if two tracks strike
+            # it at once: the shorter note comes first, and of equal ones that of the first track.
             is_next = key not in keys and place not in places
             keys.add(key)
             places.add(place)

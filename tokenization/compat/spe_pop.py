@@ -1,6 +1,6 @@
 """REMI tokens of the pop-piano experiment of the SPE paper (Liutkus et al., 2021): 4/4, sixteenths.
 
-Names, their order and the quantization are those of its data set (compound-word corpus, 2021).
+Names, their order and the quantisation are those of its data set (compound-word corpus, 2021).
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _ID = {
     family: np.array([SPE_POP_VOCABULARY.ids[f"{family}_{value}"] for value in values])
     for family, values in _VALUES.items()
 }
-"""Ids of each family's values, rising; chords by root, then quality."""
+"""Ids of each family, in ascending order of their values; chords by root, then quality."""
 _RANK = np.zeros(len(SPE_POP_VOCABULARY), np.int64)
 for _ids in _ID.values():
     _RANK[_ids] = np.arange(len(_ids))
 BAR, EOS, PAD = 0, 150, len(_NAMES)
 BEAT, CHORD, DURATION, PITCH, VELOCITY, TEMPO = 1, 17, 151, 168, 254, 278
-"""First id of each family. A family is a range of ids, but its values do not rise within it."""
+"""First id of each family. A family is a range of ids, in which values are not in order."""
 
 _EVENT = Packing(31, 2, 9, 9, 9)
 """Step and kind; then pitch from the top, length and velocity of a note, or an id, 0 and 0."""
@@ -91,9 +91,9 @@ class SpePop(BaseTokenizer["PopGrammar"]):
     """Piano music in 4/4 as Bar, Beat, Chord, Tempo and note tokens on sixteenths.
 
     A canonical sequence consists of Bars, each with its Beats, then a Bar and EOS. A Beat is
-    followed by a Chord, a Tempo or notes, in this order, and never empty. Beats rise and pitches
-    fall. A note is a Pitch, Velocity and Duration. The first and the last bar have a note.
-    Note_Duration_0 is not used.
+    followed by a Chord, a Tempo and notes, in this order, at least one of them. Beats are in
+    ascending order, pitches in descending order. A note is a Pitch, Velocity and Duration. The
+    first and the last bar have a note. Note_Duration_0 is not used.
     """
 
     vocabulary = SPE_POP_VOCABULARY
@@ -106,8 +106,9 @@ class SpePop(BaseTokenizer["PopGrammar"]):
 
         `chords`: names such as C_m7 or N_N, one per quarter note, or (quarter note, name) pairs. Of
         notes at one pitch and step the longest is kept, then the loudest; a note lasts at most a
-        bar. Bars before the first note are left out, and settings in force there move to it. Raises
-        MidiError if a note is later than 65,536 quarters, ValueError for a chord without a token.
+        bar. Bars before the first note are left out, and settings in effect there move to it.
+        Raises MidiError if a note is later than 65,536 quarters, ValueError for a chord without a
+        token.
         """
         table = all_notes(track for track in score.tracks if not track.is_drum)
         heard = (table[:, 2] >= MIN_PITCH) & (table[:, 2] <= MAX_PITCH)
@@ -156,11 +157,11 @@ class SpePop(BaseTokenizer["PopGrammar"]):
         tracks: Sequence[Track] = (),
         first_bar: int = 0,
     ) -> Score:
-        """Decodes any ids to a score with 12 ticks per quarter: never raises, in linear time.
+        """Decodes any ids to a score with 12 ticks per quarter, in linear time; never raises.
 
-        Only ids up to the first EOS count. A note is a Pitch, Velocity and Duration in a row; one
-        of length 0 gets a sixteenth. Misplaced tokens are ignored. The score ends before the last
-        Bar if that is empty. `first_bar`: number of bars without tokens at the start.
+        Only ids up to the first EOS count. A note is a Pitch, Velocity and Duration in a row; a
+        duration of 0 becomes a sixteenth. Misplaced tokens are ignored. If the last Bar is empty,
+        the score ends before it. `first_bar`: number of bars without tokens at the start.
         """
         array = known_ids(ids, EOS, PAD)
         ticks = (_steps(array) + STEPS_PER_BAR * first_bar) * _TICKS_PER_STEP
@@ -207,7 +208,7 @@ class SpePop(BaseTokenizer["PopGrammar"]):
     ) -> NDArray[np.integer]:
         """Canonical ids of `num_bars` bars (default: all) from bar `first_bar` on.
 
-        Empty bars there are skipped. The ids start with the Chord and Tempo in force there, if any.
+        Empty bars there are skipped. The ids start with the Chord and Tempo in effect, if any.
         The Bar before EOS does not count as a bar; both are kept with the last one. Raises
         ValueError if there is no such bar.
         """
@@ -258,7 +259,7 @@ def _events(steps: NDArray[np.int64], kind: int, ids: NDArray[np.int64]) -> NDAr
 def _changes(
     steps: NDArray[np.int64], kind: int, ids: NDArray[np.int64], lines: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Packed chords or tempos within the bars; of several at one step the last, as before them."""
+    """Packed chords or tempos within the bars; of several at one step, or before it, the last."""
     steps = np.maximum(steps, lines[0])
     kept = ends_of_runs(steps) & (steps < lines[-1])
     return _events(steps[kept], kind, ids[kept])
@@ -269,13 +270,13 @@ def _chord_ids(names: Iterable[str]) -> NDArray[np.int64]:
         return np.array([SPE_POP_VOCABULARY.ids[f"Chord_{name}"] for name in names], np.int64)
     except KeyError as error:
         raise ValueError(
-            f"{error} is no token, expected a root of {' '.join(ROOTS)}, _, and a quality of "
-            f"{' '.join(QUALITIES)}; or N_N"
+            f"chord {error} has no token, expected N_N, or a root ({' '.join(ROOTS)}), _ and a "
+            f"quality ({' '.join(QUALITIES)})"
         ) from error
 
 
 def _write_ids(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int32]:
-    """Canonical ids of packed events: rows of up to four ids, without the empty places."""
+    """Canonical ids of packed events, which have up to four ids each."""
     events = np.sort(np.concatenate(parts))
     steps, kinds, firsts, lengths, velocities = _EVENT.unpack(events)
     is_bar, is_note = kinds == _IS_BAR, kinds == _IS_NOTE
@@ -310,7 +311,7 @@ class PopGrammar(SpeGrammar):
     step: int = -1
     """Last Beat in the bar; -1 if there is none."""
     pitch: int = len(_ID["Note_Pitch"])
-    """Rank of the last Note_Pitch at the step; above all others if there is none."""
+    """Rank of the last Note_Pitch at the step; larger than all ranks if there is none."""
     has_note: bool = False
     """Whether the bar has a note; right after Bar, whether the previous bar has one."""
 

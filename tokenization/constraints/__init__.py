@@ -1,6 +1,6 @@
-"""What guides sampling beyond the grammar: a limit on the bars, and biases of the logits.
+"""Limits and biases that guide sampling, in addition to the grammar.
 
-A grammar says which token may follow. `rule.py` composes one with a `BarLimit`, which ends the
-music, and with any number of biases, which make tokens more or less likely and never allow what the
-grammar forbids. All of it is immutable: advancing by a token returns a new value.
+A grammar determines which tokens may follow. `rule.py` combines it with a `BarLimit`, which ends
+the music, and with any number of biases, which make tokens more or less likely but never allow one
+that the grammar forbids. All of these are immutable: advancing by a token returns a new object.
 """

@@ -1,4 +1,4 @@
-"""Where generated music ends: after a number of bars, or with the bar that completes a duration."""
+"""The end of generated music: after a number of bars, or with the bar that completes a duration."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tokenization.remi.vocabulary import (
 from tokenization.tokenizer import Grammar
 
 DEFAULT_BPM = 120
-"""Tempo of music that has not set one yet, as in MIDI."""
+"""Tempo before any is set, as in MIDI."""
 
 
 class PlannedBar(NamedTuple):
-    """A bar between two Bar tokens whose length is known before it is generated."""
+    """A bar, from one Bar token to the next, whose length is decided before it is generated."""
 
     length: int
-    """Grid steps, as its TimeSignature says."""
+    """Length in grid steps, given by its TimeSignature."""
     room: int
-    """Grid steps of it in which notes may begin: fewer than `length` where the notated bar ends
+    """Number of its grid steps at which notes may begin; less than `length` if the notated bar ends
     between two eighth notes."""
     notated: int
-    """Index, from 0, of the notated bar that it is, or is a part of."""
+    """Index, from 0, of the notated bar to which it belongs."""
 
     @property
     def time_signature(self) -> int:
@@ -41,27 +41,27 @@ class PlannedBar(NamedTuple):
 
 
 class BarLimit(NamedTuple):
-    """Ends the music at the Bar token that would open one bar too many.
+    """Ends the music at the Bar token that would begin a bar after the last one.
 
-    Every method takes the state of the grammar before the next token.
+    All methods take the state of the grammar before the next token.
     """
 
     first_bar: int
-    """Number of the first new bar, as the grammar counts."""
+    """Number of the first new bar, as counted by the grammar."""
     last_bar: int
-    """Number of the last one; not used where `seconds` is given."""
+    """Number of the last bar; ignored if `seconds` is given."""
     planned: tuple[PlannedBar, ...] = ()
-    """The new bars; empty where the model chooses their lengths."""
+    """The new bars; empty if the model chooses their lengths."""
     seconds: float | None = None
-    """The last bar is the one in which these are over, instead of `last_bar`. Counted in the tempos
-    that the music itself sets."""
+    """Duration of the new music, in its own tempos, instead of `last_bar`: the last bar is the one
+    that completes it."""
     max_tokens: int = 0
-    """A bar with this many tokens must end; 0 for no limit. A model that has learnt little might
-    never end one."""
+    """Maximum number of tokens of a bar, for models with little training that might never end one;
+    0: no limit."""
     seconds_before: float = 0.0
-    """Duration of the bars that have ended, where `seconds` is given."""
+    """Duration of the bars that have ended, if `seconds` is given."""
     tokens: int = 0
-    """Tokens of the current bar so far."""
+    """Number of tokens in the current bar so far."""
     finished: bool = False
 
     def notated_bar(self, grammar: Grammar) -> int:
@@ -82,7 +82,7 @@ class BarLimit(NamedTuple):
         return grammar.bar == self.last_bar
 
     def allowed(self, grammar: Grammar) -> NDArray[np.bool_]:
-        """(v,), which of the grammar's tokens may follow; all False once finished."""
+        """Mask (v,) of the tokens that may follow; all False once finished."""
         allowed = grammar.allowed
         if self.finished:
             return np.zeros_like(allowed)

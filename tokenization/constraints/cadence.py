@@ -1,4 +1,4 @@
-"""Brings the last bar to rest."""
+"""A bias that lets music come to rest in its last bar."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ LAST_BEAT, LONG, LONGER_LATE = 12.0, 2.0, 6.0
 
 
 class Cadence(NamedTuple):
-    """In the last bar, no notes within its last beat, and long ones before.
+    """A bias towards long notes in the last bar, and against notes in its last beat.
 
-    Positions within the last beat have -12. Durations have 2, rising to 8 for late notes: all of it
-    for those that reach the bar line or ring over it, else in proportion to how far they reach.
+    Positions in the last beat have a bias of -12. Durations have a bias that rises from 2 to 8
+    towards the end of the bar. It applies in full to notes that last up to the bar line or beyond,
+    and in proportion to their reach to shorter ones.
     """
 
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:

@@ -1,4 +1,4 @@
-"""Keeps the number of notes in a bar near a target."""
+"""A bias that keeps the number of notes in a bar near a target."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ GAIN, MOST, MOST_CROWD = 16.0, 8.0, 3.0
 
 
 class Density(NamedTuple):
-    """Moves on sooner where a bar is ahead of its target, and stays where it is behind.
+    """A bias against moving on in a bar with too few notes, and towards it in one with too many.
 
-    A token that moves on to a later position, or to the next bar, has -g times the share of the
-    rest of the bar that it skips. g is 16 times what the bar lacks: the share of its time that has
-    passed, an eighth note after the last position, less the share of its notes that are there;
-    clipped to -8 and 8. Another note at the current position has g as well, clipped to -3 and 3:
-    less than moving on, since at one position the instruments come in a fixed order, and the last
-    ones would fall silent.
+    Let g be 16 times the deficit of the bar, clipped to -8 and 8. The deficit is the share of the
+    bar's time that has passed (an eighth note after the last position) minus the share of its
+    target notes that were generated. A token that moves on to a later position, or to the next bar,
+    has a bias of -g times the share of the rest of the bar that it skips. Another note at the
+    current position has a bias of g, clipped to -3 and 3. This limit is smaller because instruments
+    come in a fixed order at each position, and the last ones would otherwise fall silent.
     """
 
     notes_per_bar: float
-    """The target, of all instruments together."""
+    """Target number of notes per bar, for all instruments together."""
     notes: int = 0
-    """In the current bar so far."""
+    """Number of notes in the current bar so far."""
 
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
         """See `Bias.logits`."""

@@ -1,4 +1,4 @@
-"""Keeps notes to a key or scale, such as `C`, `F#m` or `D dorian`."""
+"""A bias towards the notes of a key or scale, such as `C`, `F#m` or `D dorian`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.vocabulary import Families
 
 OUTSIDE_KEY = 4.0
-"""A pitch outside the key is e^4 times less likely; drums are left alone."""
+"""Bias against pitches outside the key, which become e^4 times less likely; drums have none."""
 
 
 class Key(NamedTuple):
     """Makes pitches outside a key less likely."""
 
     outside: NDArray[np.float64]
-    """(v,), the bias, which never changes."""
+    """The bias (v,), which never changes."""
 
     @classmethod
     def of(cls, key: str, families: Families) -> Key:
-        """The bias towards a key by its name. Raises ValueError as `pitch_classes`."""
+        """The bias for a key or scale by name. Raises ValueError if it is unknown."""
         pitches = np.arange(families.num_pitches) + families.lowest_pitch
         inside = np.isin(pitches % 12, list(pitch_classes(key)))
         outside = np.zeros(families.size)

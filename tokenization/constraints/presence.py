@@ -1,7 +1,7 @@
-"""Brings back instruments that have rested longer than in the prompt.
+"""A bias that brings back instruments that have rested longer than in the prompt.
 
-Music that is sampled note by note strays. Once an instrument has rested for some bars by chance,
-that rest is in the context, and a model that continues from there may let it rest for good.
+In music that is sampled note by note, an instrument may rest for some bars by chance. The rest is
+then part of the context, and a model may continue it for the whole piece.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from tokenization.remi.grammar import After, RemiGrammar
 from tokenization.remi.vocabulary import BAR, NUM_PARTS
 
 LONGEST_REST = 2
-"""Bars after which a track is called back even if it rested longer in the prompt."""
+"""Bars after which a track is brought back even if it rested longer in the prompt."""
 GAIN, MOST = 12.0, 24.0
-"""Bias in the first bar in which a track is called back and growth per further bar; maximum."""
+"""Bias in the first bar in which a track is brought back which is also its growth per later bar, and
+its maximum."""
 AGAINST_EMPTY = 0.25
-"""Share of the bias against ending a bar in which nothing has begun while a track is called."""
+"""Share of the bias that applies against ending an empty bar while a track is brought back."""
 
 
 class Presence(NamedTuple):
     """A bias towards tracks of the prompt that have rested for too long.
 
-    A track rests in a bar in which none of its notes begins or sounds on.
+    A track rests in a bar if none of its notes begins or sounds in it.
     """
 
     longest: dict[int, int]
-    """By rank, bars that a track may rest: its longest rest in the prompt, from one to
-    `LONGEST_REST`."""
+    """By rank: number of bars for which a track may rest, which is its longest rest in the prompt,
+    but at least one and at most `LONGEST_REST`."""
     rests: dict[int, int]
-    """By rank, bars before this one since the track has played."""
+    """By rank: number of bars before this one in which the track has rested."""
     played: frozenset[int] = frozenset()
     """Ranks of the tracks that play in this bar."""
     strength: float = 1.0
@@ -45,9 +46,9 @@ class Presence(NamedTuple):
     def after(
         cls, ids: Sequence[int] | NDArray[np.integer], grammar: RemiGrammar, strength: float = 1.0
     ) -> Presence:
-        """The bias after a prompt; `grammar` is the state in the first bar to be generated.
+        """The bias after a prompt; `grammar` is the state in the first new bar.
 
-        Only tracks that may play by the grammar's rules are called back.
+        Only tracks that the grammar allows to play are brought back.
         """
         families, ranks = grammar.families, grammar.rules.tracks
         tokens = Tokens.of(ids, families)
@@ -64,7 +65,7 @@ class Presence(NamedTuple):
             if ranks is not None and rank not in ranks:
                 continue
             of_track = notes.keys >> 7 == rank
-            change = np.zeros(now + 2, np.int64)  # notes that sound, less those a bar before
+            change = np.zeros(now + 2, np.int64)  # sounding notes, minus those in the previous bar
             np.add.at(change, first[of_track], 1)
             np.add.at(change, np.minimum(last[of_track], now) + 1, -1)
             plays = change.cumsum()[: now + 1] > 0
@@ -87,16 +88,16 @@ class Presence(NamedTuple):
         if not late:
             return None
         families, bias = grammar.families, np.zeros(grammar.families.size)
-        if grammar.position < 0:  # only times may follow, and a track needs one
+        if grammar.position < 0:  # a Position must come before a track
             bias[BAR] = -AGAINST_EMPTY * max(late.values())
-        for rank, strength in sorted(late.items(), reverse=True):  # a first part wins
+        for rank, strength in sorted(late.items(), reverse=True):  # first parts overwrite others
             program, part = divmod(rank, NUM_PARTS)
             if grammar.after is not After.PROGRAM:
                 token = families.program + program
                 bias[token] = max(bias[token], strength)
             elif part and grammar.track == rank - part:
                 bias[families.part + part - 1] = strength
-            elif not part and grammar.track == rank:  # the first part plays where no Part follows
+            elif not part and grammar.track == rank:  # without a Part, the first part plays
                 bias[families.part : families.pitch] = -strength
         return bias
 

@@ -1,10 +1,11 @@
-"""A cache of the prompt, so that a groove stays itself.
+"""A bias that keeps new music close to the prompt, by a cache of the prompt.
 
-A small model knows many styles and forgets which one it plays. A cache (Kuhn & De Mori, 1990;
-Grave, Joulin & Usunier, 2017) makes tokens more likely that followed the same context in the
-prompt, twice: anywhere in the prompt, and in the same bar of its phrase, taking the new music to
-repeat the prompt's phrase over and over. So sounds and patterns stay, and chords and fills come
-back in order. New bars do not enter the cache: music that imitated itself would settle on one bar.
+A small model can play many styles, but loses the style of the prompt. A cache (Kuhn & De Mori,
+1990; Grave, Joulin & Usunier, 2017) makes tokens more likely that followed the same context in the
+prompt. There are two such biases: one for contexts anywhere in the prompt, which keeps sounds and
+patterns, and one for contexts in the same bar of its phrase, which brings chords and fills back in
+order, as if the new music repeated the phrase of the prompt. New bars are not added to the cache,
+since music that imitates itself would end up repeating one bar.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.vocabulary import BAR, POSITION, TEMPO, Families
 
 GAIN = 5.0
-"""Bias of a token that always followed its context, and very often."""
+"""Bias of a token that always followed its context, many times."""
 ANYWHERE = (0.42, 0.33, 0.28, 0.18)
 """Shares of the bias, by how much of the context matches somewhere in the prompt."""
 IN_PHRASE = (1.14, 0.78, 0.42)
 """Shares of the bias, by how much of the context matches in the same bar of the phrase."""
 MANNER = 2.0
-"""Factor for velocity and duration: a manner of playing, which is not heard as a copy."""
+"""Factor for velocities and durations, since repeating these does not sound like a copy."""
 HEARD = 32
-"""Bars at the end of the prompt that enter the cache; more would make it larger, not better."""
+"""Number of bars at the end of the prompt that are cached; more bars do not improve the music."""
 SHORTEST_PHRASE, LONGEST_PHRASE = 4, 16
-"""Bounds of a phrase in bars, where the prompt is long enough to tell."""
+"""Minimum and maximum length of a phrase in bars, if the prompt is long enough."""
 FEWEST_REPEATS, SAME = 4, 0.9
-"""Bars needed to tell whether a phrase repeats, and the likeness from which it plainly does."""
+"""Bars needed to decide whether a phrase repeats, and similarity from which it clearly does."""
 _BAR, _POSITION, _PROGRAM, _PITCH, _VELOCITY, _DURATION = range(6)
 
 _Context: TypeAlias = tuple[int, ...]
-"""Which of the shares it has, and what matches."""
+"""Index of its share of the bias, and the ids that match."""
 
 
 class _Place(NamedTuple):
@@ -47,11 +48,11 @@ class _Place(NamedTuple):
     position: int = -1
     """Id of the last Position in the bar; -1 before any."""
     track: tuple[int, ...] = ()
-    """Id of the last Program there, and of the Part that follows it."""
+    """Ids of the last Program at the position, and of the Part that follows it."""
     pitch: int = -1
-    """Id of the last Pitch or Drum of that."""
+    """Id of the last Pitch or Drum of that track."""
     kind: int = -1
-    """Of the preceding token; -1 before any."""
+    """Kind of the preceding token; -1 before any."""
     notes: tuple[int, ...] = ()
     """Ids of all Programs, Parts, Pitches and Drums at the position."""
     before: tuple[int, ...] = ()
@@ -81,9 +82,9 @@ class _Place(NamedTuple):
     def contexts(self, phrase: int) -> tuple[tuple[_Context, ...], tuple[_Context, ...]]:
         """Contexts to look up anywhere and in a phrase of `phrase` bars, most specific first.
 
-        Anywhere: the same notes at this position and the previous one, which may be in the bar
-        before; else the same notes at the position; else the same note of the instrument; else the
-        instrument. In the phrase: the last three of these.
+        Anywhere, these are: the same notes at this position and the previous one (which may be in
+        an earlier bar); the same notes at this position; the same note of the instrument; the
+        instrument. In the phrase, they are the last three of these.
         """
         bar, here = self.bar % phrase, (self.position, self.kind)
         anywhere = (
@@ -105,7 +106,7 @@ class Recall(NamedTuple):
 
     families: Families
     followed: dict[_Context, dict[int, int]]
-    """How often each id followed; never changed."""
+    """How often each id followed each context; never changes."""
     phrase: int
     """Bars."""
     place: _Place
@@ -119,7 +120,7 @@ class Recall(NamedTuple):
         ids: Sequence[int] | NDArray[np.integer],
         strength: float = 1.0,
     ) -> Recall:
-        """The bias after a prompt; a last bar without notes begins the new music."""
+        """The bias after a prompt; a last bar without notes is the first new bar."""
         tokens = np.asarray(ids, np.int64)
         bars = np.flatnonzero(tokens == BAR)
         if len(bars) and not (tokens[bars[-1] :] >= families.pitch).any():
@@ -151,7 +152,7 @@ class Recall(NamedTuple):
     def logits(
         self, grammar: RemiGrammar | None = None, limit: BarLimit | None = None
     ) -> NDArray[np.float64] | None:
-        """See `Bias.logits`; None where the prompt has no such context."""
+        """See `Bias.logits`; None if the context does not occur in the prompt."""
         del grammar, limit
         bias = None
         for contexts in self.place.contexts(self.phrase):
@@ -161,7 +162,7 @@ class Recall(NamedTuple):
             found = self.followed[context]
             if bias is None:
                 bias = np.zeros(self.families.size)
-            # seen once is less certain than seen always
+            # a context that occurred once is weaker evidence than one that occurred often
             share = (ANYWHERE + IN_PHRASE)[context[0]] / (sum(found.values()) + 1)
             if self.place.kind in (_PITCH, _VELOCITY):
                 share *= MANNER
@@ -176,12 +177,12 @@ class Recall(NamedTuple):
 
 
 def phrase_bars(notes: Sequence[set[tuple[int, ...]]]) -> int:
-    """Length in bars of a prompt's phrase, from the notes of each of its bars; at least 1.
+    """Length in bars of the phrase of a prompt, from the notes of each of its bars; at least 1.
 
-    By the prompt's length alone: all bars if that is a multiple of four and at most
-    `LONGEST_PHRASE`; else the greatest power of two that exceeds neither. If enough bars follow
-    such a phrase to tell whether it repeats, the phrase of four bars or more that repeats best; if
-    too few do, the longest that plainly repeats, if there is one.
+    By default, this is the length of the prompt if that is a multiple of four and at most
+    `LONGEST_PHRASE`, else the largest power of two that exceeds neither. If enough bars follow such
+    a phrase to decide whether it repeats, the result is the phrase of at least four bars that
+    repeats best. Otherwise it is the longest phrase that clearly repeats, if there is one.
     """
     count = len(notes)
     likeness = {
@@ -198,5 +199,5 @@ def phrase_bars(notes: Sequence[set[tuple[int, ...]]]) -> int:
 
 
 def _likeness(one: set[tuple[int, ...]], other: set[tuple[int, ...]]) -> float:
-    """Share of the notes of two bars that both have, 0 to 1 (Jaccard, 1912); 1 if both empty."""
+    """Jaccard similarity of the notes of two bars, 0 to 1 (Jaccard, 1912); 1 if both are empty."""
     return len(one & other) / len(one | other) if one or other else 1.0

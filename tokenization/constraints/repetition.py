@@ -1,11 +1,11 @@
-"""Leads away from bars that repeat note for note.
+"""A bias against bars that repeat note for note.
 
 The content of a bar is its onsets: positions, tracks and pitches, without velocities, durations,
-tempo and metre. A bar is a copy if it has the content of an earlier one and the bars before both
-are equal too: what repeats is a pair of bars, and a longer phrase pair by pair. So a bar may come
-back anywhere else, and loops of any length are noticed once they start over.
+tempo and metre. A bar is a copy if its content equals that of an earlier bar, and the bars before
+these two are equal too. So a single bar may return in another context, while loops of any length
+are detected when they start over.
 
-A bar that is played again and again (an ostinato) is left alone until it was heard four times in a
+A bar that is repeated immediately (an ostinato) is not a copy until it has occurred four times in a
 row.
 """
 
@@ -22,34 +22,35 @@ from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.vocabulary import BAR, POSITION, TEMPO, Families
 
 OSTINATO_BARS = 4
-"""How often in a row a bar may be heard before it counts as a copy of itself."""
+"""How often in a row a bar may occur before it counts as a copy of itself."""
 MOST = 16.0
-"""Greatest bias, times the strength."""
+"""Maximum bias, which is multiplied by the strength."""
 
 
 class _Step(NamedTuple):
-    """A token of a bar's content, linked to those before it."""
+    """A token of the content of a bar, linked to the tokens before it."""
 
     before: _Step | None
     content: int
-    """Content of the bar up to it, hashed."""
+    """Hash of the bar's content up to this token."""
     token: int
 
 
 class _Heard:
     """Which tokens followed which contexts, in the order in which bars ended.
 
-    It only grows, and the states of a row share it: each reads what was there when it was made. A
-    second state that continues from the same place, as variations do, takes a copy.
+    Entries are only added, so all states of a row share one object, and each state reads only the
+    entries that existed when it was created. A second state that continues from the same place, as
+    for variations, makes a copy.
     """
 
     def __init__(self) -> None:
         self.bars = 0
         self.tokens: dict[int, dict[int, list[int]]] = {}
-        """By context: the tokens that followed, and the indices of their bars, rising."""
+        """By context: the tokens that followed it, and the indices of their bars, ascending."""
 
     def with_bar(self, number: int, last: int, step: _Step | None) -> _Heard:
-        """With one more bar after the first `number`, by its last step and the bar before it."""
+        """With one more bar after the first `number`, given its last step and the previous bar."""
         heard = self if self.bars == number else self._until(number)
         heard.bars += 1
         while step is not None:
@@ -71,27 +72,27 @@ class _Heard:
 class Repetition(NamedTuple):
     """A bias against tokens that would continue a copy of earlier bars; constant work per token.
 
-    A token that continues a copy has -strength times half the square of how often the copy was
-    heard, at most -16 times the strength.
+    A token that would continue a copy has a bias of -strength times half the square of how often
+    the copied bars have occurred, down to -16 times the strength.
     """
 
     families: Families
     heard: _Heard
     strength: float = 1.0
     number: int = 0
-    """Bars that have ended."""
+    """Number of bars that have ended."""
     last: int = 0
-    """Content of the bar before, hashed; 0 where it has no notes."""
+    """Hash of the previous bar's content; 0 if it has no notes."""
     times: int = 1
-    """How often in a row it was heard."""
+    """How often in a row the previous bar has occurred."""
     content: int = 0
-    """Content of this bar so far, hashed."""
+    """Hash of this bar's content so far."""
     step: _Step | None = None
-    """The last of this bar."""
+    """The last step of this bar."""
 
     @classmethod
     def after(cls, families: Families, tokens: Iterable[int], strength: float = 1.0) -> Repetition:
-        """The bias after some tokens: copies of their bars are copies too."""
+        """The bias after some tokens, whose bars also count as earlier bars."""
         repetition = cls(families, _Heard(), strength)
         for token in tokens:
             repetition = repetition.advance(token)
@@ -99,7 +100,7 @@ class Repetition(NamedTuple):
 
     @property
     def copies(self) -> list[tuple[int, int]]:
-        """Tokens that would continue a copy, and how often it was heard so far."""
+        """Tokens that would continue a copy, and how often the copied bars have occurred."""
         following = self.heard.tokens.get(hash((self.last, self.content)))
         if not self.last or not following:
             return []
@@ -131,7 +132,7 @@ class Repetition(NamedTuple):
         )
 
     def _without_empty_position(self) -> Repetition:
-        """Without a last Position that has no more than a tempo."""
+        """The same without a last Position that has no notes."""
         step = self.step
         if step is None or not POSITION <= step.token < TEMPO:
             return self
@@ -152,7 +153,7 @@ class Repetition(NamedTuple):
 
 
 def _number_below(bars: list[int], number: int) -> int:
-    """How many of rising numbers are below `number`; usually all."""
+    """How many of the ascending numbers are below `number`; usually all."""
     count = len(bars)
     while count and bars[count - 1] >= number:
         count -= 1

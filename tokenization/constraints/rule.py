@@ -1,4 +1,4 @@
-"""A grammar with a limit and biases: the rule that music is sampled under."""
+"""A grammar with a limit and biases, which together are the rule for sampling."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Bias(Protocol):
     """Makes tokens more or less likely, given the music so far; immutable."""
 
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
-        """What is added to the logits (v,) of the next token; None for nothing.
+        """The bias (v,) that is added to the logits of the next token; None: no bias.
 
-        `grammar` and `limit` are the states before that token. The array is the caller's own.
+        `grammar` and `limit` are the states before that token. The caller may change the array.
         """
         ...
 
@@ -47,7 +47,7 @@ class ConstrainedGrammar(_Parts):
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
-        """(v,), which tokens may follow; all False once finished."""
+        """Mask (v,) of the tokens that may follow; all False once finished."""
         return self._allowed
 
     @cached_property
@@ -56,10 +56,10 @@ class ConstrainedGrammar(_Parts):
 
     @property
     def bias(self) -> NDArray[np.float64] | None:
-        """The sum of all biases (v,); None for nothing."""
+        """The sum of all biases (v,); None: no bias."""
         total = None
         for bias in self.biases:
-            assert isinstance(self.grammar, RemiGrammar)  # no other has biases
+            assert isinstance(self.grammar, RemiGrammar)  # other grammars have no biases
             logits = bias.logits(self.grammar, self.limit)
             if logits is not None:
                 total = logits if total is None else total + logits
@@ -84,10 +84,10 @@ def biases_of_prompt(
     presence: float = 1.0,
     recall: float = 1.0,
 ) -> tuple[Bias, ...]:
-    """Biases that carry a prompt of several instruments on: see `presence.py` and `recall.py`.
+    """Biases that keep new music close to a prompt of several instruments.
 
-    `ids` is the prompt and `grammar` the state after it. A strength of 0 leaves out either; music
-    of a single track has none.
+    See `presence.py` and `recall.py`. `ids` is the prompt and `grammar` the state after it. A
+    strength of 0 turns a bias off. Music of a single track has neither.
     """
     if not isinstance(grammar, RemiGrammar) or grammar.families.only_track >= 0:
         return ()

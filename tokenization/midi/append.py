@@ -1,4 +1,4 @@
-"""Appends new music to a MIDI file and leaves the existing events unchanged."""
+"""Appending of new music to a MIDI file, which leaves the existing events unchanged."""
 
 from __future__ import annotations
 
@@ -45,35 +45,37 @@ from tokenization.midi.writer import (
 )
 from tokenization.score import Score
 
-# Controllers that stay in force until changed: modulation and the three pedals.
+# Controllers that stay in effect until changed: modulation and the three pedals.
 _HELD_CONTROLS: Final = (1, 64, 66, 67)
 # Volume and expression, with their defaults.
 _LOUDNESS: Final = ((7, 100), (11, 127))
 _FADED: Final = 16
-"""At a volume or expression below this at the splice, a channel counts as faded out."""
+"""A channel is faded out if its volume or expression at the splice is below this."""
 _AUDIBLE: Final = 64
-"""Level to which a faded channel is raised at least, if it was ever that loud."""
+"""Minimum level to which a faded channel is raised, if it was ever that loud."""
 _ROWS_AT_ONCE: Final = 1 << 16
-"""Number of events processed at a time, to bound the memory of Python lists."""
+"""Number of events processed at once, which bounds the memory of Python lists."""
 
 
 def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
     """MIDI file with new music appended, in which every event of the prompt is unchanged.
 
-    - The bytes of the prompt's tracks up to their end are kept, and so are chunks of other kinds;
-      only a RIFF wrapper, and junk behind the end of a continued track, are removed. An event of
-      the prompt that is later than a new one keeps its time; its status byte is written out if it
-      used running status.
-    - New tracks with a `chunk` continue that track chunk on their `channel`. Others get a chunk of
-      their own, on their channel if no other instrument uses it; format 0 then becomes 1. If all
-      channels are in use, new instruments share them, with program changes note by note.
+    - The bytes of the prompt's tracks up to their end-of-track are kept, and so are chunks of other
+      kinds. Only a RIFF wrapper and junk after the end of a continued track are removed. An event
+      of the prompt that comes after a new event keeps its time; if it used running status, its
+      status byte is written out.
+    - New tracks with a `chunk` continue that track chunk on their `channel`. Others get a new
+      chunk, on their own channel if no other instrument uses it; format 0 then becomes 1. If all
+      channels are in use, new instruments share them, with a program change before each note that
+      needs one.
     - At the splice, a held pedal, modulation, a pitch bend and notes that never end each get one
-      closing event. Tempos and time signatures of `new` after the splice go to the first track.
+      closing event. Tempos and time signatures of `new` after the splice are added to the first
+      track.
     - If the prompt has faded out a channel that new notes use (volume or expression below 16), one
-      event at the splice restores its level when notes last sounded, or raises it to 64 if that is
-      higher and the channel was ever that loud. Without a fade, nothing is set.
-    - The resolution is kept. If it is too coarse for the times of `new`, it and all times of the
-      prompt are multiplied by one integer.
+      event at the splice restores the level that it had when notes last sounded, or sets it to 64
+      if this is higher and the channel was ever that loud. Other channels keep their level.
+    - The resolution is kept. If it is too coarse for the times of `new`, the resolution and all
+      times of the prompt are multiplied by an integer.
 
     Args:
         prompt: a MIDI file.
@@ -93,8 +95,8 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
     last = max([int(events.end_ticks.max()) * factor, splice, scale.ticks(new.end_ticks)])
     if last > MAX_TICK:
         raise MidiError(
-            f"{file.name}: with the new music it ends at tick {last}, expected at most {MAX_TICK}; "
-            "use a part of it"
+            f"{file.name}: with the new music, the file ends at tick {last}, expected at most "
+            f"{MAX_TICK}; use a part of it"
         )
     if factor > 1:
         ticks, end_ticks = events.tick * factor, events.end_ticks * factor
@@ -110,7 +112,7 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
     for track in new.tracks:
         chunk, channel = track.chunk, track.channel
         if chunk is not None and not 0 <= chunk < num_tracks:
-            raise ValueError(f"new music for track chunk {chunk}, expected 0 to {num_tracks - 1}")
+            raise ValueError(f"new music continues chunk {chunk}, expected 0 to {num_tracks - 1}")
         if chunk is None or chosen.get((chunk, channel), track.program) != track.program:
             channel = free_channel(track, taken)
             new_parts.append(instrument_events(track, channel, splice))
@@ -148,7 +150,10 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
     ]
     num_tracks += len(new_parts)
     if num_tracks > 0xFFFF:
-        raise MidiError(f"{file.name} and the new music have {num_tracks} tracks, a file has 65535")
+        raise MidiError(
+            f"{file.name}: with the new music, the file has {num_tracks} tracks, expected at most "
+            "65535; use fewer tracks"
+        )
     midi_format = 1 if file.format == 0 and num_tracks > 1 else file.format
     rest = file.data[14 : file.header.end]
     header = header_bytes(midi_format, num_tracks, file.division * factor, rest)
@@ -157,7 +162,7 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
 
 
 def _resolution_factor(division: int, new: Score, splice_ticks: int) -> int:
-    """Factor for the division that keeps different times of `new` different."""
+    """Factor of the resolution with which different times of `new` stay different."""
     times = [np.array([splice_ticks, *(t.tick for t in (*new.tempos, *new.time_signatures))])]
     times += [track.notes[:, :2].ravel() for track in new.tracks]
     times += [table[:, 0] for track in new.tracks for table in (track.controls, track.bends)]
@@ -170,7 +175,7 @@ def _resolution_factor(division: int, new: Score, splice_ticks: int) -> int:
 def _closing_events(
     events: Events, endless: NDArray[np.int32], splice: int
 ) -> list[list[NewEvents]]:
-    """Events that close whatever sounds or is held at the splice, by track chunk."""
+    """Events that end notes and held controllers at the splice, by track chunk."""
     closing: list[list[NewEvents]] = [[] for _ in events.track_ends]
 
     def close(row: int, *content: int) -> None:
@@ -271,7 +276,7 @@ def _continued(
             if start > copied:
                 written += file.data[copied:start]
                 now = tick_before
-            # At equal ticks, existing events come first.
+            # At the same tick, existing events come first.
             until = bisect_left(new_ticks, tick, next_new)
             if until > next_new:
                 written += timed(new_ticks[next_new:until], new_contents[next_new:until], now)
@@ -291,7 +296,8 @@ def _continued(
 def _changed_rows(events: Events, first: int, last: int, new_ticks: list[int]) -> NDArray[np.int64]:
     """Rows in [first, last) of a track whose bytes change when events are inserted before them.
 
-    After a new event, the next delta time changes and the next channel message needs a status byte.
+    After a new event, the next delta time changes, and the next channel message needs a status
+    byte.
     """
     behind = first + np.searchsorted(events.tick[first:last], new_ticks, side="right")
     behind = behind[behind < last]

@@ -1,7 +1,8 @@
 """The chunks of a Standard MIDI File.
 
-Invalid files are rejected here, with one sentence, before anything is computed from them. Only a
-file that is cut off at its end is read as far as possible.
+Invalid files are rejected here with an error message, before their contents are used. The only
+exception is a file that is cut off at its end: its intact part is read.
+
 Source: The Complete MIDI 1.0 Detailed Specification (MMA, 1996), Standard MIDI Files 1.0, and
 RP-029 for the RIFF wrapper.
 """
@@ -15,11 +16,11 @@ from typing import Final, NamedTuple
 from tokenization.errors import MidiError
 
 MAX_FILE_BYTES: Final = 16 * 2**20
-"""Limit of the file size: an hour of dense piano music is under 1 MiB."""
+"""Maximum file size; an hour of dense piano music takes less than 1 MiB."""
 
 
 class Chunk(NamedTuple):
-    """Type of a chunk (four letters), and where its content begins and ends in the file."""
+    """Type of a chunk (four letters), and start and end of its content in the file."""
 
     kind: bytes
     start: int
@@ -44,7 +45,7 @@ class MidiFile:
     tracks: tuple[Chunk, ...]
     """The track chunks among them; only the last can be cut off."""
     missing_tracks: int
-    """Number of tracks that the header declares but the file does not contain."""
+    """Number of tracks that are declared in the header but missing from the file."""
 
     def with_tracks(self, contents: Iterable[bytes]) -> bytes:
         """Bytes of all chunks after the header, with new contents for the track chunks."""
@@ -67,8 +68,8 @@ def open_midi(data: bytes, name: str) -> MidiFile:
     """Splits a file into chunks, and unwraps RIFF files.
 
     Raises:
-        MidiError: it is not a MIDI file, it is cut off before its first track, or its times are not
-            fractions of a quarter note.
+        MidiError: the file is not a MIDI file, is cut off before its first track, or does not count
+            time in fractions of a quarter note.
     """
     if len(data) > MAX_FILE_BYTES:
         raise MidiError(
@@ -81,8 +82,8 @@ def open_midi(data: bytes, name: str) -> MidiFile:
         data = _unwrap(data, name)
     if data[:4] != b"MThd":
         raise MidiError(
-            f"{name}: this is not a MIDI file (it begins with {data[:4]!r}, expected b'MThd'); "
-            "choose a .mid file, or export one from your music program"
+            f"{name}: this is not a MIDI file, as it does not begin with the MThd header; choose a "
+            ".mid file, or export one from your music program"
         )
     header = Chunk(b"MThd", 8, 8 + int.from_bytes(data[4:8], "big"))
     if header.end > len(data) or header.end < 14:
@@ -95,11 +96,7 @@ def open_midi(data: bytes, name: str) -> MidiFile:
             f"{name}: unknown MIDI format {midi_format}, expected 0, 1 or 2; export the file again"
         )
     if division == 0 or division >= 0x8000:
-        found = (
-            "the division is 0"
-            if division == 0
-            else f"time is counted in film frames (division {division:#x})"
-        )
+        found = "the division is 0" if division == 0 else "time is counted in film frames (SMPTE)"
         raise MidiError(
             f"{name}: {found}, expected ticks per quarter note; export the file with musical time"
         )
@@ -117,10 +114,7 @@ def _unwrap(data: bytes, name: str) -> bytes:
         if data[at : at + 4] == b"data":
             return data[at + 8 : at + 8 + size]
         at += 8 + size + size % 2
-    raise MidiError(
-        f"{name}: a RIFF file without MIDI data in it, expected a chunk named data; "
-        "export the file again"
-    )
+    raise MidiError(f"{name}: this RIFF file contains no MIDI data; export it again as a .mid file")
 
 
 def _chunks(data: bytes, at: int, name: str) -> tuple[Chunk, ...]:
@@ -130,18 +124,18 @@ def _chunks(data: bytes, at: int, name: str) -> tuple[Chunk, ...]:
         kind, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "big")
         missing = max(at + 8 + size - len(data), 0)
         is_track = kind == b"MTrk"
-        # If a track follows later, a length is wrong; the file is not cut off.
+        # If another track follows later, the length is wrong, and the file is not cut off.
         if missing and data.find(b"MTrk", at + 8 if is_track else at - 3) >= 0:
             raise MidiError(
-                f"{name}: the file is damaged: a track is not where the one before it says that it "
-                "ends; export or download it again"
+                f"{name}: the file is damaged: the length of a track is wrong; export or download "
+                "it again"
             )
         if missing and not is_track:
             break  # cut off, or junk after the last track
         if missing and size > MAX_FILE_BYTES:
             raise MidiError(
-                f"{name}: the file is damaged: track {num_tracks + 1} claims {size} bytes, "
-                f"{size - missing} are left in the file; export or download it again"
+                f"{name}: the file is damaged: track {num_tracks + 1} should have {size} bytes, "
+                f"but only {size - missing} are left; export or download it again"
             )
         chunks.append(Chunk(kind, at + 8, at + 8 + size - missing, missing))
         num_tracks += is_track

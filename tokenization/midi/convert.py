@@ -1,8 +1,8 @@
-"""Converts scores to and from the objects of other libraries, through MIDI bytes.
+"""Conversion of scores to and from the objects of other libraries, through MIDI bytes.
 
-Each of these libraries reads and writes MIDI, so this is the conversion that they keep up to date.
-What MIDI cannot represent is lost: overlapping notes of one pitch on one channel swap their ends,
-and pretty_midi, which counts in seconds, may move a time by a tick. The libraries are imported
+All these libraries read and write MIDI, so this conversion also works with their future versions.
+Information that MIDI cannot represent is lost: overlapping notes of one pitch on one channel swap
+their ends. pretty_midi counts in seconds, and may move a time by a tick. The libraries are imported
 inside the functions, so that none is required.
 """
 

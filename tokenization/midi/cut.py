@@ -1,4 +1,4 @@
-"""Cuts the beginning out of a MIDI file, to continue the music from a point inside it."""
+"""Cutting of a MIDI file at a time, so that the music can be continued from there."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tokenization.midi.events import (
 )
 from tokenization.midi.writer import CLOSING, NewEvents, Scale, in_order, meta, timed
 
-# Shared objects, since a hostile file needs millions of them.
+# Shared objects, since a malicious file may need millions of them.
 _NOTE_ENDS: Final = [
     bytes((0x80 | channel, pitch, 64)) for channel in range(16) for pitch in range(128)
 ]
 
 
 def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
-    """MIDI file up to `end_ticks` (with `ticks_per_beat`); earlier events keep their bytes.
+    """MIDI file up to `end_ticks` (of `ticks_per_beat`); earlier events keep their bytes.
 
     Events at or after the end are removed, except tempos and time signatures at the end, which
     apply to the music that follows. Notes that sound at the end are ended there.
@@ -74,7 +74,7 @@ def note_ends(
 ) -> Iterator[tuple[int, NewEvents]]:
     """Note-offs at a tick for the notes that begin in `rows`, by track chunk.
 
-    `once`: a single one for all notes of one chunk, channel and pitch.
+    With `once`, all notes of one chunk, channel and pitch get a single note-off.
     """
     keys = events.chunk[rows] << 11 | (events.status[rows] & 15) << 7 | events.first[rows]
     keys = np.unique(keys) if once else np.sort(keys)

@@ -1,8 +1,8 @@
-"""Scans the events of a MIDI file into columns, and interprets them.
+"""Scanning of the events of a MIDI file into columns, and their interpretation.
 
-The scanner is linear in the number of bytes: regular expressions find runs of channel messages,
-and NumPy parses them for all tracks at once. Source: The Complete MIDI 1.0 Detailed Specification
-(MMA, 1996), Standard MIDI Files 1.0.
+The scanner takes time linear in the number of bytes: regular expressions find runs of channel
+messages, and NumPy parses these for all tracks at once. Source: The Complete MIDI 1.0 Detailed
+Specification (MMA, 1996), Standard MIDI Files 1.0.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tokenization.errors import MidiError
 from tokenization.midi.chunks import Chunk, MidiFile
 
 MAX_OTHERS: Final = 250_000
-"""Limit of events that are not channel messages, since each is parsed separately: music has some
-thousands of tempos, time signatures, texts and system exclusives at most.
+"""Maximum number of events that are not channel messages, each of which is parsed separately. Music
+has at most some thousands of tempos, time signatures, texts and system exclusive messages.
 """
 MAX_TICK: Final = 2**31 - 1
-"""Limit of times: larger ones overflow in other programs."""
+"""Maximum time; larger ones overflow in other programs."""
 
 DRUM_CHANNEL: Final = 9
 
@@ -35,14 +35,14 @@ TEMPO: Final = 0x51
 TIME_SIGNATURE: Final = 0x58
 
 # Delta times, each with a message of one size, with its own status byte or the running status.
-# Matches are unambiguous. Runs are bounded, since each repetition of a group takes memory; a
-# possessive group would not, but reads a byte too many in Python 3.11.2 of Debian 12.
+# Matches are unambiguous. Runs are bounded because each repetition of a group takes memory. A
+# possessive group would not, but it reads a byte too many in Python 3.11.2 (Debian 12).
 _QUANTITY = re.compile(rb"[\x80-\xff]{0,3}[\x00-\x7f]")
 _TWO_DATA_BYTES = re.compile(
     rb"(?:[\x80-\xff]{0,3}[\x00-\x7f][\x80-\xbf\xe0-\xef]?[\x00-\x7f]{2}){1,4096}"
 )
 _ONE_DATA_BYTE = re.compile(rb"(?:[\x80-\xff]{0,3}[\x00-\x7f][\xc0-\xdf]?[\x00-\x7f]){1,4096}")
-# System common and real-time messages do not belong in files, but some recorders write them.
+# System common and real-time messages are not allowed in files, but some recorders write them.
 _SYSTEM_DATA_BYTES: Final = {0xF1: 1, 0xF2: 2, 0xF3: 1} | dict.fromkeys(
     (0xF4, 0xF5, 0xF6, *range(0xF8, META)), 0
 )
@@ -52,10 +52,10 @@ _SYSTEM_DATA_BYTES: Final = {0xF1: 1, 0xF2: 2, 0xF3: 1} | dict.fromkeys(
 class Events:
     """The events of all tracks in file order, one row each, without the ends of tracks.
 
-    Columns are (n,). `start` and `body` are the places in the file of an event's delta time and of
-    what follows it; `tick` is its time from the start of its track, `chunk` the index of its track
-    chunk, `status` its status byte (the running status if it has none). `first` and `second` are
-    its data bytes; for a meta event, its type and the place of its content in the file.
+    Columns are (n,). `start` and `body` are the offsets in the file of an event's delta time and of
+    the bytes after it. `tick` is its time from the start of its track, `chunk` the index of its
+    track chunk, and `status` its status byte (the running status if it has none). `first` and
+    `second` are its data bytes; for a meta event, its type and the offset of its content.
     """
 
     start: NDArray[np.int32]
@@ -68,7 +68,7 @@ class Events:
     track_rows: NDArray[np.int64]
     """(tracks + 1,): the first row of each track."""
     track_ends: NDArray[np.int64]
-    """(tracks,): place in the file where the events of a track end, before its end-of-track."""
+    """(tracks,): offset in the file where the events of a track end, before its end-of-track."""
     end_ticks: NDArray[np.int64]
     """(tracks,): the time of each end-of-track."""
     is_cut: bool
@@ -80,14 +80,14 @@ class _CutOffError(MidiError):
 
 
 class _Scan:
-    """Places of the events of a file: runs of channel messages, and single other events."""
+    """Offsets of the events of a file: runs of channel messages, and single other events."""
 
     def __init__(self, file: MidiFile) -> None:
         self.file = file
-        # Arrays rather than lists, since hostile files have millions of entries.
+        # Arrays rather than lists, since malicious files have millions of entries.
         self.two = array("q")  # starts and ends, alternating
         self.one = array("q")
-        self.others = array("q")  # start, body, status, type and place of the content, in turn
+        self.others = array("q")  # start, body, status, type and offset of the content, in turn
         self.track_ends: list[int] = []
         self.end_deltas: list[int] = []
         self.is_cut = False
@@ -98,7 +98,7 @@ class _Scan:
             except _CutOffError:
                 if not chunk.missing:
                     raise
-                # The file is cut off here: the events before are kept.
+                # The file is cut off here; earlier events are kept.
                 self.end_deltas.append(0)
                 self.is_cut = True
 
@@ -120,7 +120,7 @@ class _Scan:
             self.track_ends[index] = at
             body = self._after_quantity(index, at, end)
             if body == end:
-                raise self._damaged(index, at, "a time without an event", cut=True)
+                raise self._damaged(index, at, "found a time without an event", cut=True)
             status = data[body]
             if status < 0x80 and run is None:
                 raise self._damaged(index, body, f"found {status:#04x}, expected a status byte")
@@ -143,13 +143,13 @@ class _Scan:
             kind = data[body + 1] if status == META else 0
             if status == META and kind == END_OF_TRACK:
                 self.end_deltas.append(variable_length_value(data[at:body]))
-                return  # what follows is not part of the track
+                return  # later bytes are not part of the track
             self.others.extend((at, body, status, kind, content))
             if len(self.others) > 5 * MAX_OTHERS:
                 raise MidiError(
-                    f"{self.file.name}: over {MAX_OTHERS:,} tempos, texts and other events that "
-                    "are no notes or controllers, expected fewer; thin them out and export the "
-                    "file again"
+                    f"{self.file.name}: the file has more than {MAX_OTHERS:,} tempos, texts and "
+                    "other events besides notes and controllers; remove some of them and export "
+                    "the file again"
                 )
             at = next_at
         self.track_ends[index] = end
@@ -170,7 +170,7 @@ class _Scan:
         return content, next_at
 
     def _after_quantity(self, index: int, at: int, end: int) -> int:
-        """Place after a variable-length quantity."""
+        """Offset after a variable-length quantity."""
         if at < end and self.file.data[at] < 0x80:
             return at + 1
         quantity = _QUANTITY.match(self.file.data, at, end)
@@ -222,11 +222,11 @@ def scan_events(file: MidiFile) -> Events:
     end_ticks = elapsed[track_rows[1:]] - before + np.array(scan.end_deltas, dtype=np.int64)
     if int(end_ticks.max(initial=0)) > MAX_TICK:
         raise MidiError(
-            f"{file.name}: a time of {int(end_ticks.max())} ticks, expected at most {MAX_TICK}; "
-            "remove the gap in the music and export the file again"
+            f"{file.name}: the file ends at tick {int(end_ticks.max())}, expected at most "
+            f"{MAX_TICK}; remove the gap in the music and export the file again"
         )
 
-    # The first message of a track has a status byte, so filling forward never crosses tracks. Only
+    # The first message of a track has a status byte, so forward filling never crosses tracks. Only
     # channel messages set the running status; as in all players, other events do not reset it.
     written = np.where((status > 0) & (status < 0xF0), np.arange(len(status)), 0)
     status = np.where(status == 0, status[np.maximum.accumulate(written)], status)
@@ -276,7 +276,7 @@ def _channel_messages(
 def meta_events(
     events: Events, kind: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    """Rows of the meta events of one type, and where their contents begin and end in the file."""
+    """Rows of the meta events of one type, and start and end of their contents in the file."""
     rows = np.flatnonzero((events.status == META) & (events.first == kind))
     chunk = events.chunk[rows]
     is_last = rows + 1 == events.track_rows[chunk + 1]
@@ -314,7 +314,7 @@ def pair_notes(
     A note-off ends the earliest sounding note of its chunk, channel and pitch; without one it is
     ignored.
     """
-    # Chunk, channel and pitch fit into 27 bits; int32 limits the memory that hostile files need.
+    # Chunk, channel and pitch fit into 27 bits; int32 limits the memory for malicious files.
     kind = events.status & 0xF0
     rows = np.flatnonzero((kind == 0x80) | (kind == 0x90)).astype(np.int32)
     key = events.chunk[rows].astype(np.int32) << 11
@@ -331,10 +331,10 @@ def pair_notes(
 def match_ends(
     key: NDArray[np.integer], is_on: NDArray[np.bool_]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which note-ons have a note-off, (note-ons,), and which rows are these note-offs, (n,).
+    """Whether each note-on has a note-off, (note-ons,), and whether each row is one of these, (n,).
 
-    Rows are note-ons (`is_on`) and note-offs, sorted by `key` (of what sounds), then time. A
-    note-off ends the earliest sounding note of its key.
+    Rows are note-ons (`is_on`) and note-offs, sorted by `key`, then by time. A note-off ends the
+    earliest sounding note of its key.
     """
     is_new = np.diff(key, prepend=np.int32(-1)) != 0
     group = np.cumsum(is_new, dtype=np.int32) - np.int32(1)
@@ -343,7 +343,7 @@ def match_ends(
     walk = np.cumsum(np.where(is_on, np.int8(1), np.int8(-1)), dtype=np.int32)
     first = np.flatnonzero(is_new)
     walk -= np.concatenate([[0], walk])[first].astype(np.int32)[group]
-    # Offsets put each key far below the one before, so that one running minimum serves all keys.
+    # Offsets put each key far below the previous one, so that one running minimum works for all.
     depth = (2 * len(key) + 2) * group.astype(np.int64)
     low = walk - depth
     np.minimum.accumulate(low, out=low)
@@ -353,7 +353,7 @@ def match_ends(
     low_before[first] = 0
     is_end = ~is_on & (low == low_before)
     del walk, depth, low, low_before
-    # Each key has at most as many note-offs left as notes, both in order of time.
+    # Each key now has at most as many note-offs as notes, both in order of time.
     num_ends = np.bincount(group[is_end], minlength=len(first))
     on_group = group[is_on]
     rank = np.arange(len(on_group)) - np.searchsorted(on_group, on_group)
@@ -369,8 +369,8 @@ def programs_at(
 ) -> NDArray[np.int64]:
     """Program of a channel in a chunk before `row` of the chunk's events; all arrays (n,).
 
-    It is the program last chosen in the chunk. If the chunk never chooses one on the channel, it is
-    the one last chosen in any other chunk up to `tick`, or 0 if there is none.
+    It is the last program set in the chunk. If the chunk sets none on the channel, it is the last
+    one set in any other chunk up to `tick`, or 0 if there is none.
     """
     changes = np.flatnonzero((events.status & 0xF0) == 0xC0)
     programs = np.zeros(len(row), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Reads MIDI files into scores."""
+"""Reading of MIDI files as scores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tokenization.midi.events import (
 )
 from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, Track
 
-# Limits of memory, hundreds of times what music needs.
+# Limits that bound memory, hundreds of times larger than music needs.
 MAX_NOTES: Final = 500_000
 MAX_TRACKS: Final = 1024
 MAX_TEMPOS: Final = 100_000
@@ -35,14 +35,14 @@ MAX_CONTROLS: Final = 1_000_000
 def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
     """Reads notes, controllers, tempos and time signatures of a MIDI file.
 
-    There is one track for each track chunk, channel and program that has notes. Its controls and
-    bends are those of its channel, from all chunks. A note-off ends the earliest sounding note of
-    its pitch; notes that never end are ignored, and so are tempos of 0 and invalid time signatures.
-    Of several tempos or time signatures at one tick, the last applies. A file that is cut off at
-    its end is read as far as it is intact, and the score's `damage` says so.
+    There is one track for each combination of track chunk, channel and program with notes. Its
+    controls and bends are those of its channel, from all chunks. A note-off ends the earliest
+    sounding note of its pitch. Notes that never end, tempos of 0 and invalid time signatures are
+    ignored. Of several tempos or time signatures at one tick, the last applies. If a file is cut
+    off at its end, its intact part is read, and the score's `damage` describes the rest.
 
     Args:
-        source: the file or its content.
+        source: path or contents of the file.
         name: name of the file in errors.
 
     Raises:
@@ -63,7 +63,7 @@ def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
     begins, ends, _ = pair_notes(events)
     damage = _damage(file, events)
     if not begins.size:
-        found = f"{damage}, and no note is whole" if damage else "the file has no notes"
+        found = f"{damage}, and no note is complete" if damage else "the file has no notes"
         raise MidiError(f"{file.name}: {found}, expected at least one; choose another file")
     if len(begins) > MAX_NOTES:
         raise MidiError(
@@ -87,14 +87,14 @@ def read_midi(source: bytes | Path, *, name: str | None = None) -> Score:
 
 
 def _damage(file: MidiFile, events: Events) -> str:
-    """Says where a file is cut off and what can be read of it; empty for a complete file."""
+    """Describes where a file is cut off and how much of it can be read; empty if it is complete."""
     last = file.tracks[-1]
     if events.is_cut:
         size = last.end - last.start + last.missing
         read = int(events.track_ends[-1]) - last.start
         return (
-            f"the file is cut off in its track {len(file.tracks)}, of which {read:,} of {size:,} "
-            "bytes can be read"
+            f"the file is cut off in track {len(file.tracks)}, of which {read:,} of {size:,} bytes "
+            "can be read"
         )
     if file.missing_tracks:
         whole = len(file.tracks)
@@ -126,8 +126,8 @@ def _last_at_each_tick(
     kept = order[is_last & (ticks[order] <= MAX_BEATS * file.division)]
     if len(kept) > most:
         raise MidiError(
-            f"{file.name}: {len(kept)} changes of {what}, expected at most {most}; thin them out "
-            "and export the file again"
+            f"{file.name}: the file has {len(kept)} changes of {what}, expected at most {most}; "
+            "remove some of them and export the file again"
         )
     return kept
 
@@ -143,7 +143,7 @@ def _names(file: MidiFile, events: Events) -> dict[int, str]:
 
 
 def _text(content: bytes) -> str:
-    """Decodes a name as UTF-8 if possible, otherwise as Latin 1, which accepts all bytes."""
+    """Decodes a name as UTF-8 if possible, else as Latin 1, which accepts all bytes."""
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -179,14 +179,14 @@ def _tracks(
         rows = rows_in_time(events, 0xE0 | channel, limit)
         bend = (events.second[rows] << 7 | events.first[rows]) - 8192
         bends[channel] = np.stack([events.tick[rows], bend], axis=1)
-        # Read-only tables are shared by the tracks of a channel: copies would fill the memory.
+        # The tracks of a channel share read-only tables, since copies could fill the memory.
         controls[channel].setflags(write=False)
         bends[channel].setflags(write=False)
     total = sum(map(len, (*controls.values(), *bends.values())))
     if total > MAX_CONTROLS:
         raise MidiError(
             f"{file.name}: the file has {total} controllers and bends, expected at most "
-            f"{MAX_CONTROLS}; thin them out and export it again"
+            f"{MAX_CONTROLS}; remove some of them and export it again"
         )
     return tuple(
         Track(

@@ -1,4 +1,4 @@
-"""Writes scores as MIDI files, and encodes events and chunks as bytes."""
+"""Writing of scores as MIDI files, and encoding of events and chunks as bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tokenization.score import Score, Ticks, Track, nearest_ratio
 
 _DENOMINATORS: Final = tuple(1 << power for power in range(8))
 
-# Order of events at one tick. The note-off of a note without length follows its note-on.
+# Order of events at one tick. The note-off of a note of length 0 comes after its note-on.
 CLOSING, NOTE_OFF, SETTING, NOTE_ON, NOTE_OFF_AT_ONCE = range(5)
 
 
@@ -51,18 +51,18 @@ def write_midi(score: Score) -> bytes:
     """MIDI file of format 1: a chunk of tempos and time signatures, then one chunk for each track.
 
     The same score gives the same bytes. A track keeps its channel unless another instrument uses
-    it; from the sixteenth instrument on, channels are shared, with program changes note by note.
-    Silence after the last note is written, but `read_midi` does not read it. If notes of one pitch
-    overlap in a track, MIDI cannot say which note-off belongs to which: they are read back as
-    ending in the order in which they began.
+    it. From the sixteenth instrument on, channels are shared, with a program change before each
+    note that needs one. Silence after the last note is written, but `read_midi` does not read it.
+    If notes of one pitch overlap in a track, MIDI cannot represent which note-off belongs to which
+    note; when read again, they end in the order in which they began.
 
     Raises:
         MidiError: MIDI cannot represent the resolution, a gap, a tempo or a time signature.
     """
     if score.ticks_per_beat > 0x7FFF:
         raise MidiError(
-            f"{score.ticks_per_beat} ticks per quarter note, expected at most {0x7FFF}; "
-            "use a coarser resolution"
+            f"the resolution is {score.ticks_per_beat} ticks per quarter note, expected at most "
+            f"{0x7FFF}; use a coarser one"
         )
     scale = Scale()
     contents = [track_bytes(tempo_events(score, scale), score.end_ticks)]
@@ -75,7 +75,7 @@ def write_midi(score: Score) -> bytes:
     choices = program_choices(score.tracks, channels, scale)
     for track, channel, chosen in zip(score.tracks, channels, choices, strict=True):
         events = instrument_events(track, channel, 0)
-        # Tracks of one channel share its controllers, which are written once.
+        # Tracks on one channel share its controllers, so these are written only once.
         others = written.setdefault(channel, [])
         if not any(np.array_equal(other.controls, track.controls) for other in others):
             events.append(control_events(track, channel, scale))
@@ -89,7 +89,7 @@ def write_midi(score: Score) -> bytes:
 
 
 def header_bytes(midi_format: int, num_tracks: int, division: int, rest: bytes = b"") -> bytes:
-    """Header of a file; `rest` is the remainder of a header longer than the usual three numbers."""
+    """Header of a file; `rest` are further bytes of a header with more than the three numbers."""
     numbers = (midi_format, num_tracks, division)
     return chunk_bytes(b"MThd", b"".join(number.to_bytes(2, "big") for number in numbers) + rest)
 
@@ -105,8 +105,7 @@ def variable_length(value: int) -> bytes:
         return bytes((value,))
     if value > 0x0FFFFFFF:
         raise MidiError(
-            f"a gap of {value} ticks without an event, expected at most {0x0FFFFFFF}; "
-            "shorten the gap"
+            f"the score has a gap of {value} ticks, expected at most {0x0FFFFFFF}; shorten the gap"
         )
     quantity = [value & 0x7F]
     while value := value >> 7:
@@ -155,7 +154,7 @@ def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]
             microseconds = round(60e6 / tempo.bpm) if tempo.bpm > 0 else 0
             if not 0 < microseconds <= 0xFFFFFF:
                 raise MidiError(
-                    f"a tempo of {tempo.bpm:g} quarter notes per minute, expected 3.6 to 60,000,000"
+                    f"a tempo is {tempo.bpm:g} quarter notes per minute, expected 3.6 to 60,000,000"
                 )
             content = meta(TEMPO, microseconds.to_bytes(3, "big"))
             events.append(NewEvents.one(scale.ticks(tempo.tick), CLOSING, content))
@@ -164,8 +163,8 @@ def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]
             power = signature.denominator.bit_length() - 1
             if not (0 < signature.numerator < 256 and signature.denominator in _DENOMINATORS):
                 raise MidiError(
-                    f"a metre of {signature.numerator}/{signature.denominator}, expected 1 to 255 "
-                    "parts of a whole note, each a half to the power of 0 to 7"
+                    f"a time signature is {signature.numerator}/{signature.denominator}, expected "
+                    "a numerator of 1 to 255, and a power of two up to 128 as denominator"
                 )
             content = meta(TIME_SIGNATURE, bytes((signature.numerator, power, 24, 8)))
             events.append(NewEvents.one(scale.ticks(signature.tick), CLOSING, content))
@@ -173,7 +172,7 @@ def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]
 
 
 def instrument_events(track: Track, channel: int, tick: int) -> list[NewEvents]:
-    """Events for the name of a track, if any, at its start, and for its program at a tick."""
+    """Events for the name of a track at its start, if it has one, and for its program at a tick."""
     name = [NewEvents.one(0, CLOSING, meta(NAME, track.name.encode()))] if track.name else []
     return [*name, program_event(track, channel, tick)]
 
@@ -213,7 +212,7 @@ def bend_events(track: Track, channel: int, scale: Scale) -> NewEvents:
 def _messages(status: int, first: NDArray[np.int64], second: NDArray[np.int64]) -> list[bytes]:
     table = np.stack([np.full(len(first), status), first, second], axis=1)
     if table.size and (table[:, 1:].min() < 0 or table[:, 1:].max() > 127):
-        raise ValueError("a pitch, velocity, controller or bend is out of the range of MIDI")
+        raise ValueError("a pitch, velocity, controller or bend is outside the range of MIDI")
     joined = table.astype(np.uint8).tobytes()
     return [joined[at : at + 3] for at in range(0, len(joined), 3)]
 
@@ -221,7 +220,8 @@ def _messages(status: int, first: NDArray[np.int64], second: NDArray[np.int64]) 
 def free_channel(track: Track, taken: dict[int, tuple[int, bool]]) -> int:
     """The track's own channel, or the first one that no other instrument uses.
 
-    If all are in use, instruments share: see `program_choices`. Only drums use the drum channel.
+    If all are in use, instruments share channels; see `program_choices`. Only drums use the drum
+    channel.
 
     Args:
         track: the track to be written.
@@ -242,8 +242,8 @@ def program_choices(
 ) -> list[list[NewEvents]]:
     """Program changes that each track needs because it shares its channel.
 
-    A channel has one program at a time: after another track of the channel has played with another
-    program, the track selects its own again.
+    A channel has one program at a time. After a track on the channel has played with another
+    program, the next track selects its own again.
     """
     choices: list[list[NewEvents]] = [[] for _ in tracks]
     for channel in set(channels):

@@ -1,4 +1,4 @@
-"""Notated bars, and their mapping to the bars of whole eighths in the vocabulary."""
+"""Notated bars, and their mapping to bars of the vocabulary, which are whole eighths long."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tokenization.score import Score, Tempo, TimeSignature, Track, nearest_ratio
 _NEVER = 1 << 60
 
 
-def written_lines(score: Score, end: int, more: int = 0) -> NDArray[np.int64]:
-    """Bar lines in ticks: from 0 to the first one at or after `end`, and `more` after it.
+def notated_lines(score: Score, end: int, more: int = 0) -> NDArray[np.int64]:
+    """Notated bar lines in ticks: from 0 to the first one at or after `end`, and `more` after it.
 
-    Each is the tick nearest to its exact place, so that they never drift. A change of time
-    signature cuts the bar it falls into; if less than half a grid step of that bar would be left,
-    the bar line before it moves there instead. A repeated time signature moves nothing. A quarter
-    note has at least 12 ticks.
+    Each is the tick nearest to its exact place, so that bar lines never drift. A change of time
+    signature ends the bar in which it occurs; if less than half a grid step of that bar would be
+    left, its bar line moves to the change instead. A repeated time signature has no effect. A
+    quarter note has at least 12 ticks.
     """
     changes = [TimeSignature(0, 4, 4)]
     changes += [change for change in score.time_signatures if change.numerator > 0]
@@ -29,7 +29,7 @@ def written_lines(score: Score, end: int, more: int = 0) -> NDArray[np.int64]:
     table = table[np.append(True, (table[1:, 1:] != table[:-1, 1:]).any(1))]
     starts, numerators, denominators = table.T
     wholes = 4 * score.ticks_per_beat * numerators  # a bar has wholes / denominators ticks
-    # Bars of a time signature begin half a grid step or more before the next change.
+    # Bars of a time signature begin at least half a grid step before the next change.
     halves = 2 * STEPS_PER_BEAT
     rooms = halves * np.diff(starts, append=starts[-1]) - score.ticks_per_beat
     counts = np.maximum(-(-rooms * denominators // (halves * wholes)), 0)
@@ -45,11 +45,11 @@ def written_lines(score: Score, end: int, more: int = 0) -> NDArray[np.int64]:
 class BarMap(NamedTuple):
     """Maps bars between the ticks of a file and the grid steps of the vocabulary.
 
-    The vocabulary has bars of whole eighths. A notated bar that ends between two eighths (7/16, or
-    a pickup of a sixteenth) is extended to the later one, and its remainder stays empty. Every bar
-    thus begins on a bar line on both sides, and bar lines do not drift. If all bars are whole
-    eighths, steps are times on the grid. A bar longer than eight quarters is several bars of the
-    vocabulary.
+    Bars of the vocabulary are whole eighths long. A notated bar that ends between two eighths
+    (7/16, or a pickup of a sixteenth) is extended to the later one, and the added steps stay empty.
+    Hence every notated bar line is a bar line of the vocabulary, and bar lines do not drift. If all
+    bars are whole eighths, steps are times on the grid. A bar longer than eight quarters becomes
+    several bars of the vocabulary.
     """
 
     lines: NDArray[np.int64]
@@ -68,7 +68,7 @@ class BarMap(NamedTuple):
         return cls(lines, starts, sizes, ticks_per_beat)
 
     def steps(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The step nearest to each time; times after the last bar line continue evenly."""
+        """The step nearest to each time; after the last bar line, steps continue evenly."""
         bars = np.searchsorted(self.lines, ticks, side="right") - 1
         offsets = nearest_step(ticks - self.lines[bars], self.ticks_per_beat)
         is_next = offsets >= np.append(self.sizes, _NEVER)[bars]
@@ -76,7 +76,7 @@ class BarMap(NamedTuple):
         return np.where(is_next, following, self.starts[bars] + offsets)
 
     def ticks(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The time in ticks of each step; steps in the remainder of a bar map to its end."""
+        """The time in ticks of each step; the steps added to a bar map to its end."""
         bars = np.searchsorted(self.starts, steps, side="right") - 1
         ticks = nearest_ratio((steps - self.starts[bars]) * self.ticks_per_beat, STEPS_PER_BEAT)
         return np.minimum(self.lines[bars] + ticks, np.append(self.lines[1:], _NEVER)[bars])
@@ -93,7 +93,7 @@ class BarMap(NamedTuple):
         return split_long_bars(self.starts, int(self.starts[-1]))
 
     def on_grid(self, score: Score) -> Score:
-        """Score in grid steps: twelve ticks per quarter, in bars of whole eighths."""
+        """The score in grid steps: twelve ticks per quarter, in bars of whole eighths."""
         tracks: list[Track] = []
         for track in score.tracks:
             onsets = self.steps(track.notes[:, 0])

@@ -1,4 +1,4 @@
-"""Converts any token ids to quantized notes, bars and tempos."""
+"""Conversion of any token ids to quantised notes, bars and tempos."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _LONGEST = np.array(1023)
 
 
 class Tokens(NamedTuple):
-    """Meaning of the tokens of a row and of a final EOS, (l + 1,).
+    """Meaning of the tokens of a row, with an EOS added at the end: (l + 1,).
 
-    Every token thus has a successor, and the predecessor of the first one, index -1, is that EOS.
+    With the EOS, every token has a successor, and the token before the first one (index -1) is EOS.
     """
 
     kinds: NDArray[np.uint8]
@@ -42,9 +42,10 @@ class Tokens(NamedTuple):
 
     @classmethod
     def of(cls, ids: Sequence[int] | NDArray[np.integer], families: Families) -> Tokens:
-        """Tokens of any integers: those that are not ids become OTHER."""
+        """Tokens of any integers; those that are not ids become OTHER."""
         array = np.concatenate((np.asarray(ids, dtype=np.int64).reshape(-1), [EOS]))
-        # "clip" maps negative numbers to the first id, PAD, and large ones past the last id.
+        # "clip" maps negative numbers to the first id, PAD, and large ones to the entry after the
+        # last id.
         kinds, values = families.kinds, families.values
         return cls(kinds.take(array, mode="clip"), values.take(array, mode="clip"))
 
@@ -64,7 +65,7 @@ class Bars(NamedTuple):
 
 
 def read_bars(tokens: Tokens) -> Bars:
-    """Bars of any tokens. A TimeSignature counts right after Bar; positions may exceed the bar."""
+    """Bars of any tokens; TimeSignatures count only after Bar, positions may exceed the bar."""
     kinds, values = tokens
     is_bar = kinds == Kind.BAR
     after = is_bar.nonzero()[0] + 1
@@ -102,7 +103,7 @@ class Notes(NamedTuple):
     """Rank of the track times 128, plus MIDI pitch."""
     onsets: NDArray[np.int64]
     durations: NDArray[np.int64]
-    """In steps, even if the key is struck again before the end."""
+    """Durations in steps, even if the key is struck again before the end."""
     velocities: NDArray[np.int64]
     """Bins."""
 
@@ -112,7 +113,7 @@ def read_notes(tokens: Tokens, bars: Bars, families: Families) -> Notes:
 
     A melodic note is a Pitch, Velocity and Duration in a row; its track is that of the last Program
     before it, or of program 0 if there is none. A drum note is a Drum and a Velocity, and lasts one
-    step. Misplaced tokens are ignored, and so are Pitches in the drum track.
+    step. Misplaced tokens, and Pitches in the drum track, are ignored.
     """
     kinds, values = tokens
     places = (kinds == Kind.VELOCITY).nonzero()[0]
@@ -134,7 +135,7 @@ def read_notes(tokens: Tokens, bars: Bars, families: Families) -> Notes:
 
 
 def _ranks_at(tokens: Tokens, places: NDArray[np.intp], families: Families) -> NDArray[np.int64]:
-    """Ranks at sorted places: that of the last Program before, and of its Part."""
+    """Ranks of the tracks at sorted indices, from the last Program before each and its Part."""
     if families.only_track >= 0:
         return np.full(len(places), families.only_track)
     kinds, values = tokens

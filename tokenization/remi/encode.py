@@ -1,4 +1,4 @@
-"""Converts quantized notes, bars and tempos to token ids."""
+"""Conversion of quantised notes, bars and tempos to token ids."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tokenization.remi.vocabulary import (
 
 _EVENT = Packing(21, 10, 10, 10, 10)
 """Step, type of the event, and up to three ids, 0 if unused."""
-# Types, in the order of tokens at one step: bar line, tempo, then notes by the rank of their track.
+# Types in the order of tokens at one step: bar line, tempo, then notes by the rank of their track.
 _IS_BAR, _IS_TEMPO, _IS_NOTE = range(3)
 _BAR, _END = _EVENT.row(0, _IS_BAR, BAR, 0, 0), _EVENT.row(0, _IS_BAR, EOS, 0, 0)
 _FIRST_TEMPO = _EVENT.row(0, _IS_TEMPO, TEMPO - MIN_BPM, 0, 0)
@@ -33,7 +33,7 @@ _FIRST_TEMPO = _EVENT.row(0, _IS_TEMPO, TEMPO - MIN_BPM, 0, 0)
 def write_ids(
     notes: SeparateNotes, durations: NDArray[np.int64], timeline: Timeline, families: Families
 ) -> NDArray[np.int32]:
-    """Canonical ids of notes to the end of a timeline; `durations` are indices into DURATIONS."""
+    """Canonical ids of notes up to a timeline's end; `durations` are indices into DURATIONS."""
     tempos = timeline.tempos
     events = np.concatenate(
         [
@@ -44,8 +44,8 @@ def write_ids(
     )
     events.sort()
 
-    # One row for each event: the Position if it is new, Program and Part if the track is, then the
-    # ids of the event. BOS and EOS take the places of a Position and a Bar.
+    # One row per event: the Position if it is new, Program and Part if the track is new, then the
+    # ids of the event. BOS and EOS are in the places of a Position and a Bar.
     has_programs = families.only_track < 0
     rows = np.zeros((len(events), 6 if has_programs else 4), np.int32)
     steps, whats, *ids = _EVENT.unpack(events)
@@ -81,7 +81,7 @@ def _run_heads(families: Families) -> tuple[NDArray[np.int32], NDArray[np.int32]
 
 
 def _bar_events(lines: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Events of the bars, with TimeSignatures where the length changes, and of the end."""
+    """Events of the bars, with TimeSignatures where the length changes, and the final event."""
     lengths = lines[1:] - lines[:-1]
     signatures = (lengths // BAR_UNIT + (TIME_SIGNATURE - 1)) * starts_of_runs(lengths)
     events = _EVENT.place(lines, 0)
@@ -103,7 +103,7 @@ def _note_events(
 
 @cache
 def _first_ids(families: Families) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Offsets that turn numbers of notes into ids, and those that turn Pitches into Drums."""
+    """Offsets from the numbers of notes to ids, and from Pitch ids to Drum ids."""
     first_pitch = families.pitch - families.lowest_pitch
     notes = _EVENT.row(0, _IS_NOTE, first_pitch, families.velocity, families.duration)
     return notes, _EVENT.row(0, 0, families.num_pitches, 0, -families.duration)

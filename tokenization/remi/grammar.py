@@ -1,4 +1,4 @@
-"""Which token may follow: accepts exactly the canonical sequences of the REMI tokenizers."""
+"""The grammar of the REMI tokenizers, which accepts exactly their canonical sequences."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tokenization.tokenizer import Rules
 
 
 class After(IntEnum):
-    """Kind of the last token; NOTE ends a note."""
+    """Kind of the last token; NOTE is one that completes a note."""
 
     NOTHING = auto()
     BOS = auto()
@@ -50,11 +50,11 @@ class After(IntEnum):
 
 
 class FixedMasks(NamedTuple):
-    """Masks (v,) that depend on the last token alone, read-only."""
+    """Read-only masks (v,) that depend only on the last token."""
 
     always: dict[After, NDArray[np.bool_]]
     first_bar: dict[After, NDArray[np.bool_]]
-    """Before the first Tempo."""
+    """Masks before the first Tempo."""
 
     @classmethod
     def of(cls, families: Families) -> FixedMasks:
@@ -82,7 +82,7 @@ class FixedMasks(NamedTuple):
                 After.BAR: mask((TIME_SIGNATURE, POSITION)),
                 After.TIME_SIGNATURE: position,
                 After.POSITION: mask((TEMPO, families.program)),
-                # a prompt of bars without a tempo is resumed with this
+                # for a prompt of bars without a tempo
                 After.NOTE: position,
             },
         )
@@ -97,15 +97,15 @@ class Players(NamedTuple):
     """The tracks that may play."""
 
     tracks: NDArray[np.bool_]
-    """(ranks,), which of all ranks, read-only."""
+    """Read-only mask (ranks,) of the tracks."""
     ranks: list[int]
     full: int
-    """While fewer notes than this sound, at least one of the tracks can play another."""
+    """While fewer notes than this sound, at least one of the tracks can play another note."""
 
 
 @lru_cache(maxsize=64)
 def players(families: Families, ranks: frozenset[int] | None) -> Players:
-    """The tracks of some ranks; all for None."""
+    """The tracks with some ranks; None: all."""
     num_programs = families.part - families.program
     tracks = np.zeros(max(num_programs * NUM_PARTS, families.only_track + 1), bool)
     if families.only_track >= 0:
@@ -117,7 +117,7 @@ def players(families: Families, ranks: frozenset[int] | None) -> Players:
         tracks[list(ranks)] = True
     tracks.setflags(write=False)
     playing: list[int] = np.flatnonzero(tracks).tolist()
-    # drums do not ring: one can always be played
+    # drums have no duration, so one can always be played
     full = 1 << 60 if tracks[0] else families.num_pitches * len(playing)
     return Players(tracks, playing, full)
 
@@ -127,46 +127,47 @@ _DURATION_STEPS: list[int] = DURATIONS.tolist()
 
 
 class _State(NamedTuple):
-    """What the tokens so far say about the next one. Times are grid steps from the start."""
+    """State after the tokens so far. Times are grid steps from the start."""
 
     families: Families
     rules: Rules = Rules()
     after: After = After.NOTHING
     bar: int = 0
-    """Bar tokens so far."""
+    """Number of Bar tokens so far."""
     bar_start: int = 0
     bar_length: int = 0
-    """0 before the first TimeSignature."""
+    """Length of the bar; 0 before the first TimeSignature."""
     position: int = -1
     """Last position in the bar; -1 before any."""
     tempo: int = 0
-    """Id of the Tempo in force; 0 before any."""
+    """Id of the current Tempo; 0 before any."""
     last_track: int = -1
-    """Rank of the last track at the position before the Program that came last; -1 before any."""
+    """Rank of the track at the position that played before the last Program; -1 before any."""
     track: int = -1
     """Rank of the track that plays at the position; -1 before any."""
     pitch: int = 0
     """Id of the track's last Pitch or Drum at the position; 0 before any."""
     sounding: tuple[tuple[int, int, int], ...] = ()
-    """(rank, id of the Pitch, step where it ends) of notes that may still sound."""
+    """(rank, id of the Pitch, end step) of notes that may still sound."""
     sounds_until: int = 0
-    """Where the last note ends."""
+    """Step at which the last note ends."""
 
 
 class RemiGrammar(_State):
-    """Which token may follow; immutable.
+    """Grammar of canonical sequences; immutable.
 
-    Starts before BOS, or before the Bar of a crop. Something may follow every state: PAD after EOS.
+    The initial state is before BOS, or before the Bar of a crop. Every state has a possible next
+    token; EOS is followed by PAD.
     """
 
     @property
     def beat(self) -> float:
-        """Position that the tokens so far have reached, in quarter notes from the start."""
+        """Time reached by the tokens so far, in quarter notes from the start."""
         return (self.bar_start + max(self.position, 0)) / STEPS_PER_BEAT
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
-        """(v,), which tokens may follow, read-only; at least one."""
+        """Read-only mask (v,) of the tokens that may follow; at least one."""
         fixed = FIXED_MASKS[self.families]
         always = fixed.always.get(self.after)
         if always is not None:
@@ -175,7 +176,7 @@ class RemiGrammar(_State):
 
     @cached_property
     def _mask(self) -> NDArray[np.bool_]:
-        """Cached: sampling asks for it, and `advance` checks the token against it."""
+        """The mask, cached because both sampling and `advance` need it."""
         after, families = self.after, self.families
         mask = np.zeros(families.size, bool)
         if after is After.PROGRAM or after is After.PART:
@@ -192,7 +193,7 @@ class RemiGrammar(_State):
         return mask
 
     def _allow_times(self, mask: NDArray[np.bool_]) -> None:
-        """Allows later bars and positions, and what may follow a Bar."""
+        """Allows later bars and positions, and the tokens that may follow a Bar."""
         mask[BAR] = True
         mask[EOS] = self.rules.end and self.sounds_until <= self.bar_start + self.bar_length
         mask[POSITION + self.position + 1 : POSITION + self.bar_length] = True
@@ -211,7 +212,7 @@ class RemiGrammar(_State):
             mask[families.program : families.part] = tracks.reshape(-1, NUM_PARTS).any(1)
 
     def _allow_track(self, mask: NDArray[np.bool_]) -> None:
-        """Allows what follows a Program or a Part: another Part, or the first pitch."""
+        """Allows the tokens after a Program or a Part: another Part, or the first pitch."""
         if self.after is After.PROGRAM:
             part = self.families.part
             tracks = self._tracks_after(self.last_track)
@@ -233,7 +234,7 @@ class RemiGrammar(_State):
                     mask[pitch] = False
 
     def _tracks_after(self, track: int) -> NDArray[np.bool_]:
-        """(ranks,), which tracks may begin at the position after the one of rank `track`."""
+        """Mask (ranks,) of the tracks that may follow the track of rank `track` at the position."""
         tracks = players(self.families, self.rules.tracks).tracks.copy()
         tracks[: track + 1] = False
         if len(self.sounding) >= self.families.num_pitches:
@@ -251,7 +252,7 @@ class RemiGrammar(_State):
             mask[POSITION + position] = self._tempo_at(position)
 
     def _full_until(self) -> dict[int, int]:
-        """Tracks all of whose pitches sound, by rank, and the step at which the first one ends."""
+        """By rank, for tracks whose pitches all sound: the step at which the first of them ends."""
         ends: dict[int, dict[int, int]] = {}
         for rank, pitch, end in self.sounding:
             of_track = ends.setdefault(rank, {})
@@ -274,7 +275,7 @@ class RemiGrammar(_State):
                 sounds_until=max(self.sounds_until, end),
             )
         if token >= families.velocity:
-            # a drum has no duration: it ends here
+            # a drum has no duration, so it ends here
             ended = self.after is After.DRUM
             return self._replace(after=After.NOTE if ended else After.VELOCITY)
         if token >= families.pitch:
@@ -328,10 +329,10 @@ class RemiGrammar(_State):
         )
 
     def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> RemiGrammar:
-        """State after a prompt, which need not obey the rules: they apply to what follows.
+        """State after a prompt. The rules do not apply to it, only to the tokens that follow.
 
-        Cheap for prompts of any length: from the initial state, all bars before the last are taken
-        to be canonical. Raises ValueError if the rest is not.
+        This is fast for prompts of any length: if called in the initial state, all bars before the
+        last are assumed to be canonical. Raises ValueError if the rest is not.
         """
         array = np.asarray(ids, np.int64)
         bars = np.flatnonzero(array == BAR)[1:]
@@ -372,4 +373,4 @@ class RemiGrammar(_State):
         names = self.families.vocabulary.names
         name = names[token] if 0 <= token < len(names) else f"id {token}"
         place = f"bar {self.bar}, position {self.position}, after {self.after.name}"
-        return f"{name} may not stand here: {place}"
+        return f"{name} is not allowed at {place}"

@@ -1,4 +1,4 @@
-"""REMI tokenizer of several instruments: at each position, the notes of one track after another."""
+"""REMI tokenizer for several instruments: at each position, tracks come one after another."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class MultitrackRemiConfig:
 
 
 class MultitrackRemi(Remi):
-    """Music of several tracks, in 812 tokens; see `Remi`.
+    """Music with several tracks, in 812 tokens; see `Remi`.
 
-    A position has one run of notes for each track: a Program, a Part unless it is the first track
-    of that program, then the notes. Runs are in the order drums, basses, chords, others. A note of
-    the drums is a Drum and a Velocity. All drum tracks are merged, and so are the fourth and later
-    tracks of one program. Parts are numbered in the order of the score's tracks, including empty
-    ones. In decoded scores, tracks are in the order of runs, and each part before the last one of a
-    program is present even without notes.
+    At a position, each track has one group: a Program, a Part unless it is the first track of that
+    program, then its notes. Groups are in the order drums, basses, chords, others. A drum note is a
+    Drum and a Velocity. All drum tracks are merged, and so are the fourth and later tracks of one
+    program. Parts are numbered in the order of the score's tracks, empty tracks included. In
+    decoded scores, tracks are in the order of groups; each part before the last one of a program is
+    present even without notes.
     """
 
     vocabulary = MULTITRACK_VOCABULARY
@@ -59,7 +59,7 @@ class MultitrackRemi(Remi):
         super().__init__(MultitrackRemiConfig() if config is None else config)
 
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
-        """Rank of each track among the runs of a position, from its program and part."""
+        """Rank of each track, its place among the groups of a position, from program and part."""
         parts: dict[int, int] = {}
         ranks: list[int] = []
         for track in tracks:
@@ -74,14 +74,14 @@ class MultitrackRemi(Remi):
     ) -> NDArray[np.integer]:
         """Replaces a program (128: drums) by another one, or removes its tracks (None).
 
-        For example, it leaves out the drums, or gives the part of the piano to strings. `ids` and
-        the result are canonical ids of a whole piece. Drums can be removed, but do not become
-        another program, and no other program becomes drums.
+        For example, it removes the drums, or replaces piano by strings. `ids` and the result are
+        canonical ids of a whole piece. Drums can be removed but not replaced, and no other program
+        can become drums.
 
         Raises ValueError if `by` is not a program from 0 to 127.
         """
         if by is not None and not 0 <= by < DRUMS:
-            raise ValueError(f"program {by}, expected 0 to 127, or None to leave the tracks out")
+            raise ValueError(f"program is {by}, expected 0 to 127, or None to remove the tracks")
         score = self.decode(ids)
         tracks: list[Track] = []
         for track in score.tracks:
@@ -92,7 +92,7 @@ class MultitrackRemi(Remi):
         return self.encode(replace(score, tracks=tuple(tracks))).ids
 
     def _named(self, tracks: Sequence[Track], ranks: Sequence[int]) -> tuple[Track, ...]:
-        """The track with the most notes of each rank, without its events."""
+        """For each rank, the track with the most notes, without its events."""
         fullest: dict[int, Track] = {}
         for rank, track in zip(ranks, tracks, strict=True):
             if rank not in fullest or len(track) > len(fullest[rank]):

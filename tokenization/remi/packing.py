@@ -1,4 +1,4 @@
-"""Packs columns of small numbers into one integer per row, which sort like the rows."""
+"""Packing of columns of small numbers into one integer per row; integers sort like the rows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 
 class Packing:
-    """Fields of the given numbers of bits, the first one highest: at least three, at most 63 bits.
+    """Fields with the given numbers of bits, highest first: at least three fields, at most 63 bits.
 
-    Numbers must not be negative, and must fit into their field.
+    Numbers must be non-negative and fit into their fields.
     """
 
     def __init__(self, *bits: int) -> None:
         if sum(bits) > 63:
-            raise ValueError(f"fields of {bits} bits, expected 63 at most")
-        # NumPy is twice as fast with arrays of shape () as with Python's numbers.
+            raise ValueError(f"fields have {bits} bits, expected at most 63")
+        # NumPy is twice as fast with arrays of shape () as with Python numbers.
         self._bits = [np.array(width) for width in bits[2:]]
         below = [sum(bits) - above for above in accumulate(bits)]
         self._below = [np.array(shift) for shift in below]
@@ -43,7 +43,7 @@ class Packing:
         return [*columns, packed & self._last_mask]
 
     def above(self, packed: NDArray[np.int64], field: int) -> NDArray[np.int64]:
-        """Fields before the given one (n,), still packed."""
+        """The fields before the given one (n,), still packed."""
         return packed >> self._below[field - 1]
 
     def place(self, column: NDArray[np.int64], field: int) -> NDArray[np.int64]:
@@ -51,6 +51,6 @@ class Packing:
         return column << self._below[field]
 
     def row(self, *numbers: int) -> NDArray[np.int64]:
-        """A packed row () to be added to others, so that its numbers may be negative."""
+        """A packed row () to be added to others; its numbers may be negative."""
         shifted = (n << int(below) for n, below in zip(numbers, self._below, strict=True))
         return np.array(sum(shifted))

@@ -1,4 +1,4 @@
-"""Quantizes notes, bar lines and tempos to twelfths of a quarter note."""
+"""Quantisation of notes, bar lines and tempos to twelfths of a quarter note."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def refuse_late_notes(onset_ticks: NDArray[np.int64], ticks_per_beat: int) -> No
     last_beat = int(onset_ticks.max(initial=0)) // ticks_per_beat
     if last_beat >= MAX_BEATS:
         raise MidiError(
-            f"a note stands at quarter note {last_beat:,}, expected none after {MAX_BEATS:,}; "
+            f"a note is at quarter note {last_beat:,}, expected all up to {MAX_BEATS:,}; "
             "remove the silence before it"
         )
 
 
 def starts_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mask (n,) of the values that differ from the one before; the first is included."""
+    """Mask (n,) of the values that differ from the previous one; the first is included."""
     starts = np.empty(len(values), bool)
     starts[:1] = True
     np.not_equal(values[1:], values[:-1], out=starts[1:])
@@ -60,7 +60,7 @@ def starts_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def ends_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mask (n,) of the values that differ from the one after; the last is included."""
+    """Mask (n,) of the values that differ from the next one; the last is included."""
     return starts_of_runs(values[::-1])[::-1]
 
 
@@ -68,7 +68,7 @@ class SeparateNotes(NamedTuple):
     """Notes that do not overlap within a key, sorted by key and onset; columns (n,) int64."""
 
     keys: NDArray[np.int64]
-    """Rank of the track times 128, plus MIDI pitch: each key sounds one note at a time."""
+    """Rank of the track times 128, plus MIDI pitch; each key sounds one note at a time."""
     onsets: NDArray[np.int64]
     durations: NDArray[np.int64]
     """In steps, at most 1,023; a note ends where its key is struck again."""
@@ -80,7 +80,7 @@ class SeparateNotes(NamedTuple):
     def duration_tokens(self) -> NDArray[np.int64]:
         """Index into DURATIONS nearest to each length, without reaching the next note."""
         nearest = _NEAREST[self.durations]
-        # The nearest index is at most one too large, since the length itself fits.
+        # The nearest index is too large by at most one, since the length itself fits.
         nearest -= DURATIONS[nearest] > self.gaps
         return nearest
 
@@ -91,9 +91,10 @@ def separate_notes(
     durations: NDArray[np.int64],
     velocities: NDArray[np.int64],
 ) -> SeparateNotes:
-    """Removes overlaps: of notes at one key and onset, keeps the longest, the loudest of these.
+    """Removes overlaps. Of notes with equal key and onset, keeps the longest, then the loudest.
 
-    Times in steps, durations of at most 1,023, velocities in bins; the order does not matter.
+    Times are in steps, durations at most 1,023, and velocities in bins. The order of notes does not
+    matter.
     """
     packed = _BY_KEY.pack(keys, onsets, durations, velocities)
     packed.sort()
@@ -111,7 +112,7 @@ def separate_notes(
 def quantize_notes(
     table: NDArray[np.int64], keys: NDArray[np.int64], ticks_per_beat: int
 ) -> SeparateNotes:
-    """Quantizes notes (n, 4), each to at least one step; `keys` are those of the result.
+    """Quantises notes (n, 4), each to at least one step; `keys` are those of the result.
 
     Raises MidiError if one is later than 65,536 quarters.
     """
@@ -125,7 +126,7 @@ def quantize_notes(
 
 
 class TempoMap(NamedTuple):
-    """Tempo changes (n,): steps, strictly rising from 0, and whole quarter notes per minute."""
+    """Tempo changes (n,): steps, strictly ascending from 0, and whole quarter notes per minute."""
 
     steps: NDArray[np.int64]
     bpm: NDArray[np.int64]
@@ -134,7 +135,7 @@ class TempoMap(NamedTuple):
 
 
 def quantize_tempos(score: Score) -> TempoMap:
-    """Quantizes tempos; of several at one step the last applies, repetitions are removed."""
+    """Quantises tempos; of several at one step the last applies, and repetitions are removed."""
     tempos = score.tempos
     if not tempos or tempos[0].tick > 0:
         tempos = (Tempo(0, DEFAULT_BPM), *tempos)
@@ -152,9 +153,9 @@ def quantize_tempos(score: Score) -> TempoMap:
 
 
 def quantize_time_signatures(score: Score) -> tuple[TimeSignature, ...]:
-    """Quantizes time signatures to multiples of an eighth note from 0 on.
+    """Quantises the times of time signatures to multiples of an eighth note from 0.
 
-    Of several at one step the last applies. Repetitions and invalid ones are removed.
+    Of several at one step the last applies. Repeated and invalid ones are removed.
     """
     changes = {0: TimeSignature(0, 4, 4)}
     for tick, numerator, denominator in score.time_signatures:
@@ -172,9 +173,9 @@ def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64
     """Bar lines in steps (bars + 1,): from 0 to the first one at or after `end`, at least one bar.
 
     Bar lengths are those of the vocabulary. A bar line that is not at a multiple of an eighth note
-    is moved to the nearest one from its exact place, so that bar lines do not drift; a bar of
-    more than eight quarters is split at quarters; a change of time signature cuts the bar it falls
-    into. `signatures` are those of `quantize_time_signatures`.
+    moves to the nearest one from its exact place, so that bar lines do not drift. A bar of more
+    than eight quarters is split at quarters. A change of time signature ends the bar in which it
+    occurs. `signatures` are those of `quantize_time_signatures`.
     """
     end = max(BAR_UNIT, end + -end % BAR_UNIT)
     sections: list[NDArray[np.int64]] = []
@@ -189,7 +190,7 @@ def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64
         has_long_bars = has_long_bars or bar[0] > MAX_BAR_STEPS * bar[1]
         num_bars = -(-(stop - start) * bar[1] // bar[0])
         if num_bars == 1 and stop < end:
-            single.append(start)  # not an array for each: hostile files have thousands
+            single.append(start)  # one list, since malicious files have thousands of bars
             continue
         if single:
             sections.append(np.array(single))
@@ -212,7 +213,7 @@ def bar_lines(signatures: Sequence[TimeSignature], end: int) -> NDArray[np.int64
 def name_bars(
     lines: NDArray[np.int64], written: Sequence[TimeSignature]
 ) -> tuple[TimeSignature, ...]:
-    """Time signatures of bars: the `written` ones until their bar lines differ from `lines`."""
+    """Time signatures of bars: the notated ones until their bar lines differ from `lines`."""
     lengths = lines[1:] - lines[:-1]
     start = 0
     written = [change for change in written if change.tick < lines[-1]]
@@ -232,20 +233,20 @@ def name_bars(
 
 
 class Timeline(NamedTuple):
-    """Bars and tempos of a quantized piece, to its end."""
+    """Bars and tempos of a quantised piece, up to its end."""
 
     lines: NDArray[np.int64]
     """(bars + 1,), see `bar_lines`."""
     signatures: tuple[TimeSignature, ...]
-    """As notated."""
+    """Time signatures as notated."""
     tempos: TempoMap
 
 
 def quantize_timeline(score: Score, end: int) -> Timeline:
-    """Quantizes bars and tempos up to the end of the score and the step `end` of its last note.
+    """Quantises bars and tempos up to the end of the score, or `end`, the end of its last note.
 
-    A score of more than 65,536 quarters ends at `end`: an endless note is clipped, and must not
-    leave empty bars behind.
+    A score of more than 65,536 quarters ends at `end`, so that an endless note, which is clipped,
+    does not leave empty bars.
     """
     score_end = nearest_step(score.end_ticks, score.ticks_per_beat)
     if score_end <= MAX_BEATS * STEPS_PER_BEAT:

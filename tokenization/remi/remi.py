@@ -1,4 +1,4 @@
-"""REMI tokenizers (after Huang and Yang, 2020): their common base, and that of a piano."""
+"""The common base of REMI tokenizers (after Huang and Yang, 2020), and the tokenizer for piano."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RemiTokens(TokenSequence):
 
     @cached_property
     def beats(self) -> NDArray[np.float64]:
-        """See `TokenSequence`; a Bar has the time of the last position of the bar before it."""
+        """See `TokenSequence`; a Bar has the time of the last position in the previous bar."""
         return read_bars(Tokens.of(self.ids, PIANO_FAMILIES)).times[:-1] / STEPS_PER_BEAT
 
 
@@ -52,10 +52,10 @@ class Remi(BaseTokenizer[RemiGrammar]):
     """Music as `Bar`, `Position` and note tokens on twelfths of a quarter note.
 
     A canonical sequence is `BOS Bar TimeSignature Position_0 Tempo`, notes, further positions and
-    bars, `EOS`. A TimeSignature comes right after the Bar from which its bar length applies, a
-    Tempo right after the Position from which it applies, each only where it changes. A note is a
-    Pitch, Velocity and Duration. Positions rise within a bar, and pitches of a track within a
-    position; no pitch is struck while it sounds. Each Position is followed by a Tempo or a note.
+    bars, `EOS`. A TimeSignature comes right after the first Bar to which it applies, a Tempo right
+    after the first Position to which it applies, and each only if it changes. A note is a Pitch,
+    Velocity and Duration. Positions are ascending within a bar, and pitches of a track within a
+    position. No pitch is struck while it sounds. Each Position is followed by a Tempo or a note.
     Bars continue until all notes have ended. Vocabularies differ only in their `Families`.
     """
 
@@ -89,13 +89,13 @@ class Remi(BaseTokenizer[RemiGrammar]):
         signatures: Sequence[TimeSignature] = (),
         tracks: Sequence[Track] = (),
     ) -> Score:
-        """Decodes any ids to a score with 12 ticks per quarter: never raises, in linear time.
+        """Decodes any ids to a score with 12 ticks per quarter, in linear time; never raises.
 
         Only ids up to the first EOS count. `read_notes` defines notes; each ends where its pitch is
         struck again. Misplaced tokens are ignored. The score ends with its last bar or its last
-        note. `signatures` and `tracks` are those of the `TokenSequence`: signatures replace the bar
-        lengths as long as they give the same bars; tracks restore names, channels and places in the
-        file.
+        note, whichever is later. `signatures` and `tracks` are those of the `TokenSequence`.
+        Signatures replace the bar lengths as long as both give the same bars. Tracks restore names,
+        channels and places in the file.
         """
         tokens = Tokens.of(ids, self.families).to_end()
         bars = read_bars(tokens)
@@ -128,9 +128,9 @@ class Remi(BaseTokenizer[RemiGrammar]):
     ) -> NDArray[np.integer]:
         """Canonical ids of `num_bars` bars (default: all) from `first_bar` on, of the same dtype.
 
-        They start with `Bar TimeSignature Position_0 Tempo`, the settings in force. BOS is kept
-        with the first bar, EOS with the last; parts keep their numbers. Raises ValueError if there
-        is no such bar.
+        They start with `Bar TimeSignature Position_0 Tempo`, the settings in effect there. BOS is
+        kept with the first bar, EOS with the last; parts keep their numbers. Raises ValueError if
+        there is no such bar.
         """
         bars: list[int] = np.flatnonzero(ids == BAR).tolist()
         stop = [*bars, len(ids)][end_of_crop(first_bar, num_bars, len(bars))]
@@ -149,7 +149,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
         return np.concatenate([np.array(head, dtype=ids.dtype), ids[rest:stop]])
 
     def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
-        """Transposed ids, drums unchanged; None if a pitch leaves the range."""
+        """Transposed ids, drums unchanged; None if a pitch would leave the range."""
         return shift_ids(ids, semitones, self.families.pitch, self.families.drum)
 
 
@@ -165,7 +165,7 @@ class PianoRemiConfig:
 
 
 class PianoRemi(Remi):
-    """All tracks except drums as one piano of 88 keys, in 512 tokens; see `Remi`."""
+    """All tracks except drums, merged to one piano of 88 keys, in 512 tokens; see `Remi`."""
 
     vocabulary = PIANO_VOCABULARY
     families = PIANO_FAMILIES

@@ -1,4 +1,4 @@
-"""Names and ids of REMI tokens. Released weights depend on every id here: none may change."""
+"""Names and ids of REMI tokens. Released weights depend on the ids, so none may change."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ STEPS_PER_BEAT = 12
 PAD, BOS, EOS, MASK, BAR = range(5)
 
 BAR_UNIT = 6
-"""Bar lengths are multiples of this many grid steps: an eighth note."""
+"""Bar lengths are multiples of this many grid steps, which is an eighth note."""
 MAX_BAR_STEPS = 96
 MIN_BPM, MAX_BPM = 30, 240
 MIN_PITCH, MAX_PITCH = 21, 108
 VELOCITY_STEP = 4
-"""Number of MIDI velocities in a bin, which is decoded to its middle."""
+"""Number of MIDI velocities in a bin; a bin is decoded to its middle."""
 DURATIONS = np.array(
     [*range(1, 49), *(int(48 * 2 ** (k / 4) + 0.5) for k in range(1, 17))], dtype=np.int64
 )
-"""Steps of each Duration token: all lengths to four quarters, then four per octave."""
+"""Steps of each Duration token: all lengths up to four quarters, then four per octave."""
 DURATIONS.setflags(write=False)
 MAX_DURATION = int(DURATIONS[-1])
 
@@ -31,7 +31,7 @@ POSITION = TIME_SIGNATURE + NUM_TIME_SIGNATURES
 NUM_POSITIONS = MAX_BAR_STEPS
 TEMPO = POSITION + NUM_POSITIONS
 NUM_TEMPOS = MAX_BPM - MIN_BPM + 1
-"""Ids up to the tempos are the same in all vocabularies; for the others see `Families`."""
+"""Ids up to the tempos are the same in all vocabularies. For the others, see `Families`."""
 NUM_VELOCITIES = 128 // VELOCITY_STEP
 
 _NOTE_VALUES = (
@@ -78,9 +78,9 @@ _KINDS = (
 
 
 class Kind:
-    """Kind of a token, from the beginning of its name; from Bar on in the order of ids.
+    """Kinds of tokens, from the beginning of their names; from Bar on in the order of ids.
 
-    NumPy is twice as fast with arrays of shape () as with Python's numbers.
+    They are arrays of shape () because NumPy is twice as fast with these as with Python numbers.
     """
 
     OTHER, EOS, BAR, TIME_SIGNATURE, POSITION, TEMPO, *_later = (
@@ -92,9 +92,9 @@ class Kind:
 class Families:
     """Ids of the families of tokens in one vocabulary, and the meaning of each token.
 
-    Each of `program`, `part`, `pitch`, `drum`, `velocity` and `duration` is the first id of a
-    family, which ends where the next one begins; a family may be empty. The rank of a track is its
-    place among the tracks at one position; drums have rank 0.
+    `program`, `part`, `pitch`, `drum`, `velocity` and `duration` are the first ids of the families,
+    in this order. A family ends where the next one begins, and may be empty. The rank of a track is
+    its place among the tracks at one position; drums have rank 0.
     """
 
     def __init__(self, vocabulary: Vocabulary, *, only_track: int = -1) -> None:
@@ -123,5 +123,5 @@ class Families:
 
 
 PIANO_FAMILIES = Families(PIANO_VOCABULARY, only_track=1)
-"""All notes belong to one track, ranked after drums, which do not occur."""
+"""All notes belong to one track, with rank 1; there are no drums."""
 MULTITRACK_FAMILIES = Families(MULTITRACK_VOCABULARY)

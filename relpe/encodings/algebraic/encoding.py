@@ -59,7 +59,7 @@ class AlgebraicCodes(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class AlgebraicConfig:
-    """Algebraic positional encoding: learned rotations for a structure (Kogkalidis et al., 2024)."""
+    """Algebraic positional encoding: learned rotations of a structure (Kogkalidis et al., 2024)."""
 
     kind: Literal["algebraic"] = "algebraic"
     structure: Structure = field(default_factory=SequenceStructure)

@@ -146,7 +146,7 @@ def _shares(structure: GridStructure | DirectSum, count: int, features: int) -> 
 
 def _check_tree(structure: TreeStructure, features: int) -> None:
     if structure.branching < 1 or structure.word_axes < 0:
-        raise ValueError(f"{structure}: expected branching and word_axes of at least 1 and 0")
+        raise ValueError(f"{structure}: expected branching of at least 1, word_axes of at least 0")
     if features < (2 if structure.letters == 1 else 3):
         raise ValueError(
             f"a tree with {structure.letters} letters has {features} features, expected at least "

@@ -1,1 +1,1 @@
-"""Encodings that add scores by offset, SIREN among them."""
+"""Encodings that score the offset between query and key, such as SIREN."""

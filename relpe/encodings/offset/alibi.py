@@ -14,11 +14,11 @@ from relpe.encodings.offset.base import OffsetEncoding
 
 @dataclass(frozen=True, kw_only=True)
 class AlibiConfig:
-    """Logits fall linearly with distance, at a rate of each head (Press et al., 2022)."""
+    """Logits that fall linearly with distance, at different rates by head (Press et al., 2022)."""
 
     kind: Literal["alibi"] = "alibi"
     span: int | None = None
-    """Keys that a query sees, itself included; None: all."""
+    """Number of keys that a query attends to, itself included; None: all."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Alibi:
         """Module without parameters."""
@@ -26,7 +26,7 @@ class AlibiConfig:
 
 
 class Alibi(OffsetEncoding):
-    """See `AlibiConfig`: head i of h, counted from 1, loses 2^(-8i/h) with each step."""
+    """See `AlibiConfig`; in head i of h, counted from 1, logits fall by 2^(-8i/h) per step."""
 
     def __init__(self, config: AlibiConfig, num_layers: int, num_heads: int, head_dim: int) -> None:
         super().__init__(num_layers=num_layers, head_dim=head_dim, span=config.span)

@@ -1,7 +1,7 @@
 """The base class of encodings that score offsets: the offsets of a call, and cached tables.
 
-Positions are either the places of tokens in their sequence, or coordinates (bar, beat, pitch, ...)
-whose differences are irregular: then the table has a row for each difference that occurs.
+Positions are either the places of tokens in their sequence, or coordinates (bar, beat, pitch, ...).
+Differences of coordinates are irregular, so the table has a row for each one that occurs.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from torch import Tensor
 from relpe.encodings.base import Encoding, OffsetTable
 
 Coordinates = Literal["index", "joint", "additive"]
-"""`index`: the places of consecutive tokens; positions are not looked at. `joint`: differences of
-the positions on all axes at once. `additive`: a term for each axis, summed."""
+"""`index`: the places of consecutive tokens; positions are ignored. `joint`: differences of the
+positions on all axes together. `additive`: the sum of a term for each axis."""
 _Span = tuple[int | None, tuple[int, ...] | None]
-"""Keys that a query of a layer sees, None: all; and those of each head, where they differ."""
+"""Span of a layer (None: all keys), and the spans of its heads if they differ."""
 
 
 class OffsetCodes(NamedTuple):
-    """One call's scores of offsets, layer by layer."""
+    """Scores of the offsets of a call, for each layer."""
 
     tables: tuple[OffsetTable, ...]
 
@@ -32,11 +32,11 @@ class OffsetState(NamedTuple):
     """Number and positions of earlier keys."""
 
     length: int
-    """Positions so far."""
+    """Number of positions so far."""
     positions: Tensor | None = None
-    """(1 or b, s, p), those that a next query may see; None with `index`."""
+    """(1 or b, s, p): positions that the next query may attend to; None with `index`."""
     kept: tuple[Any, OffsetCodes] | None = None
-    """Tables of the last call without gradients, and the key under which they are cached."""
+    """Cache key and tables of the last call without gradients."""
 
     def map_rows(self, change: Callable[[Tensor], Tensor]) -> OffsetState:
         """See `DecoderState.map_rows`; positions that all rows share do not change."""
@@ -46,7 +46,7 @@ class OffsetState(NamedTuple):
 
 
 class OffsetEncoding(Encoding):
-    """Scores offsets; a subclass defines `table_of`."""
+    """An encoding that scores offsets; a subclass defines `table_of`."""
 
     fits = ("softmax", "windowed")
 
@@ -60,7 +60,7 @@ class OffsetEncoding(Encoding):
     ) -> None:
         super().__init__()
         if span is not None and span < 1:
-            raise ValueError(f"span {span}: a query sees one key at least, itself")
+            raise ValueError(f"span is {span}, expected at least 1")
         self.out_features = head_dim
         self.num_layers, self.coordinates, self.span = num_layers, coordinates, span
 
@@ -69,24 +69,24 @@ class OffsetEncoding(Encoding):
         return OffsetState(0)
 
     def head_spans(self, layer: int) -> tuple[int, ...] | None:
-        """Keys that a query of each head sees, itself included; None: `span` for all heads."""
+        """Span of each head, the query itself included; None: `span` for all heads."""
         return None
 
     def table_of(self, points: list[Tensor], places: Tensor, layer: int) -> OffsetTable:
-        """Features and bias at `points`, factor and weight at `places` (o, 1), 0 and below.
+        """Features and bias at `points`, and factor and weight at `places` (o, 1), which are <= 0.
 
-        `points` are the offsets of the rows, (o, n) float64; with `additive` coordinates (o_i, 1)
-        for each axis, whose rows are concatenated.
+        `points` are the offsets of the rows, (o, n) float64. With `additive` coordinates they are
+        (o_i, 1) for each axis, and their rows are concatenated.
         """
         raise NotImplementedError
 
     def before_call(self) -> None:
-        """Called once for each call of the model, before its tables are made."""
+        """Called once per call of the model, before its tables are computed."""
 
     def prepare(self, positions: Tensor, state: OffsetState) -> tuple[OffsetCodes, OffsetState]:
         """Tables of all layers for `positions` (1 or b, l, p) and their visible keys.
 
-        Without gradients tables are cached in the state: a step of generation evaluates none.
+        Without gradients, tables are cached in the state, so that steps of generation reuse them.
         """
         self.before_call()
         length = state.length + positions.shape[1]
@@ -95,7 +95,7 @@ class OffsetEncoding(Encoding):
             return prepare(positions, state._replace(length=length), self._spans())
 
     def table(self, codes: OffsetCodes, layer: int) -> OffsetTable:
-        """Scores of the offsets between the call's queries and the keys that they may see."""
+        """Scores of the offsets between the queries of the call and their visible keys."""
         return codes.tables[layer]
 
     def _spans(self) -> list[_Span]:
@@ -107,7 +107,7 @@ class OffsetEncoding(Encoding):
         self, positions: Tensor, state: OffsetState, spans: list[_Span]
     ) -> tuple[OffsetCodes, OffsetState]:
         keep = not torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        # cached tables of unbounded attention double in size, so that few are made
+        # without a span, the size of a cached table doubles, so that few are computed
         room = 1 << max(6, (state.length - 1).bit_length()) if keep else state.length
         made_of = (
             tuple((room if span is None else span, heads) for span, heads in spans),
@@ -151,8 +151,8 @@ class OffsetEncoding(Encoding):
 def key_minus_query(known: Tensor, length: int, reach: int) -> Tensor:
     """Differences (r, length, reach, p) between each query and the keys 0, 1, ... places before it.
 
-    `known` (r, s, p) ends with the positions of the queries; its first position is repeated before
-    its start.
+    `known` (r, s, p) ends with the positions of the queries. Before its start, its first position
+    is repeated.
     """
     missing = max(0, length + reach - 1 - known.shape[1])
     known = torch.cat([known[:, :1].expand(-1, missing, -1), known], 1)
@@ -162,10 +162,10 @@ def key_minus_query(known: Tensor, length: int, reach: int) -> Tensor:
 
 
 def distinct(differences: Tensor, *, axis_by_axis: bool) -> tuple[list[Tensor], Tensor]:
-    """Distinct differences, float64 (o, p), and the rows (r, l, a, 1) of `differences` among them.
+    """Distinct differences (o, p) float64, and the row (r, l, a, 1) of each difference among them.
 
-    With `axis_by_axis`: (o_i, 1) for each axis, and rows (r, l, a, p) among their concatenation.
-    The number of rows depends on the values: this waits for the device.
+    With `axis_by_axis`: (o_i, 1) for each axis, and rows (r, l, a, p) among all of them,
+    concatenated. The number of rows depends on the values, so this synchronises with the device.
     """
     if not axis_by_axis:
         places, inverse = _distinct_rows(differences.flatten(0, 2))
@@ -183,7 +183,7 @@ def _distinct_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Distinct rows of x (n, p), and the index of each row among them."""
     if x.is_floating_point():
         return x.unique(dim=0, return_inverse=True)
-    # one number for each row: sorting numbers is much faster than sorting rows
+    # map each row to one number, since sorting numbers is much faster than sorting rows
     low = x.amin(0)
     sizes = (x.amax(0) - low + 1).tolist()
     if math.prod(sizes) >= 2**62:

@@ -1,4 +1,4 @@
-"""Relative encoding of four terms, with positional features from networks of the offset."""
+"""Relative encoding with four terms, whose positional features are networks of the offset."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from relpe.encodings.offset.windows import Window, WindowConfig
 
 
 class RelativeEncoding(OffsetEncoding):
-    """Logits of content and position and a bias of each (Dai et al., 2019), windowed or not.
+    """Logits of content and of position, with a bias for each (Dai et al., 2019), and a window.
 
     The method `at` of a network maps offsets (o, n) in steps to features (o, h * d). `content_bias`
-    and `position_bias` are (layers, h, d).
+    and `position_bias` are (layers, h, d). The window is optional.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class RelativeEncoding(OffsetEncoding):
             nn.ModuleList(make_network(layer, axis) for axis in range(networks_per_layer))
             for layer in range(1 if shared else num_layers)
         )
-        # the window of a sequence is over places, whatever the coordinates
+        # in a sequence the window is over places, for all kinds of coordinates
         window_axes = num_axes if coordinates == "index" else 1
         self.window: Window | None = None
         if window is not None:
@@ -60,8 +60,8 @@ class RelativeEncoding(OffsetEncoding):
         """Counts a training step for the window."""
         if self.coordinates == "index" and self.num_axes > 1:
             raise ValueError(
-                "a sequence has one axis of places: give `coordinates: joint` or `additive` for "
-                f"positions of {self.num_axes} axes; grids take their table from `grid_table`"
+                f"num_axes is {self.num_axes} with `coordinates: index`, expected 1; use `joint` "
+                "or `additive`, or `grid_table` on a grid"
             )
         if self.window is not None and self.training and torch.is_grad_enabled():
             self.window.advance()
@@ -95,13 +95,13 @@ class RelativeEncoding(OffsetEncoding):
         return torch.cat(made).unflatten(-1, (self.num_heads, -1))
 
     def half_widths(self, layer: int) -> tuple[int, ...]:
-        """On a grid: places on each side of a query, for each axis, within all heads' windows.
+        """Half width on each axis of a grid: places on each side of a query that any head sees.
 
         Raises:
             ValueError: there is no window.
         """
         if self.window is None:
-            raise ValueError("half widths without a window: give the grid's own extents instead")
+            raise ValueError("the encoding has no window; use the extents of the grid instead")
         heads = self.window.current().rounded[layer]
         return tuple(max(axes) for axes in zip(*heads, strict=True))
 

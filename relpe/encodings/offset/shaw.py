@@ -14,29 +14,29 @@ from relpe.encodings.offset.base import OffsetEncoding
 
 @dataclass(frozen=True, kw_only=True)
 class ShawConfig:
-    """A vector for each offset, clamped to a window (Shaw et al., 2018); for keys only."""
+    """A learned vector for each offset, clamped to a window (Shaw et al., 2018), for keys only."""
 
     kind: Literal["shaw"] = "shaw"
     window: int = 64
-    """Largest offset with a vector of its own."""
+    """Maximum offset with its own vector; larger offsets use that of the maximum."""
     span: int | None = None
-    """Keys that a query sees, itself included; None: all."""
+    """Number of keys that a query attends to, itself included; None: all."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> Shaw:
-        """Module; heads and layers share the vectors.
+        """Module for a model of this shape; heads and layers share the vectors.
 
         Raises:
-            ValueError: a window without offsets.
+            ValueError: the window is less than 1.
         """
         if self.window < 1:
-            raise ValueError(f"window {self.window}: expected one offset or more")
+            raise ValueError(f"window is {self.window}, expected at least 1")
         return Shaw(self, num_layers, num_heads, head_dim)
 
 
 class Shaw(OffsetEncoding):
-    """See `ShawConfig`: row w + clip(query - key, -w, w) of `vectors` (2w + 1, d).
+    """See `ShawConfig`; the vector is row w + clip(query - key, -w, w) of `vectors` (2w + 1, d).
 
-    Logits are q.k / sqrt(d) + q.vector: the positional term is not scaled.
+    Logits are q.k / sqrt(d) + q.vector; the positional term is not scaled.
     """
 
     def __init__(self, config: ShawConfig, num_layers: int, num_heads: int, head_dim: int) -> None:

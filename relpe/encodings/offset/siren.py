@@ -1,4 +1,4 @@
-"""Relative encoding by networks of sines in a window of learned width (Alfons, 2022)."""
+"""Relative encoding with networks of sines, in a window of learned width (Alfons, 2022)."""
 
 from __future__ import annotations
 
@@ -13,44 +13,46 @@ from relpe.encodings.offset.windows import WindowConfig
 
 @dataclass(frozen=True, kw_only=True)
 class SirenConfig:
-    """Positional features of offsets from a network of sines, in a window (Alfons, 2022)."""
+    """Positional features from a network of sines of the offset, in a window (Alfons, 2022)."""
 
     kind: Literal["siren"] = "siren"
     network: SirenNetworkConfig = field(default_factory=SirenNetworkConfig)
-    """The network."""
+    """Configuration of the network."""
     window: WindowConfig | None = field(default_factory=WindowConfig)
-    """Bounds the keys that a query sees. None: no window."""
+    """Window that bounds the keys that a query attends to. None: no window."""
     shared: bool = False
-    """One network for all layers instead of one for each."""
+    """Use one network for all layers instead of one per layer."""
     combine: Literal["add", "multiply"] = "add"
-    """Content and positional logits together."""
+    """How content and positional logits are combined."""
     coordinates: Coordinates = "index"
-    """`index`: places of tokens. `joint`: differences of all axes of the positions in one network.
-    `additive`: a network for each axis, summed."""
+    """`index`: places of tokens. `joint`: one network of the differences on all axes of the
+    positions. `additive`: the sum of one network per axis."""
     num_axes: int = 1
-    """Axes of the positions (p)."""
+    """Number of axes of the positions (p)."""
     reference_length: tuple[float, ...] = (1024.0,)
-    """Offset that is one unit of the network's coordinates, for all axes or for each: a constant,
-    whatever the length of a sequence."""
+    """Offset in steps that is one unit of the network's coordinates, one for all axes or one per
+    axis. It does not depend on the length of a sequence."""
     layer_networks: tuple[SirenNetworkConfig, ...] = ()
-    """One network for each layer, in place of `network`."""
+    """Configuration of the network of each layer, instead of `network`."""
     span: int | None = None
-    """Keys that a query sees without a window, itself included; None: all."""
+    """Number of keys that a query attends to without a window, itself included; None: all."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> RelativeEncoding:
         """Module for a model of this shape.
 
         Raises:
-            ValueError: values for another number of axes or layers.
+            ValueError: the number of values does not match the number of axes or layers.
         """
         lengths, networks = self.reference_length, self.layer_networks
         if len(lengths) not in {1, self.num_axes}:
             raise ValueError(
-                f"reference_length {lengths}: expected one, or one for each of {self.num_axes} axes"
+                f"reference_length is {lengths}, expected one value, or one for each of "
+                f"{self.num_axes} axes"
             )
         if networks and (self.shared or len(networks) != num_layers):
             raise ValueError(
-                f"layer_networks of {len(networks)} layers: expected {num_layers}, and not shared"
+                f"layer_networks has {len(networks)} networks, expected {num_layers}, one for each "
+                "layer, and shared to be false"
             )
         separate = self.coordinates == "additive"
 

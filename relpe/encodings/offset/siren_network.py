@@ -1,9 +1,9 @@
 """Small networks of sines (SIREN) as functions of coordinates (Sitzmann et al., 2020).
 
-For positional features they were proposed with coordinates in [-1, 1] over the whole extent and
-without phases (Alfons, 2022). Such a network is initially an odd function, zero at the origin;
-it changes little from one step to the next if the extent is long; and it depends on the extent.
-Hence the defaults: coordinates in multiples of a fixed length, random phases, and first
+For positional features they were proposed with coordinates in [-1, 1] over the whole extent, and
+without phases (Alfons, 2022). Such a network depends on the extent. Initially it is an odd function
+that is zero at the origin, and over a long extent it changes little from one step to the next.
+Hence the defaults here: coordinates in multiples of a fixed length, random phases, and first
 frequencies with periods from a few steps to twice that length.
 """
 
@@ -29,30 +29,31 @@ class SirenNetworkConfig:
     """A network of sines."""
 
     depth: int = 3
-    """Linear layers; all but the last are followed by a sine."""
+    """Number of linear layers; a sine follows each except the last."""
     width: int = 64
-    """Features between them."""
+    """Number of features between layers."""
     w0: float = 10.0
-    """Factor of the angles of inner layers."""
+    """Factor of the angles in inner layers."""
     w0_init: float | None = None
-    """Factor of the angles of the first layer. None: with log_frequency the highest of the first
-    frequencies, so that no weight is beyond 1; with original, w0."""
+    """Factor of the angles in the first layer. None: with log_frequency, its highest frequency, so
+    that weights are at most 1; with original, w0."""
     learnable_w0: bool = False
-    """Learns the logarithms of these factors, one per layer."""
+    """Learn the logarithms of these factors, one per layer."""
     initialization: Literal["log_frequency", "original"] = "log_frequency"
-    """log_frequency: first frequencies with logarithms spread evenly, periods from 4 steps to twice
-    the reference length, and random phases; original: uniform weights, no phases."""
+    """Initial weights of the first layer. log_frequency: frequencies spaced evenly on a logarithmic
+    scale, with periods from 4 steps to twice the reference length, and random phases; original:
+    uniform weights, no phases."""
 
     def build(
         self, *, in_features: int, out_features: int, reference_length: Sequence[float]
     ) -> SirenNetwork:
         """A network of coordinates (..., in_features) to features (..., out_features).
 
-        `reference_length` is the number of steps per unit of each coordinate, or of all: the same
-        for sequences of all lengths.
+        `reference_length` is the number of steps per unit of each coordinate, or one value for all
+        of them. It does not depend on the length of a sequence.
 
         Raises:
-            ValueError: fewer than two layers, or factors or lengths that are not positive.
+            ValueError: there are fewer than two layers, or a factor or length is not positive.
         """
         return SirenNetwork(
             self,
@@ -81,7 +82,7 @@ class SirenNetwork(nn.Module):
         lengths = tuple(map(float, reference_length))
         if len(lengths) not in {1, in_features} or min(lengths) <= 0:
             raise ValueError(
-                f"reference_length {lengths}: expected one positive number, or one for each of "
+                f"reference_length is {lengths}, expected one positive number, or one for each of "
                 f"{in_features} coordinates"
             )
         first = config.w0_init
@@ -89,7 +90,7 @@ class SirenNetwork(nn.Module):
             highest = 2 * math.pi / SHORTEST_PERIOD * max(lengths)
             first = config.w0 if config.initialization == "original" else highest
         if config.depth < 2 or min(first, config.w0) <= 0:
-            raise ValueError(f"{config}: expected two layers or more, and positive factors")
+            raise ValueError(f"{config}: expected at least two layers, and positive factors")
         self.config, self.reference_length = config, lengths
         self.factors = (first,) + (config.w0,) * (config.depth - 2)
         self.log_w0 = (
@@ -121,7 +122,7 @@ class SirenNetwork(nn.Module):
         if not phases:
             nn.init.uniform_(first.weight, -1 / first.in_features, 1 / first.in_features)
             return
-        # radians per step; with several axes, the length of a vector of random direction
+        # radians per step; with several axes, the length of a vector with random direction
         lengths = torch.tensor(self.reference_length).to(first.weight)
         lowest = math.pi / max(self.reference_length)
         highest = max(lowest, 2 * math.pi / SHORTEST_PERIOD)

@@ -14,21 +14,21 @@ from relpe.encodings.offset.windows import WindowConfig
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerXLConfig:
-    """Sinusoids of the offset through a linear layer, as in Transformer-XL (Dai et al., 2019)."""
+    """Sinusoids of the offset and a linear layer, as in Transformer-XL (Dai et al., 2019)."""
 
     kind: Literal["transformer_xl"] = "transformer_xl"
     num_sinusoids: int = 64
-    """Features before the linear layer, an even number: sines and cosines."""
+    """Number of sines and cosines before the linear layer, even."""
     base: float = 10_000.0
-    """Ratio of the longest to the shortest wave length."""
+    """Ratio of the longest to the shortest wavelength."""
     origin: float = 0.0
-    """Added to every offset: the length less one gives the features of Alfons (2022)."""
+    """Constant added to every offset; length - 1 gives the features of Alfons (2022)."""
     window: WindowConfig | None = None
-    """Bounds the keys that a query sees. None: no window."""
+    """Window that bounds the keys that a query attends to. None: no window."""
     shared: bool = False
-    """One linear layer for all layers instead of one for each."""
+    """Use one linear layer for all layers instead of one per layer."""
     span: int | None = None
-    """Keys that a query sees without a window, itself included; None: all."""
+    """Number of keys that a query attends to without a window, itself included; None: all."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> RelativeEncoding:
         """Module for a model of this shape."""
@@ -46,7 +46,7 @@ class TransformerXLConfig:
 
 
 class SinusoidNetwork(nn.Module):
-    """Sines and cosines of an offset, interleaved, through a linear layer."""
+    """Interleaved sines and cosines of an offset, followed by a linear layer."""
 
     def __init__(
         self, num_sinusoids: int, out_features: int, *, base: float, origin: float
@@ -56,7 +56,7 @@ class SinusoidNetwork(nn.Module):
         self.project = nn.Linear(num_sinusoids, out_features)
 
     def at(self, offsets: Tensor) -> Tensor:
-        """(o, out_features) of offsets (o, 1), in steps."""
+        """Features (o, out_features) of offsets (o, 1), in steps."""
         places = offsets[:, 0].double() + self.origin
         table = sinusoids(places, self.num_sinusoids, self.base)
         return self.project(table.to(self.project.weight.dtype))

@@ -1,8 +1,8 @@
 """Windows over the offset between query and key, whose learned width bounds the span of attention.
 
-A width is learned in steps, so that it does not depend on the length of a sequence. The number of
-visible keys is an integer that is derived from it at intervals, outside of graphs: shapes are
-constant between refreshes, and `forward` does not wait for a device.
+Widths are in steps, so that they do not depend on the length of a sequence. The span is an integer
+that is derived from a width at regular intervals, outside graphs. Between these refreshes, shapes
+are constant, and `forward` does not synchronise with the device.
 """
 
 from __future__ import annotations
@@ -20,61 +20,65 @@ from torch import Tensor, nn
 from relpe.torch_compile import outside_graphs
 
 HEAD_GROUPS = 3
-"""Most different spans of the heads of a layer; each needs a call of the operation."""
+"""Maximum number of different spans in a layer; each needs a call of the operation."""
 
 WindowMode = Literal["logit_multiply", "log_bias", "soft_threshold", "adaptive_ramp"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowConfig:
-    """A window of learned width: G = exp(-sum_i (r_i / width_i)^2 / 2) of the offset r."""
+    """A window of learned width, G(r) = exp(-sum_i (r_i / width_i)^2 / 2) of the offset r."""
 
     mode: WindowMode = "soft_threshold"
-    """`logit_multiply`: logits times G (Alfons, 2022, section 3). `log_bias`: weights times G.
-    `soft_threshold`: weights times max(0, (G - t) / (1 - t)), which is zero beyond the span.
-    `adaptive_ramp`: weights times a ramp from 1 at the width to 0 (Sukhbaatar et al., 2019)."""
+    """`logit_multiply`: multiply logits by G (Alfons, 2022, section 3). `log_bias`: multiply
+    weights by G. `soft_threshold`: multiply weights by max(0, (G - t) / (1 - t)), with t the
+    `threshold`; it is zero beyond the span. `adaptive_ramp`: multiply weights by a ramp that falls
+    from 1 at the width to 0 (Sukhbaatar et al., 2019)."""
     acts_on: Literal["all", "position"] = "all"
-    """With `logit_multiply`: whether G multiplies all logits or the positional ones alone."""
+    """With `logit_multiply`: whether G multiplies all logits or only positional ones."""
     width: tuple[float, ...] = (64.0,)
-    """Initial widths in steps: one for all layers, or one per layer."""
+    """Initial width in steps: one for all layers, or one per layer."""
     per_head: bool = False
-    """Whether each head learns a width of its own."""
+    """Learn a separate width for each head."""
     learned: bool = True
-    """Whether widths are learned."""
+    """Learn the widths; if false, they keep their initial values."""
     threshold: float = 0.1
-    """G at the border of the span (t); 0 or less: no border but `max_span`."""
+    """Value of G at which the span ends (t); 0 or less: only `max_span` bounds the span."""
     ramp: float = 32.0
     """Length of the ramp of `adaptive_ramp`, in steps."""
     block: int = 16
-    """Spans are rounded up to a multiple of this many keys."""
+    """Round spans up to a multiple of this many keys."""
     span_refresh: int = 50
-    """Training steps between two readings of the widths."""
+    """Number of training steps between updates of the spans from the learned widths."""
     max_span: int = 1024
-    """Most keys that a query sees, itself included (per axis: before or after it)."""
+    """Maximum span: the keys that a query may attend to, itself included (on a grid: per axis, on
+    each side)."""
     penalty: float = 2e-6
-    """Weight of the mean half width, in units of `max_span`, in the loss."""
+    """Weight in the loss of the mean half width, in units of `max_span`."""
 
     def build(self, *, num_layers: int, num_heads: int, num_axes: int = 1) -> Window:
         """Module for a model of this shape.
 
         Raises:
-            ValueError: values that make no window, or widths for another number of layers.
+            ValueError: a value is out of range, or the number of widths does not match.
         """
         if min(self.width) <= 0:
-            raise ValueError(f"width {self.width}: expected positive numbers of steps")
+            raise ValueError(f"width is {self.width}, expected positive numbers of steps")
         if len(self.width) not in {1, num_layers}:
-            raise ValueError(f"width {self.width}: expected one, or one for each of {num_layers}")
+            raise ValueError(
+                f"width is {self.width}, expected one value, or one for each of {num_layers} layers"
+            )
         if self.threshold >= 1 or (self.mode == "soft_threshold" and self.threshold <= 0):
-            raise ValueError(f"threshold {self.threshold} of {self.mode}: expected 0 to 1")
+            raise ValueError(f"threshold is {self.threshold}, expected 0 to 1 with {self.mode}")
         if self.acts_on == "position" and self.mode != "logit_multiply":
-            raise ValueError(f"acts_on position: only with logit_multiply, found {self.mode}")
+            raise ValueError(f"acts_on is position, expected all with the mode {self.mode}")
         if min(self.ramp, self.block, self.span_refresh, self.max_span) < 1:
-            raise ValueError("ramp, block, span_refresh and max_span: expected 1 or more")
+            raise ValueError("ramp, block, span_refresh and max_span must be at least 1")
         return Window(self, num_layers, num_heads, num_axes)
 
 
 class WindowValues(NamedTuple):
-    """Effect of a window on the logits of some offsets."""
+    """Effect of a window on the logits at some offsets."""
 
     factor: Tensor | None  # (o, h)
     log_weight: Tensor | None  # (o, h)
@@ -88,14 +92,14 @@ class Spans(NamedTuple):
 
 
 class TrainingSpans(NamedTuple):
-    """Spans of a training run, and the counters of their refreshes."""
+    """Spans during training, and counters of their refreshes."""
 
     spans: Spans | None = None
     """Spans of the last refresh."""
     calls: int = 0
-    """Training steps so far."""
+    """Number of training steps so far."""
     outgrown: int = 0
-    """Refreshes at which a width had outgrown its span."""
+    """Number of refreshes at which a width had outgrown its span."""
 
 
 class Window(nn.Module):
@@ -145,7 +149,7 @@ class Window(nn.Module):
         return values.expand(-1, self.num_heads)
 
     def half_widths(self) -> Tensor:
-        """Half widths (layers, h or 1, n) where weights end, in steps: differentiable."""
+        """Half widths (layers, h or 1, n) in steps, at which weights end; differentiable."""
         return self._half_widths(self.log_width.exp())
 
     def _half_widths(self, width: Tensor) -> Tensor:
@@ -157,11 +161,11 @@ class Window(nn.Module):
         return width * math.sqrt(-2 * math.log(config.threshold))
 
     def penalty(self) -> Tensor:
-        """Penalty of the loss on the spans of all layers and heads."""
+        """Term of the loss that penalises the spans of all layers and heads."""
         return self.config.penalty * self.half_widths().mean() / self.config.max_span
 
     def advance(self) -> None:
-        """Counts a training step; spans are refreshed every `span_refresh` steps."""
+        """Counts a training step, and refreshes the spans every `span_refresh` steps."""
         if self._held:
             return
         now = self._in_training
@@ -171,7 +175,7 @@ class Window(nn.Module):
 
     @contextmanager
     def one_step(self) -> Iterator[None]:
-        """A training step of any number of calls, which count as one."""
+        """Context in which any number of calls count as one training step."""
         self.advance()
         self._held = True
         try:
@@ -180,14 +184,14 @@ class Window(nn.Module):
             self._held = False
 
     def current(self) -> Spans:
-        """Spans in force: in training those of the last refresh, else those of the widths."""
+        """The current spans: in training those of the last refresh, else from the widths."""
         if self.training:
             if self._in_training.spans is None:
                 self._in_training = self._refreshed(self._in_training)
             assert self._in_training.spans is not None
             return self._in_training.spans
         if torch.compiler.is_compiling() and self._evaluation is not None:
-            # tensors have no versions while tracing: use the spans read before
+            # tensors have no versions during tracing, so use the spans read before
             return self._evaluation[1]
         key = (id(self.log_width), self.log_width._version)
         if self._evaluation is None or self._evaluation[0] != key:
@@ -195,27 +199,27 @@ class Window(nn.Module):
         return self._evaluation[1]
 
     def keys_per_head(self, layer: int) -> tuple[int, ...]:
-        """Keys that a query of each head sees, itself included, in at most `HEAD_GROUPS` sizes."""
+        """Span of each head, the query itself included, in at most `HEAD_GROUPS` sizes."""
         sizes = [1 + max(axes) for axes in self.current().rounded[layer]]
         groups = group_sizes(sizes, HEAD_GROUPS)
         return groups * (self.num_heads if len(groups) == 1 else 1)
 
     def span_state(self) -> dict[str, Any]:
-        """The spans of a training run, to resume it.
+        """The spans during training, for resuming a run.
 
-        Lists and numbers only, so that a checkpoint can be loaded without unpickling.
+        They consist of lists and numbers, so that a checkpoint can be loaded without unpickling.
         """
         spans, calls, outgrown = self._in_training
         plain = None if spans is None else list(spans)
         return {"spans": plain, "calls": calls, "outgrown": outgrown}
 
     def load_span_state(self, state: dict[str, Any]) -> None:
-        """Restores the result of `span_state`."""
+        """Restores the spans from the result of `span_state`."""
         spans = None if state["spans"] is None else Spans(*state["spans"])
         self._in_training = TrainingSpans(spans, state["calls"], state["outgrown"])
 
     def metrics(self) -> dict[str, float]:
-        """For the log: mean number of visible keys, receptive field, and late refreshes."""
+        """Metrics for the log: mean span, receptive field, and refreshes that came too late."""
         spans = [
             [min(1 + max(axes), self.config.max_span) for axes in heads]
             for heads in self.current().rounded
@@ -228,9 +232,9 @@ class Window(nn.Module):
 
     @outside_graphs
     def _refreshed(self, before: TrainingSpans) -> TrainingSpans:
-        """Spans of the present widths after those of `before`.
+        """Spans for the current widths, following those of `before`.
 
-        A span grows at once but shrinks only by more than one block, so that shapes do not flicker.
+        A span grows at once, but shrinks only by more than one block, so that shapes rarely change.
         """
         now = self._read()
         if before.spans is None:
@@ -240,11 +244,11 @@ class Window(nn.Module):
         outgrown = before.outgrown + int((exact > old).any())
         return before._replace(spans=now._replace(rounded=steady.tolist()), outgrown=outgrown)
 
-    @outside_graphs  # it waits for the device, and shapes depend on its result
+    @outside_graphs  # it synchronises with the device, and shapes depend on its result
     def _read(self) -> Spans:
-        """Spans of the present widths: the only place that waits for the device."""
+        """Spans for the current widths; only this method synchronises with the device."""
         limit, block = self.config.max_span - 1, self.config.block
-        # in float64 whatever the dtype of the module: a span is an integer
+        # in float64 for all dtypes of the module, since spans are integers
         width = self.log_width.detach().double().cpu().exp()
         exact = self._half_widths(width).ceil().clamp(max=limit).long()
         rounded = ((exact + block - 1) // block * block).clamp(max=limit)
@@ -252,13 +256,13 @@ class Window(nn.Module):
 
 
 def in_box(offsets: Tensor, half_widths: Sequence[int]) -> Tensor:
-    """Whether offsets (..., n) are within the half width of every axis: (...)."""
+    """Whether offsets (..., n) are within the half width on every axis: (...)."""
     sides = [axis.abs() <= size for axis, size in zip(offsets.unbind(-1), half_widths, strict=True)]
     return torch.stack(sides).all(0)
 
 
 def group_sizes(sizes: Sequence[int], groups: int) -> tuple[int, ...]:
-    """Each size rounded up to one of at most `groups` values, adding as little as possible."""
+    """Rounds sizes up to at most `groups` different values, adding as little as possible."""
     values = sorted(set(sizes))
     if len(values) <= groups:
         return tuple(sizes)
@@ -272,6 +276,6 @@ def group_sizes(sizes: Sequence[int], groups: int) -> tuple[int, ...]:
 
 
 def _safe_log(x: Tensor) -> Tensor:
-    """Logarithm that is -inf at zero, with a gradient of zero there instead of NaN."""
+    """Logarithm that is -inf at 0, where its gradient is 0 instead of NaN."""
     positive = x > 0
     return torch.where(positive, x, 1.0).log().masked_fill(~positive, -math.inf)

@@ -1,7 +1,7 @@
 """The base class of stochastic encodings, and their gates.
 
-A gate g mixes a feature's code with noise that is the same at all positions, with the square roots
-of 1 - g and g as weights; the expected product of query and key codes becomes (1 - g) P + g
+A gate g mixes the code of a feature with noise that is the same at all positions; the weights are
+the square roots of 1 - g and g. The expected product of query and key codes becomes (1 - g) P + g
 (Liutkus et al., 2021, section 3.3).
 """
 
@@ -18,11 +18,11 @@ from relpe.encodings.base import Encoding
 
 
 class StochasticEncoding(Encoding):
-    """Base of encodings by random codes, which a subclass makes and multiplies with features.
+    """Base of encodings with random codes, which subclasses compute and multiply with features.
 
-    Raw gates, if there are any, are the parameter `gates` (layers, h, d), and g is their sigmoid: 1
-    means that position is ignored. States and codes have the noise of the gates, `gates` (layers,
-    h, d, r); codes that differ between layers are in `by_layer`.
+    Raw gates, if there are any, are the parameter `gates` (layers, h, d). The gates g are their
+    sigmoid, and 1 means that a feature ignores position. States and codes contain the noise of the
+    gates, `gates` (layers, h, d, r). Codes that differ between layers are in `by_layer`.
     """
 
     codes_by_position = True
@@ -31,20 +31,20 @@ class StochasticEncoding(Encoding):
     def init_state(
         self, seed: int, device: torch.device, num_realizations: int | None = None
     ) -> Any:  # noqa: ANN401
-        """Noise of `seed`.
+        """The noise for `seed`.
 
-        `num_realizations` replaces the config's, and is the number of features after `encode`.
+        `num_realizations`, the number of features after `encode`, replaces that of the config.
 
         Raises:
-            ValueError: fewer than one realization.
+            ValueError: `num_realizations` is less than 1.
         """
         raise NotImplementedError
 
     def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
         """Exact expected product of query and key codes at each lag m - n, before gate and scale.
 
-        `lags` (o,) in positions, or (o, p) where there are p axes. In float64. The axis of layers
-        is there where layers have parameters of their own.
+        `lags` are (o,) positions, or (o, p) with p axes. The result is float64. It has an axis of
+        layers if layers have their own parameters.
         """
         raise NotImplementedError
 
@@ -53,9 +53,9 @@ class StochasticEncoding(Encoding):
         raise NotImplementedError
 
     def encode(self, q: Tensor, k: Tensor, codes: Any, layer: int) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-        """Queries and keys (b, l, h, d) to (b, l, h, r).
+        """Encodes queries and keys (b, l, h, d) as (b, l, h, r).
 
-        Scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
+        Their scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
         """
         if codes.by_layer:
             codes = codes.by_layer[layer]
@@ -70,15 +70,15 @@ class StochasticEncoding(Encoding):
 
 
 def raw_gates(num_layers: int, num_heads: int, head_dim: int) -> nn.Parameter:
-    """New gates of all layers, as in the original: standard normal before the sigmoid."""
+    """New gates of all layers; as in the original, standard normal before the sigmoid."""
     return nn.Parameter(torch.randn(num_layers, num_heads, head_dim))
 
 
 def checked_draws(default: int, wanted: int | None) -> int:
-    """Number of realizations of a state (r): `wanted`, or the config's.
+    """Number of realisations of a state (r): `wanted`, or else `default`.
 
     Raises:
-        ValueError: fewer than one.
+        ValueError: it is less than 1.
     """
     draws = default if wanted is None else wanted
     if draws < 1:
@@ -89,11 +89,11 @@ def checked_draws(default: int, wanted: int | None) -> int:
 def mixture(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Weights (h, d) of positional codes, and the constant codes (h, d, r) of all positions.
 
-    For the raw gates (h, d) of a layer and its unscaled noise (h, d, r). Constant codes have the
-    scale (r * d)^(-1/4) of positional ones.
+    Takes the raw gates (h, d) of a layer and its unscaled noise (h, d, r). Constant codes have the
+    same scale (r * d)^(-1/4) as positional ones.
     """
     features, draws = noise.shape[-2:]
     raw = raw.to(torch.promote_types(raw.dtype, noise.dtype))
-    # roots of sigmoids by their logarithms: saturated gates keep their gradient
+    # square roots of sigmoids via logarithms, so that saturated gates keep their gradient
     ignored, kept = (torch.exp(functional.logsigmoid(x) / 2) for x in (raw, -raw))
     return kept, noise * (ignored * (draws * features) ** -0.25)[..., None]

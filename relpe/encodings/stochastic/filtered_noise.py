@@ -1,7 +1,7 @@
-"""Stochastic codes by filtering white noise: the base class of ConvSPE and SIREN-SPE.
+"""Stochastic codes from filtered white noise: the base class of ConvSPE and SIREN-SPE.
 
-For every head and feature one field of white noise is filtered twice, for queries and for keys; the
-covariance of the two codes is the correlation of the filters, which depends on the lag only
+For every head and feature, one field of white noise is filtered twice, for queries and for keys.
+The covariance of the two codes is the correlation of the filters, which depends only on the lag
 (Liutkus et al., 2021, section 3.2). Subclasses define the filters.
 """
 
@@ -47,8 +47,8 @@ class Filters(NamedTuple):
 class FilteredNoiseState(NamedTuple):
     """Noise of one sequence: its seed, and cached tiles for the next positions.
 
-    It contains codes, and is valid for the weights that made them. Its size is constant from the
-    first position onwards.
+    It also contains codes, which are valid only for the weights that computed them. Its size is
+    constant from the first position onwards.
     """
 
     seed: Tensor  # () int64
@@ -60,37 +60,36 @@ class FilteredNoiseState(NamedTuple):
 
 
 class FilteredNoiseCodes(NamedTuple):
-    """Codes of the positions of a call, for all layers or one, or their factors."""
+    """Codes of the positions of a call, for all layers or for one, or the factors of the codes."""
 
     shared: Tensor | None  # (2, l, h, d, r): of queries and of keys, if small
     matrices: Tensor | None  # (h, d, 2c, n): the filters as products with the noise around a tile
     plan: Plan | None
     gates: Tensor  # (layers, h, d, r)
-    by_layer: tuple[FilteredNoiseCodes, ...] = ()  # of each layer, where they differ: see SineCodes
+    by_layer: tuple[FilteredNoiseCodes, ...] = ()  # codes of each layer, if they differ
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilteredNoiseConfig:
-    """What all encodings by filtered noise have in common."""
+    """Settings that all encodings with filtered noise have."""
 
     num_realizations: int = 64
-    """Random codes per sequence (r), the features per head after encoding; more means less variance
-    and more work."""
+    """Number of random codes (r), which is the number of features per head after encoding. Larger
+    numbers reduce the variance and increase the cost."""
     gated: bool = True
-    """Lets each feature of each layer mix its code with a constant one, that is, ignore position.
-    """
+    """Give each feature of each layer a learned gate, with which it can ignore position."""
     shared_by_layers: bool = True
-    """One set of filters for all layers, and one code; otherwise each layer has its own, made from
-    the same noise."""
+    """Use the same filters and codes in all layers. If false, each layer has its own filters, which
+    are applied to the same noise."""
     noise: NoiseKind = "normal"
-    """The filtered noise: normal, as published, or random signs, which are cheaper to draw. The
-    covariance is the same; the product of a feature's codes varies less with signs, its variance is
-    smaller by twice the sum over taps of query_filter[i]^2 key_filter[i + lag]^2; products of
-    different features vary as much."""
+    """Kind of noise: normal, as published, or random signs, which are cheaper to draw. Covariances
+    are the same. With signs, the variance of the product of a feature's codes is smaller by twice
+    the sum over taps i of query_filter[i]^2 key_filter[i + lag]^2; that of products of different
+    features is the same."""
 
 
 class FilteredNoise(StochasticEncoding):
-    """Base of encodings whose codes are filtered noise; raw parameter: gates (layers, h, d)."""
+    """Base of encodings whose codes are filtered noise; parameter: raw gates (layers, h, d)."""
 
     def __init__(
         self,
@@ -103,7 +102,7 @@ class FilteredNoise(StochasticEncoding):
     ) -> None:
         super().__init__()
         if axes not in TILES:
-            raise ValueError(f"filters over {axes} axes; expected one of {sorted(TILES)}")
+            raise ValueError(f"filters have {axes} axes, expected one of {sorted(TILES)}")
         self.axes, self.num_layers = axes, num_layers
         self.noise: NoiseKind = config.noise
         self.shared_by_layers = config.shared_by_layers
@@ -138,11 +137,11 @@ class FilteredNoise(StochasticEncoding):
         filters = self.filters().values.double()
         return filter_covariance(filters[0], filters[1], lags)
 
-    @outside_graphs  # noise is drawn and tiles are located outside of graphs
+    @outside_graphs  # noise is drawn and tiles are located outside graphs
     def prepare(
         self, positions: Tensor, state: FilteredNoiseState
     ) -> tuple[FilteredNoiseCodes, FilteredNoiseState]:
-        """Codes of integer `positions` (1, l, p), in any order; all rows of a batch share them.
+        """Codes of integer `positions` (1, l, p), in any order, for all rows of a batch.
 
         Axes beyond those of the filters are ignored.
         """
@@ -201,7 +200,7 @@ class FilteredNoise(StochasticEncoding):
         plan: Plan | None,
         state: FilteredNoiseState,
     ) -> FilteredNoiseCodes:
-        """Codes of all sets of filters: one that layers share, or one for each."""
+        """Codes of all sets of filters: one set that layers share, or one per layer."""
         layers = tuple(
             FilteredNoiseCodes(made, matrix, plan, state.gates)
             for made, matrix in zip(shared, matrices, strict=True)
@@ -212,20 +211,20 @@ class FilteredNoise(StochasticEncoding):
         """(l, p) int64 of positions (1, l, p or more)."""
         if positions.shape[0] != 1:
             raise ValueError(
-                f"positions of {positions.shape[0]} rows; filtered noise shares its codes among "
-                "the rows of a batch: give one row of positions, (1, l, p)"
+                f"positions have {positions.shape[0]} rows, expected 1: with filtered noise, all "
+                "rows of a batch have the same positions"
             )
         if positions.shape[2] < self.axes:
             raise ValueError(
-                f"positions of {positions.shape[2]} axes; the filters have {self.axes}: give "
-                "positions (1, l, p) with as many, or filters with fewer"
+                f"positions have {positions.shape[2]} axes, expected at least {self.axes}, the "
+                "number of axes of the filters"
             )
         places = positions[0, :, : self.axes]
         whole = places.to(torch.int64)
         if places.is_floating_point() and not bool((places == whole).all()):
             raise ValueError(
-                "positions between whole numbers; noise is filtered on a grid: count positions in "
-                "smaller steps, or use an encoding of sines"
+                "positions are not integers, but noise is filtered on a grid; count positions in "
+                "smaller steps, or use sine SPE"
             )
         return whole
 

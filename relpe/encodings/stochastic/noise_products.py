@@ -1,21 +1,23 @@
 """Products of queries and keys with filtered noise.
 
-Cost: with n taps and tiles of c positions, the codes of a tile are a product of (2c, c + n - 1) and
-(c + n - 1, r) for each head and feature: 2 c (c + n - 1) d r multiplications per head. Projecting b
-rows of queries and of keys on them takes 2 b c d r more. The alternative, one product of
-q_d w_d(m - n), (b c, d (c + n - 1)), with the noise, (d (c + n - 1), r), does not form codes and
-takes 2 b c (c + n - 1) d r: as much for b = 1, and b times as much otherwise, since all rows share
-codes; and its left factor must be made for every row and tile, whereas the matrix of the filters is
-the same for all tiles. Hence codes are formed, tile by tile, at every batch size.
+Cost. With n taps and tiles of c positions, the codes of a tile are the product of matrices
+(2c, c + n - 1) and (c + n - 1, r) for each head and feature, which takes 2 c (c + n - 1) d r
+multiplications per head. Projecting b rows of queries and keys on them takes another 2 b c d r.
 
-They are formed once for all layers if they fit in SHARED_CODE_BYTES, which saves n multiplications
-per number and layer. Otherwise, or if only one layer uses them, each layer forms them in forward
-and again in backward, and drops them: memory beyond inputs, outputs and noise is that of a tile, or
-of a few features of a run of tiles.
+The alternative is not to compute codes: one product of q_d w_d(m - n), a matrix
+(b c, d (c + n - 1)), and the noise, (d (c + n - 1), r), takes 2 b c (c + n - 1) d r. For b = 1 this
+is the same cost, and otherwise b times as much, since all rows share codes. In addition, its left
+factor depends on the row and the tile, while the matrix of the filters is the same for all tiles.
+Hence codes are computed, tile by tile, for every batch size.
 
-In a run, the matrix of one feature is multiplied with the noise of many tiles, and both stay in the
-cache: this brings the products from half to four fifths of the speed of large ones on a CPU.
-Fourier transforms, larger tiles and Winograd's scheme were measured to be slower.
+If the codes fit in SHARED_CODE_BYTES, they are computed once for all layers, which saves n
+multiplications per number and layer. Otherwise, or if only one layer uses them, each layer computes
+them in the forward pass and again in the backward pass. Memory beyond inputs, outputs and noise is
+then that of a tile, or of a few features of a run of tiles.
+
+In a run of tiles, the matrix of one feature is multiplied by the noise of many tiles, and both stay
+in the cache. On a CPU, this increases the speed from half to four fifths of that of large products.
+Fourier transforms, larger tiles and Winograd's algorithm were measured to be slower.
 """
 
 from __future__ import annotations
@@ -30,23 +32,23 @@ from torch.nn import functional
 from relpe.encodings.stochastic.white_noise import RUN, SITES, Halos, NoiseLine, Placement, Stencil
 
 SHARED_CODE_BYTES = 512 * 2**20
-"""Codes up to this size are made once and shared by all layers; larger ones are never formed."""
+"""Maximum size of codes that are computed once for all layers and stored."""
 OWN_CODE_BYTES = 32 * 2**20
-"""The same for codes that only one layer uses: if they do not fit the cache, writing and reading
-them takes longer than making them where they are used."""
+"""Maximum size of stored codes that only one layer uses. If codes do not fit the cache, storing and
+loading them takes longer than computing them where they are used."""
 FEATURES = 16
-"""Features of one head whose codes exist at once in a run: 4 MB of them."""
+"""Features of one head whose codes exist at once in a run of tiles; they take 4 MB."""
 
 
 class Piece(NamedTuple):
-    """Tiles whose codes are made by one call: one tile, or a run of whole ones.
+    """Tiles whose codes one call computes: a single tile, or a run of whole tiles.
 
-    Its places `m` are ordered by tile, and in a tile queries come before keys.
+    Places (m) are ordered by tile; within a tile, queries come before keys.
     """
 
     rows: Tensor | slice  # indices of the positions in these tiles
     sites: Tensor | slice  # their places in the tile
-    noise: Tensor  # (h, d, t, n, r): in a run a view, since halos overlap
+    noise: Tensor  # (h, d, t, n, r); in a run, a view with overlapping halos
 
     @property
     def tiles(self) -> int:
@@ -55,11 +57,11 @@ class Piece(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether the positions are all those of the tiles, in order."""
+        """Whether the positions are exactly those of the tiles, in order."""
         return _is_whole(self.sites)
 
     def parts(self) -> Iterator[tuple[slice, slice]]:
-        """Heads and features whose codes exist at once: all for a tile, a few for a run."""
+        """Heads and features whose codes exist at once: all for one tile, a few for a run."""
         if self.tiles == 1:
             yield slice(None), slice(None)
             return
@@ -68,7 +70,7 @@ class Piece(NamedTuple):
                 yield slice(head, head + 1), slice(start, start + FEATURES)
 
     def codes(self, matrices: Tensor, heads: slice, features: slice) -> Tensor:
-        """Codes (h, d, m, r) of a part, by the filters' matrices (h, d, 2c, n)."""
+        """Codes (h, d, m, r) of a part, from the matrices (h, d, 2c, n) of the filters."""
         part, noise = matrices[heads, features], self.noise[heads, features]
         if self.tiles == 1:
             codes = part @ noise[:, :, 0]
@@ -80,23 +82,23 @@ class Piece(NamedTuple):
         return codes.flatten(2, 3)
 
     def places(self, device: torch.device) -> Tensor:
-        """For one tile: the places of its positions, of queries, then of keys."""
+        """For a single tile: the places of its positions, first of queries, then of keys."""
         sites = torch.arange(SITES, device=device)[self.sites]
         return torch.cat([sites, sites + SITES])
 
     def gather(self, q: Tensor, k: Tensor) -> Tensor:
-        """Queries and keys (b, l, h, f) at the places, as (h, m, b, f)."""
+        """Queries and keys (b, l, h, f) at the places of the piece, as (h, m, b, f)."""
         both = torch.stack([q[:, self.rows], k[:, self.rows]])
         return both.unflatten(2, (self.tiles, -1)).permute(4, 2, 0, 3, 1, 5).flatten(1, 3)
 
     def scatter(self, x: Tensor, queries: Tensor, keys: Tensor) -> None:
-        """Writes (h, m, b, f) back: the reverse of `gather`."""
+        """The reverse of `gather`: writes (h, m, b, f) back."""
         both = x.unflatten(1, (self.tiles, 2, -1)).permute(2, 4, 1, 3, 0, 5).flatten(2, 3)
         queries[:, self.rows], keys[:, self.rows] = both[0], both[1]
 
 
 def _follows(placement: Placement, index: int) -> bool:
-    """Whether a tile continues the one before it: on one axis, both whole, positions in order."""
+    """Whether a tile continues the previous one: one axis, both whole, with positions in order."""
     tile, before = placement.tiles[index], placement.tiles[index - 1]
     rows, ends = placement.rows[index], placement.rows[index - 1]
     return (
@@ -115,10 +117,10 @@ def _is_whole(sites: Tensor | slice) -> bool:
 
 
 def _held_run(halos: Halos, first: int, stop: int) -> Tensor | None:
-    """The noise (h, d, t, n, r) around consecutive tiles; None if it is not held.
+    """The noise (h, d, t, n, r) around consecutive tiles; None if it is not held in memory.
 
-    Also None on other devices than CPUs, where one call for all features of a tile is cheaper than
-    one for each feature of a run.
+    Also None if the device is not a CPU, since there one call for all features of a tile is cheaper
+    than one for each feature of a run.
     """
     noise = halos.noise(first)
     heads, features, samples, draws = noise.shape
@@ -139,7 +141,7 @@ class Plan(NamedTuple):
     halos: Halos | NoiseLine
 
     def pieces(self) -> Iterator[Piece]:
-        """All tiles in order, with whole consecutive ones in runs where the noise allows it."""
+        """All tiles in order; consecutive whole tiles are joined to runs if the noise allows it."""
         placement, halos = self
         first, count = 0, len(placement.tiles)
         while first < count:
@@ -163,24 +165,24 @@ class Plan(NamedTuple):
 
 
 def filter_matrices(filters: Tensor, pattern: Stencil) -> Tensor:
-    """Matrices (h, d, 2c, n) whose products with the noise of a halo are the codes of its tile.
+    """Matrices (h, d, 2c, n) whose product with the noise of a halo is the codes of its tile.
 
-    `filters` (2, h, d, *taps): of queries and of keys.
+    `filters` (2, h, d, *taps) are those of queries and of keys.
     """
     return _FilterMatrices.apply(filters.flatten(3), pattern)
 
 
 def tile_codes(matrices: Tensor, noise: Tensor) -> Tensor:
-    """(2, c, h, d, r), a view: codes of queries and keys at all positions of a tile.
+    """Codes (2, c, h, d, r) of queries and keys at all positions of a tile, as a view.
 
-    From the filters' matrices (h, d, 2c, n) and the noise (h, d, n, r) of its halo.
+    Takes the matrices (h, d, 2c, n) of the filters and the noise (h, d, n, r) of the tile's halo.
     """
     codes = matrices @ noise  # (h, d, 2c, r)
     return codes.unflatten(2, (2, SITES)).permute(2, 3, 0, 1, 4)
 
 
 def worth_sharing(size: int, layers: int) -> bool:
-    """Whether codes of `size` bytes that `layers` layers use should be made once."""
+    """Whether codes of `size` bytes that `layers` layers use should be computed only once."""
     return size <= (SHARED_CODE_BYTES if layers > 1 else min(OWN_CODE_BYTES, SHARED_CODE_BYTES))
 
 
@@ -200,12 +202,12 @@ def project(
         )
     assert matrices is not None
     with torch.autocast(q.device.type, enabled=False):
-        # autocast may have made q and k narrower than the noise
+        # with autocast, q and k may be narrower than the noise
         return _FusedProjection.apply(q.to(matrices.dtype), k.to(matrices.dtype), matrices, plan)
 
 
 class _FilterMatrices(torch.autograd.Function):
-    """See `filter_matrices`: forward and backward both gather, which is faster than scattering."""
+    """See `filter_matrices`; the backward pass also gathers, which is faster than scattering."""
 
     @staticmethod
     def forward(ctx: Any, filters: Tensor, pattern: Stencil) -> Tensor:  # noqa: ANN401
@@ -227,7 +229,7 @@ class _FilterMatrices(torch.autograd.Function):
 
 
 class _SharedCodes(torch.autograd.Function):
-    """See `shared_codes`: keeps only the noise of the plan for the backward pass."""
+    """See `shared_codes`; only the noise of the plan is stored for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, matrices: Tensor, plan: Plan) -> Tensor:  # noqa: ANN401
@@ -257,7 +259,7 @@ class _SharedCodes(torch.autograd.Function):
 
 
 class _FusedProjection(torch.autograd.Function):
-    """Projection of queries and keys by pieces: only the codes of one part exist at a time."""
+    """Projection of queries and keys piece by piece, with the codes of only one part at a time."""
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -302,7 +304,7 @@ class _FusedProjection(torch.autograd.Function):
 def _add_grad(
     grad_matrices: Tensor, grad_codes: Tensor, piece: Piece, heads: slice, features: slice
 ) -> None:
-    """Adds the gradient of the matrices from that of the codes (h, d, m, r) of a part."""
+    """Adds the gradient of the matrices, given that of the codes (h, d, m, r) of a part."""
     if not piece.whole:
         some = grad_codes
         grad_codes = some.new_zeros(*some.shape[:2], 2 * SITES, some.shape[-1])

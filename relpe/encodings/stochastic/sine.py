@@ -1,8 +1,8 @@
 """Sinusoidal stochastic positional encoding, fused with its gate (Liutkus et al., 2021, section 3).
 
-For every head and feature, queries and keys are multiplied by two random processes whose covariance
-is a learned sum of cosines of the lag, and summed over features. This is relative attention by
-absolute codes, and hence fits linear attention.
+For every head and feature, queries and keys are multiplied by two random processes and summed over
+features. The covariance of these processes is a learned sum of cosines of the lag. This gives
+relative attention with absolute codes, and hence works with linear attention.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from torch.nn import functional
 from relpe.encodings.stochastic.base import StochasticEncoding, checked_draws, raw_gates
 
 BLOCK = 256
-"""Positions of a block: sines are evaluated for one block, and the noise is rotated by the first
-phase of each."""
+"""Positions per block. Sines are evaluated for one block only; for each block, the noise is rotated
+by the phase at its start."""
 SHARED_CODE_BYTES = 256 * 2**20
-"""Codes up to this size are made once and shared by all layers; larger ones are never formed."""
+"""Maximum size of codes that are computed once for all layers and stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,16 +32,15 @@ class SineSPEConfig:
 
     kind: Literal["sine_spe"] = "sine_spe"
     num_sines: int = 5
-    """Sines per head and feature (k)."""
+    """Number of sines per head and feature (k)."""
     num_realizations: int = 64
-    """Random codes per sequence (r), the features per head after encoding; more means less variance
-    and more work."""
+    """Number of random codes (r), which is the number of features per head after encoding. Larger
+    numbers reduce the variance and increase the cost."""
     gated: bool = True
-    """Lets each feature of each layer mix its code with a constant one, that is, ignore position.
-    """
+    """Give each feature of each layer a learned gate, with which it can ignore position."""
     shared_by_layers: bool = True
-    """One set of sines for all layers, and one code; otherwise each layer has its own, made from
-    the same noise."""
+    """Use the same sines and codes in all layers. If false, each layer has its own sines, with the
+    same noise."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> SineSPE:
         """Module for a model of this shape, shared by its layers; gates are always per layer."""
@@ -51,29 +50,30 @@ class SineSPEConfig:
 class SineNoise(NamedTuple):
     """Standard normal noise of one sequence."""
 
-    sines: Tensor  # (h, d, k, 2, r): of cosine and sine
+    sines: Tensor  # (h, d, k, 2, r): for cosine and sine
     gates: Tensor  # (layers, h, d, r)
 
 
 class SineCodes(NamedTuple):
-    """Codes of the positions of a call, for all layers or one: factors, and products if small."""
+    """Codes of a call's positions, for all layers or for one: factors, and products if small."""
 
     waves: Tensor  # (n or 1, c, h, d, 2k): cosines, then sines, of the positions of a block
-    query_noise: Tensor  # (n, h, d, 2k, r): gains and the phase of each block's start folded in
+    query_noise: Tensor  # (n, h, d, 2k, r): includes the gains and the phase at each block's start
     key_noise: Tensor  # (n, h, d, 2k, r)
     gates: Tensor  # (layers, h, d, r)
     queries: Tensor | None  # (l, h, d, r)
     keys: Tensor | None  # (l, h, d, r)
-    by_layer: tuple[SineCodes, ...] = ()  # of each layer, where they differ
-    by_row: bool = False  # each row has one position of its own
+    by_layer: tuple[SineCodes, ...] = ()  # codes of each layer, if they differ
+    by_row: bool = False  # whether each row has one position of its own
 
 
 class SineSPE(StochasticEncoding):
-    """`SineSPEConfig` as a module; raw: frequencies, offsets, gains (h, d, k) and gates.
+    """See `SineSPEConfig`; parameters: raw frequencies, offsets and gains (h, d, k), raw gates.
 
-    Where layers have their own, the first three are (layers, h, d, k). A frequency is sigmoid/2, in
-    cycles per position; a gain is softplus; offsets, in radians, belong to the queries; a gate is
-    sigmoid, 1 meaning that position is ignored. Initialization as in the original, spe.py (2021).
+    If layers have their own sines, the first three are (layers, h, d, k). A frequency is sigmoid/2
+    of the raw one, in cycles per position; a gain is softplus of the raw one; offsets are in
+    radians and belong to the queries; a gate is sigmoid of the raw one, and 1 means that position
+    is ignored. Initial values are as in the original, spe.py (2021).
     """
 
     rows_by_position = True
@@ -96,7 +96,7 @@ class SineSPE(StochasticEncoding):
     def init_state(
         self, seed: int, device: torch.device, num_realizations: int | None = None
     ) -> SineNoise:
-        """See `StochasticEncoding.init_state`; drawn on the CPU, the same for all devices."""
+        """See `StochasticEncoding.init_state`; drawn on the CPU, so it is equal on all devices."""
         heads, features, sines = self.frequencies.shape[-3:]
         generator = torch.Generator().manual_seed(seed)
         draws = checked_draws(self.config.num_realizations, num_realizations)
@@ -107,7 +107,7 @@ class SineSPE(StochasticEncoding):
     def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
         """See `StochasticEncoding.covariance` (Liutkus et al., 2021, equation 10).
 
-        With the factor 1/2K of the code; `lags` are (o,).
+        Includes the factor 1/2K, as the published code does; `lags` are (o,).
         """
         frequencies, gains = self._frequencies(), functional.softplus(self.gains.double())
         angles = (
@@ -116,13 +116,12 @@ class SineSPE(StochasticEncoding):
         return (gains.square()[..., None] * angles.cos()).sum(-2) / (2 * self.config.num_sines)
 
     def prepare(self, positions: Tensor, state: SineNoise) -> tuple[SineCodes, SineNoise]:
-        """Codes of `positions` (1, l, 1), which all rows of a batch share.
+        """Codes of `positions`: (1, l, 1), shared by all rows, or (b, 1, 1), one for each row.
 
-        Or (b, 1, 1), one position for each row. Phases are reduced to one turn in float64, so that
-        position 10^6 is as exact as position 0.
+        Phases are reduced to one turn in float64, so that position 10^6 is as exact as position 0.
         """
         by_row = positions.shape[0] > 1 and positions.shape[1] == 1
-        if by_row:  # as one row at all positions; a code does not depend on the other positions
+        if by_row:  # handle as one row, since a code does not depend on other positions
             positions = positions.transpose(0, 1)
         length = positions.shape[1]
         waves, query_noise, key_noise = self.factors(positions, state, from_zero=by_row)
@@ -152,16 +151,16 @@ class SineSPE(StochasticEncoding):
     def factors(
         self, positions: Tensor, state: SineNoise, *, from_zero: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Factors of the codes of `positions` (1, l, 1), in blocks of c: see `SineCodes`.
+        """Factors of the codes of `positions` (1, l, 1), in n blocks of c; see `SineCodes`.
 
-        Phases are counted from the start of each block, or, with `from_zero`, in one block from
-        position 0. Returns waves (n or 1, c, h, d, 2k), and for each block the noise of queries and
-        of keys (n, h, d, 2k, r), where h counts the heads of all sets of parameters.
+        Phases are counted from the start of each block or, with `from_zero`, from position 0 in a
+        single block. Returns waves (n or 1, c, h, d, 2k), and for each block the noise of queries
+        and of keys (n, h, d, 2k, r), where h counts the heads of all sets of parameters.
         """
         if positions.shape[0] != 1:
             raise ValueError(
-                f"positions of {positions.shape[0]} rows; sine SPE shares its codes among the "
-                "rows of a batch: give one row of positions, (1, l, p)"
+                f"positions have {positions.shape[0]} rows, expected 1: with sine SPE, all rows of "
+                "a batch have the same positions, except in steps of one token"
             )
         place = positions[0, :, 0].double()
         length = place.shape[0]
@@ -178,7 +177,7 @@ class SineSPE(StochasticEncoding):
         return waves, query_noise, self._turned_noise(self._turn(starts), state.sines)
 
     def encode(self, q: Tensor, k: Tensor, codes: SineCodes, layer: int) -> tuple[Tensor, Tensor]:
-        """See `StochasticEncoding.encode`; positions by row are encoded as those of one row."""
+        """See `StochasticEncoding.encode`; one position per row is handled as a single row."""
         if not codes.by_row:
             return super().encode(q, k, codes, layer)
         q, k = super().encode(q.transpose(0, 1), k.transpose(0, 1), codes, layer)
@@ -192,7 +191,7 @@ class SineSPE(StochasticEncoding):
         )
 
     def _code_dtype(self) -> torch.dtype:
-        """At least float32, whatever the dtype of the parameters."""
+        """The dtype of the parameters, but at least float32."""
         return torch.promote_types(self.frequencies.dtype, torch.float32)
 
     def _frequencies(self) -> Tensor:
@@ -211,7 +210,7 @@ class SineSPE(StochasticEncoding):
         return angles.cos(), angles.sin()
 
     def _turned_noise(self, turn: tuple[Tensor, Tensor], noise: Tensor) -> Tensor:
-        """Noise (n, h, d, 2k, r) whose products with the waves of a block are its codes.
+        """Noise (n, h, d, 2k, r) whose product with the waves of a block is its codes.
 
         h counts the heads of all sets of parameters, which share `noise` (h, d, k, 2, r).
         """
@@ -236,15 +235,15 @@ def _project(x: Tensor, waves: Tensor, noise: Tensor, codes: Tensor | None) -> T
     """Sum over features of x (b, l, h, d) times its codes: (b, l, h, r)."""
     if codes is not None:
         return torch.einsum("blhd,lhdr->blhr", x.to(codes), codes)
-    # autocast may have made x narrower than the noise
+    # with autocast, x may be narrower than the noise
     return _FusedProjection.apply(x.to(noise.dtype), waves, noise)
 
 
 class _FusedProjection(torch.autograd.Function):
-    """Contracts features and sines with the noise, without forming codes.
+    """Multiplies features and sines by the noise, without computing codes.
 
-    Works by blocks and recomputes intermediate results in the backward pass: memory beyond inputs
-    and outputs is that of one block.
+    Works block by block and recomputes intermediate results in the backward pass, so that memory
+    beyond inputs and outputs is that of one block.
     """
 
     @staticmethod
@@ -285,7 +284,7 @@ def _blocks(x: Tensor, waves: Tensor) -> list[tuple[int, int]]:
 
 
 def _wave_features(x: Tensor, waves: Tensor, index: int) -> Tensor:
-    """Every feature times every wave of its position: (h, b * c, d * 2k) of x (b, c, h, d)."""
+    """Every feature times every wave at its position: (h, b * c, d * 2k) from x (b, c, h, d)."""
     block = waves[index % waves.shape[0], : x.shape[1]]
     return _fold((x[..., None] * block).flatten(3))
 

@@ -1,7 +1,7 @@
 """Stochastic positional encoding with filters from a network of sines.
 
-The filters of ConvSPE as a smooth function of the tap, under a Gaussian window of learned width:
-the number of parameters does not depend on their length, and their length follows the width.
+Like ConvSPE, but filters are smooth functions of the tap, in a Gaussian window of learned width.
+The number of parameters does not depend on the length of filters, which follows from the width.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from relpe.encodings.offset.siren_network import SirenNetwork, SirenNetworkConfi
 from relpe.encodings.stochastic.filtered_noise import FilteredNoise, FilteredNoiseConfig, Filters
 
 WINDOW_END = 0.01
-"""Value of the window at which its filter ends."""
+"""Value of the window at which a filter ends."""
 BUCKET = 16
-"""The number of taps is a multiple of this, so that it changes rarely while widths are learned."""
+"""The number of taps is a multiple of this, so that it rarely changes during training."""
 NARROWEST = 0.5
-"""Added to a width, in steps."""
+"""Minimum width in steps, which is added to every width."""
 FIRST_WIDTH = 4.0
-"""Initial width of the first head, in steps; that of the last is a quarter of the reference
+"""Initial width of the first head, in steps. That of the last head is a quarter of the reference
 length."""
 
 
@@ -34,34 +34,36 @@ class SirenSPEConfig(FilteredNoiseConfig):
 
     kind: Literal["siren_spe"] = "siren_spe"
     max_taps: tuple[int, ...] = (256,)
-    """Most taps of a filter along each axis of positions (one, two or three); fewer where the
-    learned widths need no more."""
+    """Maximum length of a filter along each axis of the positions (one, two or three axes); filters
+    are shorter if the learned widths allow it."""
     network: SirenNetworkConfig = field(default_factory=SirenNetworkConfig)
-    """The network that computes the filters."""
+    """Configuration of the network that computes the filters."""
     reference_length: float = 256.0
-    """Steps per unit of the network's coordinates, the same for all lengths of a sequence."""
+    """Number of steps per unit of the network's coordinates; it does not depend on the length of a
+    sequence."""
 
     def build(self, *, num_layers: int, num_heads: int, head_dim: int) -> SirenSPE:
         """Module for a model of this shape, shared by its layers; gates are always per layer.
 
         Raises:
-            ValueError: not one, two or three axes, or an axis without taps.
+            ValueError: there are not one to three axes, or an axis has no taps.
         """
         return SirenSPE(self, num_layers=num_layers, num_heads=num_heads, head_dim=head_dim)
 
 
 class SirenSPE(FilteredNoise):
-    """`SirenSPEConfig` as a module; raw: networks, log_widths (h, p), gains (2, h, d) and gates.
+    """See `SirenSPEConfig`; parameters: networks, log_widths (h, p), raw gains (2, h, d) and gates.
 
-    There is one network, or one for each layer where layers have their own filters; then widths and
-    gains have a leading axis of layers.
+    There is one network or, if layers have their own filters, one per layer; widths and gains then
+    have a leading axis of layers.
 
-    The code of a query at m is sum_s phi(s) Z(m - s) over the steps s = 0, 1, ... back from m (in
-    several axes, back along each), and so is a key's: the covariance at lag m - n is
-    sum_s phi_q(s) phi_k(s - (m - n)). phi is the network's output, ordered by filter (query, key),
-    head and feature, times exp(-(s / width)^2 / 2), brought to unit norm and multiplied by a gain:
-    variances are those of the gains, whatever the width. A width is exp(log_width) + 0.5 steps, so
-    that a learning rate changes all widths by the same ratio; a gain is softplus.
+    The code at m is sum_s phi(s) Z(m - s) over the steps s = 0, 1, ... back from m (with several
+    axes, back along each), with phi_q for queries and phi_k for keys. The covariance at lag m - n
+    is sum_s phi_q(s) phi_k(s - (m - n)). phi is the output of the network, ordered by filter
+    (query, key), head and feature, times exp(-(s / width)^2 / 2). It is normalised to unit norm and
+    multiplied by a gain, so that variances depend only on the gains. A width is
+    exp(log_width) + 0.5 steps, so that a training step changes all widths by a similar ratio. A
+    gain is softplus of the raw one.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class SirenSPE(FilteredNoise):
     ) -> None:
         axes = len(config.max_taps)
         if min(config.max_taps, default=1) < 1:
-            raise ValueError(f"max_taps {config.max_taps}: expected at least one along each axis")
+            raise ValueError(f"max_taps are {config.max_taps}, expected at least 1 along each axis")
         super().__init__(
             config,
             axes=axes,
@@ -95,13 +97,13 @@ class SirenSPE(FilteredNoise):
         self.gains = nn.Parameter(ones + (-(-ones).expm1()).log())  # softplus of it is 1
 
     def window_widths(self) -> Tensor:
-        """(h, p), or (layers, h, p), in steps."""
+        """Widths (h, p), or (layers, h, p), in steps."""
         return self.log_widths.exp() + NARROWEST
 
     def steps_back(self) -> Tensor:
-        """The filters phi (2, h, d, *steps): entry s is the weight of the noise s steps back.
+        """The filters phi (2, h, d, *steps); entry s is the weight of the noise s steps back.
 
-        With an axis of layers after the first, where layers have their own.
+        If layers have their own filters, the second axis is that of layers.
         """
         widths = self.window_widths()
         steps = absolute_steps(self._num_taps(widths)).to(widths.device)  # (*steps, p)
@@ -122,18 +124,18 @@ class SirenSPE(FilteredNoise):
         return sets[0] if self.shared_by_layers else torch.stack(sets, 1)
 
     def filters(self) -> Filters:
-        """The filters in reverse, as correlations with the noise.
+        """The reversed filters, which are correlated with the noise.
 
-        They read from 1 - taps up to the position itself.
+        They read from the offset 1 - taps up to the position itself.
         """
         back = self.steps_back()
         turned = back.flip([-1 - axis for axis in range(self.axes)])
         return Filters(turned, tuple(1 - taps for taps in turned.shape[-self.axes :]))
 
     def _num_taps(self, widths: Tensor) -> list[int]:
-        """Taps along each axis: up to the end of the widest window, in whole buckets.
+        """Number of taps along each axis, up to the end of the widest window, in whole buckets.
 
-        All layers have the same number, so that they read the noise in the same way.
+        It is the same in all layers, so that they read the noise in the same way.
         """
         widest = widths.detach().double().flatten(0, -2).amax(0)
         reach = widest * math.sqrt(-2 * math.log(WINDOW_END))

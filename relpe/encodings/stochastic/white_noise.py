@@ -1,7 +1,7 @@
 """White noise on a lattice of integer positions, as a function of seed and place.
 
-The lattice is divided into tiles, and each is drawn from its own seed, so that any piece of a
-sequence gets the same values as the whole. Codes are computed by tiles as well, since filters read
+The lattice is divided into tiles. Each tile is drawn from its own seed, so that a part of a
+sequence has the same values as the whole. Codes are also computed tile by tile, since filters read
 the noise around every tile in the same way.
 """
 
@@ -20,21 +20,21 @@ NoiseKind = Literal["normal", "signs"]
 SITES = 32
 """Positions of a tile (c).
 
-Smaller tiles waste less of a dense product with a filter of n taps, which reads c + n - 1 samples
-for n that are needed; larger tiles make fewer, larger products.
+With n taps, a dense product reads c + n - 1 samples per position, of which n are needed. Smaller
+tiles waste less of it; larger tiles need fewer products.
 """
 TILES = {1: (SITES,), 2: (4, 8), 3: (2, 4, 4)}
 """Shape of a tile, by number of axes."""
 RUN = 16
-"""Most tiles of a run, whose noise `NoiseLine` returns together."""
+"""Maximum number of tiles in a run, whose noise `NoiseLine` returns together."""
 HELD_NOISE_BYTES = 512 * 2**20
-"""Noise up to this size is held during a call; beyond it, each layer redraws each tile."""
+"""Maximum size of noise that is held in memory during a call; otherwise layers redraw tiles."""
 
 
 def white_noise(
     kind: NoiseKind, shape: Sequence[int], seed: int, place: Sequence[int] = ()
 ) -> Tensor:
-    """Float32 noise of variance 1, on the CPU: a function of its arguments alone."""
+    """Float32 noise of variance 1 on the CPU, which depends only on the arguments."""
     generator = torch.Generator().manual_seed(_mixed_seed(seed, place))
     if kind == "normal":
         return torch.randn(tuple(shape), generator=generator)
@@ -45,7 +45,7 @@ def white_noise(
 
 
 def _mixed_seed(seed: int, place: Sequence[int]) -> int:
-    """A seed of 32 bits, the limit of torch: on one axis, different for different places."""
+    """A seed of 32 bits, the limit of torch; on one axis, different places have different seeds."""
     folded = 0
     for index in place:
         folded = (_mix(folded) + index) & 0xFFFFFFFF
@@ -54,9 +54,9 @@ def _mixed_seed(seed: int, place: Sequence[int]) -> int:
 
 
 def _mix(x: int) -> int:
-    """A bijection of 32 bits in which every bit depends on all of x (Appleby, MurmurHash3).
+    """A bijection of 32-bit integers in which every bit depends on all bits of x.
 
-    Without it, neighbouring places would have neighbouring seeds.
+    Without it, neighbouring places would have neighbouring seeds. Source: MurmurHash3 (Appleby).
     """
     x &= 0xFFFFFFFF
     x = ((x ^ (x >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
@@ -65,9 +65,9 @@ def _mix(x: int) -> int:
 
 
 class Stencil(NamedTuple):
-    """How the positions of a tile read noise: the position x reads x + first, x + first + 1, ...
+    """How the positions of a tile read noise: position x reads x + first, x + first + 1, ...
 
-    One tap per sample and axis. The same for all tiles.
+    There is one tap per sample and axis. The stencil is the same for all tiles.
     """
 
     tile: tuple[int, ...]
@@ -95,7 +95,7 @@ def stencil(taps: tuple[int, ...], first: tuple[int, ...]) -> Stencil:
 
 
 def lattice(sizes: Sequence[int]) -> Tensor:
-    """(product of sizes, p) int64: all points of a box, the last axis running first."""
+    """All points of a box, (product of sizes, p) int64, the last axis varying fastest."""
     return torch.cartesian_prod(*[torch.arange(n) for n in sizes]).view(-1, len(sizes))
 
 
@@ -107,14 +107,14 @@ class Placement(NamedTuple):
     """The tiles of positions, and the positions of each tile."""
 
     tiles: list[tuple[int, ...]]  # in order
-    rows: list[Tensor | slice]  # of each tile: indices of the positions in it
-    sites: list[Tensor | slice]  # of each tile: their places in the tile
+    rows: list[Tensor | slice]  # for each tile: indices of the positions in it
+    sites: list[Tensor | slice]  # for each tile: places of these positions in the tile
     last: int  # the tile of the last position
-    length: int  # all positions (l)
+    length: int  # number of positions (l)
 
     @classmethod
     def of(cls, positions: Tensor, tile: tuple[int, ...]) -> Placement:
-        """Placement of positions (l, p) int64, in any order; indices are on their device."""
+        """Placement of positions (l, p) int64, in any order; indices are on the same device."""
         places = positions.cpu()
         shape = torch.tensor(tile)
         cells = torch.div(places, shape, rounding_mode="floor")
@@ -132,7 +132,7 @@ class Placement(NamedTuple):
 
 
 def _indices(index: Tensor, device: torch.device) -> Tensor | slice:
-    """A slice where possible, since it copies nothing."""
+    """A slice if possible, since it copies nothing, else the index on the device."""
     first = int(index[0])
     if bool((index == torch.arange(first, first + len(index))).all()):
         return slice(first, first + len(index))
@@ -158,9 +158,9 @@ class NoiseField(NamedTuple):
 
 
 class Halos:
-    """The noise around each of some tiles: held together, or redrawn on each access.
+    """The noise around each of some tiles, held in memory or redrawn on each access.
 
-    Halos of consecutive tiles overlap, and the overlap with the previous one is not redrawn.
+    The halos of consecutive tiles overlap; the overlap with the previous halo is not redrawn.
     """
 
     def __init__(
@@ -206,10 +206,10 @@ class Halos:
 
 
 class NoiseLine:
-    """Noise around consecutive tiles of one axis, drawn run by run and not held.
+    """Noise around consecutive tiles on one axis, drawn run by run and not held in memory.
 
-    For a single pass, or for more noise than can be held. Otherwise like `Halos`. The result of
-    `run` is valid until the next call.
+    Use it for a single pass, or for more noise than fits in memory. It is otherwise like `Halos`.
+    The result of `run` is valid until the next call.
     """
 
     def __init__(self, field: NoiseField, tiles: list[tuple[int, ...]], reach: list[int]) -> None:
@@ -228,7 +228,7 @@ class NoiseLine:
     def noise(self, index: int) -> Tensor:
         """The noise (h, d, n, r) of that halo, tile after tile."""
         wanted = [tile for (tile,) in self.tiles(index)]
-        # tiles of the last call and of the run are not redrawn
+        # tiles of the last call and of the last run are not redrawn
         self._few = {tile: self._tile(tile) for tile in wanted}
         return torch.cat(list(self._few.values()), 2)
 
@@ -240,7 +240,7 @@ class NoiseLine:
             self._held = range(0)  # a new pass
         for tile in wanted:
             here = self._buffer[:, :, tile - begin]
-            if tile in self._held:  # from the previous run, where it is further to the right
+            if tile in self._held:  # from the previous run, further to the right in memory
                 here.copy_(self._buffer[:, :, tile - self._held.start])
             else:
                 here.copy_(self._few[tile] if tile in self._few else self._field.tile((tile,)))
@@ -264,7 +264,7 @@ def noise_around(
     *,
     passes: int | None,
 ) -> Halos | NoiseLine:
-    """The noise around tiles, for a number of passes over them; None: also for a backward pass."""
+    """The noise around tiles for a number of passes; None: several, with a backward pass."""
     on_line = len(neighbours[0]) == 1 and tiles[-1][0] - tiles[0][0] == len(tiles) - 1 > 0
     if passes is None or not on_line or field.like.device.type != "cpu":
         return Halos(field, tiles, neighbours)

@@ -24,7 +24,7 @@ from app.player.frames import (
     timeline,
     track_ids,
 )
-from tokenization.remi.bars import written_lines
+from tokenization.remi.bars import notated_lines
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 FACTOR = UNITS_PER_BEAT // 12
@@ -75,7 +75,7 @@ def test_packed_notes_parse_back_and_grow_only_at_the_end(rows, count):
 def test_bar_lines_are_those_that_the_app_counts(changes, end):
     score = Score(12, time_signatures=changes, end_ticks=end)
     bars = [unit for (unit,) in parse(timeline(score)["bars"])]
-    assert bars == [line * FACTOR for line in written_lines(score, end).tolist()]
+    assert bars == [line * FACTOR for line in notated_lines(score, end).tolist()]
 
 
 @given(changes=metres, end=st.integers(1, 600), most=st.integers(1, 30))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.strategies import scores
-from tokenization.remi.bars import BarMap, written_lines
+from tokenization.remi.bars import BarMap, notated_lines
 from tokenization.remi.quantize import bar_lines, nearest_step, quantize_time_signatures
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
@@ -48,11 +48,11 @@ def slow_lines(score: Score, end: int) -> list[Fraction]:
 
 
 @given(signatures=changes(METRES), end=st.integers(1, 9000))
-def test_written_lines_are_exact_and_a_change_cuts_the_bar(
+def test_notated_lines_are_exact_and_a_change_cuts_the_bar(
     signatures: list[TimeSignature], end: int
 ) -> None:
     score = Score(480, time_signatures=tuple(signatures))
-    lines = written_lines(score, end).tolist()
+    lines = notated_lines(score, end).tolist()
     assert lines[-1] >= end > lines[-2]
     exact = [line for line in slow_lines(score, lines[-1]) if line <= lines[-1]]
     # but for bars of less than half a grid step, of which nothing is left
@@ -65,20 +65,20 @@ def test_written_lines_are_exact_and_a_change_cuts_the_bar(
 
 def test_lines_continue_after_the_end_in_the_metre_in_force() -> None:
     score = Score(480, time_signatures=(TimeSignature(0, 7, 16), TimeSignature(2520, 9, 4)))
-    assert written_lines(score, 1, 2).tolist() == [0, 840, 1680, 2520]
-    assert written_lines(score, 2520, 2).tolist() == [0, 840, 1680, 2520, 6840, 11160]
+    assert notated_lines(score, 1, 2).tolist() == [0, 840, 1680, 2520]
+    assert notated_lines(score, 2520, 2).tolist() == [0, 840, 1680, 2520, 6840, 11160]
 
 
 def test_a_change_just_beside_a_line_moves_it() -> None:
     for tick in (1915, 1925):
         score = Score(480, time_signatures=(TimeSignature(tick, 3, 4),))
-        assert written_lines(score, 3000).tolist() == [0, tick, tick + 1440]
-        assert BarMap.of(written_lines(score, 3000), 480).sizes.tolist() == [48, 36]
+        assert notated_lines(score, 3000).tolist() == [0, tick, tick + 1440]
+        assert BarMap.of(notated_lines(score, 3000), 480).sizes.tolist() == [48, 36]
 
 
 def test_coarse_ticks_do_not_drift() -> None:
     score = Score(13, time_signatures=(TimeSignature(0, 7, 8),))
-    lines = written_lines(score, 4550)
+    lines = notated_lines(score, 4550)
     assert len(lines) == 101
     assert lines[-1] == 4550
     assert set(BarMap.of(lines, 13).sizes.tolist()) == {42}
@@ -91,7 +91,7 @@ def test_bars_of_whole_eighths_leave_the_ids_as_they_are(
 ) -> None:
     beats = (TimeSignature(240 * (c.tick // 240), *c[1:]) for c in signatures)
     score = Score(480, score.tracks, score.tempos, tuple(beats), score.end_ticks)
-    lines = written_lines(score, max(score.end_ticks, 1))
+    lines = notated_lines(score, max(score.end_ticks, 1))
     bars = BarMap.of(lines, 480)
     counted = bars.on_grid(score)
     metres = quantize_time_signatures(score)
@@ -105,7 +105,7 @@ def test_bars_of_whole_eighths_leave_the_ids_as_they_are(
 def test_every_line_is_a_bar_and_times_are_restored(
     signatures: list[TimeSignature], ticks: list[int]
 ) -> None:
-    lines = written_lines(Score(480, time_signatures=tuple(signatures)), 9001)
+    lines = notated_lines(Score(480, time_signatures=tuple(signatures)), 9001)
     bars = BarMap.of(lines, 480)
     np.testing.assert_array_equal(bars.steps(lines), bars.starts)
     np.testing.assert_array_equal(bars.ticks(bars.starts), lines)
@@ -128,7 +128,7 @@ def test_a_bar_between_eighths_is_extended_to_the_next_one() -> None:
         (Tempo(0, 90.0), Tempo(840, 95.0)),
         (TimeSignature(0, 7, 16),),
     )
-    bars = BarMap.of(written_lines(score, 1680), 480)
+    bars = BarMap.of(notated_lines(score, 1680), 480)
     counted = bars.on_grid(score)
     assert counted.tracks[0].notes[:, :2].tolist() == [[0, 24], [24, 3], [24 + 20, 4]]
     assert counted.tempos == (Tempo(0, 90.0), Tempo(24, 95.0))

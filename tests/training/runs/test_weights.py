@@ -111,7 +111,7 @@ def test_a_checkpoint_that_finds_no_room_leaves_the_one_before(tmp_path, monkeyp
         )
         with pytest.raises(
             TrainingError,
-            match=rf"^{path}: cannot be written \(No space left on device\)[^\n]*free some disk space",
+            match=rf"^{path}: cannot be written \(No space left on device\)[^\n]*free some disk",
         ):
             files.save_checkpoint({"step": torch.full((4000,), 2.0)}, path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["last.ckpt"]
