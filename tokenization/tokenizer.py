@@ -239,7 +239,8 @@ def end_of_crop(first_bar: int, num_bars: int | None, piece_bars: int) -> int:
     """
     if not 0 <= first_bar < piece_bars or (num_bars is not None and num_bars < 1):
         raise ValueError(
-            f"a piece of {piece_bars} bars has no {num_bars} bars from bar {first_bar} on"
+            f"first_bar is {first_bar} and num_bars is {num_bars}, expected at least one bar of "
+            f"the {piece_bars} bars of the piece"
         )
     return piece_bars if num_bars is None else min(first_bar + num_bars, piece_bars)
 

@@ -92,7 +92,7 @@ def test_of_several_tempos_and_metres_at_one_tick_the_last_applies():
     "note", [(-1, 1, 60, 64), (0, -1, 60, 64), (0, 1, 128, 64), (0, 1, 60, 128)]
 )
 def test_notes_that_midi_cannot_represent_are_rejected(note):
-    with pytest.raises(ValueError, match="expected onset and duration of at least 0"):
+    with pytest.raises(ValueError, match="expected an onset and a duration of at least 0"):
         Track.of([note])
 
 

@@ -20,8 +20,8 @@ from tokenization.remi.vocabulary import BAR, NUM_PARTS
 LONGEST_REST = 2
 """Bars after which a track is brought back even if it rested longer in the prompt."""
 GAIN, MOST = 12.0, 24.0
-"""Bias in the first bar in which a track is brought back which is also its growth per later bar, and
-its maximum."""
+"""Bias in the first bar in which a track is brought back and its growth per further bar, and its
+maximum."""
 AGAINST_EMPTY = 0.25
 """Share of the bias that applies against ending an empty bar while a track is brought back."""
 

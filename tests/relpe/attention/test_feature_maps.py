@@ -122,7 +122,7 @@ def test_the_search_for_the_last_redraw_ends() -> None:
         ({"redraw_probability": 0.0}, "redraw_probability is 0.0, expected 1e-5 to 1"),
         ({"redraw_probability": 1.5}, "redraw_probability is 1.5"),
         ({"redraw_probability": math.nan}, "redraw_probability is nan"),
-        ({"redraw_interval": 40, "redraw_probability": 0.05}, "give one of them"),
+        ({"redraw_interval": 40, "redraw_probability": 0.05}, "expected only one of them"),
     ],
 )
 def test_redraws_that_make_no_sense_are_refused(
@@ -189,7 +189,7 @@ def test_with_other_realizations_any_split_equals_the_whole(encoding: str, atten
 
 def test_realizations_of_what_draws_nothing_are_refused() -> None:
     model = decoder(ENCODINGS["rope"], ATTENTIONS["softmax"])
-    with pytest.raises(ValueError, match="num_realizations is 8, but encoding rope draws nothing"):
+    with pytest.raises(ValueError, match="encoding rope has no random codes"):
         model.init_state(1, 0, 8)
     model = decoder(ENCODINGS["sine"], ATTENTIONS["favor"])
     with pytest.raises(ValueError, match="num_realizations is 0, expected at least 1"):

@@ -113,5 +113,5 @@ def test_a_width_that_slots_do_not_fill_is_filled_up() -> None:
     assert codes.shape == (1, 60, 32)
     assert not codes[..., 24:].any()
     assert from_plain(TreeSQConfig, to_plain(config)) == config
-    with pytest.raises(ValueError, match="or fewer steps"):
+    with pytest.raises(ValueError, match="expected at least 80"):
         TreeSQConfig(max_depth=40).build(num_layers=1, num_heads=2, head_dim=8)

@@ -69,7 +69,7 @@ def test_pairs_that_do_not_fit_are_refused(encoding: Any, fits: tuple[str, ...],
     if attention in fits:
         assert build(encoding, attention).encoding.fits == fits
         return
-    words = f"{encoding.kind} with {attention} attention.*expected {' or '.join(fits)}"
+    words = f"{encoding.kind} does not fit {attention} attention.*expected {' or '.join(fits)}"
     with pytest.raises(ValueError, match=words):
         build(encoding, attention)
 

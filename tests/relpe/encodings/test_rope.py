@@ -56,5 +56,5 @@ def test_far_positions_are_as_exact_in_float32() -> None:
 
 
 def test_an_odd_number_of_features_is_refused() -> None:
-    with pytest.raises(ValueError, match="use an even number"):
+    with pytest.raises(ValueError, match="expected an even number"):
         RopeConfig().build(num_layers=1, num_heads=1, head_dim=7)

@@ -163,7 +163,7 @@ def test_beats_may_be_anywhere_and_must_rise():
     chords = recognise_chords(score, [0, 1.5, 3, 4.5])
     assert chords.names == ["C_M", "F_M"]
     assert chords.beats.tolist() == [0, 3]
-    with pytest.raises(ValueError, match="do not rise"):
+    with pytest.raises(ValueError, match="not ascending"):
         recognise_chords(score, [0, 2, 1])
 
 

@@ -406,9 +406,9 @@ def test_a_note_after_the_limit_is_rejected_and_an_endless_one_cut():
 
 
 def test_a_rejected_token_is_named():
-    with pytest.raises(ValueError, match="EOS may not stand here: tick 0, after NoteOn_0_7"):
+    with pytest.raises(ValueError, match="EOS is not allowed at tick 0, after NoteOn_0_7"):
         COMPACT.grammar().resume(ids_of("BOS On_0_7 EOS"))
-    with pytest.raises(ValueError, match="id 795 may not stand here: tick 0, after nothing"):
+    with pytest.raises(ValueError, match="id 795 is not allowed at tick 0, after nothing"):
         COMPACT.grammar().advance(795)
 
 

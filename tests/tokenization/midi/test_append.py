@@ -399,7 +399,7 @@ def test_without_new_music_a_track_in_which_nothing_is_held_is_unchanged(data):
 
 
 def test_an_unknown_chunk_is_an_error_of_the_caller():
-    with pytest.raises(ValueError, match="track chunk 3"):
+    with pytest.raises(ValueError, match="chunk 3"):
         _continue(midi_file(note(60) + END), chunk=3)
 
 

@@ -49,7 +49,7 @@ def test_the_intact_part_of_a_cut_file_is_read_and_continued():
         num_notes = max(size - first_note, 0) // len(note(60))
         expected = [whole.tracks[0].notes.tolist(), whole.tracks[1].notes[:num_notes].tolist()]
         assert [track.notes.tolist() for track in score.tracks] == [e for e in expected if e]
-        assert ("of 2 tracks" if size < first_note - 7 else "in its track 2") in score.damage
+        assert ("of 2 tracks" if size < first_note - 7 else "in track 2") in score.damage
         continued = read_midi(append_to_midi(data[:size], new, 9600))
         assert not continued.damage
         # A note that sounds at the cut ends at the splice.
@@ -70,8 +70,8 @@ def test_tracks_of_one_channel_share_its_controllers():
     [
         (midi_files.header(0) + b"junk", "cut off|no track"),
         (midi_files.header(1, midi_format=3), "unknown MIDI format 3"),
-        (b"RIFF\x04\x00\x00\x00RMID", "without MIDI data"),
-        (midi_file(note(60) + END)[:-8], "cut off in its track 1.* no note is whole"),
+        (b"RIFF\x04\x00\x00\x00RMID", "contains no MIDI data"),
+        (midi_file(note(60) + END)[:-8], "cut off in track 1.* no note is complete"),
         (midi_file(b"\x00\x3c\x40"), "expected a status byte"),
         (midi_file(b"\x00\xff\x01\x09short"), "longer than its track"),
         (bytes(17 * 2**20), "more than 16 MB"),

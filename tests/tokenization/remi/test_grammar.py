@@ -194,7 +194,7 @@ def test_held_notes_are_not_struck_before_they_end(case, notes, position):
 
 
 def test_the_last_bar_of_a_prompt_is_checked():
-    with pytest.raises(ValueError, match="Position_2 may not stand here: bar 2"):
+    with pytest.raises(ValueError, match="Position_2 is not allowed at bar 2"):
         after(START + "Bar Position_3 Pitch_60 Velocity_9 Duration_3 Position_2")
 
 
@@ -346,7 +346,7 @@ def test_where_every_key_sounds_nothing_can_be_struck():
 
 @pytest.mark.parametrize("token", [-1, 512, EOS, PAD, TIME_SIGNATURE, 511])
 def test_a_token_that_is_not_allowed_is_refused(token):
-    with pytest.raises(ValueError, match="may not stand here: bar 0"):
+    with pytest.raises(ValueError, match="is not allowed at bar 0"):
         PIANO.grammar().advance(token)
 
 

@@ -40,5 +40,5 @@ def test_packed_rows_sort_like_rows(table):
 
 
 def test_fields_that_do_not_fit_into_an_integer_are_rejected():
-    with pytest.raises(ValueError, match="expected 63 at most"):
+    with pytest.raises(ValueError, match="expected at most 63"):
         Packing(32, 31, 1)

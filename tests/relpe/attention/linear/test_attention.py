@@ -331,9 +331,9 @@ def wrong(
     ("operation", "message"),
     [
         (ImportError(), None),
-        (ValueError("key contains names"), "does not import.*key contains names"),
-        (broken, "does not run.*no such instruction"),
-        (wrong, "is off by"),
+        (ValueError("key contains names"), "its import failed.*key contains names"),
+        (broken, "its test failed.*no such instruction"),
+        (wrong, "relative error is"),
     ],
 )
 def test_what_does_not_import_run_or_agree_is_not_used(

@@ -533,7 +533,7 @@ def test_bfloat16_under_autocast() -> None:
 
 
 def test_span_without_keys_is_refused() -> None:
-    with pytest.raises(ValueError, match="span 0"):
+    with pytest.raises(ValueError, match="span is 0"):
         WindowedAttentionConfig(span=0).build()
 
 

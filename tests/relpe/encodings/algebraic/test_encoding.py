@@ -253,7 +253,7 @@ def test_a_decay_follows_rows_that_start_at_different_positions() -> None:
     close(codes.factor[:, 0], 0.9 ** torch.arange(5.0), 1e-6)
     shared = START.map_rows(lambda rows: rows[:0])
     assert shared == START
-    with pytest.raises(ValueError, match="consecutive"):
+    with pytest.raises(ValueError, match="rise by one"):
         encoding.prepare(following.flip(0)[..., None], state)
 
 
@@ -274,7 +274,7 @@ def test_factors_of_offsets_are_those_of_pairs() -> None:
         (SequenceStructure(), torch.tensor([0, 2])),
         (TreeStructure(), torch.arange(2)),
     ):
-        with pytest.raises(ValueError, match="consecutive"):
+        with pytest.raises(ValueError, match="rise by one"):
             built(structure, decay=0.9).prepare(places[None, :, None], START)
 
 
@@ -432,13 +432,17 @@ def test_configs_are_plain_data(structure: Structure) -> None:
     ("config", "features", "message"),
     [
         (AlgebraicConfig(), 7, "even"),
-        (AlgebraicConfig(structure=GridStructure(num_axes=3)), 4, "even number, at least 2"),
-        (AlgebraicConfig(structure=GridStructure(features=(4, 8))), 16, "sum is 16"),
+        (AlgebraicConfig(structure=GridStructure(num_axes=3)), 4, "even number of at least 2"),
+        (AlgebraicConfig(structure=GridStructure(features=(4, 8))), 16, "sum 16"),
         (AlgebraicConfig(structure=GridStructure(features=(3, 5))), 8, "even"),
         (AlgebraicConfig(structure=DirectSum(parts=())), 8, "at least one"),
-        (AlgebraicConfig(structure=CycleStructure(period=0)), 8, "period 0"),
-        (AlgebraicConfig(structure=CycleStructure(harmonics=())), 8, "no harmonics"),
-        (AlgebraicConfig(structure=TreeStructure(branching=0)), 8, "one branch"),
+        (AlgebraicConfig(structure=CycleStructure(period=0)), 8, "period of a cycle is 0"),
+        (
+            AlgebraicConfig(structure=CycleStructure(harmonics=())),
+            8,
+            "harmonics of a cycle are empty",
+        ),
+        (AlgebraicConfig(structure=TreeStructure(branching=0)), 8, "branching of at least 1"),
         (AlgebraicConfig(decay=1.5), 8, "decay"),
     ],
 )

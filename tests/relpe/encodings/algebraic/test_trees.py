@@ -293,7 +293,7 @@ def test_words_that_are_none_are_refused() -> None:
         with pytest.raises(ValueError, match="branch"):
             encoding.prepare(torch.tensor([[word]]), START)
     encoding, _ = built()
-    with pytest.raises(ValueError, match="whole numbers"):
+    with pytest.raises(ValueError, match="not integers"):
         encoding.prepare(torch.tensor([[[1.5]]], dtype=torch.float64), START)
 
 

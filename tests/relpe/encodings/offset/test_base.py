@@ -64,7 +64,7 @@ def test_states_keep_tables_only_as_long_as_weights_stay(name: str) -> None:
     [
         (ShawConfig(window=0), "window"),
         (ShawConfig(span=0), "span"),
-        (TransformerXLConfig(num_sinusoids=5), "pairs"),
+        (TransformerXLConfig(num_sinusoids=5), "expected an even number"),
     ],
 )
 def test_what_makes_no_encoding_is_refused(config: Any, message: str) -> None:

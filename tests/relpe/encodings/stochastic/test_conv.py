@@ -411,11 +411,11 @@ def test_autocast_changes_little(fused: bool, monkeypatch: pytest.MonkeyPatch) -
 def test_what_does_not_fit_is_refused() -> None:
     encoding = small((3, 2))
     state = encoding.init_state(0, CPU)
-    with pytest.raises(ValueError, match="give one row"):
+    with pytest.raises(ValueError, match="have 3 rows, expected 1"):
         encoding.prepare(torch.zeros(3, 2, 2, dtype=torch.int64), state)
     with pytest.raises(ValueError, match="positions of 1 axes; the filters have 2"):
         encoding.prepare(line(2), state)
-    with pytest.raises(ValueError, match="positions between whole numbers"):
+    with pytest.raises(ValueError, match="positions are not integers"):
         encoding.prepare(torch.full((1, 2, 2), 0.5), state)
     codes, _ = encoding.prepare(torch.zeros(1, 2, 2, dtype=torch.float64), state)
     assert codes.shared is not None

@@ -248,7 +248,7 @@ def test_the_bound_of_codes_is_that_of_all_layers_together(monkeypatch: pytest.M
 
 def test_rows_of_positions_that_differ_are_refused() -> None:
     encoding, noise, _, _ = small(2)
-    with pytest.raises(ValueError, match="give one row"):
+    with pytest.raises(ValueError, match="have 3 rows, expected 1"):
         encoding.prepare(torch.zeros(3, 2, 1, dtype=torch.int64), noise)
 
 
