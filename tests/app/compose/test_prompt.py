@@ -48,7 +48,7 @@ def test_the_model_hears_the_end_of_a_long_prompt(small_model: MusicModel) -> No
     assert HEARD_TOKENS - 10 < len(context) <= HEARD_TOKENS + 4  # and the metre and tempo in force
     heard = prompt.bars - prompt.first_heard()
     assert notice_of_length(prompt) == [
-        f"the prompt is long: the model can hear the last {heard:,} of 128,001 bars"
+        f"the prompt is long; the model reads at most the last {heard:,} of 128,001 bars"
     ]
     assert prompt.first_heard(100_000) == 28_001  # unless more bars are asked for
     assert not notice_of_length(read_prompt(write_midi(two_hands())))
@@ -63,7 +63,7 @@ def test_the_model_hears_the_end_of_a_long_bar(monkeypatch: pytest.MonkeyPatch) 
     first = np.flatnonzero(prompt.ids == BAR)[prompt.first_heard()]
     assert len(prompt.ids) // 3 < len(prompt.ids) - first <= len(prompt.ids) // 2
     assert notice_of_length(prompt) == [
-        "the prompt is long: the model can hear the end of the last bar"
+        "the prompt is long; the model reads at most the end of the last bar"
     ]
     monkeypatch.setattr("app.compose.prompt.HEARD_TOKENS", 1)
     assert prompt.first_heard() == np.count_nonzero(prompt.ids == BAR) - 1

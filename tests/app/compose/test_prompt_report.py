@@ -38,7 +38,7 @@ def test_the_tempo_is_that_which_lasts_longest_and_repeated_ones_are_no_changes(
     assert facts_of((0, 30), (1, 96), first=480) == (96, "")
     assert facts_of((240, 96), first=480) == (96, "")
     once, twice = (
-        f"the tempo changes {times}; the new music keeps the last one"
+        f"the tempo changes {times}; the new music uses the last tempo"
         for times in ("once", "2 times")
     )
     assert facts_of((960, 96)) == (96, once)
@@ -50,7 +50,7 @@ def test_the_tempo_is_that_which_lasts_longest_and_repeated_ones_are_no_changes(
 def test_a_single_note_is_named_in_the_singular() -> None:
     notes = [(0, 400, 60, 80), (0, 400, 110, 80)]
     (notice,) = read_prompt(write_midi(Score(480, (Track.of(notes),)))).facts.notices
-    assert notice == "1 note beyond the 88 keys is not heard"
+    assert notice == "1 note outside the 88 piano keys is ignored"
 
 
 def test_notices_name_what_the_model_hears_of_a_band() -> None:
@@ -58,9 +58,9 @@ def test_notices_name_what_the_model_hears_of_a_band() -> None:
     drums = Track.of([(0, 10, 36, 90)], is_drum=True)
     data = write_midi(Score(480, (*tracks, drums)))
     facts = read_prompt(data, tokenizer=MultitrackRemi()).facts
-    assert "2 tracks are heard as a part of others" in facts.notices
+    assert "2 tracks are read as parts of others" in facts.notices
     data = write_midi(Score(480, (*tracks[1:], drums)))
     facts = read_prompt(data, tokenizer=MultitrackRemi()).facts
-    assert "1 track is heard as a part of another" in facts.notices
+    assert "1 track is read as part of another track" in facts.notices
     facts = read_prompt(data, tokenizer=PianoRemi()).facts
-    assert "drums are not heard" in facts.notices
+    assert "the model ignores drums" in facts.notices

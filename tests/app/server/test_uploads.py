@@ -182,11 +182,11 @@ def test_rows_say_what_the_piano_model_does_not_hear():
     tracks[0] = Track.of([*tracks[0].notes.tolist(), (100, 10, 120, 80)])
     prompt = read_prompt(write_midi(band().with_tracks(tracks)), tokenizer=PianoRemi())
     assert [row.why for row in prompt.facts.rows] == [
-        "1 note beyond the 88 keys left out",
-        "heard as a piano",
-        "heard as a piano",
-        "the piano model hears no drums",
-        "heard as a piano",
+        "1 note outside the 88 piano keys ignored",
+        "read as a piano",
+        "read as a piano",
+        "the piano model ignores drums",
+        "read as a piano",
     ]
 
 
@@ -203,14 +203,17 @@ def test_only_the_hand_that_may_play_has_new_music(quick_model):
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ((0, 6, None, None), "asked to hear from bar 0 on, expected 1 to 6"),
-        ((5, 4, None, None), "asked to hear from bar 5 on, expected 1 to 4"),
-        ((1, 7, None, None), "asked to go on after bar 7, expected 1 to 6"),
-        ((1, 6, frozenset({6}), None), "asked for track 6, expected 0 to 5"),
-        ((1, 6, None, frozenset({-1})), "asked for track -1, expected 0 to 5"),
+        ((0, 6, None, None), "the first bar of the prompt is 0, expected 1 to 6"),
+        ((5, 4, None, None), "the first bar of the prompt is 5, expected 1 to 4"),
+        ((1, 7, None, None), "the last bar of the prompt is 7, expected 1 to 6"),
+        ((1, 6, frozenset({6}), None), "there is no track 6, expected 0 to 5"),
+        ((1, 6, None, frozenset({-1})), "there is no track -1, expected 0 to 5"),
         ((1, 6, frozenset(), None), "that the model is to hear; let it hear another track"),
-        ((1, 6, None, frozenset()), "expected those of one at least; let another one play"),
-        ((1, 4, None, frozenset({LATE})), "no notes up to bar 4 of a track that may play"),
+        ((1, 6, None, frozenset()), "tick another track under May play"),
+        (
+            (1, 4, None, frozenset({LATE})),
+            "no usable notes up to bar 4 in the tracks that may play",
+        ),
     ],
 )
 def test_an_impossible_choice_is_refused(upload, choice, message):
