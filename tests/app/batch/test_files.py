@@ -1,4 +1,4 @@
-"""Files of clips: whole or absent, and never those of another batch."""
+"""Files of clips are complete or absent, and files of other batches are not overwritten."""
 
 from __future__ import annotations
 

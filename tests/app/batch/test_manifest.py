@@ -1,4 +1,4 @@
-"""The manifest: its rows, and what is refused or made again when a batch is resumed."""
+"""The manifest: its rows, and clips that are refused or generated again on resuming."""
 
 from __future__ import annotations
 

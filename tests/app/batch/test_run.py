@@ -1,4 +1,4 @@
-"""Batches: a clip depends only on its prompt, model, options and seed, also when resumed."""
+"""Batches: a clip depends only on its prompt, model, options and seed, even after resuming."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_clips_of_a_prompt_that_became_unreadable_are_kept(
     next(path for path in prompts.iterdir() if "first" in path.name).write_bytes(b"no longer MIDI")
     (tmp_path / "out" / "midi" / "waltz_v03.mid").unlink()
     told, result = run(quick_model, options(tmp_path / "out", prompts, resume=True))
-    assert len(told) == 2  # one prompt cannot be read, one clip is made again
+    assert len(told) == 2  # one prompt cannot be read, one clip is generated again
     assert [Path(name).name for name in result.failed] == ["first song.mid"]
     after_it = contents(tmp_path / "out")
     del before["manifest.csv"], after_it["manifest.csv"]

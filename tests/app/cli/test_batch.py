@@ -210,7 +210,7 @@ def test_a_process_that_ends_in_the_middle_can_be_resumed(
         while not (manifest.exists() and read_manifest(manifest)):
             assert process.poll() is None
             time.sleep(0.05)
-        # Ctrl+C goes to the processes that make sound as well
+        # Ctrl+C also reaches the processes that render audio
         os.killpg(process.pid, number)
         said = process.communicate(timeout=60)[1].decode()
         assert process.returncode == (-number if number == signal.SIGKILL else 130)

@@ -220,6 +220,6 @@ def test_a_missing_package_is_named(monkeypatch, capsys):
         capsys.readouterr().err
         == "relpe: soundfile is not installed; run pip install 'relpe[app]'\n"
     )
-    missing.name = "app.nothing"  # a bug of ours keeps its traceback
+    missing.name = "app.nothing"  # a bug in the project keeps its traceback
     with pytest.raises(ModuleNotFoundError):
         main(["generate", "--output", "out.mid"])

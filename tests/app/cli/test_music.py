@@ -106,7 +106,7 @@ TOLD = {
 
 
 def again(place: Path, told: Mapping[str, object], *extra: str) -> int:
-    """Replays the piece that some settings describe."""
+    """Runs `relpe replay` with some settings."""
     (place / "told.json").write_text(json.dumps(told))
     return main(["replay", str(place / "told.json"), "--output", str(place / "b.mid"), *extra])
 

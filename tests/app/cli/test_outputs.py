@@ -1,4 +1,4 @@
-"""The files that a command writes: all complete, or none."""
+"""The files that a command writes: either all are complete, or there are none."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_a_port_is_a_number(port: str, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def serving_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *extra: str) -> Any:
-    """What `relpe ui` would serve with some options."""
+    """What `relpe ui` serves with some options."""
     served = []
     monkeypatch.setattr(
         "app.web.serving.launch", lambda _, serving, announce: served.append(serving)

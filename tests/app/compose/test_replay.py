@@ -1,4 +1,4 @@
-"""Settings as JSON: they are read back as they were, and other input is refused."""
+"""Settings as JSON: they survive a round trip, and other input is refused."""
 
 from __future__ import annotations
 

@@ -168,8 +168,8 @@ def test_rows_say_what_is_heard_of_each_track(upload):
     assert len({row.name for row in rows}) == 6
     rows = upload.choose(2, 4, ALL - {BASS}, None).prompt.facts.rows
     assert {row.id: row.why for row in rows if not row.heard} == {
-        BASS: "it was left out",
-        LATE: "silent in bars 2 to 4",
+        BASS: "not part of the prompt",
+        LATE: "no notes in bars 2 to 4",
     }
     frames = upload.choose(2, 4, ALL - {BASS}, frozenset({LEAD})).prompt_frame()["tracks"]
     assert [frame.get("id") for frame in frames] == list(range(6))
@@ -208,7 +208,7 @@ def test_only_the_hand_that_may_play_has_new_music(quick_model):
         ((1, 7, None, None), "the last bar of the prompt is 7, expected 1 to 6"),
         ((1, 6, frozenset({6}), None), "there is no track 6, expected 0 to 5"),
         ((1, 6, None, frozenset({-1})), "there is no track -1, expected 0 to 5"),
-        ((1, 6, frozenset(), None), "that the model is to hear; let it hear another track"),
+        ((1, 6, frozenset(), None), "tick another track under Prompt"),
         ((1, 6, None, frozenset()), "tick another track under May play"),
         (
             (1, 4, None, frozenset({LATE})),
