@@ -52,7 +52,7 @@ def safe_name(title: str) -> str:
 
 
 def check_writable(path: Path) -> None:
-    """Raises OSError if a file cannot be written, as far as this can be checked in advance."""
+    """Raises OSError for a file that cannot be written, if this can be found out in advance."""
     with suppress(FileNotFoundError):
         if stat.S_ISDIR(
             path.stat().st_mode
