@@ -106,10 +106,10 @@ def share_among_tracks(
 ) -> Score:
     """Assigns new notes to the tracks of the upload that they continue.
 
-    One track in tokens may correspond to several tracks of the upload. Each drum goes to the track that
-    plays it most often, any other note to the track whose notes are nearest in pitch, so that two
-    hands stay in two tracks. If these tracks are different instruments, the pianos play all notes,
-    or the track with the most notes if there is no piano.
+    One track in tokens may correspond to several tracks of the upload. Each drum goes to the track
+    that plays it most often, any other note to the track whose notes are nearest in pitch, so that
+    two hands stay in two tracks. If these tracks are different instruments, the pianos play all
+    notes, or the track with the most notes if there is no piano.
 
     Args:
         new: decoded tracks, in ticks of the upload.
