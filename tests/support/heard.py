@@ -1,4 +1,4 @@
-"""What the model hears of a prompt, as music."""
+"""What the model reads of a prompt, as music."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Tooltips of a tab's widgets: `told` are pairs of a class and a tooltip.
+// Tooltips of a tab's widgets; `told`: pairs of a CSS class and a tooltip.
 export function start({ element }, told) {
   const tab = element.closest(".tabitem");
   const tell = () => {
@@ -6,7 +6,7 @@ export function start({ element }, told) {
       for (const one of tab.querySelectorAll(`.${name}`)) one.title = text;
     }
   };
-  // buttons come and go
+  // Gradio adds and removes buttons
   new MutationObserver(tell).observe(tab, { childList: true, subtree: true });
   tell();
 }

@@ -213,7 +213,7 @@ def test_too_many_waiting_jobs_are_refused(held):
         until_counts(scheduler, (1, 0))
         second = generate(scheduler, model, options(2))
         next(second)
-        with pytest.raises(BusyError, match="1 at work and 1 that wait, expected at most 1"):
+        with pytest.raises(BusyError, match="1 running and 1 waiting jobs, expected at most 1"):
             next(generate(scheduler, model, options(3)))
         second.close()  # a job that leaves makes room
         third = next(generate(scheduler, model, options(3)))

@@ -73,7 +73,7 @@ def upload(model: MusicModel, tmp_path_factory: pytest.TempPathFactory) -> Uploa
 
 
 def heard_tokens(upload: Upload) -> Score:
-    """The input of the model as music, from the first bar that it hears."""
+    """The input of the model as music, from the first bar that it reads."""
     prompt, tokenizer = upload.prompt, upload.model.tokenizer
     ids = tokenizer.crop(prompt.ids, prompt.first_heard(0))
     return tokenizer.decode(ids, tracks=prompt.sequence.tracks)
@@ -278,7 +278,7 @@ def test_a_file_that_takes_too_long_is_refused_in_one_sentence(model, tmp_path, 
         monkeypatch.setattr("app.server.uploads.READER", reader)
         with pytest.raises(
             MidiError,
-            match=r"hostile\.mid: reading the file takes over 0.001 s, expected less; use",
+            match=r"hostile\.mid: reading the file takes over 0.001 s; use",
         ):
             read_upload(path, 10**7, Models.only(model))
 

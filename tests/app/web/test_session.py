@@ -59,7 +59,7 @@ def test_files_are_left_and_come_back_by_all_names_that_a_session_had(sessions, 
     sessions.adopt("a", "", TOKENS[0])
     sessions.leave("a")
     sessions.adopt("b", TOKENS[0], TOKENS[1])
-    assert sessions.leave("a") == []  # the server hears late that the connection was lost
+    assert sessions.leave("a") == []  # the server learns late that the connection was lost
     assert sessions.leave("b") == ["a", "b"]
     back.clear()
     sessions.adopt("c", TOKENS[1], TOKENS[2])

@@ -4,8 +4,8 @@
 import { onDrag } from "./dom.js";
 import { lowerBound } from "./roll/notes.js";
 
-const USUAL_BARS = 8; // chosen by the button "last bars", as in options.py and player.html
-const KEY_MS = 500; // from the last arrow key until the page is told
+const USUAL_BARS = 8; // of the button "last bars"; the same in options.py and player.html
+const KEY_MS = 500; // delay between the last arrow key and the event
 
 export class PromptRegion {
   constructor(part, roll, { onChange }) {
@@ -82,7 +82,7 @@ export class PromptRegion {
     this.finish();
   }
 
-  /** Tells the page about the new region. */
+  /** Reports the new region, if it has changed. */
   finish() {
     clearTimeout(this.timer);
     this.isHeld = false;

@@ -57,10 +57,12 @@ def test_a_job_that_cannot_begin_is_reported_in_one_short_sentence(
 ):
     with pytest.raises(gr.Error):
         begin(calls)
-    assert "bring a MIDI file" in said(calls)
+    assert "upload a MIDI file" in said(calls)
     with pytest.raises(gr.Error):
         begin(calls, "piano", key="H")
-    assert said(calls) == "“H” is no key or scale that I know; write C, F#m, Bb or D dorian."
+    assert (
+        said(calls) == "“H” is not a known key or scale; enter one such as C, F#m, Bb or D dorian."
+    )
     begin(calls, "piano")
     with pytest.raises(gr.Error):
         begin(calls, "piano")
@@ -136,5 +138,5 @@ def test_a_length_in_seconds_is_converted_to_bars(calls, midi):
 def test_a_refusal_is_shown_once(calls):
     with pytest.raises(gr.Error):
         begin(calls)
-    assert "bring a MIDI file" in said(calls)
+    assert "upload a MIDI file" in said(calls)
     assert said(calls) == BROKEN  # as if Gradio had refused a value before `begin`

@@ -69,7 +69,7 @@ def test_a_page_that_is_opened_again_shows_its_session(calls, midi, is_gone):
     assert "My prompt" in again.cards["continue"]
     assert again.go["continue"].interactive
     assert calls.files.file({"job": again.frame["job"], "variation": 0, "kind": "midi"})["path"]
-    calls.tabs.leave(SOMEONE)  # the server hears late that the connection was lost
+    calls.tabs.leave(SOMEONE)  # the server learns late that the connection was lost
     assert seen(calls.tabs.undo(OTHER)).frame["phase"] == "prompt"
     assert make(calls, who=OTHER)[1].frame["phase"] == "done"
     assert seen(calls.tabs.open_tab("continue", SOMEONE)).frame["phase"] == "empty"
@@ -87,7 +87,7 @@ def test_files_of_a_page_that_is_opened_again_are_kept(calls, midi, monkeypatch)
     wanted = {"job": view.frame["job"], "variation": 0, "kind": "midi"}
     assert "path" in calls.files.file(wanted)
     opened(calls, is_gone=True)
-    calls.tabs.leave(SOMEONE)  # the server hears late that this page is gone
+    calls.tabs.leave(SOMEONE)  # the server learns late that this page is gone
     make(calls, "piano", who=third)
     assert "path" in calls.files.file(wanted)
 
