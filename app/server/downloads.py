@@ -28,7 +28,7 @@ class Download(NamedTuple):
     """Whether only continuations have this file."""
 
 
-_SOUND = {"flac": "lossless audio", "wav": "uncompressed audio", "ogg": "small audio file"}
+_SOUND = {"flac": "lossless audio", "wav": "uncompressed audio", "ogg": "compressed audio"}
 DOWNLOADS = (
     Download("midi", ".mid", "MIDI", "the whole piece", lambda piece, _: piece.midi),
     Download(

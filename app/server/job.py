@@ -108,7 +108,7 @@ class Job:
             job=self.id,
             phase=phase,
             title=self.title,
-            subtitle=f"{what}{after}, by {self.model.name}",
+            subtitle=f"{what}{after} · {self.model.name} model",
             line=line,
             status=status,
             progress=progress,
@@ -310,7 +310,7 @@ class Job:
                 f"seed {piece.seed}",
                 f"{plural(options.bars, 'bar')} requested{after}",
                 *([beats] if beats else []),
-                f"T {_exact(options.temperature)}",
+                f"temperature {_exact(options.temperature)}",
                 f"top-p {_exact(options.top_p)}",
                 *(words for _, words in self._chosen_of_prompt()),
                 *(words for _, words in self._chosen_options()),
@@ -334,9 +334,9 @@ class Job:
             ("i", prompt.parts.played, "tracks that may play"),
         ):
             if numbers is not None:
-                told = ", ".join(str(number + 1) for number in sorted(numbers)[:8])
+                listed = ", ".join(str(number + 1) for number in sorted(numbers)[:8])
                 more = ", …" if len(numbers) > 8 else ""
-                yield f"{letter}{len(numbers)}", f"{what} {told}{more}"
+                yield f"{letter}{len(numbers)}", f"{what} {listed}{more}"
 
     def _chosen_options(self) -> Iterator[tuple[str, str]]:
         """Options that differ from their defaults, each for a file name and in words."""
@@ -364,8 +364,8 @@ class Job:
         alone = replace(self.options, seed=piece.seed, variations=1)
         prompt = self.upload.prompt if self.upload else None
         data = self.upload.whole.data if self.upload else None
-        told = replay.settings(alone, self.model, prompt, data)
-        return (json.dumps(told, indent=2) + "\n").encode()
+        settings = replay.settings(alone, self.model, prompt, data)
+        return (json.dumps(settings, indent=2) + "\n").encode()
 
 
 def _clock(seconds: float) -> str:

@@ -36,14 +36,14 @@ _HOW = static("about.html")
 ABOUT_SCRIPT = SCRIPTS.script("about.js")
 
 
-class _Told(NamedTuple):
+class _Label(NamedTuple):
     """A text in plain words, and the exact term if that differs."""
 
     words: str
     exact: str = ""
 
 
-_NOTHING = _Told("")
+_NOTHING = _Label("")
 
 
 def about(models: Models, *, keep: bool = False) -> str:
@@ -51,8 +51,8 @@ def about(models: Models, *, keep: bool = False) -> str:
     cards = "".join(_card(models, name) for name in models.names)
     kept = "stay there until its owner removes them" if keep else "are removed within a day"
     texts = _HOW.replace("@kept@", kept)
-    models_told = f"<div><h2>Models</h2>{cards}</div>"
-    return f"<div class='about'>{models_told}<div class='texts'>{texts}</div></div>"
+    models_html = f"<div><h2>Models</h2>{cards}</div>"
+    return f"<div class='about'>{models_html}<div class='texts'>{texts}</div></div>"
 
 
 def model_line(models: Models, name: str) -> str:
@@ -72,19 +72,19 @@ def _card(models: Models, name: str) -> str:
     readme = _text(folder, "README.md")
     size = described.get("size", _NOTHING).words
     rows = {
-        "For": _Told(_MEANT_FOR.get(name, "")),
+        "For": _Label(_MEANT_FOR.get(name, "")),
         "Positional encoding": described.get("encoding", _NOTHING),
         "Memory": described.get("attention", _NOTHING),
-        "Size": _Told(f"{model.parameters:,} weights, {size}".rstrip(", ")),
+        "Size": _Label(f"{model.parameters:,} weights, {size}".rstrip(", ")),
         "Runs on": _runs_on(model),
-        "Trained on": _Told(_said(readme, "Data")),
-        "Training": _Told(_training(folder)),
-        "Licence of the data": _Told(_said(readme, "Licence of the data")),
+        "Trained on": _Label(_said(readme, "Data")),
+        "Training": _Label(_training(folder)),
+        "Licence of the data": _Label(_said(readme, "Licence of the data")),
     }
     cells = "".join(
-        f"<dt>{html.escape(key)}</dt><dd>{_shown(told)}</dd>"
-        for key, told in rows.items()
-        if told.words
+        f"<dt>{html.escape(key)}</dt><dd>{_shown(label)}</dd>"
+        for key, label in rows.items()
+        if label.words
     )
     return (
         f"<article><h3>{html.escape(name)}</h3><dl class='terms'>{cells}</dl>"
@@ -92,19 +92,19 @@ def _card(models: Models, name: str) -> str:
     )
 
 
-def _shown(told: _Told) -> str:
+def _shown(label: _Label) -> str:
     """The words, with the exact term as their tooltip."""
-    if not told.exact:
-        return html.escape(told.words)
-    return f"<span title='{html.escape(told.exact)}'>{html.escape(told.words)}</span>"
+    if not label.exact:
+        return html.escape(label.words)
+    return f"<span title='{html.escape(label.exact)}'>{html.escape(label.words)}</span>"
 
 
-def _runs_on(model: MusicModel) -> _Told:
+def _runs_on(model: MusicModel) -> _Label:
     """Device, backend and precision of a model."""
     words = "graphics card" if model.device.type == "cuda" else "processor"
     words += ", compiled code" if "compiled" in model.backend else ""
     words += ", 8-bit weights" if "int8" in model.backend else ""
-    return _Told(words, model.backend)
+    return _Label(words, model.backend)
 
 
 def _text(folder: Path | None, name: str) -> str:
@@ -112,7 +112,7 @@ def _text(folder: Path | None, name: str) -> str:
     return path.read_text(encoding="utf-8") if path and path.is_file() else ""
 
 
-def _described(folder: Path | None) -> dict[str, _Told]:
+def _described(folder: Path | None) -> dict[str, _Label]:
     """Encoding, attention and size of a model on disk, in words; empty if it is not on disk."""
     text = _text(folder, "model.json")
     if not text or folder is None:
@@ -126,7 +126,7 @@ def _described(folder: Path | None) -> dict[str, _Told]:
         words, exact = f"{words} at learned speeds", f"{exact}, learned from rotary"
     size = sum((folder / name).stat().st_size for name in model["weights"])
     kind = attention["kind"]
-    attending = f"exact within {attention['span']:,} tokens" if kind == "windowed" else kind
+    attending = f"windowed ({attention['span']:,} tokens)" if kind == "windowed" else kind
     features = attention.get("feature_map", {}).get("kind")
     remembers = {
         "windowed": f"the last {attention.get('span', 0):,} tokens, exactly",
@@ -134,11 +134,11 @@ def _described(folder: Path | None) -> dict[str, _Told]:
         "softmax": "all earlier tokens, exactly",
     }.get(kind, kind)
     return {
-        "encoding": _Told(words, exact),
-        "attention": _Told(
+        "encoding": _Label(words, exact),
+        "attention": _Label(
             remembers, f"{attending} attention" + (f", {features} features" if features else "")
         ),
-        "size": _Told(f"{size / 1e6:.0f} MB"),
+        "size": _Label(f"{size / 1e6:.0f} MB"),
     }
 
 
@@ -158,17 +158,17 @@ def _said(readme: str, what: str) -> str:
     return text.replace("`", "")
 
 
-def _plain(cell: str) -> _Told:
+def _plain(cell: str) -> _Label:
     """A cell of the table of results, with names from the reports in plain words."""
     if count := re.fullmatch(r"(\d+)-gram, (\w+), (untransposed|12 transpositions)", cell):
         how = count[2].replace("_", " ").title().replace(" ", "-")
         keys = ", in all 12 keys" if count[3] != "untransposed" else ""
-        return _Told(f"no neural network: {count[1]}-gram model ({how}){keys}", cell)
+        return _Label(f"no neural network: {count[1]}-gram model ({how}){keys}", cell)
     if window := re.fullmatch(r"windows of (\d+) tokens, no overlap", cell):
-        return _Told(f"pieces cut into {int(window[1]):,} tokens each", cell)
+        return _Label(f"pieces cut into {int(window[1]):,} tokens each", cell)
     if cell == "whole pieces, state carried on":
-        return _Told("whole pieces", cell)
-    return _Told(cell)
+        return _Label("whole pieces", cell)
+    return _Label(cell)
 
 
 def _results(readme: str) -> str:

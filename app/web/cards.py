@@ -37,8 +37,8 @@ def card(upload: Upload, why: str) -> str:
     numbers = "".join(
         f"<div><dt>{name}</dt><dd>{html.escape(text)}</dd></div>" for name, text in cells.items()
     )
-    told = (OFF_GRID_HERE if notice == OFF_GRID else notice for notice in facts.notices)
-    notices = "".join(f"<li>{html.escape(_sentence(notice))}</li>" for notice in told)
+    texts = (OFF_GRID_HERE if notice == OFF_GRID else notice for notice in facts.notices)
+    notices = "".join(f"<li>{html.escape(_sentence(notice))}</li>" for notice in texts)
     return (
         f"<article class='card'><header><h2>{html.escape(upload.title)}</h2>"
         "<button type='button' data-forget aria-label='Remove the file' title='Remove the file'>"
@@ -81,13 +81,13 @@ def _tracks(upload: Upload) -> str:
     if not rows:
         return ""
     played = [parts.may_play(track) for track in upload.whole.score.tracks]
-    used, going_on = sum(row.heard for row in rows), sum(played)
+    used, may_play = sum(row.heard for row in rows), sum(played)
     if len(rows) == 1:
         which = "it" if used else "none of it"
     else:
         which = "all" if used == len(rows) else str(used)
     summary = f"{plural(len(rows), 'track')}: the model reads {which}"
-    summary += f", {going_on} may play in the new music" * (going_on < len(rows))
+    summary += f", {may_play} may play in the new music" * (may_play < len(rows))
     items = "".join(map(_track, rows[:_MOST_ROWS], played))
     more = len(rows) - _MOST_ROWS
     items += f"<li class='more'>and {more} more</li>" if more > 0 else ""
@@ -98,8 +98,8 @@ def _tracks(upload: Upload) -> str:
 def _track(row: TrackFacts, plays_on: bool) -> str:
     instrument = "drums" if row.drums else row.instrument
     plays = "" if instrument.lower() in row.name.lower() else f" <em>{html.escape(instrument)}</em>"
-    told = "; ".join(part for part in (row.why, "" if plays_on else RESTS) if part)
-    why = f"<small>{html.escape(told)}</small>" if told else ""
+    texts = "; ".join(part for part in (row.why, "" if plays_on else RESTS) if part)
+    why = f"<small>{html.escape(texts)}</small>" if texts else ""
     return (
         f"<li class='{'heard' if row.heard else 'unheard'}'><b>{html.escape(row.name)}</b>{plays}"
         f"<span>{row.notes:,}</span>{why}</li>"

@@ -25,8 +25,7 @@ class Example(NamedTuple):
 
     name: str
     label: str
-    told: str
-    """Short description."""
+    description: str
 
 
 EXAMPLES = (

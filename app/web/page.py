@@ -194,9 +194,9 @@ def _masthead(models: Models) -> str:
     *before, last = models.names
     names = f"{', '.join(before)} and {last}" if before else last
     text = html.escape(f"Ready · {names} model{'s' if before else ''}")
-    told = html.escape("Available models: " + ", ".join(sizes))
+    sizes_html = html.escape("Available models: " + ", ".join(sizes))
     return (
         "<header><div class='mark' aria-hidden='true'><i></i><i></i><i></i></div>"
         f"<h1>{TITLE}</h1><p class='tagline'>Music, continued</p>"
-        f"<p class='model' title='{told}'><i aria-hidden='true'></i>{text}</p></header>"
+        f"<p class='model' title='{sizes_html}'><i aria-hidden='true'></i>{text}</p></header>"
     )

@@ -35,13 +35,13 @@ TITLES = {
     "go-generate": "Generates a piece from nothing.",
     "stop-keep": "Stops generating and keeps the music so far.",
     "discard": "Stops generating and discards the music so far.",
-    **{f"chip-{name}": f"{told[:1].upper()}{told[1:]}." for name, _, told in EXAMPLES},
+    **{f"chip-{name}": f"{text[:1].upper()}{text[1:]}." for name, _, text in EXAMPLES},
 }
 """Tooltips, by CSS class, of widgets that have no room for a line below them."""
 _LEADS = {
     "continue": "Continues your piece at the next bar line, in its tempo and with its instruments.",
-    "groove": "Continues a piece for several instruments. Upload it, then choose below the player "
-    "which tracks the model reads and which may play in the new music.",
+    "groove": "Continues a piece for several instruments. Upload the file, then choose below the "
+    "player which tracks the model reads and which may play in the new music.",
     "piano": "Generates a new piece from nothing: the model chooses tempo, metre and notes.",
 }
 """The line at the top of each tab."""
@@ -134,7 +134,7 @@ def _upload(name: str) -> UploadWidgets:
         BEATS,
         value="file",
         label="Beats",
-        info="Where bars and beats come from: a recorded performance rarely follows its file's.",
+        info="The source of bars and beats. Recorded performances rarely follow those of the file.",
         visible=False,
         elem_classes="segments",
     )

@@ -4,13 +4,13 @@ export function start({ element, props, watch, trigger }) {
     const button = event.target.closest("[data-index]");
     if (button) trigger("back", { index: Number(button.dataset.index) });
   });
-  function tellTimes() {
+  function fillTimes() {
     for (const time of element.querySelectorAll("time:empty")) {
       const when = new Date(time.dateTime);
       time.textContent = when.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
     }
   }
-  new MutationObserver(tellTimes).observe(element, { childList: true, subtree: true });
+  new MutationObserver(fillTimes).observe(element, { childList: true, subtree: true });
   watch("value", () => {
     const wanted = /data-open='(\w+)'/.exec(props.value ?? "");
     if (wanted) document.getElementById(`${wanted[1]}-tab-button`)?.click();

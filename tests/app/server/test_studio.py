@@ -1,4 +1,4 @@
-"""Jobs of the page, from an upload to the files that they leave."""
+"""Jobs of the page, from an upload to the files of the result."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_continuation_grows_then_has_files_then_sound(studio, midi, tmp_path):
         assert Path(variation["midi"]).name == f"{stem}.mid"
         assert Path(variation["new_midi"]).name == f"{stem}_new_part.mid"
         assert Path(variation["audio"]).name == f"{stem}.flac"
-        said = f"seed {7 + index} · 3 bars requested after bar 4 · T 1.00 · top-p 0.95 · "
+        said = f"seed {7 + index} · 3 bars requested after bar 4 · temperature 1.00 · "
         assert variation["settings"].startswith(said)
         assert Path(variation["midi"]).is_relative_to(tmp_path / "out")
         assert mido.MidiFile(variation["midi"]).length > mido.MidiFile(variation["new_midi"]).length
@@ -132,7 +132,7 @@ def test_closing_the_tab_ends_a_waiting_job_and_no_others(studio, model, tmp_pat
     job = studio.begin(ME)
     studio.leave(ME)
     assert (job.is_set(), other.is_set()) == (True, False)
-    (last,) = compose(studio, job=job)  # its turn comes all the same
+    (last,) = compose(studio, job=job)  # it still gets its turn
     assert "nothing to keep" in last["alert"]
     assert not model.ended
     assert not list(tmp_path.rglob("*.mid"))

@@ -1,4 +1,4 @@
-"""Uploads: the region and the tracks that are heard and may play, and limits of size."""
+"""Uploads: the region and tracks that the model reads, tracks that may play, and limits of size."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_a_script_gets_its_files_and_the_seed(client, prompt):
     files, facts = client.predict(bars=1, seed=None, variations=2, api_name="/generate")
     assert facts["seed"] >= 0
     assert len(files) == 4
-    old = (handle_file(prompt), 1, 0, 1, 1.0, 0.9, 5, "file")  # before there was more to choose
+    old = (handle_file(prompt), 1, 0, 1, 1.0, 0.9, 5, "file")  # the arguments of earlier versions
     files, facts = client.predict(*old, api_name="/continue")
     assert (facts["seed"], len(files)) == (5, 3)
     files, facts = client.predict(

@@ -28,7 +28,7 @@ export class Sound {
   making = ""; // key of the sound that is being rendered
   failed = ""; // key of the sound that failed
 
-  /** `onMix(isHeard)`: whether the requested mix is now heard, or failed; `onError(text)`. */
+  /** `onMix(isHeard)`: whether the requested mix is now audible, or has failed; `onError(text)`. */
   constructor(part, server, roll, { onMix, onError }) {
     Object.assign(this, { part, server, roll, onMix, onError });
     this.box = part("player");

@@ -43,7 +43,7 @@ export class TrackList {
     this.confirm();
   }
 
-  /** Notes that the requested mix is now heard. */
+  /** Records that the requested mix is now audible. */
   confirm() {
     this.heardWithout = [[...this.muted], [...this.solo]];
   }

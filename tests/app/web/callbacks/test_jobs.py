@@ -31,7 +31,7 @@ def test_a_job_swaps_the_buttons_and_leaves_a_result(calls, midi):
     assert view.frame["can_undo"]
     assert view.frame["can_discard"]
     assert view.go["continue"].visible
-    assert "4 bars after bar 4, by fake" in view.results
+    assert "4 bars after bar 4 · fake model" in view.results
 
 
 def test_a_job_continues_while_another_tab_is_open(calls, midi):

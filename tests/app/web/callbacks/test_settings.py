@@ -45,7 +45,7 @@ def test_settings_of_another_file_fill_the_form_with_a_note(calls, midi, band, t
     view, upload = read(calls, band, who=other)
     assert upload.title == "band"
     assert "settings were made with another file" in view.cards["continue"]
-    assert "the music will be another" in view.cards["continue"]
+    assert "the music will differ" in view.cards["continue"]
     filled = filled_form(calls, other)
     assert (filled["seed"], filled["temperature"]) == (11, 1.1)
     view, _ = read(calls, midi, who=other)  # they have waited for it

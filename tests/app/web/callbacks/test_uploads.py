@@ -28,7 +28,7 @@ def test_an_upload_shows_its_facts_and_can_be_continued_and_played(calls, midi):
     for fact in ("96 bpm", "4/4", f"<dd>{upload.whole.facts.notes}</dd>", "<dt>Bars</dt>"):
         assert fact in card
     assert "reads bars 1 to 4; new music begins in bar 5. The fake model continues it." in card
-    assert "notices" not in card  # nothing that the user should know
+    assert "notices" not in card  # there are none
     assert view.go["continue"].interactive
     assert not view.go["groove"].interactive
     assert not view.beats["continue"].visible
@@ -126,7 +126,7 @@ def test_the_region_decides_which_bars_are_read_and_where_new_music_begins(calls
     assert view.frame["job"] == job  # view and sound stay
     assert view.frame["prompt"]["sound"] == "ready"
     assert "reads bars 2 to 3" in view.cards["continue"]
-    assert not view.frame["can_undo"]  # a step of its own it is not
+    assert not view.frame["can_undo"]  # not a step of its own
 
 
 @pytest.mark.parametrize(
