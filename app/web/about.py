@@ -123,10 +123,12 @@ def _described(folder: Path | None) -> dict[str, _Label]:
     kind: str = encoding["kind"]
     words, exact = _ENCODINGS.get(kind, (kind.replace("_", " "), kind))
     if encoding.get("initialization") == "rope":
-        words, exact = f"{words} at learned speeds", f"{exact}, learned from rotary"
+        words, exact = f"{words} at learned speeds", f"{exact}, initialised as rotary"
     size = sum((folder / name).stat().st_size for name in model["weights"])
     kind = attention["kind"]
-    attending = f"windowed ({attention['span']:,} tokens)" if kind == "windowed" else kind
+    exact_attention = f"{kind} attention"
+    if kind == "windowed":
+        exact_attention += f" over {attention['span']:,} tokens"
     features = attention.get("feature_map", {}).get("kind")
     remembers = {
         "windowed": f"the last {attention.get('span', 0):,} tokens, exactly",
@@ -136,7 +138,7 @@ def _described(folder: Path | None) -> dict[str, _Label]:
     return {
         "encoding": _Label(words, exact),
         "attention": _Label(
-            remembers, f"{attending} attention" + (f", {features} features" if features else "")
+            remembers, exact_attention + (f", {features} features" if features else "")
         ),
         "size": _Label(f"{size / 1e6:.0f} MB"),
     }
