@@ -52,7 +52,7 @@ class Worker:
             job.over.wait()
 
     def _run(self) -> None:
-        """The thread: runs until there are no jobs left."""
+        """The function of the thread; returns when there are no jobs left."""
         jobs: list[_Job] = []
         try:
             engine = Engine(self._model)

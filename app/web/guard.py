@@ -276,7 +276,9 @@ async def _read(receive: Receive) -> bytes:
         size += len(parts[-1])
         more = message.get("more_body", False)
         if size > MAX_CALL_BYTES:
-            raise _RefusedError(413, f"found over {MAX_CALL_BYTES:,} bytes, expected at most that")
+            raise _RefusedError(
+                413, f"found more than {MAX_CALL_BYTES:,} bytes, expected at most that many"
+            )
     return b"".join(parts)
 
 

@@ -44,7 +44,8 @@ def build_page(
 
     The whole folder is served, and old files in it are removed unless `keep` is set. Start the
     server with `open_page` of `serving.py`, since Gradio 6 takes theme, styles and allowed folders
-    at the start. When `closing` exits, all jobs are stopped: the program would wait for them.
+    at the start. When `closing` exits, all jobs are stopped, so that the program need not wait for
+    their threads.
     """
     studio = Studio(models, output_folder, keep=keep, sharing=sharing, soundfont=soundfont)
     calls = Callbacks(studio, max_upload_bytes)

@@ -42,12 +42,12 @@ class Serving:
     accounts: tuple[tuple[str, str], ...] = ()
     """Names and passwords; there is no login if empty."""
     output_folder: Path | None = None
-    """Each start of the page keeps its music in a new subfolder; None: music is kept in a temporary
-    folder, for a day or until the program ends."""
+    """Folder that keeps the music, in a new subfolder for each start of the page; None: a temporary
+    folder keeps it for a day or until the program ends."""
     keep_days: float | None = None
     """How long music is kept in `output_folder`; None: forever."""
     keep_bytes: int | None = None
-    """Most bytes of music in `output_folder`, the newest is kept; None: no limit."""
+    """Most bytes of music in `output_folder`; the oldest is removed. None: no limit."""
     max_upload_bytes: int = MAX_FILE_BYTES
     sharing: Sharing = field(default_factory=Sharing)
     soundfont: Path | None = None
@@ -60,7 +60,7 @@ def launch(
 ) -> None:
     """Serves the page until it is interrupted; `announce` gets its address when it is ready.
 
-    Clients can read only the files of this start of the page, if they know their names.
+    Clients can only read files made since this start, and only if they know their names.
     """
     serving = serving or Serving()
     kept = serving.output_folder

@@ -12,7 +12,7 @@ from tests.support.seen import SOMEONE, begin, make, read, seen
 
 
 def said(calls):
-    """What the player says after `begin` has failed."""
+    """The alert in the player after `begin` has failed."""
     return seen(calls.jobs.refuse(SOMEONE)).frame["alert"]
 
 
@@ -49,7 +49,7 @@ def test_a_seed_out_of_range_is_an_alert_and_begins_nothing(calls, seed):
         begin(calls, "piano", seed=seed)
     assert not calls.studio.stop(SOMEONE.session_hash)
     assert said(calls).startswith(f"The seed is {seed:,}, expected a whole number from 0 to ")
-    assert begin(calls, "piano", seed=seed, fresh=True)[0] != seed  # a new one was asked for
+    assert begin(calls, "piano", seed=seed, fresh=True)[0] != seed  # `fresh` draws a new one
 
 
 def test_a_job_that_cannot_begin_is_reported_in_one_short_sentence(
