@@ -104,8 +104,12 @@ class BarNotes(NamedTuple):
         if len(lines) < 2:
             lines = self.lines[-1:]
         chosen = (self.onsets >= lines[0]) & (self.onsets < lines[-1])
-        notes = self._at(np.flatnonzero(chosen))
+        notes = self.only(chosen)
         return notes._replace(lines=lines - lines[0], onsets=notes.onsets - lines[0])
+
+    def only(self, chosen: NDArray[np.bool_]) -> BarNotes:
+        """The same bars with some of the notes, (n,) bool."""
+        return self._at(np.flatnonzero(chosen))
 
     def _at(self, places: NDArray[np.int64]) -> BarNotes:
         """The notes with these indices, in this order."""
