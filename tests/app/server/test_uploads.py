@@ -1,4 +1,4 @@
-"""Uploads: the region and the tracks that are heard and may play, and limits of size."""
+"""Uploads: the region and tracks that the model reads, tracks that may play, and limits of size."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def upload(model: MusicModel, tmp_path_factory: pytest.TempPathFactory) -> Uploa
 
 
 def heard_tokens(upload: Upload) -> Score:
-    """The input of the model as music, from the first bar that it hears."""
+    """The input of the model as music, from the first bar that it reads."""
     prompt, tokenizer = upload.prompt, upload.model.tokenizer
     ids = tokenizer.crop(prompt.ids, prompt.first_heard(0))
     return tokenizer.decode(ids, tracks=prompt.sequence.tracks)
@@ -105,7 +105,7 @@ def test_the_end_of_the_region_cuts_what_follows_and_its_start_cuts_nothing(uplo
     assert (frame.get("first"), frame["splice"]) == ((first - 1) * 4, last * 4)
 
 
-def test_a_track_that_is_not_heard_stays_in_the_file_and_out_of_the_prompt(upload):
+def test_a_track_that_is_not_read_stays_in_the_file_and_out_of_the_prompt(upload):
     chosen = upload.choose(None, BARS, frozenset({HAND, DRUMS}), None)
     assert chosen.prompt.data == upload.whole.data
     tracks = {(track.program, track.is_drum): track for track in heard_tokens(chosen).tracks}
@@ -159,7 +159,7 @@ def test_a_grammar_of_few_tracks_is_never_stuck(ranks, data):
         grammar = grammar.advance(int(allowed[data.draw(st.integers(0, len(allowed) - 1))]))
 
 
-def test_rows_say_what_is_heard_of_each_track(upload):
+def test_rows_say_what_is_read_of_each_track(upload):
     rows = upload.whole.facts.rows
     assert [row.id for row in rows] == list(range(6))
     assert [row.notes for row in rows] == [len(track) for track in band().tracks]
@@ -177,7 +177,7 @@ def test_rows_say_what_is_heard_of_each_track(upload):
     assert [frame.get("played") for frame in frames] == [True] + [False] * 5
 
 
-def test_rows_say_what_the_piano_model_does_not_hear():
+def test_rows_say_what_the_piano_model_does_not_read():
     tracks = [track for at, track in enumerate(band().tracks) if at != HAND]
     tracks[0] = Track.of([*tracks[0].notes.tolist(), (100, 10, 120, 80)])
     prompt = read_prompt(write_midi(band().with_tracks(tracks)), tokenizer=PianoRemi())
@@ -281,7 +281,7 @@ def test_a_file_that_takes_too_long_is_refused_in_one_sentence(model, tmp_path, 
         monkeypatch.setattr("app.server.uploads.READER", reader)
         with pytest.raises(
             MidiError,
-            match=r"hostile\.mid: reading the file takes over 0.001 s, expected less; use",
+            match=r"hostile\.mid: reading the file takes over 0.001 s; use",
         ):
             read_upload(path, 10**7, Models.only(model))
 
