@@ -155,11 +155,11 @@ def measure_music(
     """Continues prompts from a split, and measures the continuations and the real ones.
 
     Comparisons with real music use as many new bars as the piece has; style by quarter and faults
-    use all. Each figure comes with its difference from the real continuation of the same prompt,
-    and with that of a baseline, `copier`, if the prompt has enough bars to copy. `train` is
-    searched for copied notes. Writes a table into `folder`, for instance `continuations_8_32.csv`
-    for 8 bars of prompt and 32 new bars, one row for each continuation, with the `names` of the
-    split's pieces. Returns plain values, None for undefined ones.
+    use all. `differences` are those of each figure from the real continuation of the same prompt.
+    If prompts have enough bars, the figures of a baseline, `copier`, are added. `train` is searched
+    for copied notes. Writes a table into `folder`, for instance `continuations_8_32.csv` for 8 bars
+    of prompt and 32 new bars: one row for each continuation, with the `names` of the split's
+    pieces. Returns plain values, None for undefined ones.
 
     Raises:
         TrainingError: the split has no piece that is long enough.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -151,7 +152,7 @@ def goal_lines(results: Results) -> list[str]:
 def _after(music: Results) -> str:
     """The bars of prompt and of new music, as text."""
     protocol = music["protocol"]
-    return f"{protocol['bars']} bars after {protocol['prompt_bars']}"
+    return f"{protocol['bars']} bars after a prompt of {protocol['prompt_bars']}"
 
 
 def _music_goals(music: Results) -> Iterator[Goal]:
@@ -201,24 +202,22 @@ def form_goals(music: Results, group: str = "generated") -> list[Goal]:
 
 
 def _near(real: Mapping[str, float | None], name: str, distance: float) -> list[Limits]:
-    """At most `distance` from the figure of real music, if there is one."""
+    """A share at most `distance` from that of real music, if there is one."""
     value = real.get(name)
-    return [] if value is None else [Limits(name, value - distance, value + distance)]
+    return [] if value is None else [Limits(name, max(value - distance, 0.0), value + distance)]
 
 
 def _within(limits: Limits, value: float | None, real: float) -> Goal:
-    said = []
-    holds = value is not None
-    if limits.least is not None:
-        least = min(limits.least, real)
-        said.append(f"at least {least:.2f}")
-        holds = holds and value is not None and value >= least
-    if limits.most is not None:
-        most = max(limits.most, real)
-        said.append(f"at most {most:.2f}")
-        holds = holds and value is not None and value <= most
-    text = f"{_FIGURES[limits.name]}: {', '.join(said)}"
-    return Goal(text, f"{'undefined' if value is None else f'{value:.3f}'}, real {real:.3f}", holds)
+    """Whether a figure lies within limits that real music does not miss."""
+    least = -math.inf if limits.least is None else min(limits.least, real)
+    most = math.inf if limits.most is None else max(limits.most, real)
+    bounds = {"at least": least, "at most": most}
+    said = ", ".join(f"{word} {x:.2f}" for word, x in bounds.items() if math.isfinite(x))
+    return Goal(
+        f"{_FIGURES[limits.name]}: {said}",
+        f"{'undefined' if value is None else f'{value:.3f}'}, real {real:.3f}",
+        value is not None and least <= value <= most,
+    )
 
 
 class Row(NamedTuple):
@@ -400,7 +399,7 @@ def music_tables(entries: Mapping[str, Results], level: str = "##") -> list[str]
         heading = f"{protocol['bars']} new bars after {protocol['prompt_bars']} bars of prompt"
         lines += ["", f"{level} {heading}", ""]
         lines += music_table(entries, key)
-    if lines:
+    if any("±" in line for line in lines):
         explained = "In brackets: difference from the real continuation of the same prompt, ± its"
         lines += ["", f"{explained} standard error over prompts."]
     return lines

@@ -258,7 +258,7 @@ def test_music_after_long_prompts_has_goals_which_real_music_reaches_and_a_copie
     assert [goal.holds for goal in form_goals(found, "copier")] == [False, True, True, True, True]
     lines = goal_lines({"music_40_16": found})
     assert lines[-1].startswith(
-        "- 16 bars after 40: the copier misses 1 of 5 goals of form: bars e"
+        "- 16 bars after a prompt of 40: the copier misses 1 of 5 goals of form: bars e"
     )
     (row,) = [row for row in music_rows(found) if "any earlier bar" in row.label]
     assert row[1:] == ("0.45 (-0.05 ± 0.025)", "0.45", "1")
