@@ -96,7 +96,7 @@ class BarNotes(NamedTuple):
         durations = np.maximum(nearest_step(begins + lengths, score.ticks_per_beat) - onsets, 1)
         lines = _lines_in_steps(score, int(onsets.max(initial=0)) + 1)
         notes = cls(lines, onsets, durations, pitches, velocities, tracks, keys)
-        return notes._at(np.lexsort((pitches, tracks, onsets)))
+        return notes.at(np.lexsort((pitches, tracks, onsets)))
 
     def between(self, first_bar: int, stop_bar: int | None = None) -> BarNotes:
         """Bars from `first_bar` to before `stop_bar` (None: the end), numbered from 0."""
@@ -109,10 +109,10 @@ class BarNotes(NamedTuple):
 
     def only(self, chosen: NDArray[np.bool_]) -> BarNotes:
         """The same bars with some of the notes, (n,) bool."""
-        return self._at(np.flatnonzero(chosen))
+        return self.at(np.flatnonzero(chosen))
 
-    def _at(self, places: NDArray[np.int64]) -> BarNotes:
-        """The notes with these indices, in this order."""
+    def at(self, places: NDArray[np.int64]) -> BarNotes:
+        """The same bars with the notes of these indices, in this order."""
         return self._replace(
             onsets=self.onsets[places],
             durations=self.durations[places],

@@ -32,6 +32,8 @@ _PHRASE_BARS = 4
 _EIGHTH = STEPS_PER_BEAT // 2
 _BASS_PROGRAMS = range(32, 40)
 _NAN = float("nan")
+_LOOK_BACK = 64
+"""Earlier notes that are searched for a higher one that still sounds."""
 
 
 def form(notes: BarNotes, first_bar: int) -> dict[str, float]:
@@ -245,14 +247,16 @@ def fills(notes: BarNotes, first_bar: int) -> float:
     """Change of the drums in every fourth bar less that in the other bars; NaN without drums.
 
     The change of a bar is 1 less the Jaccard index of its drums and those of the bar before. Bars
-    are counted from the start of the passage: the fourth, eighth and so on end a phrase.
+    are counted from the start of the passage: the fourth, eighth and so on end a phrase. The bar
+    after each of these is left out: it differs from a fill as much as the fill from the bar before.
     """
     drums = notes.only(notes.is_drum)
     change = 1 - np.diagonal(exact_similarity(drums), 1)
     bars = np.arange(1, drums.num_bars)
     chosen = (bars >= first_bar) & ~np.isnan(change)
-    last = bars % _PHRASE_BARS == _PHRASE_BARS - 1
-    return _mean(change[chosen & last]) - _mean(change[chosen & ~last])
+    in_phrase = bars % _PHRASE_BARS
+    last, middle = in_phrase == _PHRASE_BARS - 1, (in_phrase > 0) & (in_phrase < _PHRASE_BARS - 1)
+    return _mean(change[chosen & last]) - _mean(change[chosen & middle])
 
 
 def melody_of(notes: BarNotes, first_bar: int) -> BarNotes:
@@ -298,10 +302,6 @@ def density_drift(notes: BarNotes, first_bar: int) -> float:
         return _NAN
     first, last = per_bar[:size].sum(), per_bar[-size:].sum()
     return float(np.log2(last / first)) if first and last else _NAN
-
-
-_LOOK_BACK = 64
-"""Earlier notes that are looked at for a higher one that still sounds."""
 
 
 def _in_chord() -> NDArray[np.bool_]:
