@@ -1,4 +1,4 @@
-"""Makes music with trained models: continues MIDI files and generates pieces from nothing.
+"""Continues MIDI files and generates new pieces with trained models.
 
     from pathlib import Path
     from app import MusicOptions, continue_midi, load_music_model
@@ -7,8 +7,8 @@
     result = continue_midi(model, Path("song.mid").read_bytes(), MusicOptions(bars=8, seed=1))
     Path("continued.mid").write_bytes(result.pieces[0].midi)
 
-`generate_midi` starts from nothing, and `render` turns a score into audio. The engine is loaded
-with the first of these names, not with the package.
+`generate_midi` generates a piece without a prompt, and `render` turns a score into audio. Each name
+is imported when it is first used, so that `import app` is fast.
 """
 
 from __future__ import annotations

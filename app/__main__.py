@@ -1,4 +1,4 @@
-"""Runs the command `relpe` as `python -m app`."""
+"""`python -m app` runs the command `relpe`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Errors that a user's input causes."""
+"""Errors caused by user input."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from tokenization.errors import MidiError, TokenizerError
 
 
 class UserError(Exception):
-    """An error that the user's input caused; the message is one sentence for the user."""
+    """An error caused by user input; the message is written for the user."""
 
 
 class CommandError(UserError):
-    """A command cannot do what it was asked to."""
+    """A command cannot be carried out."""
 
 
 class BusyError(UserError):
-    """Too many requests are waiting already."""
+    """Too many requests are waiting."""
 
 
 def input_errors() -> tuple[type[Exception], ...]:
-    """`UserError` and what the other packages raise for input; any other error is a bug."""
+    """The errors of this and other packages for invalid input; any other error is a bug."""
     from relpe.models.checkpoint import CheckpointError  # imports PyTorch
 
     return (UserError, MidiError, TokenizerError, CheckpointError)

@@ -1,4 +1,4 @@
-"""Reads and finds files, writes them atomically, and checks names and folders in advance."""
+"""Finds and reads files, writes them atomically, and checks file names and folders."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from pathlib import Path
 from app.errors import CommandError
 
 RAW_SOUND = ".stems-"
-"""Prefix of the names of the temporary folders of raw sound."""
+"""Prefix of the temporary folders that hold raw audio."""
 MIDI_SUFFIXES = (".mid", ".midi")
 """Suffixes of the files that `find_midi` finds."""
 MOST_NAME_BYTES = 60
-"""Most bytes of a file name that a title may take; file systems allow 255 in all."""
+"""Maximum length in bytes of a title in a file name; file systems allow 255 in total."""
 
 
 @contextmanager
 def appearing(path: Path) -> Iterator[Path]:
-    """A temporary path in the folder of `path`, with its suffix, for writing a file atomically.
+    """Yields a temporary path next to `path`, for writing a file atomically.
 
-    It is renamed to `path` at the end, or removed after an error. Its name is random, so that
-    concurrent writers of one file do not interfere.
+    The temporary file is renamed to `path` at the end of the block, or removed after an error. It
+    has the suffix of `path` and a random name, so that concurrent writers do not interfere.
     """
     beside = path.with_name(f".{secrets.token_hex(8)}.part{path.suffix}")
     try:
@@ -39,36 +39,38 @@ def appearing(path: Path) -> Iterator[Path]:
 
 
 def remove_parts(folder: Path) -> None:
-    """Removes temporary files of `appearing` that a killed process has left in a folder."""
+    """Removes the temporary files of `appearing` that a killed process left in a folder."""
     for path in folder.glob(".*.part*"):
         if re.fullmatch(r"\.[0-9a-f]{16}\.part(\.\w+)?", path.name):
             path.unlink(missing_ok=True)
 
 
 def safe_name(title: str) -> str:
-    """A title as part of a file name, cut to at most `MOST_NAME_BYTES` between characters."""
+    """Converts a title to a part of a file name, at most `MOST_NAME_BYTES` long."""
     plain = re.sub(r"[^\w.-]+", "-", unicodedata.normalize("NFC", title)).strip("-.")
     return plain.encode()[:MOST_NAME_BYTES].decode(errors="ignore") or "music"
 
 
 def check_writable(path: Path) -> None:
-    """Raises OSError if it is clear beforehand that a file cannot be written."""
+    """Raises OSError for a file that cannot be written, if this can be found out in advance."""
     with suppress(FileNotFoundError):
-        if stat.S_ISDIR(path.stat().st_mode):  # follows links; too long a name fails
-            raise IsADirectoryError(errno.EISDIR, "it is a folder, expected the name of a file")
+        if stat.S_ISDIR(
+            path.stat().st_mode
+        ):  # follows links; raises OSError for a name that is too long
+            raise IsADirectoryError(errno.EISDIR, "this is a folder, expected a file name")
     check_folder(path.parent)
 
 
 def check_folder(folder: Path) -> None:
-    """Raises OSError if files cannot be written in a folder."""
+    """Raises OSError if no file can be created in a folder."""
     with tempfile.TemporaryFile(dir=folder):
         pass
 
 
 def read_file(path: Path, most: int) -> bytes:
-    """The content of a file of at most `most` bytes.
+    """Reads a file of at most `most` bytes.
 
-    Raises CommandError if it cannot be read, or is larger; a larger file is not read to its end.
+    Raises CommandError if the file cannot be read or is larger. Larger files are not read in full.
     """
     try:
         with path.open("rb") as file:
@@ -77,27 +79,28 @@ def read_file(path: Path, most: int) -> bytes:
         raise CommandError(f"{path}: {error.strerror or error}") from error
     if len(content) > most:
         raise CommandError(
-            f"{path}: larger than {most:,} bytes; shorten it or raise --max-file-size"
+            f"{path}: the file is larger than {most:,} bytes; shorten it or raise --max-file-size"
         )
     return content
 
 
 def find_midi(places: Sequence[Path], besides: Path) -> dict[Path, str]:
-    """MIDI files by path, with their names: files as given, and all files of folders, sorted.
+    """Finds MIDI files; `places` are files, or folders that are searched recursively.
 
-    A file of a folder is named by its path in the folder, without suffix. Hidden files, files in
-    the folder `besides`, and duplicates are left out.
+    Returns the names of the files by path, those of a folder in sorted order. A file in a folder is
+    named after its path in the folder, without suffix. Hidden files, files in the folder `besides`
+    and duplicates are skipped.
 
-    Raises CommandError for a place that does not exist, or a folder without MIDI files.
+    Raises CommandError for a place that does not exist or a folder without MIDI files.
     """
     found: dict[Path, str] = {}
     seen: set[str] = set()
     for place in places:
-        if not os.path.exists(place):  # noqa: PTH110 - False for too long a name
-            raise CommandError(f"{place}: no such file or folder; --prompts takes what is there")
+        if not os.path.exists(place):  # noqa: PTH110 - False if the name is too long
+            raise CommandError(f"{place}: no such file or folder; check --prompts")
         files = dict(_in_folder(place, besides)) if place.is_dir() else {place: place.stem}
         if not files:
-            raise CommandError(f"{place}: found no MIDI file (.mid or .midi) in this folder")
+            raise CommandError(f"{place}: the folder contains no MIDI file (.mid or .midi)")
         for path, name in files.items():
             if (real := os.path.realpath(path)) not in seen:
                 seen.add(real)
@@ -119,11 +122,11 @@ def _in_folder(folder: Path, besides: Path) -> Iterator[tuple[Path, str]]:
 
 
 def size_on_disk(folder: Path) -> int:
-    """Bytes that the files below a folder occupy: less than their lengths where they have holes."""
+    """Bytes that the files in a folder occupy on disk, not counting holes in sparse files."""
     size = 0
     for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # removed meanwhile
+        with suppress(FileNotFoundError):  # removed in the meantime
             found = path.stat()
-            if stat.S_ISREG(found.st_mode):  # Windows counts no blocks
+            if stat.S_ISREG(found.st_mode):  # Windows does not report blocks
                 size += 512 * found.st_blocks if hasattr(found, "st_blocks") else found.st_size
     return size

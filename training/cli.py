@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -259,8 +259,21 @@ def _add_music(group: argparse._ArgumentGroup) -> None:
         help="number of continuations to generate and measure (default: 0)",
     )
     music("--per-prompt", type=int, help="continuations per prompt (default: 1)")
-    music("--prompt-bars", type=int, help="bars of each prompt (default: 8)")
-    music("--bars", type=int, help="new bars of each continuation (default: 32)")
+    music(
+        "--prompt-bars",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="bars of each prompt (default: 8); several numbers are measured separately",
+    )
+    music(
+        "--bars",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="new bars of each continuation (default: 32); one number for all prompts, or one for "
+        "each number of --prompt-bars",
+    )
     music("--seed", type=int, help="seed of the first continuation of each prompt")
     music("--temperature", type=float, help=f"sampling temperature {default}")
     music("--top-p", type=float, help=f"share of probability that sampling keeps {default}")
@@ -289,16 +302,38 @@ def _add_music(group: argparse._ArgumentGroup) -> None:
 def _evaluate(options: argparse.Namespace) -> int:
     from training.evaluation.evaluate import EvaluateOptions, evaluate
     from training.evaluation.generated_music import GenerationOptions
-    from training.evaluation.report import table
+    from training.evaluation.report import music_tables, table
 
-    def given(kind: type) -> dict[str, Any]:
+    def given(kind: type, **others: Any) -> dict[str, Any]:  # noqa: ANN401
         values = {field.name: getattr(options, field.name, None) for field in fields(kind)}
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None} | others
 
-    music = GenerationOptions(**given(GenerationOptions)) if options.continuations else None
-    results = evaluate(EvaluateOptions(**given(EvaluateOptions), music=music))
-    sys.stdout.write("\n".join([*table({options.model: results}), ""]))
+    music: list[GenerationOptions] = []
+    for prompt_bars, bars in _lengths(options) if options.continuations else ():
+        settings = given(GenerationOptions, prompt_bars=prompt_bars, bars=bars)
+        music.append(GenerationOptions(**settings))
+    if options.samples_output is not None and len(music) > 1:
+        folder = options.samples_output
+        music = [replace(one, samples_output=folder / one.key) for one in music]
+    results = evaluate(EvaluateOptions(**given(EvaluateOptions, music=tuple(music))))
+    entries = {options.model: results}
+    sys.stdout.write("\n".join([*table(entries), *music_tables(entries), ""]))
     return 0
+
+
+def _lengths(options: argparse.Namespace) -> list[tuple[int, int]]:
+    """Bars of the prompt and new bars of each kind of music to measure."""
+    from training.evaluation.generated_music import GenerationOptions
+
+    prompts = options.prompt_bars or [GenerationOptions.prompt_bars]
+    new = options.bars or [GenerationOptions.bars]
+    new = new * len(prompts) if len(new) == 1 else new
+    if len(new) != len(prompts):
+        raise TrainingError(
+            f"--bars has {len(new)} numbers and --prompt-bars {len(prompts)}; give one number of "
+            "--bars for all prompts, or one for each number of --prompt-bars"
+        )
+    return [*zip(prompts, new, strict=True)]
 
 
 def _report(options: argparse.Namespace) -> int:

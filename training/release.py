@@ -13,7 +13,8 @@ from safetensors import SafetensorError
 from relpe.models.checkpoint import save_model
 from tokenization.presets import load_tokenizer
 from training.errors import TrainingError
-from training.evaluation.report import figure, goals, memory_rows, music_rows, table
+from training.evaluation.report import figure, goal_lines, memory_rows, music_tables
+from training.evaluation.results import music_by_key
 from training.experiment import is_run
 from training.files import read_json, replacing
 from training.runs.lineage import history, total_tokens, write_history
@@ -180,15 +181,14 @@ def _results(measured: dict[str, Any]) -> list[str]:
         *table,
         *(_against_place(by_position) if by_position["pieces"] else []),
         *(["", *memory] if memory else []),
-        *(_music(measured) if "music" in measured else []),
+        *(_music(measured) if music_by_key(measured) else []),
     ]
 
 
 def _music(measured: dict[str, Any]) -> list[str]:
     """Measures of generated and real music, and the goals, as Markdown."""
-    rows = table({"model": measured}, music_rows)
-    found = [f"- {goal.line()}" for goal in goals(measured)]
-    return ["", "## Generated music compared with real music", "", *rows, "", *found]
+    tables = music_tables({"model": measured}, "###")
+    return ["", "## Generated music compared with real music", *tables, "", *goal_lines(measured)]
 
 
 def _against_place(by_position: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The audio formats that are written, by their suffixes; loads no audio library."""
+"""Audio formats by file suffix. This module imports no audio library."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ CONTAINERS: dict[str, tuple[str, str]] = {
     "wav": ("WAV", "PCM_16"),
     "ogg": ("OGG", "VORBIS"),
 }
-"""Format and subtype of each, by libsndfile's names."""
+"""Format and subtype of each format, as named by libsndfile."""
 AUDIO_SUFFIXES = tuple(f".{name}" for name in AUDIO_FORMATS)

@@ -7,20 +7,27 @@ from numpy.typing import NDArray
 from scipy.signal import resample_poly, sosfilt
 
 LOUDNESS_LUFS = -23.0
-"""Loudness of all rendered audio (EBU R 128): listeners would prefer a louder piece."""
+"""Loudness of all rendered audio (EBU R 128), since listeners tend to prefer louder pieces."""
 CEILING = 10 ** (-1 / 20)
 """Highest true peak, as an amplitude."""
 _BLOCK_HOPS = 4
 _HOP_SECONDS = 0.1
 _ABSOLUTE_GATE = -70.0
 _RELATIVE_GATE = -10.0
-_CHUNK_HOPS = 100  # number filtered at a time, which bounds the memory
+_CHUNK_HOPS = 100  # number of hops filtered at a time, to limit memory
 
 
 def block_powers(channels: NDArray[np.float32], sample_rate: int) -> NDArray[np.float64]:
-    """K-weighted power (b,) of `channels` (c, n), c at most 2, in blocks of 400 ms, one per 100 ms.
+    """K-weighted power of overlapping blocks of 400 ms, one per 100 ms.
 
-    Shorter audio is one block, padded with silence. Source: ITU-R BS.1770-4, annex 1.
+    Audio shorter than a block is padded with silence. Source: ITU-R BS.1770-4, annex 1.
+
+    Args:
+        channels: audio (c, n) of one or two channels.
+        sample_rate: in hertz.
+
+    Returns:
+        The power (b,) of each block.
     """
     hop = round(_HOP_SECONDS * sample_rate)
     sections = _weighting(sample_rate)
@@ -38,7 +45,7 @@ def block_powers(channels: NDArray[np.float32], sample_rate: int) -> NDArray[np.
 
 
 def integrated_loudness(blocks: NDArray[np.float64]) -> float:
-    """Loudness in LUFS of those `block_powers` that pass both gates; -inf for silence."""
+    """Loudness in LUFS of the `block_powers` that pass both gates; -inf for silence."""
     blocks = blocks[blocks > _power(_ABSOLUTE_GATE)]
     if not len(blocks):
         return -np.inf
@@ -49,8 +56,8 @@ def integrated_loudness(blocks: NDArray[np.float64]) -> float:
 def true_peak(channels: NDArray[np.float32], at_least: float = 0.0) -> float:
     """Largest absolute value of `channels` (c, n), oversampled four times.
 
-    Segments whose samples stay below `at_least` are skipped, which saves most of the work when only
-    a ceiling is to be checked.
+    Segments whose samples are all below `at_least` are not oversampled, which saves most of the
+    work if only a ceiling is to be checked.
     """
     length = 4096
     around = 32
@@ -66,9 +73,9 @@ def true_peak(channels: NDArray[np.float32], at_least: float = 0.0) -> float:
 
 
 def gain_for(channels: NDArray[np.float32], sample_rate: int) -> np.float32:
-    """Factor that scales `channels` (c, n) to LOUDNESS_LUFS, or less to respect CEILING.
+    """Factor that scales `channels` (c, n) to LOUDNESS_LUFS, or lower to respect CEILING.
 
-    1 for silence.
+    The factor is 1 for silence.
     """
     powers = block_powers(channels, sample_rate)
     if not np.any(powers > 0):
@@ -83,7 +90,8 @@ def gain_for(channels: NDArray[np.float32], sample_rate: int) -> np.float32:
 def _weighting(sample_rate: int) -> NDArray[np.float64]:
     """The two K-weighting filters as second-order sections (2, 6), at any sample rate.
 
-    Bilinear transform of the analogue prototypes of the recommendation's coefficients at 48 kHz.
+    They are bilinear transforms of the analogue prototypes of the recommendation's filters, whose
+    coefficients are given for 48 kHz.
     """
     warped = np.tan(np.pi * 1681.974450955533 / sample_rate)
     quality, high = 0.7071752369554196, 10 ** (3.999843853973347 / 20)

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 Renderer = Literal["auto", "builtin", "fluidsynth"]
 _SILENCE = 1e-5
-_MAX_SECONDS = 1800.0  # 635 MB of 44,100 Hz stereo, most of the memory that rendering needs
+_MAX_SECONDS = 1800.0  # 635 MB of 44,100 Hz stereo, most of the memory for rendering
 _OGG_HEADER = 27
 _OGG_SERIAL = 1
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
@@ -69,16 +69,22 @@ def render(
     renderer: Renderer = "auto",
     progress: Callable[[float], None] | None = None,
 ) -> Audio:
-    """Render a score to its end, and at most two seconds more while notes still ring.
+    """Renders a score to its end, plus at most two seconds while notes still sound.
 
-    The loudness is -23 LUFS, or lower if the true peak would exceed -1 dB. `auto` uses
-    FluidSynth if it is installed and the built-in player otherwise; both play `soundfont`, by
-    default the General MIDI one of pretty_midi, without reverb, and give the same samples for the
-    same score. `progress` is called with the fraction done, 0 to 1.
+    The loudness is -23 LUFS, or lower if the true peak would exceed -1 dB. The same score gives the
+    same samples.
+
+    Args:
+        score: the score to render.
+        sample_rate: in hertz.
+        soundfont: the SoundFont to play. Default: the General MIDI SoundFont of pretty_midi.
+        renderer: "auto" uses FluidSynth if it is installed, otherwise the built-in player. Both
+            play without reverb.
+        progress: called with the fraction done, 0 to 1.
 
     Raises:
-        SoundError: the SoundFont cannot be used, FluidSynth was requested and is missing or fails,
-            or the score lasts over half an hour.
+        SoundError: the SoundFont cannot be used, FluidSynth was requested but is missing or fails,
+            or the score is longer than half an hour.
     """
     score_seconds = float(score.seconds_at(score.end_ticks))
     check_length(score_seconds)
@@ -87,7 +93,7 @@ def render(
     is_installed = shutil.which("fluidsynth") is not None
     if renderer == "fluidsynth" and not is_installed:
         raise SoundError(
-            'the command fluidsynth was not found; install FluidSynth or render with "builtin"'
+            'the command fluidsynth was not found; install FluidSynth or use the renderer "builtin"'
         )
     mixed, used = None, "builtin"
     if renderer != "builtin" and is_installed:
@@ -96,7 +102,7 @@ def render(
         except SoundError as error:
             if renderer == "fluidsynth":
                 raise
-            _log.warning("%s; the built-in player goes on", error)
+            _log.warning("%s; using the built-in player instead", error)
     if mixed is None:
         mixed = Mixer(score, font, sample_rate).mix(progress)
     mixed *= gain_for(mixed, sample_rate)
@@ -106,28 +112,28 @@ def render(
 
 
 def check_length(seconds: float) -> None:
-    """Raise SoundError if a piece is too long to be rendered."""
+    """Raises SoundError if a piece is too long to be rendered."""
     if seconds > _MAX_SECONDS:
         raise SoundError(
             f"the piece lasts {seconds / 60:.0f} minutes, expected at most "
-            f"{_MAX_SECONDS / 60:.0f} to make its sound; ask for fewer bars, or for MIDI alone"
+            f"{_MAX_SECONDS / 60:.0f} for audio; choose fewer bars, or write only MIDI"
         )
 
 
 def save_audio(audio: Audio, path: Path) -> None:
-    """Write a 16-bit WAV or FLAC file, or an Ogg Vorbis file, chosen by the path's suffix.
+    """Writes a 16-bit WAV or FLAC file, or an Ogg Vorbis file, depending on the path's suffix.
 
-    Equal samples give equal bytes. The file appears only once it is complete.
+    Equal samples give equal bytes. The file appears only when it is complete.
 
     Raises:
-        SoundError: the suffix is another one, or the file cannot be written.
+        SoundError: the suffix is not supported, or the file cannot be written.
     """
     samples, sample_rate = audio.samples, audio.sample_rate
     try:
         file_format, subtype = CONTAINERS[path.suffix.lower()[1:]]
     except KeyError:
         raise SoundError(
-            f"{path}: sound cannot be written as {path.suffix or 'a file without a suffix'}, "
+            f"{path}: audio cannot be written to {path.suffix or 'a file without a suffix'}, "
             f"expected one of {', '.join(AUDIO_SUFFIXES)}; choose another name"
         ) from None
     settings = {"channels": 2, "format": file_format, "subtype": subtype}
@@ -147,15 +153,15 @@ def save_audio(audio: Audio, path: Path) -> None:
 def cannot_write(folder: Path, reason: object) -> SoundError:
     """The error for audio that cannot be written to a folder."""
     return SoundError(
-        f"{folder}: the sound cannot be written ({reason}); check that the folder is there "
-        "and not full"
+        f"{folder}: the audio cannot be written ({reason}); check that the folder exists and the "
+        "disk is not full"
     )
 
 
 def _set_serial(path: Path) -> None:
-    """Give the stream of an Ogg file a fixed serial number; libsndfile draws a random one.
+    """Sets the serial number of an Ogg stream to a fixed value; libsndfile chooses a random one.
 
-    The number is in the header of every page (RFC 3533, section 6).
+    The number is in the header of each page (RFC 3533, section 6).
     """
     with path.open("r+b") as file:
         while header := file.read(_OGG_HEADER):
@@ -170,7 +176,7 @@ def _set_serial(path: Path) -> None:
 
 
 def _page_checksum(page: bytes) -> int:
-    """CRC of an Ogg page whose checksum field is zero: zlib's, bit-reversed and starting at 0."""
+    """CRC of an Ogg page whose checksum field is 0: zlib's CRC, bit-reversed and starting at 0."""
     crc = zlib.crc32(page.translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return int(f"{crc:032b}"[::-1], 2)
 
@@ -178,7 +184,7 @@ def _page_checksum(page: bytes) -> int:
 def _fluidsynth(
     score: Score, soundfont: Path, sample_rate: int, score_seconds: float
 ) -> NDArray[np.float32]:
-    """Render with FluidSynth, without reverb and chorus (2, n). Raises SoundError if it fails."""
+    """Renders with FluidSynth, without reverb and chorus (2, n). Raises SoundError if it fails."""
     with tempfile.TemporaryDirectory(prefix="relpe-") as folder:
         midi, sound = Path(folder) / "score.mid", Path(folder) / "score.wav"
         midi.write_bytes(write_midi(score))
@@ -203,9 +209,9 @@ def _fluidsynth(
 
 
 def _read(path: Path, length: int) -> tuple[NDArray[np.float32], int]:
-    """The first `length` samples (2, n) of a stereo file, and how many precede the final silence.
+    """The first `length` samples (2, n) of a stereo file, and the number before the final silence.
 
-    The file is read in blocks: all at once it would be in memory three times.
+    The file is read in blocks, since reading it at once would need three times the memory.
     """
     samples = np.zeros((2, length), dtype=np.float32)
     start = last = 0

@@ -1,7 +1,7 @@
-"""Renders each track of a score separately, all at one gain, and writes mixes and archives of them.
+"""Renders each track of a score separately with the same gain, and writes mixes and archives.
 
-Stems are on disk as raw 16-bit samples, with silence as holes, so that a mix without some tracks is
-summed quickly and no process holds them in memory.
+Stems are stored on disk as raw 16-bit samples, with holes for silence, so that mixes can be summed
+quickly and no stem has to stay in memory.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from app.files import RAW_SOUND, appearing, safe_name, size_on_disk
 from tokenization.score import Score
 
 MOST_SECONDS = 3600.0
-"""Longest total of all tracks: 635 MB of 44,100 Hz stereo on disk. Longer pieces have no stems."""
+"""Maximum duration of all tracks together, 635 MB on disk at 44,100 Hz; above it, no stems."""
 MOST_MIXES = 16
-"""Mixes without some tracks that are kept in a folder; the oldest are removed."""
+"""Maximum number of mixes without some tracks in a folder; the oldest ones are removed."""
 _AT_ONCE = threading.BoundedSemaphore(2)
-"""Each rendering uses one core, and memory for two mixes."""
+"""Limits simultaneous renderings, each of which uses one core and memory for two mixes."""
 _FULL_SCALE = 32767
 _CHANNELS = 2
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
@@ -52,16 +52,16 @@ class SoundFiles:
 
     folder: Path
     name: str
-    """Of the files, without suffix."""
+    """Name of the files, without suffix."""
     tracks: Collection[int]
-    """Ids of all tracks, in the order of the score."""
+    """IDs of all tracks, in the order of the score."""
 
     def left_out(self, without: Collection[int]) -> list[int]:
-        """The tracks that a mix omits; unknown ids are ignored."""
+        """The IDs among `without` that exist; unknown IDs are ignored."""
         return [number for number in self.tracks if number in set(without)]
 
     def mix(self, without: Collection[int] = (), suffix: str = ".flac") -> Path:
-        """The mix of all tracks except some."""
+        """Path of the mix of all tracks except some."""
         part = ""
         if left_out := self.left_out(without):
             ids = "-".join(map(str, left_out))
@@ -72,11 +72,11 @@ class SoundFiles:
 
     @property
     def archive(self) -> Path:
-        """The archive of all tracks."""
+        """Path of the archive of all tracks."""
         return self.folder / f"{self.name}_stems.zip"
 
     def make_room(self) -> None:
-        """Remove the oldest mixes; others may remove them at the same time."""
+        """Removes the oldest mixes; safe if other processes do the same."""
         mixes: list[tuple[float, Path]] = []
         for path in self.folder.glob("*_without-*"):
             with suppress(FileNotFoundError):
@@ -86,9 +86,9 @@ class SoundFiles:
 
 
 def in_use(path: Path) -> bool:
-    """Whether a file exists; if so, its modification time is set to now.
+    """Whether a file exists; if so, sets its modification time to now.
 
-    `touch` would create an empty file if the file has just been removed.
+    `Path.touch` is not used because it would create a file that has just been removed.
     """
     with suppress(FileNotFoundError):
         os.utime(path)
@@ -98,17 +98,17 @@ def in_use(path: Path) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Stems:
-    """The rendered score and its tracks, all at the gain of the whole."""
+    """The rendered score and its tracks, all with the gain of the whole mix."""
 
     files: SoundFiles
-    """Where mixes and archives are written."""
+    """Paths of mixes and archives."""
     sample_rate: int
     whole: _Samples
-    """(n, 2), full scale 32767; memory-mapped, like the tracks."""
+    """The mix of all tracks (n, 2), full scale 32767; memory-mapped, like `tracks`."""
     tracks: Mapping[int, _Samples]
-    """By track id; empty if the piece is too long."""
+    """Stems by track ID; empty if the piece is too long."""
     names: Mapping[int, str]
-    """Track names by id, in the order of the score."""
+    """Track names by ID, in the order of the score."""
     raw: Path | None = None
     """The folder of the raw files."""
 
@@ -118,10 +118,10 @@ class Stems:
         return len(self.whole) / self.sample_rate
 
     def mix(self, without: Collection[int] = (), suffix: str = ".flac") -> Path:
-        """An audio file of all tracks except some; unknown ids are ignored.
+        """Writes an audio file of all tracks except some; unknown IDs are ignored.
 
         Raises:
-            SoundError: the piece is too long to leave tracks out, or the file cannot be written.
+            SoundError: the piece is too long for stems, or the file cannot be written.
         """
         path = self.files.mix(without, suffix)
         if not in_use(path):
@@ -133,7 +133,7 @@ class Stems:
         return path
 
     def zip(self) -> Path:
-        """An archive with a WAV file for each track; equal stems give equal bytes.
+        """Writes an archive with a WAV file for each track; equal stems give equal bytes.
 
         Raises:
             SoundError: the piece is too long for stems, or the file cannot be written.
@@ -162,13 +162,13 @@ class Stems:
         return path
 
     def drop(self) -> None:
-        """Remove the raw files; they stay readable for work that has them open."""
+        """Removes the raw files; code that has them open can still read them."""
         if self.raw is not None:
             shutil.rmtree(self.raw, ignore_errors=True)
 
     @property
     def size(self) -> int:
-        """Bytes of the raw files on disk."""
+        """Size of the raw files on disk, in bytes."""
         return size_on_disk(self.raw) if self.raw is not None else 0
 
     def _sum(self, numbers: Sequence[int]) -> _Samples:
@@ -186,13 +186,13 @@ class Stems:
         if self.names and not self.tracks:
             raise SoundError(
                 f"the piece lasts {self.seconds / 60:.0f} minutes in {len(self.names)} tracks, "
-                f"expected at most {MOST_SECONDS / 60:.0f} minutes of all tracks together to hear "
-                "them apart; listen to the whole"
+                f"expected at most {MOST_SECONDS / 60:.0f} minutes of all tracks together for "
+                "separate tracks; use the mix of all tracks"
             )
 
 
 def places_of(score: Score, ids: Sequence[int] | None = None) -> dict[int, list[int]]:
-    """Indices of the tracks with notes in a score, by their `ids` (default: the index itself)."""
+    """Indices of the tracks with notes, by their `ids` (default: the index itself)."""
     numbers: dict[int, list[int]] = {}
     pairs = zip(ids or count(), score.tracks, strict=False)
     for place, (number, track) in enumerate(pairs):
@@ -211,16 +211,23 @@ def render(
     sample_rate: int = 44100,
     progress: Callable[[float], None] | None = None,
 ) -> Stems:
-    """Render a score and each of its tracks with the built-in player, as raw files in `folder`.
+    """Renders a score and each of its tracks with the built-in player, as raw files in `folder`.
 
-    The loudness is that of `app.audio.render.render`. Tracks have `ids`, by default their indices;
-    tracks with the same id are rendered together. Tracks of one channel still end each other's
-    notes, so that the sum of all tracks is the whole, up to the rounding of each. `progress` is
-    called with the fraction done, 0 to 1; an exception from it ends the work.
+    The loudness is that of `app.audio.render.render`. Tracks on the same channel end each other's
+    notes as in the whole mix, so that the tracks add up to it, except for rounding.
+
+    Args:
+        score: the score to render.
+        folder: where files are written.
+        name: the start of the names of mixes and archives.
+        ids: an ID for each track. Default: its index. Tracks with equal IDs become one stem.
+        soundfont: the SoundFont to play. Default: the General MIDI SoundFont of pretty_midi.
+        sample_rate: in hertz.
+        progress: called with the fraction done, 0 to 1. If it raises an exception, rendering ends.
 
     Raises:
-        SoundError: the SoundFont cannot be used, the score lasts over half an hour, or the files
-            cannot be written.
+        SoundError: the SoundFont cannot be used, the score is longer than half an hour, or the
+            files cannot be written.
     """
     check_length(float(score.seconds_at(score.end_ticks)))
     font = open_soundfont(soundfont if soundfont is not None else default_soundfont())
@@ -247,9 +254,9 @@ def _tracks(
     folder: Path,
     progress: Callable[[float], None] | None,
 ) -> tuple[_Samples, dict[int, _Samples]]:
-    """Render the whole and the tracks to disk; no tracks if they are too long.
+    """Renders the whole mix and the tracks to disk; only the mix if the tracks are too long.
 
-    `numbers` are the indices of the score's tracks by the id of the track to render.
+    `numbers` maps the ID of each track to render to indices of tracks of the score.
     """
     seconds = mixer.length / mixer.sample_rate
     if len(numbers) < 2 or seconds * len(numbers) > MOST_SECONDS:
@@ -276,7 +283,7 @@ def _tracks(
 
 
 def _on_disk(path: Path, channels: NDArray[np.float32], gain: np.float32) -> _Samples:
-    """Write a mix (2, n) as 16-bit samples and map the file."""
+    """Writes a mix (2, n) as 16-bit samples and maps the file to memory."""
     factor = np.float32(gain * _FULL_SCALE)
     rounded = (
         np.clip(np.rint(np.multiply(block, factor)), -_FULL_SCALE, _FULL_SCALE).astype(np.int16)
@@ -287,15 +294,15 @@ def _on_disk(path: Path, channels: NDArray[np.float32], gain: np.float32) -> _Sa
 
 
 def _blocks(samples: NDArray[_Number]) -> Iterator[NDArray[_Number]]:
-    """Split samples (n, 2) into blocks (m, 2)."""
+    """Splits samples (n, 2) into blocks (m, 2)."""
     for start in range(0, len(samples), BLOCK):
         yield samples[start : start + BLOCK]
 
 
 def _write(path: Path, blocks: Iterator[NDArray[_Number]]) -> None:
-    """Write blocks one after the other; silence takes no space on disk.
+    """Writes blocks one after the other; silent blocks become holes in the file.
 
-    Not through a memory map: on a full disk that would kill the process.
+    A memory map is not used because a full disk would kill the process.
     """
     end = 0
     with path.open("wb") as file:
@@ -310,7 +317,7 @@ def _write(path: Path, blocks: Iterator[NDArray[_Number]]) -> None:
 def _part_of(
     progress: Callable[[float], None] | None, start: float, end: float
 ) -> Callable[[float], None] | None:
-    """Callback that maps the progress 0 to 0.9 of one part to that of the whole work."""
+    """A callback that maps the progress of one part, 0 to 0.9, to the overall progress."""
     if progress is None:
         return None
     return lambda done: progress(0.9 * start + done * (end - start))

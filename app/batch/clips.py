@@ -30,48 +30,48 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions:
-    """The clips to make, and where they go.
+    """The clips to generate and the folder to write them to.
 
-    Raises CommandError if the last clip would exceed the largest seed.
+    Raises CommandError if the seed of the last clip would be too large.
     """
 
     output: Path
     music: MusicOptions
-    """Options of each clip, with the seed of the first clip of each prompt."""
+    """Options of each clip; the seed is that of the first clip of each prompt."""
     prompts: tuple[Path, ...] = ()
-    """Files and folders; empty for pieces without a prompt."""
+    """Files and folders; if empty, pieces are generated from nothing."""
     models: tuple[str, ...] = ()
-    """Names; if empty, any released model, and the first one for pieces without a prompt."""
+    """Names; if empty, all released models, or only the first one if there are no prompts."""
     count: int = 4
-    """Clips of each prompt; without prompts, of each model."""
+    """Clips per prompt or, without prompts, per model."""
     beats: BeatSource = "file"
     max_file_size: int = MAX_FILE_BYTES
     audio: AudioFormat | None = None
     width: int = 32
-    """Clips generated at once; the music does not depend on it."""
+    """Number of clips generated at once; does not affect the music."""
     resume: bool = False
 
     def __post_init__(self) -> None:
         if (self.music.seed or 0) + self.count - 1 > LARGEST_SEED:
             raise CommandError(
-                f"--seed {self.music.seed}: {self.count} clips count up from it beyond the largest "
-                f"seed, {LARGEST_SEED}; choose a smaller one"
+                f"--seed {self.music.seed}: the seed of the last of {self.count} clips would "
+                f"exceed the largest seed, {LARGEST_SEED}; choose a smaller --seed"
             )
 
 
 class Source(NamedTuple):
-    """The origin of clips: a prompt and a model, or a model alone."""
+    """The origin of clips: a prompt and a model, or only a model."""
 
     name: str
-    """The beginning of the file names of its clips, before `_v` and their number."""
+    """Start of the file names of its clips, before `_v` and a number."""
     model: str
     path: Path | None = None
     sha256: str = ""
-    """Of the prompt's file."""
+    """Hash of the prompt's file."""
 
     @property
     def said(self) -> str:
-        """The prompt's path as it was given, as printable text."""
+        """The prompt's path as given, as printable text."""
         return printable(self.path) if self.path else ""
 
 
@@ -85,7 +85,7 @@ class Clip(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the files, without suffix."""
+        """Name of its files, without suffix."""
         return f"{self.source.name}_v{self.number:02d}"
 
 
@@ -95,7 +95,7 @@ def printable(path: Path) -> str:
 
 
 def unique_names(wanted: Iterable[str]) -> list[str]:
-    """File names that differ even if case is ignored: the second of a name ends in `-2`."""
+    """File names that differ even when case is ignored; a repeated name gets the suffix `-2`."""
     taken: set[str] = set()
     names: list[str] = []
     for base in map(safe_name, wanted):
@@ -107,17 +107,16 @@ def unique_names(wanted: Iterable[str]) -> list[str]:
 
 
 def prompts_by_name(options: BatchOptions) -> dict[str, Path]:
-    """All prompts, by the names of their clips; the same prompts get the same names."""
+    """All prompts, keyed by the names of their clips; the same prompts get the same names."""
     found = find_midi(options.prompts, options.output / "midi")
     return dict(zip(unique_names(found.values()), found, strict=True))
 
 
 def source_of(options: BatchOptions, models: Models, name: str, path: Path) -> Source:
-    """The source of a prompt, which is read to check that it can be continued.
+    """The source of clips for a prompt; checks that the prompt can be continued.
 
     Raises:
-        MidiError, TokenizerError, SoundError, CommandError: it cannot be continued; the message
-            names it.
+        MidiError, TokenizerError, SoundError, CommandError: the prompt cannot be continued.
     """
     data = read_file(path, options.max_file_size)
     score = read_midi(data, name=printable(path))
@@ -128,15 +127,15 @@ def source_of(options: BatchOptions, models: Models, name: str, path: Path) -> S
 
 
 def opening_of(options: BatchOptions, source: Source, model: MusicModel) -> Opening:
-    """Opening of the clips of a source.
+    """The opening of all clips of a source.
 
-    Raises the errors of `source_of`, and a MidiError if the file has changed.
+    Raises the errors of `source_of`, and MidiError if the file has changed since then.
     """
     if source.path is None:
         return Opening.of_nothing(model, options.music)
     data = read_file(source.path, options.max_file_size)
     if hashlib.sha256(data).hexdigest() != source.sha256:
-        raise MidiError(f"{source.said}: the file has changed since it was looked at")
+        raise MidiError(f"{source.said}: the file has changed since it was checked")
     return _opening(options, source, model, data)
 
 
@@ -159,13 +158,13 @@ def _opening(
 
 
 def clips_of(options: BatchOptions, source: Source) -> list[Clip]:
-    """All clips of a source; every source has the same seeds, counting up from the first."""
+    """All clips of a source; each source has the same consecutive seeds."""
     first = options.music.seed or 0
     return [Clip(source, number + 1, first + number) for number in range(options.count)]
 
 
 def planned_row(options: BatchOptions, clip: Clip, model: MusicModel) -> Row:
-    """The row of the manifest for a clip before it is made."""
+    """The row of the manifest for a clip, before it is generated."""
     source = clip.source
     settings = chosen_options(options.music, after_prompt=source.path is not None)
     del settings["variations"]

@@ -1,4 +1,4 @@
-"""Writes the files of clips while others are generated; sound is rendered in other processes."""
+"""Writes the files of clips while others are generated; audio is rendered in other processes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 FOLDERS = ("midi", "audio")
 MOST_PROCESSES = 4
-"""For sound: more would wait for the model, and each takes up to 400 MB."""
+"""Maximum number of processes that render audio, each in up to 400 MB. More would sit idle."""
 WAITING_FOR_EACH = 2
-"""Most pieces waiting for each process; beyond that, generation waits as well."""
+"""Maximum number of pieces in the queue per process; when it is full, generation pauses."""
 
 
 def make_folders(output: Path, *, audio: bool) -> None:
-    """Makes the folders of a batch, and removes temporary files of a killed process.
+    """Creates the folders of a batch, and removes temporary files that a killed process left.
 
-    Raises CommandError if they cannot be made or written to.
+    Raises CommandError if the folders cannot be created or written to.
     """
     try:
         for folder in (output, *(output / name for name in FOLDERS[: 1 + audio])):
@@ -49,28 +49,28 @@ def make_folders(output: Path, *, audio: bool) -> None:
 
 
 def refuse_unlisted(output: Path) -> None:
-    """Raises CommandError if the folders of a batch without a manifest hold files."""
+    """Raises CommandError if there are files in the folders of a batch that has no manifest."""
     for name in FOLDERS:
         if found := sorted((output / name).glob("[!.]*")):
             raise CommandError(
-                f"--output {output}: {name} holds {found[0].name}, which no {NAME} lists; "
-                "choose another folder, or move what is there away"
+                f"--output {output}: {name} contains {found[0].name}, but there is no {NAME}; "
+                "choose another folder, or move these files away"
             )
 
 
 @contextmanager
 def alone_in(output: Path) -> Iterator[None]:
-    """Locks a folder against other batches. Raises CommandError if one is running.
+    """Locks a folder against other batches. Raises CommandError if it is already locked.
 
-    The lock file stays: if it were removed, two processes could each lock a file of their own.
+    The lock file is not removed afterwards: otherwise two processes could lock different files.
     """
     lock = FileLock(output / ".lock", timeout=0)
     try:
         lock.acquire()
     except Timeout as error:
         raise CommandError(
-            f"--output {output}: another relpe batch is writing there; wait for its end, or choose "
-            "another folder"
+            f"--output {output}: another relpe batch is writing to this folder; wait until it has "
+            "ended, or choose another folder"
         ) from error
     try:
         yield
@@ -86,22 +86,22 @@ class Savers:
         processes = min(os.cpu_count() or 1, MOST_PROCESSES) if audio else 0
         self._pool = None
         if processes:
-            spawn = multiprocessing.get_context("spawn")  # forking with many threads may hang
+            spawn = multiprocessing.get_context("spawn")  # forking a process with threads may hang
             self._pool = ProcessPoolExecutor(processes, spawn, _end_with_parent)
         self._most = 1 + processes * (1 + WAITING_FOR_EACH)
         self._rows: dict[Future[Row], Row] = {}
 
     def __len__(self) -> int:
-        """Clips whose files are not written, or whose rows are not taken yet."""
+        """Number of clips whose rows have not been taken."""
         return len(self._rows)
 
     @property
     def full(self) -> bool:
-        """Whether rows should be taken before more clips are put in."""
+        """Whether rows must be taken before more clips are put in."""
         return len(self._rows) >= self._most
 
     def put(self, row: Row, piece: Piece) -> None:
-        """Writes the files that a row names, now or later."""
+        """Writes the files that a row names, in another process if there is audio."""
         future: Future[Row] = Future()
         work = self._folder, row, piece.midi, piece.score
         try:
@@ -110,20 +110,20 @@ class Savers:
             else:
                 with _blocked(signal.SIGINT):
                     future = self._pool.submit(save_clip, *work)
-        except Exception as error:  # noqa: BLE001 - raised where the row is taken
+        except Exception as error:  # noqa: BLE001 - raised when the row is taken
             future.set_exception(error)
         self._rows[future] = row
 
     def take(self, seconds: float = 0.0) -> list[tuple[Row, Future[Row]]]:
-        """Finished rows with their results, each once.
+        """Removes and returns the finished rows, with their results.
 
-        Waits for the first one for at most `seconds`.
+        If there are none, waits at most `seconds` for the first one.
         """
         over = wait(self._rows, seconds, FIRST_COMPLETED).done
         return [(self._rows.pop(future), future) for future in over if not future.cancelled()]
 
     def close(self) -> None:
-        """Waits for the files being written; those not begun are dropped."""
+        """Waits for files that are being written, and discards clips in the queue."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             for name in FOLDERS:  # a process may have been killed
@@ -131,13 +131,13 @@ class Savers:
 
 
 def save_clip(folder: Path, row: Row, midi: bytes, score: Score) -> Row:
-    """Writes a clip's MIDI file, and its sound if the row names one: both, or neither.
+    """Writes a clip's MIDI file and, if the row names one, its audio file: both, or neither.
 
-    Sound is rendered by the built-in player, which gives the same samples on every machine. Returns
+    Audio is rendered by the built-in player, which gives the same samples on every machine. Returns
     the row with the hashes.
 
     Raises:
-        SoundError: the sound cannot be rendered.
+        SoundError: the audio cannot be rendered.
         OSError: a file cannot be written.
     """
     with appearing(folder / row.file) as beside:
@@ -158,9 +158,9 @@ def save_clip(folder: Path, row: Row, midi: bytes, score: Score) -> Row:
 
 @contextmanager
 def _blocked(number: signal.Signals) -> Iterator[None]:
-    """Blocks a signal for processes started in the block; this thread receives it afterwards.
+    """Blocks a signal in processes started in the block; this thread receives it afterwards.
 
-    Ctrl+C goes to all processes of a terminal, but only this one handles it.
+    Ctrl+C reaches all processes of a terminal, but only the main process should handle it.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
@@ -173,7 +173,7 @@ def _blocked(number: signal.Signals) -> Iterator[None]:
 
 
 def _end_with_parent() -> None:
-    """Ends this process when its parent is killed."""
+    """Ends this process when its parent process ends."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""The manifest of a batch: a row for each finished clip, with its settings and hashes."""
+"""The manifest of a batch: one row per finished clip, with its settings and hashes."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ NAME = "manifest.csv"
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The settings and the result of a clip; the fields are the columns."""
+    """The settings and the result of a clip; its fields are the columns of the manifest."""
 
     file: str
     """Path relative to the folder of the manifest, like `audio`."""
     audio: str
-    """Empty if there is no sound."""
+    """Empty if there is no audio."""
     prompt: str
-    """Its path as it was given; empty for a piece without a prompt."""
+    """Path of the prompt as given; empty for a piece without a prompt."""
     model: str
     model_sha256: str
     backend: str
     seed: str
     settings: str
-    """JSON of the options."""
+    """The options as JSON."""
     bars: str = ""
     """Of the new music, like `notes` and `seconds`."""
     notes: str = ""
@@ -43,7 +43,7 @@ class Row:
     def difference(self, now: Row) -> str | None:
         """The first setting that differs, as `NAME X, now Y`; None if all are equal.
 
-        Neither results nor the prompt's path are compared, but the hash of the prompt is.
+        Results and the prompt's path are not compared; the hash of the prompt is.
         """
         before, after = self._made_of(), now._made_of()
         for name in before | after:
@@ -61,7 +61,7 @@ class Row:
         return named | json.loads(self.settings)
 
     def damage(self, folder: Path) -> str | None:
-        """The first file that does not match its hash, and why; None if all match."""
+        """Describes the first file that does not match its hash; None if all match."""
         for file, sha256 in ((self.file, self.midi_sha256), (self.audio, self.audio_sha256)):
             try:
                 if file and sha256_of(folder / file) != sha256:
@@ -74,15 +74,15 @@ class Row:
 
 
 def sha256_of(path: Path) -> str:
-    """Hash of a file's content, in hexadecimal digits."""
+    """SHA-256 of a file's content, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_manifest(path: Path) -> dict[str, Row]:
-    """The rows, keyed by `file`; empty if there is no manifest.
+    """Reads the rows, keyed by `file`; empty if there is no manifest.
 
-    Raises CommandError if it was not written by this command.
+    Raises CommandError if the file is not a manifest of `relpe batch`.
     """
     columns = [field.name for field in fields(Row)]
     try:
@@ -94,20 +94,20 @@ def read_manifest(path: Path) -> dict[str, Row]:
         rows = [Row(**row) for row in found]
         for row in rows:
             if not isinstance(json.loads(row.settings), dict):
-                raise ValueError(f"settings of {row.file} are no JSON object")
+                raise ValueError(f"the settings of {row.file} are not a JSON object")
     except (FileNotFoundError, NotADirectoryError):
         return {}  # `make_folders` reports problems with the folder
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error
     except (ValueError, TypeError, csv.Error) as error:
         raise CommandError(
-            f"{path}: not a manifest of this command ({error}); choose another --output"
+            f"{path}: this is not a manifest of relpe batch ({error}); choose another --output"
         ) from error
     return {row.file: row for row in rows}
 
 
 def write_manifest(path: Path, rows: Iterable[Row]) -> None:
-    """Writes all rows, atomically."""
+    """Writes all rows atomically."""
     with appearing(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
         writer.writeheader()
@@ -115,19 +115,19 @@ def write_manifest(path: Path, rows: Iterable[Row]) -> None:
 
 
 def replay_of_clip(manifest: Path, name: str) -> replay.Replay:
-    """The settings of a clip, named by its file or as `ballad_v01`.
+    """The settings of a clip. `name` is its file or its name, such as `ballad_v01`.
 
     Raises:
-        ReplayError: there is no such clip, or its row holds no settings.
-        CommandError: the file is no manifest.
+        ReplayError: there is no such clip, or its settings cannot be used.
+        CommandError: the file is not a manifest.
     """
     if not manifest.is_file():
-        raise replay.ReplayError(f"{manifest}: there is no such file")
+        raise replay.ReplayError(f"{manifest}: no such file")
     clips = {Path(row.file).stem: row for row in read_manifest(manifest).values()}
     row = clips.get(Path(name).stem)
     if row is None:
-        some = f"expected one such as {next(iter(clips))}" if clips else "it lists none"
-        raise replay.ReplayError(f"{manifest}: found no clip {replay.shortened(name)}, {some}")
+        some = f"expected one such as {next(iter(clips))}" if clips else "the manifest is empty"
+        raise replay.ReplayError(f"{manifest}: there is no clip {replay.shortened(name)}, {some}")
     chosen: dict[str, Any] = json.loads(row.settings)
     parts = ("device", "versions", "prompt_sha256")
     told: dict[str, Any] = {part: chosen.pop(part) for part in parts if part in chosen}

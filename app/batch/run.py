@@ -1,8 +1,8 @@
-"""Makes batches for listening tests: many clips, their sound at one loudness, and a manifest.
+"""Generates batches for listening tests: clips, audio of equal loudness, and a manifest.
 
-A clip depends only on its own prompt, model, options and seed: it equals the output of
-`relpe continue` or `relpe generate` for them, whatever else is in the batch and however many clips
-are generated at once. Clip i of every prompt, from 0, has the first seed plus i.
+A clip depends only on its own prompt, model, options and seed. It equals the output of
+`relpe continue` or `relpe generate` for them, regardless of the other clips of the batch and of how
+many are generated at once. Clip i of each prompt, from 0, has the first seed plus i.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from tokenization.errors import MidiError, TokenizerError
 
 SECONDS_BETWEEN_REPORTS = 0.2
 SECONDS_BETWEEN_MANIFESTS = 2.0
-"""If the process is killed, clips finished since the last manifest have to be made again."""
+"""If the process is killed, clips finished since the last manifest have to be generated again."""
 OF_ONE_PROMPT = (MidiError, TokenizerError, SoundError, CommandError)
-"""Errors that concern one prompt and do not end the batch."""
+"""Errors of a single prompt, which do not end the batch."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class BatchProgress:
     """Progress of a batch."""
 
     done: float
-    """Number of clips; those in progress count by the fraction that is done."""
+    """Number of finished clips; unfinished clips count as a fraction."""
     total: int
     kept: int
-    """Clips among `done` that an earlier run has made."""
+    """Number of clips among `done` that an earlier run has made."""
     doing: str
     """The current activity, in a few words."""
     notice: str = ""
@@ -63,36 +63,36 @@ class BatchProgress:
 
 @dataclass(frozen=True)
 class BatchResult:
-    """The clips that were made, and how long that took."""
+    """The result of a batch, with statistics."""
 
     total: int
-    """Number of clips asked for, except those of prompts that cannot be used."""
+    """Number of requested clips, except those of prompts that cannot be used."""
     made: int
     kept: int
-    """Clips that an earlier run has made."""
+    """Number of clips that an earlier run has made."""
     failed: tuple[str, ...]
     """Prompts that cannot be used, and clips that cannot be made."""
     stopped: bool
     seconds: float
-    """Of generation, sound included; prompts were read and models prepared before."""
+    """Duration of generation and audio rendering, without reading prompts and preparing models."""
     tokens: int
     music_seconds: float
-    """Of new music."""
+    """Duration of the new music."""
     models: tuple[MusicModel, ...]
 
     @property
     def clips_per_minute(self) -> float:
-        """Clips made, with all their files."""
+        """Clips made per minute, with all their files."""
         return self._per_second(60 * self.made)
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all clips together, prompts not counted."""
+        """Of all clips together, without prompts."""
         return self._per_second(self.tokens)
 
     @property
     def real_time_factor(self) -> float:
-        """Seconds of new music for each second of work."""
+        """Seconds of new music per second of work."""
         return self._per_second(self.music_seconds)
 
     def _per_second(self, amount: float) -> float:
@@ -105,22 +105,23 @@ BatchSteps: TypeAlias = "Iterator[BatchProgress | BatchResult]"
 def make_batch(
     options: BatchOptions, models: Models, stop: Callable[[], bool] = lambda: False
 ) -> BatchSteps:
-    """Makes all clips: yields BatchProgress until the BatchResult, which is last.
+    """Makes all clips. Yields BatchProgress, and finally the BatchResult.
 
-    When `stop` returns True the work ends; finished clips stay, and are in the manifest.
+    The work ends early when `stop` returns True; finished clips are kept, and the manifest
+    lists them.
 
     Raises:
-        CommandError: the batch cannot be made as asked for; the message says why.
+        CommandError: the batch cannot be made with these options.
         CheckpointError, TokenizerError: a model cannot be used.
     """
     prompts = prompts_by_name(options)
     if options.output.exists() and not options.output.is_dir():
-        raise CommandError(f"--output {options.output}: it is a file, expected a folder")
+        raise CommandError(f"--output {options.output}: this is a file, expected a folder")
     manifest = options.output / NAME
     if manifest.exists() and not options.resume:
         raise CommandError(
-            f"--output {options.output}: there is a batch in this folder; give --resume to finish "
-            "it, or choose another folder"
+            f"--output {options.output}: this folder already contains a batch; use --resume to "
+            "complete it, or choose another folder"
         )
     if not manifest.exists():
         refuse_unlisted(options.output)
@@ -128,7 +129,7 @@ def make_batch(
 
 
 class BatchRun:
-    """One run of a batch, which may complete an earlier run."""
+    """A run of a batch, which may complete an earlier run."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class BatchRun:
         prompts: dict[str, Path],
         before: dict[str, Row],
     ) -> None:
-        """`prompts` are keyed by name, `before`, the manifest of an earlier run, by file."""
+        """`prompts` is keyed by name; `before`, the manifest of an earlier run, by file."""
         self.options, self.models, self.stop = options, models, stop
         self.prompts, self.before = prompts, before
         self.sources: list[Source] = []
@@ -148,7 +149,7 @@ class BatchRun:
         self.rows: dict[str, Row] = {}
         """Finished clips, keyed by file."""
         self.others: list[Row] = []
-        """Earlier clips whose prompts are now gone or unreadable; they stay."""
+        """Clips of an earlier run that are kept although their prompts are gone or unreadable."""
         self.failed: list[str] = []
         self.kept = self.tokens = 0
         self.seconds = self.music_seconds = 0.0
@@ -158,10 +159,10 @@ class BatchRun:
         self._reported = self._listed = time.monotonic()
 
     def steps(self) -> BatchSteps:
-        """Reads the prompts, keeps the clips that are there, and makes the others."""
+        """Reads the prompts, keeps intact clips of an earlier run, and makes the others."""
         yield from self._read_prompts()
         if not self.sources and not self.stop():
-            raise CommandError(f"none of the prompts can be used, {len(self.prompts)} in all")
+            raise CommandError("none of the prompts can be used")
         used = dict.fromkeys(source.model for source in self.sources)
         models = [self.models.load(name) for name in used]
         for source in self.sources:
@@ -188,7 +189,7 @@ class BatchRun:
         )
 
     def _read_prompts(self) -> Iterator[BatchProgress]:
-        """Finds the prompts that can be used; without any, the models for pieces from nothing."""
+        """Finds the sources: usable prompts, or models if no prompts were given."""
         if not self.prompts:
             names = self.models.names if self.options.models else self.models.names[:1]
             self.sources = list(map(Source, unique_names(names), names))
@@ -202,16 +203,16 @@ class BatchRun:
                 self.unreadable.add(name)
                 self.failed.append(printable(path))
                 notice = _about(printable(path), error)
-            yield self._progress("looking at the prompts", notice=notice)
+            yield self._progress("reading the prompts", notice=notice)
 
     def _keep(self) -> Iterator[BatchProgress]:
         """Keeps clips of an earlier run if their files are intact."""
         self.others = self._unplanned()
         gone = Counter(row.prompt for row in self.others if _source(row) not in self.unreadable)
         for prompt, count in gone.items():
-            clips = "its clip stays" if count == 1 else f"its {count:,} clips stay"
-            notice = f"{prompt}: there is no such prompt any more; {clips}"
-            yield self._progress("looking at what is there", notice=notice)
+            clips = "its clip is kept" if count == 1 else f"its {count:,} clips are kept"
+            notice = f"{prompt}: this prompt no longer exists; {clips}"
+            yield self._progress("checking existing clips", notice=notice)
         for row in self.planned.values():
             if self.stop():
                 return
@@ -221,33 +222,33 @@ class BatchRun:
                     self.rows[row.file] = earlier
                     self.kept += 1
                 else:
-                    self._notices.append(f"{damage}: the clip is made again")
-                yield from self._report("looking at what is there")
+                    self._notices.append(f"{damage}; the clip is generated again")
+                yield from self._report("checking existing clips")
 
     def _unplanned(self) -> list[Row]:
-        """Earlier clips that stay although their prompts are gone or unreadable now.
+        """Clips of an earlier run that are kept although their prompts are gone or unreadable.
 
-        Raises CommandError for clips that were made in another way, or are not asked for although
-        they could be made.
+        Raises CommandError for other clips that were not requested now, or that were made with
+        other settings.
         """
         wanted = {row.file: row for row in self.planned.values()}
         read = {source.name for source in self.sources}
         others: list[Row] = []
         for file, row in self.before.items():
             name = _source(row)
-            # `Path.exists` raises an error where the name is too long
+            # `Path.exists` raises an error if the name is too long
             gone = row.prompt and name not in read and not os.path.exists(row.prompt)  # noqa: PTH110
             if name in self.unreadable or gone:
                 others.append(row)
             elif file not in wanted:
                 raise CommandError(
-                    f"{self._manifest}: {file} is not among the clips asked for; resume with the "
-                    "same prompts and models and no smaller --count, or choose another --output"
+                    f"{self._manifest}: {file} was not requested; resume with the same prompts and "
+                    "models and at least the same --count, or choose another --output"
                 )
             elif difference := row.difference(wanted[file]):
                 raise CommandError(
-                    f"{self._manifest}: {file} was made with {difference}; resume with the same "
-                    "options, or choose another --output"
+                    f"{self._manifest}: {file} was generated with {difference}; resume with the "
+                    "same options, or choose another --output"
                 )
         return others
 
@@ -274,10 +275,10 @@ class BatchRun:
                 self._take()
             finally:
                 self._list()
-        yield from self._report("writing")
+        yield from self._report("generating")
 
     def _make_with(self, model: MusicModel, clips: Sequence[Clip]) -> Iterator[BatchProgress]:
-        """Makes clips by one model, with all their files."""
+        """Makes clips with one model, with all their files."""
         started = time.monotonic()
         engine = Engine(model, self.options.width)
         running: dict[Draft, Clip] = {}
@@ -297,16 +298,16 @@ class BatchRun:
                 self._save(clip, draft)
                 while self._savers.full and not self.stop():
                     self._take(SECONDS_BETWEEN_REPORTS)
-                    yield from self._report("making sound", running)
+                    yield from self._report("rendering audio", running)
             self._take()
-            yield from self._report("writing", running)
+            yield from self._report("generating", running)
         while len(self._savers) and not self.stop():
             self._take(SECONDS_BETWEEN_REPORTS)
-            yield from self._report("making sound")
+            yield from self._report("rendering audio")
         self.seconds += time.monotonic() - started
 
     def _opening(self, source: Source, model: MusicModel) -> Opening | None:
-        """The opening of clips; None, after a notice, if their prompt can no longer be used."""
+        """The opening of a source; None, with a notice, if its prompt can no longer be used."""
         try:
             return opening_of(self.options, source, model)
         except OF_ONE_PROMPT as error:
@@ -314,7 +315,7 @@ class BatchRun:
             return None
 
     def _save(self, clip: Clip, draft: Draft) -> None:
-        """Hands a finished clip to the savers, which write its files."""
+        """Passes a finished clip to the savers, which write its files."""
         try:
             piece = finish(draft)
         except OF_ONE_PROMPT as error:
@@ -331,7 +332,7 @@ class BatchRun:
         self._savers.put(row, piece)
 
     def _take(self, seconds: float = 0.0) -> None:
-        """Records clips whose files are complete; waits at most `seconds` for the next one."""
+        """Records clips whose files are complete, after waiting at most `seconds` for one."""
         problem: CommandError | None = None
         for row, future in self._savers.take(seconds):
             try:
@@ -341,13 +342,13 @@ class BatchRun:
             except OSError as error:
                 problem = CommandError(
                     f"--output {self.options.output}: {row.file} cannot be written "
-                    f"({error.strerror or error}); see that there is room, then --resume"
+                    f"({error.strerror or error}); check the free disk space, then use --resume"
                 )
             except BrokenProcessPool:
-                if not self.stop():  # otherwise the signal has ended that process too
+                if not self.stop():  # otherwise the signal has also ended that process
                     problem = CommandError(
-                        "a process that makes sound was ended, perhaps for lack of memory; what "
-                        "is finished stays, --resume makes the rest"
+                        "a process that renders audio was killed, perhaps for lack of memory; "
+                        "finished clips are kept, and --resume generates the others"
                     )
         if problem is not None:
             raise problem
@@ -359,19 +360,19 @@ class BatchRun:
         self._notices.append(_about(what, error))
 
     def _list(self) -> None:
-        """Writes the manifest, in the order in which clips were planned."""
+        """Writes the manifest, in the order in which the clips were planned."""
         self._listed = time.monotonic()
         finished = (self.rows[row.file] for row in self.planned.values() if row.file in self.rows)
         try:
             write_manifest(self._manifest, [*finished, *self.others])
         except OSError as error:
             raise CommandError(
-                f"{self._manifest}: {error.strerror or error}; see that there is room, "
-                "then --resume"
+                f"{self._manifest}: {error.strerror or error}; check the free disk space, "
+                "then use --resume"
             ) from error
 
     def _report(self, doing: str, drafts: Iterable[Draft] = ()) -> Iterator[BatchProgress]:
-        """Yields all notices, and the progress at intervals."""
+        """Yields all notices at once, and the progress at intervals."""
         while self._notices:
             yield self._progress(doing, drafts, self._notices.popleft())
         now = time.monotonic()
@@ -387,10 +388,10 @@ class BatchRun:
 
 
 def _about(what: str, error: Exception) -> str:
-    """An error's message, with the name of the prompt or file unless it begins with that."""
+    """An error's message, prefixed with the name of the prompt or file if it is missing."""
     return str(error) if str(error).startswith(what) else f"{what}: {error}"
 
 
 def _source(row: Row) -> str:
-    """The name of the source of a clip, see `Clip.name`."""
+    """The name of the source of a clip; see `Clip.name`."""
     return row.file.removeprefix("midi/").rpartition("_v")[0]

@@ -37,9 +37,9 @@ _MOST_CLIPS, _MOST_WIDTH = 100_000, 1024
 def add_batch(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.description = (
-        "Make clips for listening tests: midi/NAME_v01.mid and so on, with --audio also "
-        "audio/NAME_v01.flac at -23 LUFS (quieter only where a peak would pass -1 dB), and "
-        "manifest.csv. What a clip is hangs on its own prompt, model, options and seed alone."
+        "Generate clips for listening tests: midi/NAME_v01.mid and so on, with --audio also "
+        "audio/NAME_v01.flac, and manifest.csv. The loudness is -23 LUFS, or lower if the true "
+        "peak would exceed -1 dB. A clip depends only on its own prompt, model, options and seed."
     )
     parser.add_argument(
         "--prompts",
@@ -47,39 +47,40 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="DIR_OR_FILE",
-        help="MIDI files to continue, and folders that are searched for .mid and .midi; pieces "
-        "from nothing where not given",
+        help="MIDI files to continue, and folders to search for .mid and .midi files (default: "
+        "none; pieces are generated from nothing)",
     )
     parser.add_argument(
         "--output",
         type=Path,
         required=True,
         metavar="DIR",
-        help="folder to write to; one that holds a batch is refused without --resume",
+        help="output folder; a folder that already contains a batch requires --resume",
     )
     parser.add_argument(
         "--count",
         type=_whole(1, _MOST_CLIPS),
         default=4,
         metavar="N",
-        help="clips of each prompt; without prompts, by each model (%(default)s)",
+        help="clips per prompt or, without prompts, per model (default: %(default)s)",
     )
     parser.add_argument(
         "--models",
         type=_names,
         default=(),
         metavar="NAMES",
-        help="models to choose from, released ones or folders, with commas between: a prompt has "
-        "groove for drums or several instruments and else piano, or the first where that is not "
-        "among them; without prompts each of them makes clips. Where not given all released "
-        "ones, and without prompts piano alone",
+        help="comma-separated names or folders of models. A prompt with drums or several "
+        "instruments is continued by groove, any other by piano; if that model is not listed, by "
+        "the first one. Without prompts, each model generates clips (default: all released models; "
+        "without prompts, only piano)",
     )
     parser.add_argument(
         "--seed",
         type=_whole(0, LARGEST_SEED),
         default=0,
         metavar="N",
-        help="seed of the first clip of each prompt; the next ones count up (%(default)s)",
+        help="seed of the first clip of each prompt; further clips add 1, 2, ... (default: "
+        "%(default)s)",
     )
     add_music_options(parser, ("seed", "variations"))
     add_beats(parser)
@@ -87,32 +88,33 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--audio",
         choices=AUDIO_FORMATS,
-        help="make sound as well, by the built-in player: the same on every machine",
+        help="also render audio in this format, with the built-in player, which gives the same "
+        "samples on every machine",
     )
     parser.add_argument(
         "--width",
         type=_whole(1, _MOST_WIDTH),
         default=32,
         metavar="N",
-        help="clips written at once: changes no clip, but speed and memory, of which each takes up "
-        "to 9 MB (%(default)s)",
+        help="number of clips generated at once; affects speed and memory (up to 9 MB per clip), "
+        "not the music (default: %(default)s)",
     )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on with what is in the folder: clips that are whole stay, the others are made",
+        help="resume the batch in the folder: keep intact clips and generate the others",
     )
     add_compute(parser)
     parser.add_argument(
-        "--json", action="store_true", help="print one JSON object on standard output"
+        "--json", action="store_true", help="print the result as a JSON object on standard output"
     )
     parser.set_defaults(run=batch_command, bars=NEW_PIECE_BARS)
 
 
 def batch_command(given: argparse.Namespace) -> None:
-    """Makes the clips.
+    """Generates the clips.
 
-    Raises CommandError if some of them failed, KeyboardInterrupt if it was stopped.
+    Raises CommandError if some clips failed, KeyboardInterrupt if the command was stopped.
     """
     music = music_options(given)
     from app.batch.run import BatchOptions, make_batch
@@ -132,20 +134,20 @@ def batch_command(given: argparse.Namespace) -> None:
     with _asked_to_stop() as stop:
         models = chosen_models(given, given.models or None)
         result = _show(make_batch(options, models, stop))
-    there = f"{result.made + result.kept:,} of {result.total:,} clips are there"
+    complete = f"{result.made + result.kept:,} of {result.total:,} clips are complete"
     if given.json:
         print(json.dumps(_as_json(options.output, result)))
     elif not result.stopped:
         print(
-            f"{options.output}: {there}, {result.made:,} made in {result.seconds:.1f} s; "
-            f"{result.clips_per_minute:,.0f} clips a minute, "
+            f"{options.output}: {complete}, {result.made:,} generated in {result.seconds:.1f} s; "
+            f"{result.clips_per_minute:,.0f} clips per minute, "
             f"{result.tokens_per_second:,.0f} tokens/s",
             file=sys.stderr,
         )
     if result.stopped:
-        raise KeyboardInterrupt(f"stopped, {there}; --resume makes the others")
+        raise KeyboardInterrupt(f"stopped: {complete}; use --resume to generate the others")
     if result.failed:
-        raise CommandError(f"{len(result.failed):,} of the prompts or clips failed, as said above")
+        raise CommandError(f"{len(result.failed):,} of the prompts or clips failed; see above")
 
 
 def _as_json(output: Path, result: BatchResult) -> dict[str, object]:
@@ -174,7 +176,7 @@ def _as_json(output: Path, result: BatchResult) -> dict[str, object]:
 
 
 def _show(steps: BatchSteps) -> BatchResult:
-    """Runs the steps with a progress bar on standard error, and returns their result."""
+    """Runs the steps with a progress bar on standard error and returns their result."""
     from tqdm import tqdm
 
     from app.batch.run import BatchResult
@@ -185,7 +187,7 @@ def _show(steps: BatchSteps) -> BatchResult:
             if isinstance(step, BatchResult):
                 return step
             if step.notice:
-                bar.clear()  # it is drawn again later, in its new state
+                bar.clear()  # it is redrawn below
                 print(f"relpe: {' '.join(step.notice.split())}", file=sys.stderr)
             bar.total, bar.initial, bar.n = step.total, step.kept, step.done
             bar.bar_format = _shape(step)
@@ -195,7 +197,7 @@ def _show(steps: BatchSteps) -> BatchResult:
 
 
 def _shape(step: BatchProgress) -> str:
-    """Format of the progress bar: parts of clips move it, finished clips are counted."""
+    """Format of the progress bar: its length includes parts of clips, its count does not."""
     if not step.total:
         return "{elapsed}{postfix}"
     clips = f"{math.floor(step.done)}/{step.total} clips"
@@ -204,12 +206,17 @@ def _shape(step: BatchProgress) -> str:
 
 @contextmanager
 def _asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl+C or SIGTERM was received; the second one raises KeyboardInterrupt."""
+    """Yields a function that returns whether Ctrl+C or SIGTERM was received.
+
+    A second signal raises KeyboardInterrupt.
+    """
     asked = threading.Event()
 
     def ask(*_: object) -> None:
         if asked.is_set():
-            raise KeyboardInterrupt("stopped at once; --resume makes what is missing")
+            raise KeyboardInterrupt(
+                "stopped immediately; use --resume to generate the missing clips"
+            )
         asked.set()
 
     with on_signal(ask, signal.SIGINT, signal.SIGTERM):
@@ -217,19 +224,21 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
-    """Type of an argument: an integer in a range."""
+    """Argument type: an integer in a range."""
 
     def number(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r}, expected {least:,} to {most:,}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least:,} to {most:,}")
         return int(text)
 
     return number
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Type of an argument: names separated by commas."""
+    """Argument type: names separated by commas."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
-        raise argparse.ArgumentTypeError(f"{text!r} names no model, expected such as piano,groove")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} names no model, expected for example piano,groove"
+        )
     return names

@@ -1,4 +1,4 @@
-"""The command `relpe`: makes music."""
+"""The command `relpe`."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from app.cli.ui import add_ui
 from app.errors import UserError, input_errors
 
 COMMANDS = (
-    ("ui", "open the page", add_ui),
+    ("ui", "serve the web page", add_ui),
     ("continue", "continue a MIDI file", add_continue),
-    ("generate", "make a piece from nothing", add_generate),
-    ("replay", "make a piece again", add_replay),
-    ("batch", "make clips for listening tests", add_batch),
+    ("generate", "generate a piece from nothing", add_generate),
+    ("replay", "generate a piece again from its settings", add_replay),
+    ("batch", "generate clips for listening tests", add_batch),
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code: 0, or 2 if the input cannot be used.
+    """Runs the command and returns its exit code.
 
-    It is 130 if Ctrl+C or SIGTERM ended the command, which then removes its temporary files.
+    The code is 0, 2 if the input cannot be used, or 130 if Ctrl+C or SIGTERM stopped the command,
+    which then removes its temporary files.
     """
-    # on a shared machine, idle threads that spin would slow down those that work
+    # idle threads should sleep: spinning slows down other threads of a shared machine
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="relpe: %(message)s")
@@ -39,14 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with on_signal(signal.default_int_handler, signal.SIGTERM):
             options.run(options)
     except KeyboardInterrupt as stopped:
-        print(f"relpe: {str(stopped) or 'stopped, nothing written'}", file=sys.stderr)
+        print(f"relpe: {str(stopped) or 'stopped; nothing was written'}", file=sys.stderr)
         return 130
     except UserError as error:
         return _refused(error)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in ("app", "relpe", "tokenization"):
             raise
-        print(f"relpe: found no {error.name}; pip install 'relpe[app]'", file=sys.stderr)
+        print(
+            f"relpe: {error.name} is not installed; run pip install 'relpe[app]'", file=sys.stderr
+        )
         return 2
     except input_errors() as error:
         return _refused(error)
@@ -59,7 +62,7 @@ def _refused(error: Exception) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="relpe", description="Make and continue music.", allow_abbrev=False)
+    parser = Parser(prog="relpe", description="Generate and continue music.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"relpe {version('relpe')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
     for name, text, add in COMMANDS:

@@ -41,7 +41,7 @@ AS_BEFORE = "as in the settings"
 def add_continue(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `relpe continue`."""
     parser.add_argument("prompt", type=Path, metavar="PROMPT.mid", help="MIDI file to continue")
-    add_targets(parser, "groove for drums or several instruments, else piano")
+    add_targets(parser, "groove for drums or several instruments, otherwise piano")
     add_music_options(parser, without=only_for("nothing"))
     add_beats(parser)
     add_file_size(parser)
@@ -61,15 +61,18 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         "settings",
         type=Path,
         metavar="SETTINGS",
-        help="its settings, from the page or from --json; or the manifest of a batch",
+        help="settings that --json printed or the page saved, or the manifest of a batch",
     )
     parser.add_argument(
-        "--clip", metavar="NAME", help="the clip of a manifest that is made again, as ballad_v01"
+        "--clip", metavar="NAME", help="name of a clip in the manifest, such as ballad_v01"
     )
     parser.add_argument(
-        "--prompt", type=Path, metavar="PROMPT.mid", help="MIDI file that it continues, if one"
+        "--prompt",
+        type=Path,
+        metavar="PROMPT.mid",
+        help="MIDI file that the piece continues, if any",
     )
-    add_targets(parser, "that of the settings")
+    add_targets(parser, AS_BEFORE)
     add_file_size(parser)
     parser.set_defaults(**dict.fromkeys(("device", "backend", "precision"), AS_BEFORE))
     parser.set_defaults(run=replay_command)
@@ -109,22 +112,25 @@ def generate_command(options: argparse.Namespace) -> None:
 
 
 def replay_command(options: argparse.Namespace) -> None:
-    """Makes a piece again from settings of --json or the page, or from a manifest."""
+    """Generates a piece again from its settings or from a manifest."""
     from app.compose.continuation import continue_prompt, generate_piece
     from app.compose.prompt import read_prompt
 
     told = _read_settings(options)
     music = told.options
     if (options.prompt is None) != (told.prompt_sha256 is None):
-        found = "no --prompt" if options.prompt is None else "--prompt"
-        expected = "the file that was continued" if options.prompt is None else "none, of new music"
-        raise CommandError(f"{options.settings}: found {found}, expected {expected}")
+        problem = (
+            "the piece continues a MIDI file; give that file with --prompt"
+            if options.prompt is None
+            else "the piece was generated from nothing; leave out --prompt"
+        )
+        raise CommandError(f"{options.settings}: {problem}")
     targets = _targets(options, music)
     model = _model_of(options, told)
     if differences := told.differences(model):
         print(
-            f"{options.settings}: made with {', with '.join(differences)}: the music may be "
-            "another one",
+            f"{options.settings}: generated with {', with '.join(differences)}; the music may "
+            "differ",
             file=sys.stderr,
         )
     if options.prompt is None:
@@ -132,7 +138,7 @@ def replay_command(options: argparse.Namespace) -> None:
         return
     name, data = options.prompt.name, read_file(options.prompt, options.max_file_size)
     if not told.fits(data):
-        print(f"{name}: not the file that was continued, its bytes differ", file=sys.stderr)
+        print(f"{name}: not the file that was continued; its content differs", file=sys.stderr)
     prompt = read_prompt(
         data,
         name,
@@ -151,12 +157,14 @@ def _read_settings(options: argparse.Namespace) -> Replay:
     if options.clip is not None:
         return replay_of_clip(options.settings, options.clip)
     if options.settings.suffix.lower() == ".csv":
-        raise CommandError(f"{options.settings}: a manifest has many clips; name one with --clip")
+        raise CommandError(
+            f"{options.settings}: a manifest has several clips; choose one with --clip"
+        )
     return replay.read(read_file(options.settings, replay.MOST_BYTES))
 
 
 def _model_of(options: argparse.Namespace, told: Replay) -> MusicModel:
-    """The model of a piece, computed as before unless the options say otherwise."""
+    """The model of a piece, with its device, backend and precision unless options override them."""
     from relpe.models.checkpoint import CheckpointError, find_checkpoint
 
     for name, before in told.compute.items():
@@ -167,7 +175,7 @@ def _model_of(options: argparse.Namespace, told: Replay) -> MusicModel:
             find_checkpoint(told.model)
     except CheckpointError as error:
         raise CommandError(
-            f"{options.settings}: {error}; name the folder where it is with --model DIR"
+            f"{options.settings}: {error}; give the folder of the model with --model DIR"
         ) from error
     try:
         return chosen_models(options, options.model or told.model).to_generate()
@@ -176,7 +184,7 @@ def _model_of(options: argparse.Namespace, told: Replay) -> MusicModel:
 
 
 def _targets(options: argparse.Namespace, music: MusicOptions) -> Targets:
-    """The files to write; an unusable SoundFont is refused before the music is generated."""
+    """The files to write. An unusable SoundFont is rejected before any music is generated."""
     if options.soundfont is not None and options.audio is not None:
         from app.audio.synth.soundfont import open_soundfont
 
@@ -193,7 +201,7 @@ def _finish(
     steps: Steps,
     prompt: Prompt | None = None,
 ) -> None:
-    """Shows progress, writes the files, and prints the result."""
+    """Shows progress, writes the files and prints the result."""
     result = _show(steps, music)
     _save(targets, result, options.soundfont)
     if options.json:
@@ -230,9 +238,9 @@ def _finish(
 
 
 def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:
-    """Writes the files; only MIDI files if a piece is too long for sound.
+    """Writes the files, or only the MIDI files if a piece is too long for audio.
 
-    How long a piece from nothing lasts is known only once it has been generated.
+    The duration of a piece from nothing is not known before it has been generated.
     """
     from app.audio.render import SoundError, check_length
 
@@ -242,7 +250,7 @@ def _save(targets: Targets, result: Result, soundfont: Path | None) -> None:
     except SoundError as error:
         replace(targets, audio=()).save(result.pieces)
         names = ", ".join(map(str, targets.midi))
-        raise CommandError(f"{names}: written without sound, {error}") from error
+        raise CommandError(f"{names}: written without audio: {error}") from error
     targets.save(result.pieces, soundfont)
 
 
@@ -258,7 +266,7 @@ def _prompt_facts(facts: PromptFacts) -> dict[str, object]:
 
 
 def _show(steps: Steps, music: MusicOptions) -> Result:
-    """Runs the steps with a progress bar on standard error, and returns their result."""
+    """Runs the steps with a progress bar on standard error and returns their result."""
     from tqdm import tqdm
 
     from app.compose.continuation import Result

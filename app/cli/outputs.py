@@ -1,4 +1,4 @@
-"""The files that a command writes: checked in advance, and visible only when all are complete."""
+"""Output files: checked before any work, and visible only once all of them are complete."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Targets:
-    """Names of the files of all variations."""
+    """Paths of the files of all variations."""
 
     midi: tuple[Path, ...]
     audio: tuple[Path, ...]
-    """As many as MIDI files, or none."""
+    """One for each MIDI file, or none."""
 
     @classmethod
     def of(cls, output: Path, audio: Path | None, count: int, prompt: Path | None) -> Targets:
-        """OUT.mid, or OUT.1.mid to OUT.K.mid for several variations, and sound likewise.
+        """OUT.mid, or OUT.1.mid to OUT.K.mid for K variations; audio files likewise.
 
-        Raises CommandError if one of them cannot be written, or would overwrite the prompt.
+        Raises CommandError if a file cannot be written or would overwrite the prompt.
         """
         _check_suffix("--output", output, (".mid", ".midi"))
         if audio is not None:
@@ -44,7 +44,7 @@ class Targets:
     def save(self, pieces: Sequence[Piece], soundfont: Path | None = None) -> None:
         """Writes all files; none of them appears before all are complete.
 
-        Sound, which is large, is rendered piece by piece.
+        Audio is rendered one piece at a time, to save memory.
         """
         from app.audio.render import render, save_audio
 
@@ -67,14 +67,14 @@ def _any(words: Sequence[str]) -> str:
 
 
 def _check(option: str, path: Path, prompt: Path | None) -> None:
-    # `resolve` fails for circular links
+    # `Path.resolve` raises an error for circular links
     if prompt is not None and os.path.realpath(path) == os.path.realpath(prompt):
         raise CommandError(f"{option} {path} would overwrite the prompt; choose another name")
     try:
         check_writable(path)
     except OSError as error:
-        if not os.path.isdir(path.parent):  # noqa: PTH112 - False for too long a name
-            problem = f"there is no folder {path.parent}; make it first"
+        if not os.path.isdir(path.parent):  # noqa: PTH112 - False if the name is too long
+            problem = f"the folder {path.parent} does not exist; create it first"
         else:
             problem = f"{error.strerror or error}; choose another name or folder"
         raise CommandError(f"{option} {path}: {problem}") from error
@@ -88,7 +88,7 @@ def _numbered(path: Path, count: int) -> tuple[Path, ...]:
 
 @contextmanager
 def _appearing(path: Path) -> Iterator[Path]:
-    """Like `appearing`, but its errors name the file given on the command line."""
+    """Like `appearing`, but errors name the final file instead of the temporary one."""
     try:
         with appearing(path) as beside:
             yield beside

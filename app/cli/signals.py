@@ -1,4 +1,4 @@
-"""Signal handlers that are set for a part of the program."""
+"""Temporary signal handlers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def on_signal(handler: Callable[..., Any], *numbers: int) -> Iterator[None]:
-    """Handles signals within the block; no effect outside the main thread, which gets them all."""
+    """Handles signals within the block; has no effect outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

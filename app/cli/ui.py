@@ -23,14 +23,19 @@ _log = logging.getLogger(__name__)
 
 def add_ui(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument("--port", type=_port, default=7860, help="port to listen on (%(default)s)")
-    add_model(parser, "all released ones")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--port", type=_port, default=7860, help="port to listen on (default: %(default)s)"
+    )
+    add_model(parser, "all released models")
     add_file_size(parser)
     parser.add_argument(
         "--output-dir",
         type=Path,
-        help="folder where music is kept, in one per start; without it nothing is kept for long",
+        help="keep the music in this folder, in one subfolder per start (default: music is removed "
+        "after a day at most)",
     )
     parser.add_argument(
         "--keep-days",
@@ -42,36 +47,38 @@ def add_ui(parser: argparse.ArgumentParser) -> None:
         "--keep-size",
         type=size,
         metavar="SIZE",
-        help="keep so much in --output-dir, such as 10GB, and remove the oldest music beyond it",
+        help="maximum size of --output-dir, such as 10GB; the oldest music is removed first "
+        "(default: no limit)",
     )
     parser.add_argument(
         "--max-queue",
         type=_whole,
         default=MAX_WAITING,
         metavar="N",
-        help="jobs that may wait for each model; more are refused (%(default)s)",
+        help="maximum number of jobs waiting for each model; further jobs are rejected (default: "
+        "%(default)s)",
     )
     parser.add_argument(
         "--max-seconds",
         type=_positive,
         metavar="N",
-        help="longest time that a job is written for; what is there then is kept",
+        help="maximum generation time of a job; the music so far is kept (default: no limit)",
     )
     parser.add_argument(
         "--auth-file",
         type=Path,
         metavar="FILE",
-        help="let in only who knows a line of this file, user:password",
+        help="require a login; each line of this file is user:password",
     )
     parser.add_argument(
         "--root-path",
         type=_root_path,
         default="",
         metavar="/PATH",
-        help="where a proxy shows the page, if not at its root",
+        help="path of the page behind a reverse proxy, if not the root",
     )
     add_soundfont(parser)
-    parser.add_argument("--open", action="store_true", help="open a browser as well")
+    parser.add_argument("--open", action="store_true", help="also open a browser")
     parser.set_defaults(run=ui_command)
 
 
@@ -88,18 +95,18 @@ def ui_command(options: argparse.Namespace) -> None:
                 f"--output-dir {folder}: {error.strerror or error}; choose another folder"
             ) from error
     if folder is None and (options.keep_days or options.keep_size):
-        raise CommandError("--keep-days and --keep-size are for --output-dir; name a folder there")
+        raise CommandError("--keep-days and --keep-size require --output-dir")
     accounts = _read_accounts(options.auth_file) if options.auth_file else ()
     if options.soundfont is not None:
         from app.audio.synth.soundfont import open_soundfont
 
-        open_soundfont(options.soundfont)  # raises SoundError for an unusable file
+        open_soundfont(options.soundfont)  # rejects an unusable file before the page opens
     models = chosen_models(options, options.model)
-    models.to_generate()  # reports errors of a model before the page opens
+    models.to_generate()  # reports an unusable model before the page opens
     from app.web.serving import Serving, Sharing, launch
 
     def announce(address: str) -> None:
-        print(f"relpe: {address.rstrip('/')} (Ctrl+C ends it)", file=sys.stderr)
+        print(f"relpe: {address.rstrip('/')} (press Ctrl+C to stop)", file=sys.stderr)
 
     serving = Serving(
         host=options.host,
@@ -118,25 +125,25 @@ def ui_command(options: argparse.Namespace) -> None:
         launch(models, serving, announce)
     except OSError as error:
         raise CommandError(
-            f"--host {options.host} --port {options.port}: the page cannot be served there; choose "
-            "another --port"
+            f"--host {options.host} --port {options.port}: the page cannot be served at this "
+            "address; choose another --port"
         ) from error
 
 
 def _read_accounts(path: Path) -> tuple[tuple[str, str], ...]:
-    """Users and passwords from a file of lines user:password; empty lines and # are skipped.
+    """Reads users and passwords from a file of lines `user:password`.
 
-    Warns if other users may read the file. Raises CommandError for an unusable file; no message
-    contains a password.
+    Empty lines and lines that begin with # are skipped. Logs a warning if other users may read the
+    file. Raises CommandError for an unusable file; no message contains a password.
     """
     try:
         text = path.read_text(encoding="utf-8")
         others = os.name == "posix" and path.stat().st_mode & 0o077
     except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise CommandError(f"--auth-file {path}: {reason}; name a readable file") from error
+        reason = getattr(error, "strerror", None) or "this is not UTF-8 text"
+        raise CommandError(f"--auth-file {path}: {reason}; choose a readable file") from error
     if others:
-        _log.warning("%s can be read by others on this machine; chmod 600 ends that", path)
+        _log.warning("%s can be read by other users of this machine; run chmod 600 on it", path)
     accounts: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -144,11 +151,13 @@ def _read_accounts(path: Path) -> tuple[tuple[str, str], ...]:
         user, colon, password = line.partition(":")
         user = user.strip()
         if not (colon and user and password) or user in accounts:
-            what = "a second line of one user" if user in accounts else "no user:password"
-            raise CommandError(f"--auth-file {path}: line {number} is {what}; correct it")
+            what = "repeats a user" if user in accounts else "is not user:password"
+            raise CommandError(f"--auth-file {path}: line {number} {what}; correct it")
         accounts[user] = password
     if not accounts:
-        raise CommandError(f"--auth-file {path}: found no user, expected lines user:password")
+        raise CommandError(
+            f"--auth-file {path}: found no users, expected lines of the form user:password"
+        )
     return tuple(accounts.items())
 
 
@@ -169,29 +178,29 @@ def _check_address(host: str, port: int) -> None:
 
 
 def _port(text: str) -> int:
-    """Type of an argument: a port."""
+    """Argument type: a port."""
     if not text.isdecimal() or not 1 <= int(text) <= 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port, expected 1 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, expected 1 to 65535")
     return int(text)
 
 
 def _whole(text: str) -> int:
-    """Type of an argument: an integer of at least 0."""
+    """Argument type: an integer of at least 0."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number, expected 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, expected 0 or more")
     return int(text)
 
 
 def _positive(text: str) -> float:
-    """Type of an argument: a number above 0."""
+    """Argument type: a number above 0."""
     with suppress(ValueError):
         if 0 < float(text) < math.inf:
             return float(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
 
 
 def _root_path(text: str) -> str:
-    """Type of an argument: the path of a page behind a proxy, or its whole address."""
+    """Argument type: the path or the whole address of a page behind a reverse proxy."""
     if not re.fullmatch(r"((/|https?://)[^\s?#]+)?", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no path, expected one such as /music")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a path, expected one such as /music")
     return text.rstrip("/")

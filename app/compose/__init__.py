@@ -1,1 +1,1 @@
-"""Continues MIDI files and generates pieces from nothing: start reading at `continuation.py`."""
+"""Continues MIDI files and generates pieces from nothing. Start reading at `continuation.py`."""

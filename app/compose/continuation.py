@@ -1,8 +1,8 @@
-"""Continues MIDI files, in six calls, and generates music from nothing.
+"""Continues MIDI files, in six steps, and generates music from nothing.
 
     read_midi -> encode -> prefill -> sample -> decode -> append_to_midi
 
-The page, the commands and batches all use this module.
+The page, the commands and batches use this module.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ SECONDS_BETWEEN_REPORTS = 0.1
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of the work, and the new music so far."""
+    """Progress of the generation, and the new music so far."""
 
     bars_done: int
     bars: int
     tokens: int
-    """0 while the prompt is being read."""
+    """0 while the model reads the prompt."""
     notes: int
     seconds: float
     scores: tuple[Score, ...]
-    """One per variation, times from the start of the output."""
+    """One per variation; times count from the start of the output."""
     part_done: float = 0.0
-    """Share of the bars or seconds that were asked for, 0 to 1."""
+    """Fraction of the requested bars or seconds that is done, 0 to 1."""
     preparing: bool = False
-    """Whether code is being compiled, which takes a while the first time on a machine."""
+    """Whether code is being compiled; this takes a while the first time on a machine."""
     place: int = 0
-    """Place in the queue for the model: 1 is next, 0 is being generated."""
+    """Place in the queue of the model: 1 for the next job, 0 once generation has started."""
     seconds_left: float | None = None
-    """Estimate of the time until its turn, if it waits and an estimate exists."""
+    """Estimated time in the queue, if the job waits and an estimate exists."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """All variations, and the cost of generating them."""
+    """All variations, with statistics of their generation."""
 
     pieces: tuple[Piece, ...]
     seconds: float = 0.0
     tokens: int = 0
     bars: int = 0
-    """Of the variation with the fewest."""
+    """Number of bars of the shortest variation."""
     prompt_notes: int = 0
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all variations together, prompt not counted."""
+        """Of all variations together, without the prompt."""
         return self._per_second(self.tokens)
 
     @property
@@ -75,7 +75,7 @@ class Result:
 
     @property
     def real_time_factor(self) -> float:
-        """Seconds of new music for each second of work, of all variations together."""
+        """Seconds of new music per second of work, of all variations together."""
         return self._per_second(sum(piece.seconds for piece in self.pieces))
 
     def _per_second(self, amount: float) -> float:
@@ -83,7 +83,7 @@ class Result:
 
 
 Steps: TypeAlias = Generator[Progress | Result, None, None]
-"""Progress at intervals, and the Result last."""
+"""Yields Progress at intervals, and finally the Result."""
 
 
 def continue_midi(
@@ -97,7 +97,7 @@ def continue_midi(
     """Continues a MIDI file: `result.pieces[0].midi` is the file with new music appended.
 
     The prompt is kept event for event; new music begins at the next bar line. The same seed gives
-    the same bytes on the same machine. `name` stands for the file in error messages.
+    the same bytes on the same machine. `name` is the name of the file in error messages.
 
     Raises:
         MidiError: the file cannot be read or continued.
@@ -122,9 +122,9 @@ def continue_prompt(
     options: MusicOptions,
     stop: Callable[[], bool] = lambda: False,
 ) -> Steps:
-    """Continues a prompt: yields Progress, and the Result last.
+    """Continues a prompt. Yields Progress, and finally the Result.
 
-    As soon as `stop` returns True the work ends, and the result holds the music so far.
+    Generation ends early when `stop` returns True; the result then contains the music so far.
     """
     yield from _generate(Variations(Opening.after(model, prompt, with_seed(options))), stop)
 
@@ -132,12 +132,12 @@ def continue_prompt(
 def generate_piece(
     model: MusicModel, options: MusicOptions, stop: Callable[[], bool] = lambda: False
 ) -> Steps:
-    """Generates music from nothing; yields and stops like `continue_prompt`."""
+    """Generates a piece from nothing; yields and stops like `continue_prompt`."""
     yield from _generate(Variations(Opening.of_nothing(model, with_seed(options))), stop)
 
 
 def _generate(variations: Variations, stop: Callable[[], bool]) -> Steps:
-    """Generates on an engine of its own; `app.server` has one for many users."""
+    """Generates with a new engine; `app.server` shares one between users instead."""
     for _ in variations.opening.model.preparing():
         yield variations.progress(preparing=True)
         if stop():
@@ -161,7 +161,7 @@ def _generate(variations: Variations, stop: Callable[[], bool]) -> Steps:
 
 
 def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
-    """The piece that a draft has become, as files and scores."""
+    """Converts a draft to a finished piece, with its files and scores."""
     new, prompt = draft.score(ended=True), draft.opening.prompt  # decode
     if prompt is None:
         midi = alone = write_midi(new)
@@ -186,10 +186,10 @@ def finish(draft: Draft, tokens_per_second: float = 0.0) -> Piece:
 
 
 class Variations:
-    """Pieces with one opening and different seeds that are generated together."""
+    """Pieces with the same opening and different seeds that are generated together."""
 
     def __init__(self, opening: Opening) -> None:
-        """One for each variation of the options, with seeds that count up from theirs."""
+        """The number of variations and the first seed come from the options of the opening."""
         self.opening, self.options = opening, opening.options
         first = self.options.seed or 0
         self.seeds = range(first, first + self.options.variations)
@@ -199,7 +199,7 @@ class Variations:
         self._started = 0.0
 
     def start(self, engine: Engine) -> None:
-        """Passes them to an engine, whose steps generate them."""
+        """Adds the pieces to an engine, whose steps generate them."""
         self._started = time.monotonic()
         self.drafts = engine.add(self.opening, self.seeds)
 
@@ -242,34 +242,34 @@ class Variations:
 
     @property
     def done(self) -> bool:
-        """Whether all have ended."""
+        """Whether all pieces are finished."""
         return all(draft.sample.done for draft in self.drafts)
 
     @property
     def error(self) -> Exception | None:
-        """Why the prompt could not be read; None if it could."""
+        """The error that occurred while the model read the prompt, or None."""
         return self.drafts[0].sample.error
 
     @property
     def bars_done(self) -> int:
-        """Notated bars that all of them have finished."""
+        """Number of notated bars that are finished in all pieces."""
         return min(draft.bars_done for draft in self.drafts)
 
     @property
     def part_done(self) -> float:
-        """Share of the bars or seconds that all of them have finished, 0 to 1."""
+        """Fraction of the requested bars or seconds that is finished in all pieces, 0 to 1."""
         return min(draft.part_done for draft in self.drafts)
 
     @property
     def bars_left(self) -> float:
-        """Bars until all have ended; if seconds were asked for, a bar is taken as two seconds."""
+        """Number of bars until all pieces are finished, assuming two seconds per bar if needed."""
         seconds = self.options.seconds
         bars = self.options.bars if seconds is None else seconds / 2
         return bars * (1 - self.part_done)
 
     @property
     def tokens(self) -> int:
-        """Number of tokens that all of them have generated."""
+        """Number of tokens generated, of all pieces together."""
         return sum(draft.tokens for draft in self.drafts)
 
 
@@ -282,9 +282,9 @@ def _result(steps: Steps, on_progress: Callable[[Progress], object]) -> Result:
 
 
 def _alone(new: Score, prompt: Prompt) -> bytes:
-    """The new music as a file of its own, in the tempos and metres that the file has there."""
+    """The new music as a separate file, with the tempos and metres that apply to it."""
     splice, score = prompt.splice_ticks, prompt.score
-    # of the changes up to the splice, the last one remains
+    # of all changes up to the splice, the last one applies
     tempos = {max(tick - splice, 0): bpm for tick, bpm in ((0, 120.0), *score.tempos)}
     metres = {max(t - splice, 0): metre for t, *metre in ((0, 4, 4), *score.time_signatures)}
     length = max(new.end_ticks - splice, 1)

@@ -1,4 +1,4 @@
-"""Loads models and their tokenizers, and chooses the one for a piece."""
+"""Loads models with their tokenizers, and chooses the model for a piece."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _PIANOS = range(8)
 AskedFor: TypeAlias = str | Path | Sequence[str | Path] | None
 """A model by name or folder, several of them, or the released ones (None)."""
 LOADING_SECONDS = 1.5
-"""Time before the first report: code that was compiled earlier is usually loaded by then."""
+"""Time before the first report; usually enough to load code that was compiled earlier."""
 PREPARING_SECONDS = 0.2
 """Time between later reports."""
-PREPARING_TOLD = "getting the compiled code ready, which takes half a minute the first time"
-"""The report of a command during that time."""
+PREPARING_TOLD = "compiling the model, which takes half a minute the first time"
+"""Text of these reports on the command line."""
 _PREPARING = threading.Lock()
 _PREPARED: WeakKeyDictionary[Decoder, Future[None]] = WeakKeyDictionary()
 
@@ -48,9 +48,9 @@ class ComputeOptions:
     device: str = "auto"
     """auto, cpu or cuda."""
     backend: Backend = "auto"
-    """auto takes compiled steps where they support the model and the machine, else torch."""
+    """auto uses compiled steps if they support the model and the machine, otherwise torch."""
     precision: Precision = "int8"
-    """Of the weights of compiled steps."""
+    """Precision of the weights in compiled steps."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,17 @@ class MusicModel:
     tokenizer: Tokenizer
     device: torch.device
     steps: StepsMaker
-    """Computes the logits of one token after another."""
+    """Makes the steps, which compute the logits of one token after another."""
     sha256: str = ""
-    """Of its files: the output of `sha256sum model.json WEIGHTS | sha256sum` in its folder."""
+    """Hash of its files: the output of `sha256sum model.json WEIGHTS | sha256sum` in its folder."""
 
     @property
     def backend(self) -> str:
-        """Backend, precision and machine, as in the output of --json."""
+        """Backend, precision and processor, as in the output of --json."""
         return self.steps.name
 
     def preparing(self) -> Iterator[None]:
-        """Compiles the steps unless they are ready, and yields at intervals until they are."""
+        """Compiles the steps if necessary, and yields at intervals until they are ready."""
         with _PREPARING:
             work = _PREPARED.get(self.decoder)
             if work is None or (work.done() and work.exception() is not None):
@@ -100,7 +100,7 @@ def _prepare(model: MusicModel, work: Future[None]) -> None:
 
 
 def threads() -> int:
-    """Number of threads to compute with: OMP_NUM_THREADS, or the cores of this process."""
+    """Number of threads to use: OMP_NUM_THREADS, or the number of cores of this process."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdecimal() and int(asked) > 0:
         return int(asked)
@@ -111,19 +111,17 @@ def threads() -> int:
 def load_music_model(
     name_or_folder: str | Path = "piano", compute: ComputeOptions | None = None
 ) -> MusicModel:
-    """Loads a released model by its name, or any model by its folder.
+    """Loads a released model by name, or any model by its folder.
 
     Raises CheckpointError or TokenizerError if the files cannot be used.
     """
     compute = compute or ComputeOptions()
     folder, device = find_checkpoint(name_or_folder), compute.device
     if device == "cuda" and not torch.cuda.is_available():
-        raise CheckpointError(
-            "found no CUDA device, expected one for --device cuda; use auto or cpu"
-        )
+        raise CheckpointError("found no CUDA device for --device cuda; use auto or cpu")
     decoder = load_model(folder, "cpu")
     if device == "auto":
-        # a GPU is faster than compiled steps only for many rows
+        # compiled steps are faster than a GPU except for many rows
         compiled = compute.backend != "torch" and why_not_compiled(decoder) is None
         device = "cuda" if torch.cuda.is_available() and not compiled else "cpu"
     decoder = decoder.to(device)
@@ -132,7 +130,7 @@ def load_music_model(
     except ValueError as error:
         raise CheckpointError(f"{folder.name} with --backend compiled: {error}") from error
     if steps.fell_back is not None:
-        _LOG.warning("%s is computed by torch: %s", folder.name, steps.fell_back)
+        _LOG.warning("%s uses the backend torch: %s", folder.name, steps.fell_back)
     tokenizer = load_tokenizer(folder)
     return MusicModel(
         folder.name, decoder, tokenizer, torch.device(device), steps, _files_sha256(folder)
@@ -148,10 +146,10 @@ def _files_sha256(folder: Path) -> str:
 
 
 class Models:
-    """The released models, or chosen ones; each is loaded when it is first needed.
+    """The released models, or chosen ones; each is loaded when it is first used.
 
-    A model that is chosen by its folder has the folder's name. Raises CheckpointError if there is
-    no such model, or if two have the same name.
+    A model chosen by its folder has the name of the folder. Raises CheckpointError if a model does
+    not exist, or if two models have the same name.
     """
 
     def __init__(self, asked_for: AskedFor = None, compute: ComputeOptions | None = None) -> None:
@@ -165,8 +163,8 @@ class Models:
                 other = self._places.setdefault(folder.name, folder)
                 if other != folder:
                     raise CheckpointError(
-                        f"{other} and {folder} have one name, expected another for each model; "
-                        "rename a folder"
+                        f"{other} and {folder} have the same name, expected a different one for "
+                        "each model; rename a folder"
                     )
         self.names = tuple(self._places)
         self._compute = compute
@@ -182,14 +180,14 @@ class Models:
         return models
 
     def load(self, name: str) -> MusicModel:
-        """One of `names`. Raises CheckpointError or TokenizerError if it cannot be used."""
+        """Loads one of `names`. Raises CheckpointError or TokenizerError if it cannot be used."""
         with self._loading:
             if name not in self._loaded:
                 self._loaded[name] = load_music_model(self._places[name], self._compute)
         return self._loaded[name]
 
     def folder(self, name: str) -> Path | None:
-        """Folder of one of `names`; None for a model that did not come from one."""
+        """Folder of one of `names`; None for a model that was not loaded from a folder."""
         try:
             return find_checkpoint(self._places[name])
         except (CheckpointError, KeyError):
@@ -200,13 +198,13 @@ class Models:
         return self.load(self.names[0])
 
     def to_continue(self, score: Score) -> MusicModel:
-        """The default model for a prompt: see `suited_to`."""
+        """The default model for a prompt; see `suited_to`."""
         wanted = suited_to(score)
         return self.load(wanted if wanted in self.names else self.names[0])
 
 
 def suited_to(score: Score) -> str:
-    """The released model for a piece: `groove` for drums or several instruments, else `piano`."""
+    """The released model for a score: `groove` for drums or several instruments, else `piano`."""
     playing = [track for track in score.tracks if len(track)]
     programs = {track.program for track in playing if not track.is_drum}
     several = len(programs) > 1 and not programs.issubset(_PIANOS)

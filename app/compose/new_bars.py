@@ -1,4 +1,4 @@
-"""The bars after a prompt in which new music is generated, as its file would notate them."""
+"""The notated bars after a prompt in which new music is generated."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from tokenization.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class NewBars:
-    """The notated bars after the splice, and the bars of the vocabulary that stand for them."""
+    """The notated bars after the splice, and the bars of the vocabulary that represent them."""
 
     map: BarMap
-    """Converts between counted ticks (see `Timing`) and grid steps from the splice."""
+    """Converts between ticks of `Timing.counted` and grid steps from the splice."""
     prompt: Prompt
     planned: tuple[PlannedBar, ...]
 
     @classmethod
     def after(cls, prompt: Prompt, num_bars: int) -> NewBars:
-        """`num_bars` bars, in the metres of the file at the splice and later.
+        """Plans `num_bars` bars after the splice, in the metres that the file has there.
 
-        Raises MidiError if the piece would be longer than a file may be.
+        Raises MidiError if the piece would be too long for a file.
         """
         score, splice = prompt.timing.counted, prompt.splice
         lines = notated_lines(score, splice, num_bars)[-num_bars - 1 :]
@@ -47,7 +47,7 @@ class NewBars:
         if end > MAX_BEATS:
             raise MidiError(
                 f"{prompt.name}: {num_bars} new bars would end at quarter note {end:,}, expected "
-                f"at most {MAX_BEATS:,}; ask for fewer bars or go on after an earlier one"
+                f"at most {MAX_BEATS:,}; choose fewer bars or end the prompt earlier"
             )
         bars = BarMap.of(lines, score.ticks_per_beat)
         starts = bars.vocabulary_lines()
@@ -63,17 +63,17 @@ class NewBars:
         return self.line(len(self.map.lines) - 1)
 
     def line(self, bar: int) -> int:
-        """Start of a notated bar, from 0, in ticks of the file."""
+        """Start of a notated bar, counted from 0, in ticks of the file."""
         return int(self.prompt.timing.to_file(self.map.lines[bar : bar + 1])[0])
 
     def notes(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Notes (n, 4) in grid steps from the splice as notes in ticks of the file."""
+        """Converts notes (n, 4) from grid steps after the splice to ticks of the file."""
         return notes_on_file(table, self.map, self.prompt.timing)
 
     def opening(self, context: NDArray[np.integer]) -> list[int]:
-        """Ids that open the first bar, with its metre and tempo where they are new.
+        """Ids that open the first new bar, with its metre and tempo if they differ from before.
 
-        `context` are the ids of the prompt before it.
+        `context` are the ids of the prompt.
         """
         opening = [BAR]
         metre = self.planned[0].time_signature
@@ -89,11 +89,11 @@ class NewBars:
         return opening
 
     def still_sounding(self, tokenizer: Tokenizer, start: int) -> list[tuple[int, int, int]]:
-        """Notes of the prompt that ring over the splice: rank of the track, pitch, end in steps.
+        """Notes of the prompt that sound beyond the splice: rank of the track, pitch, end in steps.
 
-        `start` is the splice as the grammar counts, from the first bar of the context. The ends are
-        those of the file: tokens round them, and when a key that still sounds is struck again, MIDI
-        would end the second note with the first.
+        `start` is the splice in steps from the first bar of the context. Ends come from the file
+        because tokens round them, and a new note on a key that still sounds would end with the
+        earlier note.
         """
         splice = self.prompt.splice
         playing = self.prompt.parts.of_score(self.prompt.timing.counted)
@@ -111,14 +111,16 @@ class NewBars:
 
 
 def in_bars(options: MusicOptions, prompt: Prompt) -> MusicOptions:
-    """Options with a length in bars instead of seconds, by the file's tempos and metres.
+    """Converts a length in seconds to bars, by the file's tempos and metres.
 
-    The last bar is the one in which the seconds run out.
+    The last bar is the one in which this time is reached.
     """
     if options.seconds is None:
         return options
     timing, most = prompt.timing, int(limits("bars").most[1] or 0)
     lines = notated_lines(timing.counted, prompt.splice, most)[-most - 1 :]
     ends = timing.file.seconds_at(timing.to_file(lines))
-    bars = int(np.searchsorted(ends, ends[0] + options.seconds - 1e-3))  # lines are whole ticks
+    bars = int(
+        np.searchsorted(ends, ends[0] + options.seconds - 1e-3)
+    )  # bar lines are rounded to ticks
     return replace(options, bars=min(max(bars, 1), most), seconds=None)

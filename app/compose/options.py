@@ -1,7 +1,7 @@
-"""The options of music, declared once for command line, scripts and page.
+"""The music options, declared once for the command line, scripts and the page.
 
-A new option needs a field of `MusicOptions` and code where it takes effect: arguments, script
-endpoints, widgets and names of files are built from `OPTIONS`. Importing it loads no PyTorch.
+To add an option, add a field to `MusicOptions` and the code that applies it. Arguments, script
+endpoints, widgets and file names are built from `OPTIONS`. This module does not import PyTorch.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ BeatSource = Literal["file", "estimate", "grid"]
 """Source of a prompt's beats: its file, an estimate from its notes, or 120 beats a minute."""
 
 MAX_FILE_BYTES = 10_000_000
-"""Size of the largest MIDI file that is read by default."""
+"""Default maximum size of a MIDI file."""
 NEW_PIECE_BARS = 32
 """Default length of a piece from nothing."""
 MAX_WAITING = 8
-"""Default number of jobs that may wait for a model of the page."""
+"""Default maximum number of jobs in the queue of a model on the page."""
 
 Range = tuple[float, float | None]
-"""Least and greatest value, None for no bound; integers for options that are integers."""
+"""Least and greatest value, or None for no upper bound; integers if the option is an integer."""
 
 
 class Limits(NamedTuple):
-    """Ranges of a number."""
+    """Ranges of an option that is a number."""
 
     most: Range
-    """Everything that can be computed: the range of the command line."""
+    """Range of the command line: all values that can be computed."""
     scripts: Range
-    """Range of the page's endpoints; where the default is None, the least value stands for None."""
+    """Range of the script endpoints. If the default is None, the least value means None."""
     page: Range
-    """Range of the page's widgets."""
+    """Range of the widget on the page."""
 
 
 def within(most: Range, scripts: Range | None = None, page: Range | None = None) -> Limits:
-    """Limits; a range that is not given equals the next wider one."""
+    """Builds `Limits`; a range that is not given equals the next wider one."""
     return Limits(most, scripts or most, page or scripts or most)
 
 
@@ -50,30 +50,30 @@ class Widget(NamedTuple):
     kind: Literal["slider", "choice", "number", "text"]
     label: str
     section: Literal["length", "main", "seed", "creativity", "key", "steering", "cutoff"]
-    """The last four are the parts of Advanced, in their order."""
+    """The last four are the sections of *Advanced*, in order."""
     info: str = ""
-    """Line below the label; the option's help if empty."""
+    """Text below the label; if empty, the option's help."""
     step: float = 1
     """Step of a slider."""
     choices: tuple[str, ...] = ()
-    """Labels of an option's words."""
+    """Labels of the values of a choice."""
 
 
 class Option(NamedTuple):
-    """A field of `MusicOptions`, as command line, scripts and page are built from it."""
+    """A field of `MusicOptions`, from which arguments, endpoints and widgets are built."""
 
     name: str
     kind: type[int | float | str]
     words: tuple[str, ...]
-    """All values, if the option is a choice among words; else empty."""
+    """The values of a choice; empty for other options."""
     default: Any
     help: str
     limits: Limits | None
     widget: Widget | None
     only: Literal["prompt", "nothing"] | None
-    """Which music it applies to, if not all: continuations, or pieces from nothing."""
+    """Set if it applies only to continuations, or only to pieces from nothing."""
     letter: str
-    """Marks its value in the names of the page's files, where a, b, s, T, p and v are taken."""
+    """Letter before its value in the names of the page's files; a, b, s, T, p and v are taken."""
 
 
 def option(
@@ -85,147 +85,146 @@ def option(
     only: Literal["prompt", "nothing"] | None = None,
     letter: str = "",
 ) -> Any:  # noqa: ANN401
-    """Declares a field of `MusicOptions`: see `Option`."""
+    """Declares a field of `MusicOptions`; `Option` describes the arguments."""
     metadata = {"help": text, "limits": limits, "widget": widget, "only": only, "letter": letter}
     return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MusicOptions:
-    """The options of music, with the defaults of command line, scripts and page.
+    """Music options, with the defaults of the command line, scripts and the page.
 
-    Raises ValueError for a value out of its range.
+    Raises ValueError for a value outside its range.
     """
 
     bars: int = option(
         16,
         "bars of new music",
         within((1, 4096), scripts=(1, 256), page=(1, 64)),
-        widget=Widget("slider", "Length", "length", "How much new music is written."),
+        widget=Widget("slider", "Length", "length", "How much new music to generate."),
     )
     seconds: float | None = option(
         None,
-        "length of the new music in seconds, in place of bars: it ends with the bar in which they "
-        "are over",
+        "length of the new music in seconds instead of bars; the last bar is completed",
         within((1, 3600), scripts=(0.0, 600.0), page=(1, 3600)),
     )
     prompt_bars: int = option(
         8,
-        "bars of the prompt's end that the model hears; 0: as many as 16,384 tokens hold",
+        "number of bars at the end of the prompt that the model reads; 0: as many as fit into "
+        "16,384 tokens",
         within((0, None), scripts=(0, 1_000_000), page=(0, None)),
         only="prompt",
     )
     seed: int | None = option(
         None,
-        "seed of the draws; a random one, which the result names, where not given",
+        "random seed (default: a new seed, which is reported)",
         within((0, LARGEST_SEED), scripts=(-1, LARGEST_SEED), page=(0, LARGEST_SEED)),
-        widget=Widget(
-            "number", "Seed", "seed", "The same seed with the same settings makes the same music."
-        ),
+        widget=Widget("number", "Seed", "seed", "The same seed and settings give the same music."),
     )
     temperature: float = option(
         1.0,
-        "below 1 safer, above 1 wilder",
+        "sampling temperature; lower is more predictable, higher more varied",
         within((0.01, 10), scripts=(0.1, 2.0), page=(0.5, 1.5)),
         widget=Widget(
             "slider",
             "Temperature",
             "creativity",
-            "Evens out how likely notes are: below 1 safer, above 1 wilder.",
+            "Lower is more predictable, higher more varied.",
             step=0.01,
         ),
     )
     top_p: float = option(
         0.95,
-        "draw from the likeliest tokens that hold this share of probability",
+        "sample only from the most likely tokens that together have this probability",
         within((0, 1), scripts=(0.05, 1.0), page=(0.5, 1.0)),
         widget=Widget(
             "slider",
             "Top-p",
             "creativity",
-            "Draws from the likeliest notes that hold this share of probability.",
+            "Sample only from the most likely notes that together have this probability.",
             step=0.01,
         ),
     )
     top_k: int = option(
         0,
-        "sample from this many of the most likely tokens; 0: from all",
+        "sample only from the N most likely tokens; 0: from all",
         within((0, 1000), page=(0, 100)),
         widget=Widget("slider", "Top-k", "cutoff"),
         letter="k",
     )
     min_p: float = option(
         0.0,
-        "draw from tokens at least this share as likely as the likeliest; 0: from all",
+        "sample only from tokens at least this fraction as likely as the most likely one; 0: from "
+        "all",
         within((0.0, 1.0), page=(0.0, 0.3)),
         widget=Widget("slider", "Min-p", "cutoff", step=0.01),
         letter="m",
     )
     key: str | None = option(
         None,
-        "key or scale that the notes keep to, drums apart, such as C, F#m, Bb, D dorian or A minor "
-        "pentatonic; as the model likes where not given",
+        "key or scale of the new notes except drums, such as C, F#m, Bb, D dorian or A minor "
+        "pentatonic (default: chosen by the model)",
         widget=Widget(
             "text",
             "Key",
             "key",
-            "Key or scale that the notes keep to, such as C, F#m or D dorian.",
+            "Key or scale of the new notes, such as C, F#m or D dorian.",
         ),
     )
     density: float = option(
         0.0,
-        "notes per bar, all instruments together; 0: left to the model",
+        "approximate number of notes per bar, all instruments together; 0: chosen by the model",
         within((0.0, 200.0), page=(0.0, 60.0)),
-        widget=Widget("slider", "Density (notes in a bar)", "steering"),
+        widget=Widget("slider", "Density (notes per bar)", "steering"),
         letter="d",
     )
     repetition: float = option(
         0.0,
-        "how strongly to avoid bars that repeat note for note, more so the more often they were "
-        "heard, up to 1; 0: left to the model",
+        "how strongly to avoid repeating bars note for note, from 0 (off) to 1; the effect grows "
+        "with each repetition",
         within((0.0, 1.0)),
-        widget=Widget("slider", "Against repetition", "steering", step=0.05),
+        widget=Widget("slider", "Avoid repetition", "steering", step=0.05),
         letter="r",
     )
     presence: float = option(
         1.0,
-        "how strongly instruments that have rested longer than in the prompt, or than two bars, "
-        "are brought back in; 0: as the model likes",
+        "how strongly to bring back instruments that rest longer than they do in the prompt, or "
+        "longer than two bars, from 0 (off) to 1",
         within((0.0, 1.0)),
         only="prompt",
-        widget=Widget("slider", "Instruments go on playing", "steering", step=0.05),
+        widget=Widget("slider", "Keep instruments playing", "steering", step=0.05),
         letter="c",
     )
     recall: float = option(
         1.0,
-        "how strongly new music of several instruments takes up what they play in the prompt; "
-        "0: as the model likes",
+        "how strongly instruments reuse what they play in the prompt, from 0 (off) to 1; applies "
+        "to several instruments only",
         within((0.0, 1.0)),
         only="prompt",
-        widget=Widget("slider", "Like the prompt", "steering", step=0.05),
+        widget=Widget("slider", "Similarity to the prompt", "steering", step=0.05),
         letter="l",
     )
     ending: Literal["bar", "cadence"] = option(
         "bar",
-        "bar: all notes are cut at the last bar line; cadence: the last bar comes to rest, and "
-        "rings over it",
+        "bar: all notes end at the last bar line; cadence: the music comes to rest in the last bar "
+        "and may ring beyond it",
         widget=Widget(
             "choice",
             "Ending",
             "steering",
-            "Cut at the last bar line, or a last bar that comes to rest.",
+            "End all notes at the last bar line, or come to rest in the last bar.",
             choices=("Bar line", "Cadence"),
         ),
     )
     variations: int = option(
         1,
-        "pieces made at once, with seeds that count up from the first",
+        "number of pieces to generate at once, with consecutive seeds",
         within((1, 64), scripts=(1, 4)),
         widget=Widget(
             "choice",
             "Variations",
             "main",
-            "Pieces written at once, to choose from; each has its own seed.",
+            "Number of pieces to choose from; each has its own seed.",
         ),
     )
 
@@ -242,15 +241,15 @@ class MusicOptions:
                 raise ValueError(f"{name.replace('_', ' ')} is {value}, expected {expected}")
         if self.seed is not None and self.seed + self.variations - 1 > LARGEST_SEED:
             raise ValueError(
-                f"seed is {self.seed}, expected at most {LARGEST_SEED - self.variations + 1} for "
-                f"{self.variations} variations, whose seeds count up"
+                f"seed is {self.seed}, expected at most {LARGEST_SEED - self.variations + 1}: "
+                f"{self.variations} variations have consecutive seeds"
             )
         if self.key is not None:
             pitch_classes(self.key)
 
 
 def described(options: type[MusicOptions]) -> dict[str, Option]:
-    """The fields of a class of options by name, in their order."""
+    """The fields of an options class by name, in order of declaration."""
     found: dict[str, Option] = {}
     hints = get_type_hints(options)
     for one in fields(options):
@@ -262,6 +261,12 @@ def described(options: type[MusicOptions]) -> dict[str, Option]:
 
 
 OPTIONS = described(MusicOptions)
+STEERING = tuple(
+    name
+    for name, known in OPTIONS.items()
+    if known.only is None and known.widget and known.widget.section in ("key", "steering")
+)
+"""Options that steer any music, with or without a prompt."""
 
 
 def only_for(music: Literal["prompt", "nothing"]) -> tuple[str, ...]:
@@ -270,7 +275,7 @@ def only_for(music: Literal["prompt", "nothing"]) -> tuple[str, ...]:
 
 
 OF_PROMPT = only_for("prompt")
-"""Fields without a meaning for pieces from nothing."""
+"""Options that only apply to continuations."""
 
 
 def limits(name: str) -> Limits:
@@ -281,12 +286,12 @@ def limits(name: str) -> Limits:
 
 
 def new_seed() -> int:
-    """A random seed that leaves room for those of all variations."""
+    """A random seed, small enough for consecutive seeds of all variations."""
     return secrets.randbelow(LARGEST_SEED - int(limits("variations").most[1] or 0))
 
 
 def with_seed(options: MusicOptions) -> MusicOptions:
-    """The same options, with a random seed if they have none."""
+    """The options, with a random seed if they have none."""
     if options.seed is not None:
         return options
     return replace(options, seed=new_seed())

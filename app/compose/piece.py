@@ -1,4 +1,4 @@
-"""One piece of music: where it begins, while it is generated, and when it is finished."""
+"""A piece of music before, during and after generation: `Opening`, `Draft` and `Piece`."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Piece:
-    """One finished piece."""
+    """A finished piece."""
 
     midi: bytes
-    """The whole: the upload, byte for byte, and the new music."""
+    """The whole piece: the upload, byte for byte, and the new music."""
     new_midi: bytes
-    """The new music alone, from its first bar on."""
+    """The new music alone, starting at its first bar."""
     score: Score
-    """The score of the whole."""
+    """The score of the whole piece."""
     new: Score
-    """The new notes, times from the start of the whole."""
+    """The new notes; times count from the start of the whole piece."""
     seed: int
     tokens: int
     notes: int
@@ -52,7 +52,7 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Opening:
-    """Where new music begins: the context that the model reads, and the rule for what follows."""
+    """The start of new music: the context that the model reads, and the rule for what follows."""
 
     model: MusicModel
     options: MusicOptions
@@ -96,30 +96,30 @@ class Opening:
 
     @property
     def notes(self) -> int:
-        """Notes of the prompt that the model reads."""
+        """Number of notes that the model reads."""
         return self.model.tokenizer.decode(self.context).num_notes if self.prompt else 0
 
     def request(self, seeds: Sequence[int]) -> Request[ConstrainedGrammar]:
-        """One sequence to generate for each seed."""
+        """A request for one sequence per seed."""
         names = [field.name for field in fields(SamplingOptions)]
         sampling = SamplingOptions(**{name: getattr(self.options, name) for name in names})
         return Request(self.context, self.rule, seeds, sampling)
 
 
 class Draft:
-    """One piece while it is generated."""
+    """A piece while it is generated."""
 
     def __init__(self, opening: Opening, sample: Sample[ConstrainedGrammar]) -> None:
         self.opening, self.sample = opening, sample
 
     @property
     def seed(self) -> int:
-        """Seed of its random draws."""
+        """Seed of the piece."""
         return self.sample.seed
 
     @property
     def rule(self) -> ConstrainedGrammar:
-        """What may follow now."""
+        """The rule for the next token."""
         return self.sample.rule
 
     @property
@@ -139,7 +139,7 @@ class Draft:
 
     @property
     def part_done(self) -> float:
-        """Share of the bars or seconds that were asked for, 0 to 1."""
+        """Fraction of the requested bars or seconds that is done, 0 to 1."""
         options, rule = self.opening.options, self.rule
         if rule.finished:
             return 1.0
@@ -148,9 +148,9 @@ class Draft:
         return min(rule.limit.seconds_before / options.seconds, 1.0)
 
     def score(self, *, ended: bool = False) -> Score:
-        """The new notes, times from the start of the output.
+        """The new notes; times count from the start of the output.
 
-        Where the piece has `ended`, they are cut at the end of its last bar, unless it ends with a
+        If the piece has `ended`, notes are cut at the end of its last bar, unless it ends with a
         cadence.
         """
         opening, rule = self.opening, self.rule

@@ -1,4 +1,4 @@
-"""Reads a MIDI file as a prompt: the part that the model hears, and where new music begins."""
+"""Reads a MIDI file as a prompt: the part that the model reads, and where new music begins."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from tokenization.score import MAX_BEATS, Score, Track, once_each
 from tokenization.tokenizer import Tokenizer, TokenSequence
 
 OVERHANG_STEPS = STEPS_PER_BEAT
-"""How far the last notes may ring over the bar line at which new music begins: a quarter note."""
+"""How long the last notes may sound into the first new bar: a quarter note."""
 WAITING_BARS = 2
-"""Number of bars that new music waits for notes that ring longer. Even longer notes overlap it, as
-with the pedal."""
+"""Maximum number of bars that new music waits for longer notes to end. Notes that are longer still,
+for instance held by the pedal, overlap the new music."""
 HEARD_TOKENS = 16_384
-"""Unless a number of bars is asked for, the model hears at most this many of the prompt's last
-tokens, from a bar line on: a hostile file of a few bytes can have a hundred thousand bars."""
+"""Maximum number of tokens that the model reads if no number of bars is given, starting at a bar
+line. Without it, a malicious file of a few bytes could have a hundred thousand bars."""
 ROOM_BEATS = 1024
-"""Quarter notes that a prompt has to leave for new music, of the 65,536 that a file may have."""
+"""Quarter notes that a prompt must leave free for new music; a file may have 65,536."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +44,18 @@ class Prompt:
     data: bytes
     """The whole file, or only the part before the splice if the rest was cut off."""
     timing: Timing
-    """Of `data`; at least 12 ticks per quarter note."""
+    """Timing of `data`, with at least 12 ticks per quarter note."""
     facts: PromptFacts
     splice: int
     """Where the new music begins, in ticks of `timing.counted`: a notated bar line."""
     sequence: TokenSequence
     """Tokens of whole bars up to the splice, without EOS."""
     bar_tokens: NDArray[np.int64]
-    """(bars + 1,), the number of Bar tokens in `ids` before each notated bar line."""
+    """Number of Bar tokens in `ids` before each notated bar line (bars + 1,)."""
     parts: Parts = ALL_PARTS
-    """Which tracks the model hears, and which may play."""
+    """Which tracks the model reads, and which may play."""
     first_bar: int | None = None
-    """The first bar that the model hears, from 1; None if none was chosen."""
+    """The first bar that the model reads, from 1; None if none was chosen."""
 
     @property
     def score(self) -> Score:
@@ -78,16 +78,15 @@ class Prompt:
         return len(self.bar_tokens) - 1
 
     def line(self, bar: int) -> int:
-        """Where a notated bar up to the splice begins, from 0, in ticks of `score`."""
+        """Start of a notated bar before the splice, counted from 0, in ticks of `score`."""
         lines = notated_lines(self.timing.counted, self.splice)
         return int(self.timing.to_file(lines[bar : bar + 1])[0])
 
     def first_heard(self, bars: int = 0) -> int:
-        """Number of the first Bar token of `ids` that the model hears, from 0.
+        """Number of the first Bar token of `ids` that the model reads, from 0.
 
-        It is that of `first_bar`, or of the last `bars` notated bars where none was chosen. With
-        `bars` = 0, the model hears the last HEARD_TOKENS. They also limit what it hears from a
-        chosen bar on.
+        The model reads from `first_bar` on, or the last `bars` notated bars if none was chosen.
+        With `bars` = 0 or a chosen bar, it reads at most the last HEARD_TOKENS tokens.
         """
         first = _first_in_room(self.ids, self.bar_tokens)
         if self.first_bar is not None:
@@ -110,20 +109,20 @@ def read_prompt(
     """Reads a MIDI file as a prompt.
 
     New music begins at a notated bar line: after `last_bar`, or after the last note. The last notes
-    may ring over the line by a quarter note. For longer ones the new music waits, but for no more
-    than two bars after the one in which the last note begins. The model hears notes as long as the
-    pedal holds them, up to the splice.
+    may sound beyond this line by a quarter note. If they are longer, new music begins later, but at
+    most two bars after the bar in which the last note begins. The model reads notes as sustained by
+    the pedal, up to the splice.
 
     Args:
         data: the MIDI file.
         name: the name of the file in error messages.
         last_bar: the last bar of the prompt, from 1; later bars are cut off. Default: all bars.
-        tokenizer: that of the model. Default: that of the piano model.
+        tokenizer: the model's tokenizer. Default: that of the piano model.
         beats: the source of bars and beats.
-        first_bar: the first bar that the model hears, from 1. Default: see `Prompt.first_heard`.
-        heard: numbers of the tracks that the model hears, from 0. Default: all.
+        first_bar: the first bar that the model reads, from 1. Default: see `Prompt.first_heard`.
+        heard: numbers of the tracks that the model reads, from 0. Default: all.
         played: numbers of the tracks that may play in the new music, from 0. Default: all.
-        score: the result of `read_midi` for `data`, if the caller has it already.
+        score: the result of `read_midi` for `data`, if already known.
 
     Raises:
         MidiError: the file cannot be continued, or there is no such bar or track.
@@ -160,9 +159,9 @@ class _CountedFile(NamedTuple):
     timing: Timing
     beats: Beats | None
     lines: NDArray[np.int64]
-    """Notated bar lines in ticks of `timing.counted`: at least `bars` + 2."""
+    """At least `bars` + 2 notated bar lines, in ticks of `timing.counted`."""
     bars: int
-    """Number of bars after which new music begins if nothing is cut off."""
+    """Number of bars before the new music if nothing is cut off."""
 
 
 @contextmanager
@@ -175,10 +174,10 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _CountedFile:
-    """Lays bars and beats over a file, and finds the bar line after which new music can begin."""
+    """Counts a file in bars and beats, and finds the bar line at which new music can begin."""
     if not heard_tracks(score, tokenizer):
         raise MidiError(
-            f"found {'drums' if score.num_notes else 'no notes'} only, expected notes of a piano "
+            f"found {'drums only' if score.num_notes else 'no notes'}, expected notes of a piano "
             "or another pitched instrument; choose another file"
         )
     least = STEPS_PER_BEAT if beats == "file" else FINE_TICKS
@@ -188,7 +187,7 @@ def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _Count
     counted = timing.counted
     tracks = heard_tracks(counted, tokenizer)
     onset = max(int(track.notes[:, 0].max()) for track in tracks)
-    # the lengths of drum notes mean nothing
+    # the duration of a drum note has no meaning
     end = max([onset, *(track.end_ticks for track in tracks if not track.is_drum)])
     lines = notated_lines(counted, onset + 1, WAITING_BARS + 2)
     bars = BarMap.of(lines, counted.ticks_per_beat)
@@ -199,17 +198,17 @@ def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _Count
 
 
 def _check_region(whole: _CountedFile, first_bar: int | None, last_bar: int | None) -> int:
-    """Number of bars of the prompt."""
+    """Number of bars of the prompt. Raises MidiError for a bar that does not exist."""
     bars = whole.bars if last_bar is None else last_bar
     if not 1 <= bars <= whole.bars:
-        raise MidiError(f"asked to go on after bar {last_bar}, expected 1 to {whole.bars}")
+        raise MidiError(f"the last bar of the prompt is {last_bar}, expected 1 to {whole.bars}")
     if first_bar is not None and not 1 <= first_bar <= bars:
-        raise MidiError(f"asked to hear from bar {first_bar} on, expected 1 to {bars}")
+        raise MidiError(f"the first bar of the prompt is {first_bar}, expected 1 to {bars}")
     beat = int(whole.lines[bars]) / whole.timing.counted.ticks_per_beat
     if beat > MAX_BEATS - ROOM_BEATS:
         raise MidiError(
             f"the music ends at quarter note {int(beat):,}, expected at most "
-            f"{MAX_BEATS - ROOM_BEATS:,}, to have room for more; use a part of it"
+            f"{MAX_BEATS - ROOM_BEATS:,} to leave room for new music; shorten the file"
         )
     return bars
 
@@ -219,7 +218,7 @@ def _cut(
 ) -> tuple[bytes, Timing]:
     """The file, cut after its first `bars` bars, and its timing.
 
-    A file that was cut is parsed again: notes that never end in the whole file end at the cut.
+    A file that was cut is parsed again, since notes without a note-off now end at the cut.
     """
     if bars == whole.bars:
         return data, whole.timing
@@ -227,7 +226,7 @@ def _cut(
     factor = file.ticks_per_beat // score.ticks_per_beat
     end = int(whole.timing.to_file(whole.lines[bars : bars + 1])[0])
     data = cut_midi(data, -(-end // factor), score.ticks_per_beat)
-    # beats after the cut are no longer known
+    # beats after the cut are not used
     until = float(file.seconds_at(end))
     return data, Timing.of(_refined(read_midi(data, name=name), factor), whole.beats, until)
 
@@ -237,7 +236,7 @@ def _encode(
 ) -> tuple[TokenSequence, NDArray[np.int64]]:
     """Tokens of the bars between notated `lines`, and the number of Bar tokens before each line.
 
-    A long bar has several Bar tokens.
+    A long notated bar has several Bar tokens.
     """
     bars = BarMap.of(lines, timing.counted.ticks_per_beat)
     sequence = tokenizer.encode(bars.on_grid(_as_heard(timing, int(lines[-1]), parts)))
@@ -248,9 +247,9 @@ def _encode(
 
 
 def _as_heard(timing: Timing, splice: int, parts: Parts) -> Score:
-    """The counted score with notes as long as the pedal holds them, but not beyond the splice.
+    """The counted score that is encoded: notes are sustained by the pedal, up to the splice.
 
-    Tracks that may play but are not heard stay without notes, since tokens number them as well.
+    Tracks that may play but are not read are kept without notes, because they need a rank.
     """
     counted = timing.counted
     tracks: list[Track] = []
@@ -274,41 +273,45 @@ def _check_tracks(
     *,
     is_cut: bool,
 ) -> None:
-    """Raises MidiError if the model hears no note, or none of the tracks may play."""
+    """Raises MidiError if the model would read no note, or if no track with notes may play."""
     if not tokenizer.decode(sequence.ids, tracks=sequence.tracks).num_notes:
-        chosen = is_cut or parts.heard is not None
-        where = f"in bars 1 to {bars}" if chosen else "between A0 and C8, the range of a piano"
-        what = "go on after a later bar" if is_cut else "choose another file"
         if parts.heard is not None:
-            where, what = f"{where} that the model is to hear", "let it hear another track"
-        raise MidiError(f"found no notes {where}; {what}")
+            problem = (
+                f"no usable notes up to bar {bars} in the tracks of the prompt; tick another track "
+                "under Prompt"
+            )
+        elif is_cut:
+            problem = f"no usable notes up to bar {bars}; end the prompt at a later bar"
+        else:
+            problem = "no notes between A0 and C8, the range of a piano; choose another file"
+        raise MidiError(problem)
     players = [track for track in parts.of_score(file) if parts.may_play(track)]
     if max(tokenizer.track_ranks(players), default=-1) < 0:
         raise MidiError(
-            f"found no notes up to bar {bars} of a track that may play and that the model can "
-            "play, expected those of one at least; let another one play"
+            f"no usable notes up to bar {bars} in the tracks that may play; tick another track "
+            "under May play"
         )
 
 
 def _bar_notices(bars: BarMap, ids: NDArray[np.int32], bar_tokens: NDArray[np.int64]) -> list[str]:
-    """Notices about the bars of the prompt and the first new one, which is the last of `bars`."""
+    """Notices about the bars of the prompt, and about the first new bar, the last of `bars`."""
     notices: list[str] = []
     if (bars.sizes != np.diff(bars.starts)).any():
         notices.append(
-            "some bars end between two eighth notes: the model counts them up to the next one, the "
-            "new ones are written as they should be"
+            "some bars end between two eighth notes; the model reads them as if they ended on the "
+            "next one, but new bars have the correct length"
         )
     if first := _first_in_room(ids, bar_tokens):
         total, heard = len(bar_tokens) - 1, int(np.count_nonzero(bar_tokens[:-1] >= first))
         part = f"last {heard:,} of {total:,} bars" if heard else "end of the last bar"
-        notices.append(f"the prompt is long: the model can hear the {part}")
+        notices.append(f"the prompt is long; the model reads at most the {part}")
     return notices
 
 
 def _first_in_room(ids: NDArray[np.int32], bar_tokens: NDArray[np.int64]) -> int:
-    """Index of the first Bar token among the last HEARD_TOKENS.
+    """Index of the first Bar token among the last HEARD_TOKENS tokens.
 
-    It begins a notated bar, unless not even the last notated bar fits.
+    It starts a notated bar, unless the last notated bar alone does not fit.
     """
     left = len(ids) - np.flatnonzero(ids == BAR)
     first = min(int(np.count_nonzero(left > HEARD_TOKENS)), len(left) - 1)
@@ -317,7 +320,7 @@ def _first_in_room(ids: NDArray[np.int32], bar_tokens: NDArray[np.int64]) -> int
 
 
 def _refined(score: Score, factor: int) -> Score:
-    """The same score with `factor` times as many ticks per quarter note, so that the grid fits."""
+    """The same score with `factor` times as many ticks per quarter note."""
     if factor == 1:
         return score
     controls, bends = (once_each(partial(np.multiply, [factor, *ones])) for ones in ([1, 1], [1]))

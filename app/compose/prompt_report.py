@@ -1,4 +1,4 @@
-"""Facts about a prompt, and notices for the user, such as notes that the model does not hear."""
+"""Facts about a prompt, and notices for the user, for instance about notes that are ignored."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.tokenizer import Tokenizer
 
 _Kind = TypeVar("_Kind")
-_MIDI_BPM = 120.0  # the default of MIDI
+_MIDI_BPM = 120.0  # the default tempo of MIDI
 _PIANOS = 8  # programs below this are pianos
-_DECIMALS = 2  # tempos that agree to these are equal: files store microseconds per beat
+_DECIMALS = 2  # tempos equal to this precision are the same: files round to microseconds
 OFF_GRID = (
-    "the notes do not lie on the file's beats, as in a recording of someone who plays: its bars "
-    "mean nothing to the model; let the beats be estimated (in a command: --beats estimate)"
+    "the notes do not fit the file's beats, as in a recorded performance, so its bars are of no "
+    "use to the model; estimate the beats instead (on the command line: --beats estimate)"
 )
 
 
 class Region(NamedTuple):
-    """A range of bars of a file, in bars and in ticks of the file."""
+    """A range of bars of a file, also in ticks."""
 
     first_bar: int
     """From 1, like `last_bar`."""
@@ -40,7 +40,7 @@ class Region(NamedTuple):
 
     @classmethod
     def of(cls, timing: Timing, lines: NDArray[np.int64], first_bar: int, last_bar: int) -> Region:
-        """The range from bar to bar, inclusive; `lines` are bar lines of `timing.counted`."""
+        """The range of bars, inclusive; `lines` are bar lines in ticks of `timing.counted`."""
         begin, end = timing.to_file(lines[[first_bar - 1, last_bar]]).tolist()
         return cls(first_bar, last_bar, begin if first_bar > 1 else 0, end)
 
@@ -62,29 +62,29 @@ class TrackFacts:
     notes: int
     """Number of notes in the whole file."""
     heard: bool
-    """Whether the model hears any of its notes."""
+    """Whether the model reads any of its notes."""
     why: str = ""
-    """Why the model does not hear the track, or hears it changed; else empty."""
+    """Why the model does not read the track, or reads it changed; otherwise empty."""
 
 
 @dataclass(frozen=True)
 class PromptFacts:
-    """Facts about a file, and about the part of it that the model hears."""
+    """Facts about a file, and about the part of it that the model reads."""
 
     tracks: int
     notes: int
     bars: int
     """Number of bars before the new music if nothing is cut off."""
     bpm: float
-    """The tempo that lasts longest."""
+    """The tempo with the longest total duration."""
     metre: str
     seconds: float
     on_grid: float
-    """How well the onsets lie on the file's own beats, up to 1: see `on_grid`."""
+    """How well the onsets fit the file's own beats, up to 1; see `on_grid`."""
     beats: BeatSource
     """The source of bars and beats."""
     notices: tuple[str, ...] = ()
-    """Notices for the user, such as notes that the model does not hear: one sentence each."""
+    """Notices for the user, one sentence each."""
     rows: tuple[TrackFacts, ...] = ()
     """One for each track, in the order of the file."""
 
@@ -100,16 +100,16 @@ def prompt_facts(
     parts: Parts,
     more: Iterable[str] = (),
 ) -> PromptFacts:
-    """Facts about a file of which the model hears `parts` in `region`.
+    """Facts about a file of which the model reads `parts` in `region`.
 
     Args:
-        timing: of the whole file.
+        timing: the timing of the whole file.
         beats: the source of bars and beats.
-        tokenizer: that of the model.
+        tokenizer: the model's tokenizer.
         bars: see `PromptFacts`.
         dropped: number of notes that the tokenizer left out.
-        region: bars that the model can hear.
-        parts: tracks that the model hears.
+        region: the bars of the prompt.
+        parts: the tracks that the model reads.
         more: further notices.
     """
     score = timing.file
@@ -118,18 +118,18 @@ def prompt_facts(
     fit = on_grid(score)
     bpm = timing.bpm or _longest(tempos)
     notices = [
-        *([f"{score.damage}: what is whole is used"] if score.damage else []),
-        *_beat_notices(timing, beats, fit, f"{bpm:.0f} beats a minute, {metre}"),
+        *([f"{score.damage}; the intact part is used"] if score.damage else []),
+        *_beat_notices(timing, beats, fit, f"{bpm:.0f} beats per minute, {metre}"),
         *_track_notices(score, heard, tokenizer),
     ]
     if dropped:
         notices.append(
-            f"{plural(dropped, 'note')} beyond the 88 keys {'is' if dropped == 1 else 'are'} not "
-            "heard"
+            f"{plural(dropped, 'note')} outside the 88 piano keys "
+            f"{'is' if dropped == 1 else 'are'} ignored"
         )
     if beats == "file" and (changes := len(tempos) - 1) > 0:
         times = "once" if changes == 1 else f"{changes} times"
-        notices.append(f"the tempo changes {times}; the new music keeps the last one")
+        notices.append(f"the tempo changes {times}; the new music uses the last tempo")
     return PromptFacts(
         tracks=len(score.tracks),
         notes=score.num_notes,
@@ -162,58 +162,58 @@ def _rows(
         lost = int(np.count_nonzero((inside[:, 2] < MIN_PITCH) | (inside[:, 2] > MAX_PITCH)))
         unheard, changed = "", ""
         if not hears:
-            unheard = "it was left out"
+            unheard = "not part of the prompt"
         elif rank < 0:
-            unheard = "the piano model hears no drums"
+            unheard = "the piano model ignores drums"
         elif not len(inside):
-            unheard = f"silent in {region}"
+            unheard = f"no notes in {region}"
         elif not is_piano:
-            changed = f"heard as a part of {other}" if other != name else ""
+            changed = f"read as part of {other}" if other != name else ""
         elif lost == len(inside):
-            unheard = "all notes are beyond the 88 keys"
+            unheard = "all notes are outside the 88 piano keys"
         elif lost:
-            changed = f"{plural(lost, 'note')} beyond the 88 keys left out"
+            changed = f"{plural(lost, 'note')} outside the 88 piano keys ignored"
         elif track.program >= _PIANOS:
-            changed = "heard as a piano"
+            changed = "read as a piano"
         facts = (number, name, instrument_name(track), track.is_drum, len(track))
         rows.append(TrackFacts(*facts, heard=not unheard, why=unheard or changed))
     return tuple(rows)
 
 
 def _beat_notices(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> list[str]:
-    """A notice on bars and beats if they are not the file's own, or the notes do not fit them."""
+    """A notice if bars and beats are not the file's own, or if the notes do not fit them."""
     if beats == "file":
         return [OFF_GRID] if fit < ON_GRID else []
     first = max(float(timing.file.seconds_at(timing.to_file(np.array([0])))[0]), 0.0)
-    how = (
-        "estimated from the notes" if beats == "estimate" else "those of a clock, not of the music"
-    )
-    return [f"bars and beats are {how}: {tempo}, bar 1 begins at {first:.1f} s"]
+    how = "estimated from the notes" if beats == "estimate" else "a fixed grid"
+    return [f"bars and beats are {how}: {tempo}, and bar 1 begins at {first:.1f} s"]
 
 
 def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer) -> list[str]:
-    """Notices of instruments that the model hears as others, or not at all."""
+    """Notices about instruments that the model reads as others or ignores."""
     ranks = [rank for rank in tokenizer.track_ranks(heard) if rank > 0]
     if not _is_piano(tokenizer):
         merged = len(ranks) - len(set(ranks))
-        are, others = ("is", "another") if merged == 1 else ("are", "others")
-        return [f"{plural(merged, 'track')} {are} heard as a part of {others}"] if merged else []
+        are = "is read as part of another track" if merged == 1 else "are read as parts of others"
+        return [f"{plural(merged, 'track')} {are}"] if merged else []
     notices = []
     if any(track.program >= _PIANOS for track in heard):
-        what = f"{len(heard)} tracks" if len(heard) > 1 else "another instrument than a piano"
-        notices.append(f"{what}: the model hears {'them' if len(heard) > 1 else 'it'} as one piano")
+        what = (
+            f"{len(heard)} tracks as one piano" if len(heard) > 1 else "the instrument as a piano"
+        )
+        notices.append(f"the model reads {what}")
     if any(track.is_drum for track in score.tracks):
-        notices.append("drums are not heard")
+        notices.append("the model ignores drums")
     return notices
 
 
 def _is_piano(tokenizer: Tokenizer) -> bool:
-    """Whether the model hears all tracks as one piano."""
+    """Whether the model reads all tracks as one piano."""
     return tokenizer.track_ranks((Track.of([], is_drum=True),)) == [-1]
 
 
 def _usual_metre(score: Score) -> str:
-    """The metre that lasts longest: a pickup bar often has one of its own."""
+    """The metre with the longest total duration; a pickup bar often has a metre of its own."""
     changes = score.time_signatures
     if not changes or changes[0].tick > 0:
         changes = (TimeSignature(0, 4, 4), *changes)
@@ -227,9 +227,9 @@ def _usual_metre(score: Score) -> str:
 
 
 def _tempos(score: Score) -> list[tuple[float, float]]:
-    """Tempos (bpm) from the first note on and their seconds; equal neighbours are one.
+    """Tempos (bpm) from the first note on, and their durations in seconds; at least one.
 
-    There is at least one.
+    Equal neighbours are merged.
     """
     first = min(int(track.notes[0, 0]) for track in score.tracks if len(track))
     changes = [Tempo(0, _MIDI_BPM), *score.tempos]
@@ -246,7 +246,7 @@ def _tempos(score: Score) -> list[tuple[float, float]]:
 
 
 def _longest(lengths: Sequence[tuple[_Kind, float]]) -> _Kind:
-    """The kind with the greatest total length; the first if several are equal."""
+    """The kind with the greatest total length; the first one in a tie."""
     total: dict[_Kind, float] = {}
     for kind, length in lengths:
         total[kind] = total.get(kind, 0) + length
@@ -254,7 +254,7 @@ def _longest(lengths: Sequence[tuple[_Kind, float]]) -> _Kind:
 
 
 def heard_tracks(score: Score, tokenizer: Tokenizer) -> tuple[Track, ...]:
-    """Tracks with notes that the model hears."""
+    """Tracks with notes that the model can read."""
     tracks = tuple(track for track in score.tracks if len(track))
     ranks = tokenizer.track_ranks(tracks)
     return tuple(track for track, rank in zip(tracks, ranks, strict=True) if rank >= 0)

@@ -1,4 +1,4 @@
-"""Settings of a piece as JSON, from which it can be made again."""
+"""Settings of a piece as JSON, from which it can be generated again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from app.compose.prompt import Prompt
 
 MOST_BYTES = 1_000_000
-"""Larger files are refused."""
+"""Maximum size of a file of settings."""
 _EXPORT = "export it again with --json, or from the page"
 _KINDS = {
     str: ("model", "model_sha256", "backend", "device", "versions", "prompt_sha256"),
@@ -24,11 +24,11 @@ _KINDS = {
     list: ("heard", "played"),
 }
 """Types of the settings other than options."""
-_SAID = {str: "a text", int: "a whole number", list: "a list"}
+_SAID = {str: "text", int: "a whole number", list: "a list"}
 
 
 class ReplayError(UserError):
-    """Settings cannot be used; the message is one sentence for the user."""
+    """Settings cannot be used; the message is written for the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,21 +42,21 @@ class Replay:
     device: str = ""
     versions: str = ""
     prompt_sha256: str | None = None
-    """Of the whole file; None for a piece without a prompt."""
+    """SHA-256 of the whole file; None for a piece without a prompt."""
     beats: BeatSource = "file"
     first_bar: int | None = None
-    """See `read_prompt`, also for the fields that follow."""
+    """Argument of `read_prompt`, like the fields below."""
     last_bar: int | None = None
     heard: frozenset[int] | None = None
     played: frozenset[int] | None = None
 
     def fits(self, data: bytes) -> bool:
-        """Whether a file is the prompt that was continued."""
+        """Whether `data` is the file that was continued."""
         return hashlib.sha256(data).hexdigest() == self.prompt_sha256
 
     @property
     def compute(self) -> dict[str, str]:
-        """Device, backend and precision as the commands name them; the default where unknown."""
+        """Device, backend and precision as arguments of the commands; defaults if unknown."""
         backend, precision, *_ = *self.backend.split(), "", ""
         return {
             "device": self.device if self.device in ("cpu", "cuda") else "auto",
@@ -65,7 +65,7 @@ class Replay:
         }
 
     def differences(self, model: MusicModel) -> list[str]:
-        """What has changed since, where the settings name it: `BEFORE (here NOW)`."""
+        """Recorded settings that differ from those here, as `BEFORE (here NOW)`."""
         found: list[str] = []
         if self.model_sha256 and self.model_sha256 != model.sha256:
             found.append(f"other weights than those of {model.name}")
@@ -85,9 +85,9 @@ def settings(
     prompt: Prompt | None = None,
     data: bytes | None = None,
 ) -> dict[str, Any]:
-    """All that decides the music, for JSON: on the same backend it gives the same bytes again.
+    """All settings that determine the music, for JSON; the same backend gives the same bytes again.
 
-    `data` is the whole file where the prompt is a part of it.
+    `data` is the whole file, if the prompt is only a part of it.
     """
     from app.compose.models import threads  # imports PyTorch
 
@@ -98,7 +98,7 @@ def settings(
         "backend": model.backend,
         "device": model.device.type,
         "versions": versions(),
-        "threads": threads(),  # does not change the music
+        "threads": threads(),  # does not affect the music
         "seed": options.seed,
         "options": chosen,
     }
@@ -117,7 +117,7 @@ def settings(
 
 
 def chosen_options(options: MusicOptions, *, after_prompt: bool) -> dict[str, Any]:
-    """The options that decide the music, for JSON, without the seed."""
+    """The options that affect the music except the seed, for JSON."""
     chosen = asdict(options)
     unused = () if after_prompt else OF_PROMPT
     for name in ("seed", *(("bars",) if options.seconds is not None else ()), *unused):
@@ -126,7 +126,7 @@ def chosen_options(options: MusicOptions, *, after_prompt: bool) -> dict[str, An
 
 
 def versions() -> str:
-    """Versions of this program and of the packages that the music depends on."""
+    """Versions of relpe and of the packages that affect the music."""
     found = []
     for name in ("relpe", "torch", "numpy", "numba"):
         try:
@@ -137,13 +137,13 @@ def versions() -> str:
 
 
 def read(text: str | bytes) -> Replay:
-    """Reads what `settings` returned, as JSON; also inside the output of a command with --json.
+    """Reads the JSON of `settings`, or the output of a command with --json, which contains it.
 
     Raises ReplayError if these are not the settings of a piece.
     """
     if len(text) > MOST_BYTES:
         raise ReplayError(
-            f"found {len(text):,} bytes, expected settings of a piece in at most {MOST_BYTES:,}; "
+            f"the file has {len(text):,} bytes, expected settings of at most {MOST_BYTES:,}; "
             "choose another file"
         )
     try:
@@ -153,12 +153,12 @@ def read(text: str | bytes) -> Replay:
     if isinstance(told, dict) and isinstance(told.get("replay"), dict):
         told = told["replay"]
     if not isinstance(told, dict) or not isinstance(told.get("options"), dict):
-        raise ReplayError(f"found JSON without the options of a piece, expected them; {_EXPORT}")
+        raise ReplayError(f"this is JSON without the options of a piece; {_EXPORT}")
     return from_settings(told)
 
 
 def from_settings(told: dict[str, Any]) -> Replay:
-    """Checks the types of settings that come from JSON. Raises ReplayError like `read`."""
+    """Settings from decoded JSON, with their types checked. Raises ReplayError like `read`."""
     chosen: dict[str, Any] = dict(told["options"])
     beats = chosen.pop("beats", "file")
     if beats not in get_args(BeatSource):
@@ -172,33 +172,33 @@ def from_settings(told: dict[str, Any]) -> Replay:
     }
     for name in ("model", "seed"):
         if name not in found:
-            raise ReplayError(f"the settings have no {name}, expected one; {_EXPORT}")
+            raise ReplayError(f"the settings have no {name}; {_EXPORT}")
     options = _options(chosen | {"seed": found.pop("seed")})
     return Replay(options=options, beats=beats, **found)
 
 
 def _checked(name: str, value: Any, kind: type) -> Any:  # noqa: ANN401 - values of JSON
-    """A setting, after checking its type."""
+    """A setting, with its type checked."""
     if not _is_a(value, kind):
         raise ReplayError(f"{name} is {shortened(value)}, expected {_SAID[kind]}; {_EXPORT}")
     if not isinstance(value, list):
         return value
     if not all(_is_a(number, int) for number in value):
-        raise ReplayError(f"{name} is {shortened(value)}, expected numbers of tracks; {_EXPORT}")
+        raise ReplayError(f"{name} is {shortened(value)}, expected track numbers; {_EXPORT}")
     return frozenset(value)
 
 
 def _options(chosen: dict[str, Any]) -> MusicOptions:
-    """Options, after checking their types."""
+    """Options, with their types checked."""
     hints = get_type_hints(MusicOptions)
     if unknown := sorted(chosen.keys() - {option.name for option in fields(MusicOptions)}):
         raise ReplayError(
-            f"found an option {shortened(unknown[0])} that this release does not know; use the "
-            "release that wrote the settings"
+            f"this release has no option {shortened(unknown[0])}; use the release of relpe that "
+            "saved the settings"
         )
     if "prompt_bars" in chosen:  # earlier releases had neither presence nor recall
         chosen = {"presence": 0.0, "recall": 0.0} | chosen
-    if chosen.get("prompt_bars", 0) is None:  # all bars, as earlier releases wrote it
+    if chosen.get("prompt_bars", 0) is None:  # earlier releases: all bars
         chosen["prompt_bars"] = 0
     for name, value in chosen.items():
         if not _is_a(value, hints[name]):
@@ -210,7 +210,7 @@ def _options(chosen: dict[str, Any]) -> MusicOptions:
 
 
 def _is_a(value: object, hint: Any) -> bool:  # noqa: ANN401 - any annotation
-    """Whether a value from JSON has a type; whole numbers are also floats."""
+    """Whether a value from JSON has a type; whole numbers count as floats."""
     kinds = get_args(hint) or (hint,)
     if get_origin(hint) is Literal:
         return value in kinds
@@ -219,6 +219,6 @@ def _is_a(value: object, hint: Any) -> bool:  # noqa: ANN401 - any annotation
 
 
 def shortened(value: object) -> str:
-    """A value as text, in at most 40 characters."""
+    """A value as text of at most 40 characters."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

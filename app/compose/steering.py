@@ -1,15 +1,16 @@
-"""Turns a musician's wishes into biases of the logits.
+"""Converts steering options to biases of the logits.
 
 A token with a bias of -4 is e^4 times less likely relative to the others. Tokens that the grammar
-forbids stay forbidden, and a token that is likely enough may be drawn against the bias. A steering
-option consists of a field of `MusicOptions`, a file in `tokenization/constraints`, and a line here.
+forbids stay forbidden, and a token that is likely enough may be sampled despite its bias. A
+steering option consists of a field of `MusicOptions`, a file in `tokenization/constraints`, and a
+line here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.compose.options import MusicOptions
+from app.compose.options import OPTIONS, STEERING, MusicOptions
 from tokenization.constraints.cadence import Cadence
 from tokenization.constraints.density import Density
 from tokenization.constraints.key import Key
@@ -24,12 +25,12 @@ from tokenization.tokenizer import Grammar, Tokenizer
 def steer(
     options: MusicOptions, grammar: Grammar, tokenizer: Tokenizer, context: Sequence[int]
 ) -> tuple[Bias, ...]:
-    """The biases that some options ask for; none if they leave everything to the model.
+    """The biases of the steering options; empty if all of them have their defaults.
 
-    `context` are the ids that the model has read and `grammar` is the state after them.
+    `context` are the ids that the model has read, and `grammar` is the state after them.
 
     Raises:
-        TokenizerError: the options steer, and the model has a vocabulary that cannot be steered.
+        TokenizerError: the options require a grammar that the model's vocabulary does not have.
     """
     families = grammar.families if isinstance(grammar, RemiGrammar) else PIANO_FAMILIES
     biases: list[Bias] = []
@@ -41,10 +42,13 @@ def steer(
         biases.append(Cadence())
     if options.repetition:
         biases.append(Repetition.after(families, context, options.repetition))
-    if (biases or options.seconds) and not isinstance(grammar, RemiGrammar):
+    used = [
+        name for name in ("seconds", *STEERING) if getattr(options, name) != OPTIONS[name].default
+    ]
+    if used and not isinstance(grammar, RemiGrammar):
         raise TokenizerError(
-            f"the model has tokens of {tokenizer.config.kind}, expected piano_remi or "
-            "multitrack_remi for key, density, repetition, seconds or a cadence; leave these or "
+            f"the model has the vocabulary {tokenizer.config.kind}, expected piano_remi or "
+            f"multitrack_remi for the options: {', '.join(used)}; leave these options out or "
             "choose another model"
         )
     return tuple(biases)

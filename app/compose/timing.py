@@ -1,4 +1,4 @@
-"""Counts a prompt in its file's own beats, or in others that are laid over it."""
+"""Counts a prompt in the beats of its file, or in other beats, estimated or regular."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from tokenization.remi.bars import BarMap, notated_lines
 from tokenization.score import Score, Tempo
 
 FINE_TICKS = 480
-"""Least ticks per quarter note for counting in other beats: a tick is about a millisecond."""
+"""Minimum ticks per quarter note when counting in other beats: about a millisecond per tick."""
 _CLOCK_SECONDS = 0.5
 _CLOCK_BAR = 4
 _STEADY_BEATS = 8
-"""Number of last beats that set the tempo of new music: that of a single beat is irregular."""
+"""Number of beats at the end whose median sets the tempo of new music; one beat is irregular."""
 
 
 class Timing(NamedTuple):
-    """A file, and the same music as it is counted in bars and beats."""
+    """A file, and the same music counted in bars and beats."""
 
     file: Score
     counted: Score
-    """`file` itself, or `file` warped to beats that are laid over it."""
+    """`file` itself, or `file` warped to other beats."""
     start: float | None = None
-    """Seconds from the start of `file` to that of `counted`; None if both are the same."""
+    """Seconds from the start of `file` to the start of `counted`; None if both are the same."""
     bpm: float | None = None
-    """Tempo of the new music; None if it is that of the file."""
+    """Tempo of the new music; None for the tempo of the file."""
 
     @classmethod
     def of(cls, file: Score, beats: Beats | None, until: float = np.inf) -> Timing:
-        """A file counted in its own beats (None), or in the beats given.
+        """Counts a file in `beats`, or in its own beats if None.
 
-        Only beats up to `until` seconds are used; after them the tempo is steady.
+        Only beats up to `until` seconds are used; the tempo is constant after them.
         """
         if beats is None:
             return cls(file, file)
@@ -50,23 +50,23 @@ class Timing(NamedTuple):
 
     @property
     def heard_tempos(self) -> tuple[Tempo, ...]:
-        """Tempos as the model hears them, in ticks of `counted`.
+        """Tempos that the model reads, in ticks of `counted`.
 
-        Beats that are laid over the file have a single tempo, since no two of them have the same
-        length.
+        Beats other than those of the file get a single tempo: their lengths all differ slightly.
         """
         return self.counted.tempos if self.bpm is None else (Tempo(0, self.bpm),)
 
     def to_file(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Ticks of `counted` as the closest ticks of `file`."""
+        """Converts ticks of `counted` to the nearest ticks of `file`."""
         if self.start is None:
             return ticks
         return self.file.ticks_at(self.counted.seconds_at(ticks) + self.start)
 
     def bar_lines(self, like: Score, end_ticks: int = 0) -> NDArray[np.int64] | None:
-        """Bar lines up to the end of `like` or `end_ticks`; None for those of the file itself.
+        """Bar lines up to the end of `like` or `end_ticks`, whichever is later.
 
-        `like` is a score that sounds like `file`; all times are in its ticks.
+        `like` is a score with the timing of `file`; all times are in its ticks. None if the bar
+        lines are those of the file itself.
         """
         if self.start is None:
             return None
@@ -76,14 +76,14 @@ class Timing(NamedTuple):
 
 
 def notes_on_file(table: NDArray[np.int64], bars: BarMap, timing: Timing) -> NDArray[np.int64]:
-    """Notes (n, 4) in grid steps from the first of some counted bars, in ticks of the file."""
+    """Converts notes (n, 4) from grid steps after the start of `bars` to ticks of the file."""
     notes = bars.notes(table)
     begins, ends = timing.to_file(notes[:, 0]), timing.to_file(notes[:, 0] + notes[:, 1])
     return np.column_stack([begins, ends - begins, notes[:, 2:]])
 
 
 def find_beats(score: Score, source: BeatSource) -> Beats | None:
-    """Beats to count a file in; None for its own. Raises MidiError if they cannot be estimated."""
+    """The beats of a source; None for the file itself. Raises MidiError if estimation fails."""
     if source == "file":
         return None
     if source == "estimate":

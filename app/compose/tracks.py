@@ -1,4 +1,4 @@
-"""Names the tracks of a piece, chooses among them, and assigns new notes to them."""
+"""Names and selects the tracks of a piece, and assigns new notes to them."""
 
 from __future__ import annotations
 
@@ -16,44 +16,46 @@ from tokenization.tokenizer import Tokenizer
 _HEIGHT_NOTES = 200
 """The height of a track is the median pitch of at most this many of its last notes."""
 MOST_NAME = 60
-"""Longest name of a track, in characters."""
+"""Maximum length of a track's name, in characters."""
 
 _Place = tuple[int | None, int, int]
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Tracks of a file that the model hears, and tracks that may play in the new music.
+    """Which tracks of a file the model reads, and which may play in the new music.
 
-    They are identified by chunk, channel and program: a file that is cut can have fewer tracks.
+    Tracks are identified by chunk, channel and program, since a file that is cut may have fewer.
     """
 
     unheard: frozenset[_Place] = frozenset()
     silent: frozenset[_Place] = frozenset()
     heard: frozenset[int] | None = None
-    """Numbers of the tracks that the model hears, from 0; None: all."""
+    """Numbers of the tracks that the model reads, from 0; None: all."""
     played: frozenset[int] | None = None
     """Numbers of the tracks that may play, from 0; None: all."""
 
     @classmethod
     def of(cls, score: Score, heard: Iterable[int] | None, played: Iterable[int] | None) -> Parts:
-        """Parts by the numbers of tracks, from 0; None: all.
+        """Selects tracks by their numbers, from 0; None: all.
 
-        Raises MidiError for a number that no track has.
+        Raises MidiError if there is no track with one of the numbers.
         """
         places = [_place(track) for track in score.tracks]
 
         def left_out(numbers: frozenset[int] | None) -> frozenset[_Place]:
             chosen = frozenset(range(len(places))) if numbers is None else numbers
             if unknown := chosen.difference(range(len(places))):
-                raise MidiError(f"asked for track {min(unknown)}, expected 0 to {len(places) - 1}")
+                raise MidiError(
+                    f"there is no track {min(unknown)}, expected 0 to {len(places) - 1}"
+                )
             return frozenset(place for at, place in enumerate(places) if at not in chosen)
 
         heard, played = (None if n is None else frozenset(n) for n in (heard, played))
         return cls(left_out(heard), left_out(played), heard, played)
 
     def hears(self, track: Track) -> bool:
-        """Whether the model hears a track."""
+        """Whether the model reads a track."""
         return _place(track) not in self.unheard
 
     def may_play(self, track: Track) -> bool:
@@ -61,7 +63,7 @@ class Parts:
         return _place(track) not in self.silent
 
     def of_score(self, score: Score) -> list[Track]:
-        """Tracks, not empty, that the model hears or that may play: those that tokens number."""
+        """Tracks with notes that the model reads or that may play: those that have a rank."""
         return [
             track
             for track in score.tracks
@@ -70,7 +72,7 @@ class Parts:
 
 
 ALL_PARTS = Parts()
-"""Every track is heard and may play."""
+"""The model reads all tracks, and all may play."""
 
 
 def _place(track: Track) -> _Place:
@@ -104,15 +106,15 @@ def share_among_tracks(
 ) -> Score:
     """Assigns new notes to the tracks of the upload that they continue.
 
-    One track in tokens can be several tracks of the upload. Each drum goes to the track that
-    strikes it most often, any other note to the track whose notes are nearest in pitch, so that two
-    hands stay in two tracks. If these tracks are different instruments, the pianos play all notes,
-    or the track with the most notes if there is no piano.
+    One track in tokens may correspond to several tracks of the upload. Each drum goes to the track
+    that plays it most often, any other note to the track whose notes are nearest in pitch, so that
+    two hands stay in two tracks. If these tracks are different instruments, the pianos play all
+    notes, or the track with the most notes if there is no piano.
 
     Args:
         new: decoded tracks, in ticks of the upload.
         upload: the music that they continue.
-        tokenizer: that of the model.
+        tokenizer: the model's tokenizer.
         splice: where the new music begins, in ticks.
         parts: which tracks of the upload may play.
     """
@@ -147,7 +149,7 @@ def _before(track: Track, end_ticks: int) -> NDArray[np.int64]:
 def _by_drum(
     notes: NDArray[np.int64], heard: Sequence[NDArray[np.int64]], _: Sequence[Track]
 ) -> NDArray[np.intp]:
-    """(n,), the track that strikes each drum most often; for a new drum, that with most notes."""
+    """(n,), the track that plays each drum most often; for a new drum, the one with most notes."""
     counts = np.stack([np.bincount(rows[:, 2], minlength=128) for rows in heard])
     fullest = int(counts.sum(1).argmax())
     players = np.where(counts.any(0), counts.argmax(0), fullest)

@@ -13,7 +13,7 @@ STYLE = _FOLDER / "player.css"
 
 
 def template(files: Iterable[tuple[str, str, str]]) -> str:
-    """The HTML of the player, with a menu of files: kind, label and a few words on each."""
+    """The HTML of the player; `files`: kind, label and short description of each in the menu."""
     entries = [
         f'        <button type="button" role="menuitem" tabindex="-1" data-part="file-{kind}" '
         f'data-kind="{kind}"><b>{label}</b> <span>{text}</span></button>\n'
@@ -23,14 +23,14 @@ def template(files: Iterable[tuple[str, str, str]]) -> str:
 
 
 class Modules:
-    """JavaScript modules of a folder, and the address that they are served at.
+    """JavaScript modules of a folder, and the address at which they are served.
 
-    The address has a hash of them, and they import each other by relative addresses, so a browser
-    may cache them for ever: after a change, it loads all of them from another address.
+    The address contains a hash of all modules, and they import each other by relative addresses, so
+    a browser may cache them forever: after a change, it loads all of them from another address.
     """
 
     def __init__(self, name: str, sources: Mapping[str, bytes]) -> None:
-        """`sources` are the modules by their paths; `name` tells sets of modules apart."""
+        """`sources` are the modules by their paths; `name` is that of the set, for the address."""
         digest = hashlib.sha256()
         for path, source in sources.items():
             digest.update(f"{path} {len(source)}\n".encode() + source)
@@ -50,9 +50,9 @@ class Modules:
     def script(self, entry: str, events: Sequence[str] = (), values: object = None) -> str:
         """`js_on_load` of an HTML component: starts the module `entry` with the component.
 
-        Gradio accepts an event if its quoted name is in `js_on_load`. The path of Gradio's root is
-        that of the page behind any proxy; its host and protocol may be wrong there. `values` are
-        passed on as JSON.
+        Gradio accepts an event if its quoted name occurs in `js_on_load`. Behind a proxy, the path
+        of Gradio's root is right, but its host and protocol may be wrong. `values` are passed to
+        the module as JSON.
         """
         return f"""
 // events: {tuple(events)}

@@ -32,22 +32,22 @@ SoundState = Literal["ready", "making", "none"]
 
 
 class TrackFrame(TypedDict):
-    """The notes of a track; `hue` selects its colour, `drums` are drawn in a lane of their own."""
+    """The notes of a track; `hue` selects its colour, `drums` are drawn in their own lane."""
 
     name: str
     hue: int
     drums: bool
     notes: str
     id: NotRequired[int]
-    """The same in the prompt and the new music, from 0; identifies the track to the server."""
+    """Identifies the track, from 0; the same in the prompt and in the new music."""
     instrument: NotRequired[str]
     """The instrument, if the name of the track does not contain it."""
     heard: NotRequired[bool]
-    """Whether it is part of the prompt that the model sees."""
+    """Whether the model reads it as part of the prompt."""
     played: NotRequired[bool]
     """Whether it may play in the new music."""
     why: NotRequired[str]
-    """A short reason, if the model sees only a part of the track or nothing."""
+    """A short reason, if the model reads the track only in part or not at all."""
 
 
 class TimelineFrame(TypedDict):
@@ -68,7 +68,7 @@ class PromptFrame(TypedDict):
     tracks: list[TrackFrame]
     splice: float
     first: NotRequired[float]
-    """Start of the region that the model sees, which ends at the splice."""
+    """Start of the region that the model reads, which ends at the splice."""
     sound: NotRequired[SoundState]
     """Sound of the uploaded file, which `server.mix` returns for variation -1."""
 
@@ -87,7 +87,7 @@ class VariationFrame(TypedDict, total=False):
     settings: str
     sound: SoundState
     files: list[str]
-    """Kinds of files that can be asked for: see `app/server/downloads.py`."""
+    """Kinds of files that can be requested: see `app/server/downloads.py`."""
     facts: str
     """A short summary such as "212 notes · 0:27"."""
 
@@ -114,9 +114,9 @@ class Frame(TypedDict, total=False):
     can_undo: bool
     can_discard: bool
     table: bool
-    """Whether the table of tracks is open, in which `heard` and `played` are chosen."""
+    """Whether the table of tracks, in which `heard` and `played` are chosen, is open."""
     busy: bool
-    """Whether a job runs: Stop is offered, and the region cannot be changed."""
+    """Whether a job is running: Stop is offered, and the region cannot be changed."""
     example: bool
     """Whether this is an example of a finished piece, drawn pale and with a caption."""
 
@@ -126,7 +126,7 @@ def _units(ticks: NDArray[np.int64], ticks_per_beat: int) -> NDArray[np.int64]:
 
 
 def pack_notes(track: Track, ticks_per_beat: int) -> str:
-    """Pack the notes of a track as "onset,duration,pitch,velocity;…", times in player units."""
+    """Packs the notes of a track as "onset,duration,pitch,velocity;…", times in player units."""
     onsets = _units(track.notes[:, 0], ticks_per_beat)
     ends = _units(track.notes[:, 0] + track.notes[:, 1], ticks_per_beat)
     rows = np.column_stack([onsets, np.maximum(ends - onsets, 1), track.notes[:, 2:]]).tolist()
@@ -137,7 +137,7 @@ def pack_tracks(score: Score, like: Score | None = None) -> list[TrackFrame]:
     """Frames of the tracks with notes of a score, each with its name, hue and id.
 
     `like` is the file that the score continues: a track that continues one of its tracks (the same
-    chunk and channel, or else the same instrument) looks like it; others get new hues.
+    chunk and channel, or else the same instrument) gets its name, hue and id; others get new ones.
     """
     frames: list[TrackFrame] = []
     for track, name, number in _named(score, like):
@@ -173,7 +173,7 @@ def _named(score: Score, like: Score | None) -> list[tuple[Track, str, int]]:
 def _in_order(score: Score) -> list[Track]:
     """Tracks with notes: those of a file in its order, then others by their first onset.
 
-    Music that is being generated thus keeps its colours when another instrument enters.
+    Thus colours do not change when another instrument enters while music is generated.
     """
     playing = [track for track in score.tracks if len(track)]
     return sorted(playing, key=lambda track: int(track.notes[0, 0]) if track.chunk is None else -1)
@@ -223,7 +223,7 @@ def blank_timeline(bars: int, score: Score = BLANK) -> TimelineFrame:
 def _notated_lines(score: Score, end_ticks: int) -> NDArray[np.int64]:
     """The notated bar lines of a score, up to the first one at or after `end_ticks`.
 
-    They end early if there are more than MOST_BARS, so that no more are computed than are drawn.
+    At most MOST_BARS are computed, as no more are drawn.
     """
     metres = [metre for metre in score.time_signatures if metre.numerator > 0]
     ticks = [metre.tick for metre in metres]

@@ -12,34 +12,36 @@ from app.errors import BusyError
 
 WorkT = TypeVar("WorkT")
 POLL_SECONDS = 0.25
-"""Interval at which a waiting job checks whether it is still wanted, and reports its place."""
+"""Interval at which a waiting job checks whether it was stopped, and reports its
+place in the queue."""
 
 
 @dataclass(eq=False)
 class Ticket(Generic[WorkT]):
-    """A job in a queue."""
+    """A job in a queue, admitted or waiting."""
 
     work: WorkT
     rows: int
-    """The capacity that it takes."""
+    """The part of the capacity that it occupies."""
     admitted: bool = False
 
 
 class Queue(Generic[WorkT]):
-    """Admitted jobs, which fit into the capacity together, and the jobs waiting behind them.
+    """A queue for a resource of limited capacity.
 
-    A job that exceeds the whole capacity is admitted alone.
+    Jobs are admitted in order of arrival while they fit into the capacity together. A job that
+    exceeds the whole capacity is admitted alone.
     """
 
     def __init__(self, name: str, capacity: int, max_waiting: int | None = None) -> None:
-        """`name` is that of the resource in messages; `max_waiting` None: any number may wait."""
+        """`name` is the resource in messages; `max_waiting` None: any number of jobs may wait."""
         self.name, self.capacity, self.max_waiting = name, capacity, max_waiting
         self._tickets: list[Ticket[WorkT]] = []  # admitted ones first
         self._changed = threading.Condition()  # with a re-entrant lock
 
     @contextmanager
     def enter(self, work: WorkT, rows: int = 1) -> Iterator[Ticket[WorkT]]:
-        """A ticket at the end of the queue, given back at the end of the block.
+        """A context with a ticket at the end of the queue, which is removed when the context ends.
 
         Raises:
             BusyError: too many jobs are waiting already.
@@ -52,8 +54,9 @@ class Queue(Generic[WorkT]):
             if not ticket.admitted and self.max_waiting is not None and waiting >= self.max_waiting:
                 self._tickets.remove(ticket)
                 raise BusyError(
-                    f"Too many jobs want {self.name}: found {running} at work and {waiting} that "
-                    f"wait, expected at most {self.max_waiting} to wait; try again in a minute"
+                    f"The queue for {self.name} is full: found {running} running and {waiting} "
+                    f"waiting jobs, expected at most {self.max_waiting} waiting; try again in a "
+                    "minute"
                 )
         try:
             yield ticket

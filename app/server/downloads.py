@@ -9,33 +9,33 @@ from app.audio.formats import AUDIO_FORMATS
 from app.compose.piece import Piece
 
 Content = Callable[[Piece, Callable[[], bytes]], bytes]
-"""The content of a file, from a piece and a function that returns its settings as JSON."""
+"""Returns the content of a file, given a piece and a function that returns its settings as JSON."""
 
 
 class Download(NamedTuple):
     """A kind of file."""
 
     kind: str
-    """Its name in calls of the page."""
+    """Its name in requests."""
     suffix: str
-    """What follows the name of the piece."""
+    """The end of the file name, after the name of the piece."""
     label: str
     text: str
-    """What it is, in a few words for the menu."""
+    """Short description for the menu."""
     content: Content | None = None
     """None for sound, which `job_audio.py` renders."""
     after_prompt: bool = False
-    """Whether a piece from nothing has no such file."""
+    """Whether only continuations have this file."""
 
 
-_SOUND = {"flac": "lossless audio", "wav": "uncompressed audio", "ogg": "small audio file"}
+_SOUND = {"flac": "lossless audio", "wav": "uncompressed audio", "ogg": "compressed audio"}
 DOWNLOADS = (
     Download("midi", ".mid", "MIDI", "the whole piece", lambda piece, _: piece.midi),
     Download(
         "new_midi",
         "_new_part.mid",
         "MIDI",
-        "the new music alone",
+        "only the new music",
         lambda piece, _: piece.new_midi,
         after_prompt=True,
     ),
@@ -45,10 +45,10 @@ DOWNLOADS = (
         "replay",
         ".json",
         "Settings",
-        "to make the same music again (JSON)",
+        "to generate the same music again (JSON)",
         lambda _, settings: settings(),
     ),
 )
-"""Of these `midi` has a button of its own, and the others are in the menu."""
+"""All kinds of files; `midi` has its own button, the others are in the menu."""
 SOUND_KINDS = tuple(download.kind for download in DOWNLOADS if download.content is None)
 MENU = tuple((d.kind, d.label, d.text) for d in DOWNLOADS if d.kind != "midi")

@@ -1,4 +1,4 @@
-"""A job of the page: the frames that it shows and the files that it makes."""
+"""A job of the page: its frames for the player, and its files."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 NEW_PIECE = "A new piece"
 PROMPT_ALONE = -1
-"""The upload in the place of a variation."""
-_BEATS = {"estimate": "beats estimated", "grid": "beats of a clock"}
+"""The variation number that stands for the upload."""
+_BEATS = {"estimate": "estimated beats", "grid": "beats at 120 bpm"}
 
 
 class Job:
     """A user's request for music: its state, frames, MIDI files and sound.
 
-    Its `id` cannot be guessed. With `new_folder`, which is called for the first file, the upload
-    can be played before there is new music. Sound is rendered with `soundfont`, or the General MIDI
-    one where it is None.
+    Its `id` is random and cannot be guessed. `new_folder` makes the folder of its files when the
+    first one is written; if it is given, the upload can be played before there is new music.
+    `soundfont` None: the General MIDI one.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Job:
         self.model, self.upload, self.options = model, upload, options
         self._seconds_asked = options.seconds if upload is None else None
         self.bars = in_bars(options, upload.prompt).bars if upload else options.bars
-        """Of the new music; an estimate for a length in seconds without an upload."""
+        """Bars of new music; an estimate if a piece from nothing has a length in seconds."""
         self.id = secrets.token_hex(16)
         self.title = upload.title if upload else NEW_PIECE
         self.prompt = upload.prompt_frame() if upload else None
@@ -80,11 +80,11 @@ class Job:
         return self.upload.timeline(score) if self.upload else timeline(score)
 
     def _tracks(self, score: Score) -> list[TrackFrame]:
-        """New music, with the ids and colours of the tracks that it continues."""
+        """Tracks of new music, with the ids and colours of the tracks that they continue."""
         return pack_tracks(score, self.upload.whole.score if self.upload else None)
 
     def _expected(self) -> TimelineFrame:
-        """Bars and tempos of the finished music."""
+        """Bars and tempos that the finished music is expected to have."""
         if self.upload is None:
             return blank_timeline(self.bars)
         prompt = self.upload.prompt
@@ -94,8 +94,8 @@ class Job:
     def frame(
         self, phase: str, *, line: str = "", status: str = "", progress: float = 0.0
     ) -> Frame:
-        """The player in a phase, with the music and files so far."""
-        if phase == "done":  # sound that was not rendered by now never is
+        """The frame for a phase, with the music and files so far."""
+        if phase == "done":  # no more sound is rendered
             self.variations = [
                 row | VariationFrame(sound="none") if row.get("sound") == "making" else row
                 for row in self.variations
@@ -108,7 +108,7 @@ class Job:
             job=self.id,
             phase=phase,
             title=self.title,
-            subtitle=f"{what}{after}, by {self.model.name}",
+            subtitle=f"{what}{after} · {self.model.name} model",
             line=line,
             status=status,
             progress=progress,
@@ -123,23 +123,25 @@ class Job:
         return frame
 
     def waiting(self, step: Progress) -> Frame:
-        """The player while other jobs come first: their number and the expected time."""
+        """The frame while the job waits: the number of jobs before it, and the expected time."""
         line = f"Waiting for the {self.model.name} model: "
-        line += f"{step.place - 1:,} before you" if step.place > 1 else "yours is the next one"
+        line += (
+            f"{plural(step.place - 1, 'job')} before yours" if step.place > 1 else "you are next"
+        )
         if step.seconds_left is not None:
             line += f", about {duration(step.seconds_left)}"
         return self.frame("waiting", line=line, status="Waiting for the model.")
 
     def starting(self) -> Frame:
-        """The player before the first token, while the model reads the prompt."""
+        """The frame before the first token, while the model reads the prompt."""
         return self.frame("composing", line="Reading the prompt …" if self.upload else "Starting …")
 
     def progress(self, step: Progress) -> Frame:
-        """The player with the music so far, bars done, speed and time left."""
+        """The frame with the music so far, bars done, speed and time left."""
         if step.preparing:
             return self.frame(
                 "composing",
-                line="Getting the compiled code ready: half a minute the first time …",
+                line="Compiling the model: half a minute, the first time only …",
             )
         if not step.tokens:
             return self.starting()
@@ -167,15 +169,15 @@ class Job:
         return self.frame(
             "composing",
             line=line,
-            status=f"Bar {(bar - 1) // 4 * 4 + 1}{whole}",  # seldom: it is read aloud
+            status=f"Bar {(bar - 1) // 4 * 4 + 1}{whole}",  # changes seldom: it is read aloud
             progress=part,
         )
 
     def ended_empty(self, why: str = "") -> Frame:
-        """The player after a job that generated nothing; `why` is the reason."""
+        """The frame after a job that generated no notes; `why` is the reason."""
         frame = self.frame("prompt" if self.upload else "empty")
         frame["variations"] = []
-        ended = why or "The work ended before the first note"
+        ended = why or "The job ended before the first note"
         frame["alert"] = f"{ended}: there is nothing to keep."
         return frame
 
@@ -201,7 +203,7 @@ class Job:
         """Renders the sound of a variation and yields the fraction done, until `stop` returns True.
 
         Raises:
-            SoundError: it cannot be rendered.
+            SoundError: the sound cannot be rendered.
         """
         made: list[Path] = []
         try:
@@ -216,20 +218,21 @@ class Job:
             self.variations = [*self.variations[:index], row, *self.variations[index + 1 :]]
 
     def file(self, variation: int, kind: str) -> Path:
-        """A file of a variation, or of the upload (PROMPT_ALONE), written if it does not exist.
+        """The path of a file of a variation, or of the upload (PROMPT_ALONE).
 
-        Kinds are those of DOWNLOADS; `sound` makes those of sound.
+        The file is written if it does not exist. `kind` is one of DOWNLOADS, except those of sound,
+        which `sound` renders.
 
         Raises:
             LookupError: there is no such variation, or no file of this kind.
         """
         name, upload = self._name(variation), self.upload
         if kind == "new_midi" and upload is None:
-            raise LookupError("a piece from nothing is new as a whole: ask for midi")
+            raise LookupError("a piece from nothing has no file of new music; request midi")
         is_prompt = upload is not None and variation == PROMPT_ALONE
         made = self._files()
         if kind not in (["midi"] if is_prompt else made):
-            raise LookupError(f"no file of the kind {kind}")
+            raise LookupError(f"there is no file of the kind {kind}")
         path = self._own_folder() / f"{name}{made[kind].suffix}"
         with self._making[variation, kind]:
             if not path.exists():
@@ -238,7 +241,7 @@ class Job:
         return path
 
     def _files(self) -> dict[str, Download]:
-        """The files of a variation by their kinds, without sound."""
+        """The files of a variation by their kinds, except sound."""
         kept = (d for d in DOWNLOADS if d.content is not None)
         return {d.kind: d for d in kept if self.upload is not None or not d.after_prompt}
 
@@ -268,12 +271,12 @@ class Job:
         with self._making["folder"]:
             if self.folder is None:
                 if self._new_folder is None:
-                    raise LookupError("nothing is written yet")
+                    raise LookupError("the job has no files yet")
                 self.folder = self._new_folder()
             return self.folder
 
     def _name(self, variation: int) -> str:
-        """File name of a variation without suffix: its seed and settings, to make it again."""
+        """File name of a variation without suffix; contains its seed and settings."""
         if variation == PROMPT_ALONE and self.upload is not None:
             return safe_name(self.title)
         if not 0 <= variation < len(self.pieces):
@@ -298,16 +301,16 @@ class Job:
         )
 
     def _how_made(self, piece: Piece) -> str:
-        """One line: the settings of a piece, its size and speed."""
+        """The settings of a piece, its size and the speed, in one line."""
         options, upload = self.options, self.upload
         after = f" after bar {upload.bars}" if upload else ""
         beats = _BEATS.get(upload.prompt.facts.beats) if upload else None
         return " · ".join(
             [
                 f"seed {piece.seed}",
-                f"asked for {plural(options.bars, 'bar')}{after}",
+                f"{plural(options.bars, 'bar')} requested{after}",
                 *([beats] if beats else []),
-                f"T {_exact(options.temperature)}",
+                f"temperature {_exact(options.temperature)}",
                 f"top-p {_exact(options.top_p)}",
                 *(words for _, words in self._chosen_of_prompt()),
                 *(words for _, words in self._chosen_options()),
@@ -318,25 +321,25 @@ class Job:
         )
 
     def _chosen_of_prompt(self) -> Iterator[tuple[str, str]]:
-        """Choices of bars and tracks of the prompt: for a file name, and in words."""
+        """Choices of bars and tracks of the prompt, each for a file name and in words."""
         if self.upload is None:
             return
         prompt, bars = self.upload.prompt, self.options.prompt_bars
         if prompt.first_bar is not None:
-            yield f"h{prompt.first_bar}", f"heard from bar {prompt.first_bar}"
+            yield f"h{prompt.first_bar}", f"prompt from bar {prompt.first_bar}"
         elif bars != MusicOptions.prompt_bars:
-            yield f"l{bars}", f"heard the last {plural(bars, 'bar')}" if bars else "heard all bars"
+            yield f"l{bars}", f"prompt of {plural(bars, 'bar')}" if bars else "prompt of all bars"
         for letter, numbers, what in (
-            ("t", prompt.parts.heard, "heard tracks"),
-            ("i", prompt.parts.played, "playing tracks"),
+            ("t", prompt.parts.heard, "prompt tracks"),
+            ("i", prompt.parts.played, "tracks that may play"),
         ):
             if numbers is not None:
-                told = ", ".join(str(number + 1) for number in sorted(numbers)[:8])
+                listed = ", ".join(str(number + 1) for number in sorted(numbers)[:8])
                 more = ", …" if len(numbers) > 8 else ""
-                yield f"{letter}{len(numbers)}", f"{what} {told}{more}"
+                yield f"{letter}{len(numbers)}", f"{what} {listed}{more}"
 
     def _chosen_options(self) -> Iterator[tuple[str, str]]:
-        """Options that differ from their defaults: for a file name, and in words."""
+        """Options that differ from their defaults, each for a file name and in words."""
         options = self.options
         for name, option in OPTIONS.items():
             if option.letter and (value := getattr(options, name)) != option.default:
@@ -357,12 +360,12 @@ class Job:
         return piece.seconds or float(score.seconds_at(score.end_ticks)) - begin
 
     def _replay(self, piece: Piece) -> bytes:
-        """The settings that make a variation again, as JSON."""
+        """The settings that generate a variation again, as JSON."""
         alone = replace(self.options, seed=piece.seed, variations=1)
         prompt = self.upload.prompt if self.upload else None
         data = self.upload.whole.data if self.upload else None
-        told = replay.settings(alone, self.model, prompt, data)
-        return (json.dumps(told, indent=2) + "\n").encode()
+        settings = replay.settings(alone, self.model, prompt, data)
+        return (json.dumps(settings, indent=2) + "\n").encode()
 
 
 def _clock(seconds: float) -> str:
@@ -370,6 +373,6 @@ def _clock(seconds: float) -> str:
 
 
 def _exact(number: float) -> str:
-    """With two decimals, or as many as it needs to be exact."""
+    """A number with two decimals, or with as many as it needs to be exact."""
     text = f"{number:.2f}"
     return text if float(text) == number else str(number)

@@ -1,4 +1,4 @@
-"""The sound of jobs: rendered on demand, one piece at a time, and kept within limits."""
+"""The sound of jobs: rendered on demand, one piece at a time, within limits of disk space."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ if TYPE_CHECKING:
     from app.compose.piece import Piece
     from tokenization.score import Score, Track
 
-"""Kinds of sound files; `stems` is an archive with a file for each track."""
 SECONDS_BETWEEN_PARTS = 0.25
 """Shortest time between two frames while sound is rendered."""
 SOUNDS_AT_ONCE = 1
-"""Each occupies a core, and takes up to 423 MB."""
+"""Pieces whose sound is rendered at once; each occupies a core and up to 423 MB."""
 MOST_CALLS = 24
-"""Each occupies one of the 40 threads of the page."""
+"""Calls that may wait for sound; each occupies one of the page's 40 threads."""
 MOST_CALLS_OF_SESSION = 8
 RAW_SECONDS = 300.0
-"""How long unused raw sound is kept; a later mute renders it again."""
+"""How long unused raw sound is kept; muting a track later renders it again."""
 MOST_RAW_OF_SESSION = 512 << 20
-"""Bytes; a minute of five tracks has 64 MB. The newest is kept, whatever its size."""
+"""Bytes; a minute of five tracks takes 64 MB. The newest raw sound is kept whatever its size."""
 MOST_RAW = 2 << 30
 
 
@@ -47,7 +46,7 @@ class SoundSource(NamedTuple):
     """Ids of the tracks in the frames."""
     folder: Path
     name: str
-    """Of the files, without suffix."""
+    """File name without suffix."""
 
 
 @dataclass
@@ -64,7 +63,7 @@ class RawSound:
 class JobSound:
     """The sound of a job's variations, by their numbers.
 
-    Files stay; raw sound is kept until it is dropped, and rendered again when it is needed.
+    Files are kept. Raw sound is kept until it is dropped, and then rendered again when needed.
     """
 
     def __init__(self, source: Callable[[int], SoundSource], soundfont: Path | None) -> None:
@@ -79,7 +78,7 @@ class JobSound:
         return dict(self._raw)
 
     def drop(self, variation: int | None = None) -> None:
-        """Removes the raw sound of a variation, or of all; a mix in progress can still end."""
+        """Removes the raw sound of a variation, or of all; a mix in progress is completed."""
         for number in list(self._raw) if variation is None else [variation]:
             if raw := self._raw.pop(number, None):
                 raw.stems.drop()
@@ -92,7 +91,12 @@ class JobSound:
         return path if in_use(path) else None
 
     def file(self, variation: int, kind: str, without: Collection[int] = ()) -> Path:
-        """A file of a kind in SOUND_KINDS, without the tracks with some ids; archives have all.
+        """The path of a sound file, which is made if it does not exist.
+
+        Args:
+            variation: its number.
+            kind: one of SOUND_KINDS.
+            without: ids of tracks that are left out; archives of stems contain all tracks.
 
         Raises:
             LookupError: there is no such variation.
@@ -119,13 +123,14 @@ class JobSound:
 
 
 class SoundService:
-    """Renders sound for all sessions: in turn, each variation once, within the space for raw sound.
+    """Renders sound for all sessions: one variation at a time, each of them once.
 
-    It limits the calls of the page that wait, since each occupies a thread.
+    Limits the disk space of raw sound, and the number of waiting calls, each of which occupies a
+    thread.
     """
 
     def __init__(self, kept: Callable[[], Iterable[tuple[str, JobSound]]]) -> None:
-        """`kept` returns the sounds of all jobs with files to request, and their sessions."""
+        """`kept` returns the sound of all jobs with files to request, and their sessions."""
         self._kept = kept
         self._queue: Queue[None] = Queue("sound", SOUNDS_AT_ONCE)
         self._lock = threading.Lock()
@@ -164,7 +169,7 @@ class SoundService:
             of_all, of_session = self._calls.total(), self._calls[session]
             if of_all >= MOST_CALLS or of_session >= MOST_CALLS_OF_SESSION:
                 raise SoundError(
-                    f"too many wait for sound: found {of_all} calls, {of_session} of this page, "
+                    f"too many requests for sound: found {of_all}, {of_session} of this session, "
                     f"expected fewer than {MOST_CALLS} and {MOST_CALLS_OF_SESSION}; try again in a "
                     "minute"
                 )
@@ -180,7 +185,7 @@ class SoundService:
         """Calls `make` in turn; concurrent calls with the same key share its result or error.
 
         Raises:
-            LookupError: the session was left before its turn.
+            LookupError: the session ended before its turn.
         """
         mine: Future[None] = Future()
         with self._lock:
@@ -199,10 +204,10 @@ class SoundService:
         try:
             coming.result()
         except CancelledError:
-            raise LookupError("the page was left") from None
+            raise LookupError("the page was closed") from None
 
     def leave(self, session: str) -> None:
-        """Cancels the waiting calls of a session that is over, and drops its raw sound."""
+        """Cancels the waiting calls of a session that has ended, and drops its raw sound."""
         with self._lock:
             for owner, coming in self._coming.values():
                 if owner == session:
@@ -226,7 +231,7 @@ class SoundService:
         self.tidy()
 
     def tidy(self) -> None:
-        """Drops raw sound that is too old or takes too much space, now and later on."""
+        """Drops raw sound that is too old or takes too much space, now and at intervals."""
         with self._lock:
             raw = [
                 (each, session, sound, variation)
@@ -257,7 +262,7 @@ class SoundService:
 
 
 class _StoppedError(Exception):
-    """The work is no longer wanted."""
+    """The work was stopped."""
 
 
 def in_parts(
@@ -296,10 +301,10 @@ def in_parts(
 
 
 def ids_in_frames(piece: Piece, whole: Score | None) -> list[int]:
-    """The ids that the tracks of a finished piece have in the frames.
+    """The ids in the frames of the tracks of a finished piece.
 
-    Tracks of the file are found by their chunk, channel and program; new ones of one
-    instrument are in the order in which they were generated.
+    Tracks of the file are matched by chunk, channel and program; new tracks of the same instrument
+    by the order in which they were generated.
     """
     known = (
         {} if whole is None else dict(zip(map(_place, whole.tracks), track_ids(whole), strict=True))

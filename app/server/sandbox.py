@@ -1,8 +1,8 @@
 """Runs functions on untrusted input in a subprocess with limits of time and memory.
 
-A MIDI file of ten megabytes can keep a processor busy for minutes. The page reads such files in a
-worker process, which is reused and is killed when a call takes too long, so that other users are
-not affected. Functions and results are pickled through pipes; the commands call the same functions
+A MIDI file of ten megabytes can keep a processor busy for minutes. The page reads uploads in a
+worker process, which is reused, and killed if a call takes too long, so that other users are not
+affected. Functions and results are pickled and sent through pipes. Commands call the same functions
 directly.
 """
 
@@ -32,9 +32,9 @@ T = TypeVar("T")
 SECONDS = 20.0
 """Wall-clock limit of a call; the largest files take two or three on an idle machine."""
 MAX_BYTES = 1 << 30
-"""Address space of a worker, of which an idle one takes 140 MB."""
+"""Limit for the address space of a worker; an idle one takes 140 MB."""
 MAX_WORKERS = 2
-"""One is started with the page, another one when two files arrive at once."""
+"""One is started with the page, another when two files arrive at once."""
 MAX_WAITING = 8
 """Calls that may wait for a worker; each occupies a thread of the page."""
 STARTING_SECONDS = 60.0
@@ -46,7 +46,10 @@ class LimitError(Exception):
 
 
 class Sandbox:
-    """Calls functions in worker processes; where none can be started, here and without limits."""
+    """Calls functions in worker processes.
+
+    If none can be started, functions run in this process, without limits.
+    """
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class Sandbox:
     ) -> None:
         """`preload` names modules that a worker imports before its first call."""
         self.seconds, self.max_bytes, self.preload = seconds, max_bytes, tuple(preload)
-        self._queue: Queue[None] = Queue("a file to be read", MAX_WORKERS, MAX_WAITING)
+        self._queue: Queue[None] = Queue("reading files", MAX_WORKERS, MAX_WAITING)
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
@@ -128,7 +131,7 @@ class Sandbox:
                 self._end(worker)
             if self._works or self._closed:
                 raise BusyError(
-                    "No file can be read at the moment; try again in a minute"
+                    "Files cannot be read at the moment; try again in a minute"
                 ) from error
             self._works = False
             _log.warning("files are read without limits of time and memory: %s", error)
@@ -137,7 +140,7 @@ class Sandbox:
 
     def _start(self) -> _Worker:
         if self._closed:
-            raise BusyError("No file can be read any more: the page is closing")
+            raise BusyError("Files cannot be read: the page is closing")
         worker = _Worker(self.max_bytes, self.preload)
         self._all.add(worker)
         return worker
@@ -154,7 +157,7 @@ class _Worker:
     def __init__(self, max_bytes: int, preload: Sequence[str]) -> None:
         """Raises OSError if no process can be started."""
         if not sys.executable:
-            raise OSError("this program has no Python of its own")
+            raise OSError("sys.executable is empty, expected the path of the Python interpreter")
         paths = {"PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
         code = f"from {__name__} import serve; serve({max_bytes}, {list(preload)})"
@@ -176,15 +179,15 @@ class _Worker:
         return self._process.poll() is None
 
     def wait_until_ready(self) -> None:
-        """Waits until it has imported its modules. Raises the errors of `ask`."""
+        """Waits until the worker has imported its modules. Raises the errors of `ask`."""
         if not self._ready:
             self.ask(None, STARTING_SECONDS)
             self._ready = True
 
     def ask(self, request: object, seconds: float) -> tuple[str, Any]:
-        """The kind of an answer (done, raised or memory), and the answer.
+        """Sends a request; returns the kind of the answer (done, raised or memory), and the answer.
 
-        No request, None, waits for the worker to be ready. Raises LimitError if it takes too
+        A request of None waits until the worker is ready. Raises LimitError if the answer takes too
         long, or the process ends.
         """
         late = threading.Event()
@@ -204,10 +207,10 @@ class _Worker:
         except (OSError, ValueError, EOFError, pickle.UnpicklingError) as error:
             if late.is_set():
                 raise LimitError(f"takes over {seconds:g} s") from None
-            raise LimitError("ends the process that does it") from error
+            raise LimitError("crashes the process that reads it") from error
         finally:
             timer.cancel()
-            timer.join()  # it may be about to kill a process that is to be reused
+            timer.join()  # so that it cannot kill the process when it is reused
         if late.is_set():
             raise LimitError(f"takes over {seconds:g} s")
         return answer
@@ -245,23 +248,23 @@ def serve(max_bytes: int, preload: Sequence[str]) -> None:
 def _answer(function: Callable[..., object], arguments: Any, named: Any) -> bytes:  # noqa: ANN401
     """The pickled kind of an answer and the answer."""
     try:
-        # ends the call if the page is killed and cannot do so
+        # ends the call even if the page is killed first
         _limit("RLIMIT_CPU", int(time.process_time() + 3 * SECONDS))
-        told: tuple[str, object] = "done", function(*arguments, **named)
-        return pickle.dumps(told, pickle.HIGHEST_PROTOCOL)
+        result: tuple[str, object] = "done", function(*arguments, **named)
+        return pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
     except MemoryError:
         return pickle.dumps(("memory", None))
     except Exception as error:  # noqa: BLE001 - raised by the caller
         error.add_note("".join(traceback.format_exception(error)))
         try:
-            told = "raised", pickle.loads(pickle.dumps(error))  # not every error can be
+            result = "raised", pickle.loads(pickle.dumps(error))  # some errors cannot be pickled
         except Exception:  # noqa: BLE001
-            told = "raised", RuntimeError(f"{type(error).__name__}: {error}")
-        return pickle.dumps(told)
+            result = "raised", RuntimeError(f"{type(error).__name__}: {error}")
+        return pickle.dumps(result)
 
 
 def _limit(name: str, limit: int) -> None:
-    """Limits a resource of this process, where the system can."""
+    """Limits a resource of this process, if the system supports it."""
     with suppress(ImportError, ValueError, OSError):
         import resource  # not on Windows
 

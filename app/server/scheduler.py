@@ -39,7 +39,10 @@ class _SharedModel:
             self.speeds[rows] = NEWEST_WEIGHT * newest + (1 - NEWEST_WEIGHT) * before
 
     def bars_per_second(self, rows: int) -> float | None:
-        """Speed of each row in jobs of the most similar size; None before the first job."""
+        """Speed of each row, from jobs with the most similar number of rows.
+
+        None before the first job.
+        """
         speeds = dict(self.speeds)
         if not speeds:
             return None
@@ -64,8 +67,8 @@ class Scheduler:
     def generate(self, opening: Opening, stop: threading.Event) -> Steps:
         """Generates variations of an opening: yields Progress, also while waiting, then the Result.
 
-        A seed gives the same bytes whatever runs beside it. `stop` ends the job and keeps the music
-        so far; closing the iterator ends it as well.
+        A seed gives the same bytes regardless of other jobs. `stop` ends the job and keeps the
+        music so far; closing the iterator ends it as well.
 
         Raises:
             BusyError: too many jobs are waiting already.
@@ -99,7 +102,7 @@ class Scheduler:
         return sum(running for running, _ in counts), sum(waiting for _, waiting in counts)
 
     def bars_per_second(self, model_name: str, variations: int) -> float | None:
-        """Speed of each row of a job, as measured so far; None before the first job."""
+        """Measured speed of each row of a job; None before the first job."""
         shared = self._models.get(model_name)
         return shared.bars_per_second(variations) if shared else None
 

@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from app.server.job_audio import JobSound
 
 MOST_JOBS = 400
-"""Of all sessions; the least recently used job of the session with most jobs goes first."""
+"""Of all sessions; beyond it, the session with most jobs loses its least recently used one."""
 MOST_OF_SESSION = 60
-"""More than the results that a page shows: uploads are jobs as well."""
+"""A page shows fewer results, but uploads are jobs as well."""
 KEPT_SECONDS = 24 * 3600.0
 """How long the files of a job are kept while its session lasts."""
 LEFT_SECONDS = 3600.0
-"""How long files are kept after their session: a lost connection looks like a closed tab."""
+"""How long files are kept after the end of their session.
+
+A lost connection looks like a closed tab, so a session may come back.
+"""
 
 
 class KeptJobs:
@@ -41,7 +44,7 @@ class KeptJobs:
         self._lock = threading.Lock()
 
     def add(self, session: str, job: Job) -> None:
-        """Lets the files of a job be requested."""
+        """Registers a job, so that its files can be requested."""
         with self._lock:
             self._jobs[job.id] = session, job
             counts = Counter(owner for owner, _ in self._jobs.values())
@@ -61,7 +64,7 @@ class KeptJobs:
             self._jobs.pop(name, None)
         if job is not None:
             job.sound.drop()
-        raise LookupError("its files are not kept any more; make it again")
+        raise LookupError("its files were removed; generate the music again")
 
     def sounds(self) -> list[tuple[str, JobSound]]:
         """The sound of all jobs, with their sessions."""
@@ -102,14 +105,14 @@ class SessionFolders:
         return folder
 
     def leave(self, session: str) -> None:
-        """Notes that a session has ended, as far as is known."""
+        """Marks a session as ended; it may come back."""
         with self._lock:
             left = self._of(session)
             if any(folder.parent == left for folder in self._made):
                 self._left[left] = time.time()
 
     def back(self, session: str) -> None:
-        """Notes that a session has come back: its folders are kept as before."""
+        """Marks a session that has come back as open: its folders are kept as before."""
         with self._lock:
             self._left.pop(self._of(session), None)
 
@@ -132,10 +135,10 @@ class SessionFolders:
 
 
 def prune(kept: Path, days: float | None, most_bytes: int | None) -> list[Path]:
-    """Removes the oldest jobs below a folder of kept music, and returns their folders.
+    """Removes old jobs from a folder of kept music, and returns their folders.
 
-    These are the jobs older than `days`, and those beyond `most_bytes` on disk, counted from the
-    newest job, which always stays. Only folders that the page has made are touched.
+    Jobs older than `days` are removed, and the oldest ones until the rest takes at most
+    `most_bytes` on disk. The newest job is always kept. Only folders made by the page are touched.
     """
     jobs: list[tuple[float, int, Path]] = []  # time, size and folder
     for folder in _folders_of_page(kept):
@@ -158,7 +161,13 @@ def prune(kept: Path, days: float | None, most_bytes: int | None) -> list[Path]:
 
 
 def remove_raw(kept: Path, run: str = "*", untouched_seconds: float = 0.0) -> None:
-    """Removes raw sound below a folder of kept music: of one run that ends, or of killed ones."""
+    """Removes raw sound from a folder of kept music.
+
+    Args:
+        kept: the folder.
+        run: subfolder of one start of the page; all of them by default.
+        untouched_seconds: removes only what has not changed for this time.
+    """
     for folder in _folders_of_page(kept, run):
         for raw in folder.glob(f"{RAW_SOUND}*"):
             with suppress(FileNotFoundError):
@@ -173,4 +182,4 @@ def _folders_of_page(kept: Path, run: str = "*") -> Iterator[Path]:
 
 
 _OF_PAGE = re.compile(r"\d{4}-\d\d-\d\d-\w+/[0-9a-f]{16}/\d{3,}")
-"""Path of a job's folder below the folder of all runs: run, session, number."""
+"""Path of a job's folder below the folder of kept music: start of the page, session, number."""

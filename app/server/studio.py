@@ -36,7 +36,7 @@ FRAME_SECONDS = 0.2
 """Shortest time between two frames while music is generated."""
 LAST_SECONDS = 1.5
 """Time for jobs to write their files when the page closes."""
-NO_SOUND = "The sound could not be made, and the program's log says why; the MIDI files are there."
+NO_SOUND = "The sound could not be rendered (see the program's log); the MIDI files are available."
 EMPTY = Frame(job="", phase="empty", variations=[])
 """The frame of a player without music."""
 
@@ -71,8 +71,8 @@ class Sharing:
 class Studio:
     """The models, sessions and jobs of a page.
 
-    Every session has its own folder below `output_folder`; with `keep` nothing is removed there.
-    Until it has files a job is identified by the event that stops it.
+    Every session has its own folder below `output_folder`; with `keep`, nothing is removed there.
+    Until it has files, a job is identified by the event that stops it.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Studio:
         self._sessions: dict[threading.Event, str] = {}  # of all waiting and running jobs
 
     def begin(self, session: str) -> threading.Event:
-        """Registers a job: from now on it can be stopped, also while it waits for the model."""
+        """Registers a job: from now on it can be stopped, even while it waits for the model."""
         job = threading.Event()
         self._sessions[job] = session
         return job
@@ -103,7 +103,7 @@ class Studio:
     def stop_all(self) -> None:
         """Stops all jobs, gives them a moment to write their files, and removes raw sound.
 
-        It does not wait for the jobs to end: nothing advances a job whose session is gone.
+        Does not wait for the jobs to end, since jobs whose sessions have ended do not advance.
         """
         jobs = list(self._sessions)
         for job in jobs:
@@ -119,8 +119,8 @@ class Studio:
     def stop(self, session: str) -> bool:
         """Stops the jobs of a session and keeps the music so far; returns whether there were any.
 
-        A job stops at its next token, before its first one if it is waiting, and without further
-        sound if its music is finished.
+        A running job stops at its next token, a waiting one at once. A job whose music is finished
+        skips the sound that is not rendered yet.
         """
         jobs = self._jobs_of(session)
         for job in jobs:
@@ -139,7 +139,7 @@ class Studio:
         return [job for job, owner in list(self._sessions.items()) if owner == session]
 
     def back(self, session: str) -> None:
-        """Continues a session that seemed to be over: a lost connection looks like a closed tab."""
+        """Continues a session that seemed to have ended, as after a lost connection."""
         self.folders.back(session)
 
     def compose(
@@ -153,7 +153,7 @@ class Studio:
         """Generates music: yields frames with its progress, its MIDI files and then its sound.
 
         Without an upload, the model named `model_name` generates a piece from nothing. `asked` is
-        the event from `begin`, if that was called. Closing the iterator ends the job. Where sound
+        the event from `begin`, if that was called. Closing the iterator ends the job. If the sound
         cannot be rendered, the MIDI files are kept and the last frame has the reason as its alert.
 
         Raises:
@@ -181,10 +181,10 @@ class Studio:
                     return
                 if stop not in self._sessions:  # the session has ended
                     return
-                stop.clear()  # from here on it means to leave out the sound
+                stop.clear()  # from here on, setting it skips the sound
                 job.write(result.pieces, self.folders.new(session))
                 self.kept.add(session, job)
-                yield from self._render(job, stop, ended and f"{ended}; what was written is kept.")
+                yield from self._render(job, stop, ended and f"{ended}; the music so far is kept.")
         finally:
             self.end(stop)
 
@@ -193,7 +193,8 @@ class Studio:
     ) -> Generator[Frame, None, tuple[Result, str]]:
         """Yields frames while a job waits and generates; returns the result.
 
-        It also returns why the job was ended, if it took too long; compilation does not count.
+        Also returns the reason if the job has exceeded its time limit, else an empty text. The time
+        of compilation does not count.
         """
         options = with_seed(job.options)
         if job.upload is None:
@@ -215,9 +216,7 @@ class Studio:
                     began = began or now
                 if began and most is not None and now - began > most and not stop.is_set():
                     stop.set()
-                    ended = (
-                        f"The work ended after {most:g} s, the most that this page gives to a job"
-                    )
+                    ended = f"The job was stopped after {most:g} s, the time limit of this page"
                 if now - shown >= FRAME_SECONDS:
                     shown = now
                     yield job.progress(step)
@@ -230,8 +229,8 @@ class Studio:
         """
         for index in range(len(job.pieces)):
             which = f" of variation {index + 1}" if len(job.pieces) > 1 else ""
-            line = f"Making the sound{which} …"
-            making = job.frame("rendering", line=line, status="The music is written.")
+            line = f"Rendering the sound{which} …"
+            making = job.frame("rendering", line=line, status="The music is generated.")
             making |= _alert(alert)
             yield making
             with self.sounds.turn(stop.is_set) as admitted:
@@ -243,25 +242,25 @@ class Studio:
                 except SoundError as error:
                     alert = str(error)
                 except Exception:  # noqa: BLE001 - it is logged, and the MIDI files exist
-                    _log.exception("the sound of a job could not be made")
+                    _log.exception("the sound of a job could not be rendered")
                     alert = NO_SOUND
             self.sounds.rendered(job.sound)
         status = "Stopped." if stop.is_set() else "Ready to play."
         yield job.frame("done", status=status) | _alert(alert)
 
     def opened(self, session: str, upload: Upload) -> Job:
-        """A job without new music, whose upload can be played: variation PROMPT_ALONE."""
+        """A job without new music; its upload can be played as the variation PROMPT_ALONE."""
         new_folder = partial(self.folders.new, session)
         job = Job(upload.model, upload, MusicOptions(), new_folder, self.soundfont)
         self.kept.add(session, job)
         return job
 
     def file(self, job: str, variation: int, kind: str) -> Path:
-        """A file of a job, by its id, made if it does not exist; sound is rendered in turn.
+        """A file of a job, by its id; it is made if it does not exist, sound in turn with others.
 
         Raises:
-            LookupError: there is no such job, or nothing of the kind.
-            SoundError: it cannot be rendered, or too many calls are waiting for sound.
+            LookupError: there is no such job, or no file of this kind.
+            SoundError: the sound cannot be rendered, or too many calls are waiting for sound.
         """
         session, found = self.kept.get(job)
         if kind in SOUND_KINDS:

@@ -1,4 +1,4 @@
-"""Reads uploaded files, and chooses the part that is continued."""
+"""Reads uploaded files, and selects the part of them that is the prompt."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST_NOTES = 100_000
-"""Of an upload: an hour of orchestral music. Longer files would keep other users waiting."""
+"""Of an upload: about an hour of orchestral music. Longer files would delay other users."""
 MOST_CONTROLS = 500_000
-"""Controllers and bends; those of a channel count once for each of its tracks."""
+"""Controller and pitch bend events; those of a channel count once for each of its tracks."""
 READER = Sandbox(preload=["app.compose.prompt"])
 """Reads all uploads of this process."""
 
 
 @dataclass(frozen=True)
 class Upload:
-    """An accepted file, and its part before the new music."""
+    """An accepted file, and its prompt."""
 
     whole: Prompt
     prompt: Prompt
@@ -61,7 +61,7 @@ class Upload:
 
     @property
     def first_bar(self) -> int:
-        """The first bar that the model hears by default, counted from 1."""
+        """The first bar that the model reads, counted from 1."""
         if self.prompt.first_bar is not None:
             return self.prompt.first_bar
         usual = MusicOptions.prompt_bars
@@ -82,14 +82,16 @@ class Upload:
         heard: frozenset[int] | None,
         played: frozenset[int] | None,
     ) -> Upload:
-        """The same file with another prompt: bars from 1, tracks by their ids in the frames.
+        """The same file with another prompt; all tracks stay in the file.
 
-        The file is cut after `last_bar`. The model hears the tracks `heard` from `first_bar` on,
-        or from a bar that the options determine where None; the tracks `played` may play in the new
-        music. None means all tracks. All tracks stay in the file.
+        Args:
+            first_bar: the first bar that the model reads, counted from 1; None: by the options.
+            last_bar: the last bar before the new music; what follows it is cut off.
+            heard: ids, in the frames, of the tracks that the model reads; None: all.
+            played: ids of the tracks that may play in the new music; None: all.
 
         Raises:
-            MidiError: there is no such bar or track, or no track with music to hear or to play.
+            MidiError: there is no such bar or track, or no track with music to read or to play.
         """
         if (first_bar, last_bar, heard, played) == (None, self.whole.bars, None, None):
             return replace(self, prompt=self.whole)
@@ -109,19 +111,19 @@ class Upload:
         return replace(self, prompt=prompt)
 
     def counted_by(self, beats: BeatSource) -> Upload:
-        """The same file, up to its end, with its bars and beats counted in another way.
+        """The whole file, with bars and beats from another source.
 
         Raises:
-            MidiError: they cannot be counted.
+            MidiError: the file cannot be read in this way.
         """
         return _whole(self.whole.data, self.whole.name, self.model, beats, self.score)
 
     def for_model(self, model: MusicModel) -> Upload:
-        """The same file, up to its end, for another model. Raises MidiError if this fails."""
+        """The whole file, for another model. Raises MidiError if the model cannot continue it."""
         return _whole(self.whole.data, self.whole.name, model, self.whole.facts.beats, self.score)
 
     def frame(self) -> Frame:
-        """The player before there is new music."""
+        """The frame of the player before there is new music."""
         return Frame(
             job=secrets.token_hex(4),
             phase="prompt",
@@ -133,11 +135,11 @@ class Upload:
         )
 
     def timeline(self, score: Score, end_ticks: int = 0) -> TimelineFrame:
-        """Timeline of the file or of a continuation, in the bars in which the file is counted."""
+        """Timeline of the file or of a continuation, with bars from the chosen source of beats."""
         return timeline(score, end_ticks, self.prompt.timing.bar_lines(score, end_ticks))
 
     def prompt_frame(self) -> PromptFrame:
-        """The tracks of the whole file, which of them are heard and may play, and the splice."""
+        """The tracks of the whole file, with those that the model reads marked, and the splice."""
         score, parts = self.whole.score, self.prompt.parts
         tracks = pack_tracks(score)
         for frame, track, row in zip(tracks, score.tracks, self.prompt.facts.rows, strict=True):
@@ -192,10 +194,10 @@ def _whole(data: bytes, name: str, model: MusicModel, beats: BeatSource, score: 
 def _in_sandbox(
     file_name: str, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs
 ) -> T:
-    """Calls a function that reads a file; raises MidiError where it exceeds a limit."""
+    """Calls a function that reads a file; raises MidiError if it exceeds a limit."""
     try:
         return READER.call(function, *arguments, **named)
     except LimitError as error:
         raise MidiError(
-            f"{file_name}: reading the file {error}, expected less; use a part of it or thin it out"
+            f"{file_name}: reading the file {error}; use a part of it or thin it out"
         ) from error

@@ -1,4 +1,4 @@
-"""The thread that generates music for all users of one model."""
+"""A thread that generates music for all users of one model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Worker:
     def generate(self, variations: Variations, stop: threading.Event) -> Steps:
         """Yields Progress, and the Result last; `stop` ends it and keeps the music so far.
 
-        Closing this iterator ends the work as well, and waits for that.
+        Closing this iterator ends the job as well, and waits until it has ended.
         """
         job = _Job(variations, stop)
         with self._lock:
@@ -52,7 +52,7 @@ class Worker:
             job.over.wait()
 
     def _run(self) -> None:
-        """The thread: runs until there are no jobs left."""
+        """The function of the thread; returns when there are no jobs left."""
         jobs: list[_Job] = []
         try:
             engine = Engine(self._model)
@@ -79,12 +79,12 @@ class Worker:
 
 
 class _Job:
-    """One user's music while it is generated; all but `snapshot` belongs to the worker's thread."""
+    """A job in progress; other threads than the worker's may only read it and call `snapshot`."""
 
     def __init__(self, variations: Variations, stop: threading.Event) -> None:
         self.variations, self.stop = variations, stop
         self.abandoned = False
-        """Whether its user no longer waits for it."""
+        """Whether its iterator was closed."""
         self.over = threading.Event()
         self.error: BaseException | None = None
         self._changed = threading.Condition()
@@ -92,14 +92,14 @@ class _Job:
         self._seen = variations
 
     def snapshot(self) -> Variations:
-        """Its state between two steps; for the thread of the user."""
+        """The state of the music between two steps; called in the thread of the user."""
         with self._changed:
             self._asked = True
             self._changed.wait_for(lambda: not self._asked or self.over.is_set())
             return self._seen
 
     def after_step(self, engine: Engine) -> None:
-        """Notes whether it has ended, was stopped, or is asked for a snapshot."""
+        """Ends the job if it is done or was stopped; else takes a snapshot if one is requested."""
         self.variations.tick()
         if self.abandoned or self.stop.is_set():
             engine.remove(self.variations.drafts)
@@ -110,7 +110,7 @@ class _Job:
             self._show(self.variations.snapshot())
 
     def end(self, error: BaseException | None = None) -> None:
-        """No more comes."""
+        """Marks the job as ended; `error` is raised in the thread of the user."""
         if self.over.is_set():
             return
         self.error = error

@@ -1,4 +1,4 @@
-"""HTML of the tab About: how the page works, its models, their licences and measured results."""
+"""HTML of the About tab: how the page works, its models, their licences and measured results."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from app.compose.models import Models, MusicModel
 
 _ENCODINGS = {
-    "sine_spe": ("random waves", "sine stochastic positional encoding"),
+    "sine_spe": ("random sine waves", "sine stochastic positional encoding"),
     "conv_spe": ("filtered noise", "convolutional stochastic positional encoding"),
     "siren_spe": (
-        "noise that a small network shapes",
+        "noise filtered by a small network",
         "stochastic positional encoding with SIREN filters",
     ),
-    "algebraic": ("turns, like the hands of a clock", "algebraic positional encoding"),
-    "siren": ("a curve that it has learned", "SIREN offset encoding"),
-    "rope": ("turns of fixed speeds", "rotary positional encoding"),
+    "algebraic": ("rotations", "algebraic positional encoding"),
+    "siren": ("a learned function of the distance", "SIREN offset encoding"),
+    "rope": ("rotations at fixed speeds", "rotary positional encoding"),
 }
 """Positional encodings in plain words, and by name."""
 _MEANT_FOR = {
     "piano": "solo piano",
-    "piano-spe": "solo piano, with a memory that never grows",
+    "piano-spe": "solo piano, with memory of constant size",
     "groove": "bands with drums",
 }
 
@@ -36,23 +36,23 @@ _HOW = static("about.html")
 ABOUT_SCRIPT = SCRIPTS.script("about.js")
 
 
-class _Told(NamedTuple):
+class _Label(NamedTuple):
     """A text in plain words, and the exact term if that differs."""
 
     words: str
     exact: str = ""
 
 
-_NOTHING = _Told("")
+_NOTHING = _Label("")
 
 
 def about(models: Models, *, keep: bool = False) -> str:
-    """The tab About; `keep`: whether music is kept."""
+    """The HTML of the About tab; `keep`: whether the page keeps the music."""
     cards = "".join(_card(models, name) for name in models.names)
     kept = "stay there until its owner removes them" if keep else "are removed within a day"
     texts = _HOW.replace("@kept@", kept)
-    models_told = f"<div><h2>Models</h2>{cards}</div>"
-    return f"<div class='about'>{models_told}<div class='texts'>{texts}</div></div>"
+    models_html = f"<div><h2>Models</h2>{cards}</div>"
+    return f"<div class='about'>{models_html}<div class='texts'>{texts}</div></div>"
 
 
 def model_line(models: Models, name: str) -> str:
@@ -72,19 +72,19 @@ def _card(models: Models, name: str) -> str:
     readme = _text(folder, "README.md")
     size = described.get("size", _NOTHING).words
     rows = {
-        "For": _Told(_MEANT_FOR.get(name, "")),
-        "Tells distances by": described.get("encoding", _NOTHING),
-        "Remembers": described.get("attention", _NOTHING),
-        "Size": _Told(f"{model.parameters:,} weights, {size}".rstrip(", ")),
+        "For": _Label(_MEANT_FOR.get(name, "")),
+        "Positional encoding": described.get("encoding", _NOTHING),
+        "Memory": described.get("attention", _NOTHING),
+        "Size": _Label(f"{model.parameters:,} weights, {size}".rstrip(", ")),
         "Runs on": _runs_on(model),
-        "Trained on": _Told(_said(readme, "Data")),
-        "Training": _Told(_training(folder)),
-        "Licence of the data": _Told(_said(readme, "Licence of the data")),
+        "Trained on": _Label(_said(readme, "Data")),
+        "Training": _Label(_training(folder)),
+        "Licence of the data": _Label(_said(readme, "Licence of the data")),
     }
     cells = "".join(
-        f"<dt>{html.escape(key)}</dt><dd>{_shown(told)}</dd>"
-        for key, told in rows.items()
-        if told.words
+        f"<dt>{html.escape(key)}</dt><dd>{_shown(label)}</dd>"
+        for key, label in rows.items()
+        if label.words
     )
     return (
         f"<article><h3>{html.escape(name)}</h3><dl class='terms'>{cells}</dl>"
@@ -92,19 +92,19 @@ def _card(models: Models, name: str) -> str:
     )
 
 
-def _shown(told: _Told) -> str:
+def _shown(label: _Label) -> str:
     """The words, with the exact term as their tooltip."""
-    if not told.exact:
-        return html.escape(told.words)
-    return f"<span title='{html.escape(told.exact)}'>{html.escape(told.words)}</span>"
+    if not label.exact:
+        return html.escape(label.words)
+    return f"<span title='{html.escape(label.exact)}'>{html.escape(label.words)}</span>"
 
 
-def _runs_on(model: MusicModel) -> _Told:
+def _runs_on(model: MusicModel) -> _Label:
     """Device, backend and precision of a model."""
     words = "graphics card" if model.device.type == "cuda" else "processor"
-    words += ", by code made for it" if "compiled" in model.backend else ""
-    words += ", with weights of 8 bits" if "int8" in model.backend else ""
-    return _Told(words, model.backend)
+    words += ", compiled code" if "compiled" in model.backend else ""
+    words += ", 8-bit weights" if "int8" in model.backend else ""
+    return _Label(words, model.backend)
 
 
 def _text(folder: Path | None, name: str) -> str:
@@ -112,7 +112,7 @@ def _text(folder: Path | None, name: str) -> str:
     return path.read_text(encoding="utf-8") if path and path.is_file() else ""
 
 
-def _described(folder: Path | None) -> dict[str, _Told]:
+def _described(folder: Path | None) -> dict[str, _Label]:
     """Encoding, attention and size of a model on disk, in words; empty if it is not on disk."""
     text = _text(folder, "model.json")
     if not text or folder is None:
@@ -123,22 +123,24 @@ def _described(folder: Path | None) -> dict[str, _Told]:
     kind: str = encoding["kind"]
     words, exact = _ENCODINGS.get(kind, (kind.replace("_", " "), kind))
     if encoding.get("initialization") == "rope":
-        words, exact = f"{words}, at speeds it has learned", f"{exact}, learned from rotary"
+        words, exact = f"{words} at learned speeds", f"{exact}, initialised as rotary"
     size = sum((folder / name).stat().st_size for name in model["weights"])
     kind = attention["kind"]
-    attending = f"exact within {attention['span']:,} tokens" if kind == "windowed" else kind
+    exact_attention = f"{kind} attention"
+    if kind == "windowed":
+        exact_attention += f" over {attention['span']:,} tokens"
     features = attention.get("feature_map", {}).get("kind")
     remembers = {
-        "windowed": f"the last {attention.get('span', 0):,} tokens exactly",
-        "linear": "all that came before, in outline",
-        "softmax": "all that came before, exactly",
+        "windowed": f"the last {attention.get('span', 0):,} tokens, exactly",
+        "linear": "all earlier tokens, in a summary of constant size",
+        "softmax": "all earlier tokens, exactly",
     }.get(kind, kind)
     return {
-        "encoding": _Told(words, exact),
-        "attention": _Told(
-            remembers, f"{attending} attention" + (f", {features} features" if features else "")
+        "encoding": _Label(words, exact),
+        "attention": _Label(
+            remembers, exact_attention + (f", {features} features" if features else "")
         ),
-        "size": _Told(f"{size / 1e6:.0f} MB"),
+        "size": _Label(f"{size / 1e6:.0f} MB"),
     }
 
 
@@ -152,23 +154,23 @@ def _training(folder: Path | None) -> str:
 
 
 def _said(readme: str, what: str) -> str:
-    """A line `- What: …` of a model's README, without its backquotes."""
+    """The text of the line `- What: …` in a model's README, without backquotes."""
     match = re.search(rf"^- {re.escape(what)}: (.+)$", readme, re.MULTILINE)
     text = re.sub(r"; prepared corpus `\w+`", "", match[1]) if match else ""
     return text.replace("`", "")
 
 
-def _plain(cell: str) -> _Told:
-    """A cell of the table of results; names from the reports in plain words."""
+def _plain(cell: str) -> _Label:
+    """A cell of the table of results, with names from the reports in plain words."""
     if count := re.fullmatch(r"(\d+)-gram, (\w+), (untransposed|12 transpositions)", cell):
         how = count[2].replace("_", " ").title().replace(" ", "-")
         keys = ", in all 12 keys" if count[3] != "untransposed" else ""
-        return _Told(f"no network: counts of {count[1]} tokens in a row ({how}){keys}", cell)
+        return _Label(f"no neural network: {count[1]}-gram model ({how}){keys}", cell)
     if window := re.fullmatch(r"windows of (\d+) tokens, no overlap", cell):
-        return _Told(f"pieces cut into {int(window[1]):,} tokens each", cell)
+        return _Label(f"pieces cut into {int(window[1]):,} tokens each", cell)
     if cell == "whole pieces, state carried on":
-        return _Told("whole pieces", cell)
-    return _Told(cell)
+        return _Label("whole pieces", cell)
+    return _Label(cell)
 
 
 def _results(readme: str) -> str:
@@ -185,7 +187,7 @@ def _results(readme: str) -> str:
         "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows[2:]
     )
     return (
-        "<p class='measured'>How much the next token of pieces it has never seen surprises it, in "
-        "nats; fewer are better.</p>"
+        "<p class='measured'>Prediction error on pieces that were not used for training, in nats "
+        "per token; lower is better.</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )

@@ -1,7 +1,7 @@
 """The page's endpoints for scripts: /continue, /generate, /inspect, /render and /stop.
 
-Arguments of /continue and /generate are those of `MusicOptions`. All arguments come as they were
-sent and are checked here, since Gradio's own checks end in tracebacks.
+Arguments of /continue and /generate are those of `MusicOptions`. All arguments are received as sent
+and checked here, since Gradio's own checks end in tracebacks.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from app.web.view import session_of
 HEALTH = "health"
 """Name of the endpoint behind /healthz."""
 Answer = tuple[list[str], dict[str, object]]
-"""Paths of the files of all variations (MIDI, new part, sound), and facts: the seed, for each
-variation its `settings` in a line and as `replay`, and an `alert` if there is no sound."""
+"""Paths of the files of all variations (MIDI, new part, sound), and facts: the seed; for each
+variation its `settings` in a line and its `replay` as JSON; an `alert` if there is no sound."""
 
 _CONTINUE = (
     *("prompt", "bars", "last_bar", "variations", "temperature", "top_p", "seed", "beats"),
@@ -62,7 +62,7 @@ _LAST_BAR: Range = (0, 1_000_000)
 
 
 def add(studio: Studio, max_upload_bytes: int) -> None:
-    """Adds the endpoints to the blocks that are being built; hidden widgets give them types."""
+    """Adds the endpoints to the page that is being built; hidden widgets declare their types."""
 
     def asked(request: gr.Request, *arguments: object) -> list[object]:
         """Called when a job joins the queue: it can be stopped from then on."""
@@ -88,7 +88,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         except input_errors() as error:
             raise refusal(str(error)) from error
 
-    def write(
+    def compose(
         upload: Upload | None,
         options: MusicOptions,
         job: threading.Event,
@@ -96,7 +96,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         model: str | None = None,
     ) -> Answer:
         frames = studio.compose(session_of(request), upload, options, job, model)
-        (frame,) = deque(frames, maxlen=1)  # each has all notes so far
+        (frame,) = deque(frames, maxlen=1)  # each frame contains all notes so far
         variations, alert = frame.get("variations", []), frame.get("alert")
         if not variations:
             raise refusal(alert or "")
@@ -117,26 +117,28 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
     def continue_piece(request: gr.Request, sent: Mapping[str, object]) -> Answer:
         """Continues a MIDI file.
 
-        last_bar 0: after its end; seed -1 or null: a new one; beats: file, estimate or grid; key:
-        such as C, F#m or D dorian, or empty; ending: bar or cadence; seconds: a length in place of
-        bars, if not 0; prompt_bars 0: all that the model can hear; model: one of the page's, or
-        empty for the one that suits the file.
+        last_bar: the last bar before the new music, 0 for the end of the file; seed: -1 or null for
+        a new one; beats: file, estimate or grid; key: such as C, F#m or D dorian, or empty; ending:
+        bar or cadence; seconds: the length instead of bars, if not 0; prompt_bars: 0 for as many as
+        the model can read; model: one of the page's models, or empty for the one that suits the
+        file.
         """
         with job_of(request) as job:
             options = options_of(sent)
             last = int(number_of("last_bar", sent["last_bar"], _LAST_BAR))
             upload = read(file_of("prompt", sent["prompt"]), sent["beats"], sent["model"])
-            return write(upload.until(last) if last else upload, options, job, request)
+            return compose(upload.until(last) if last else upload, options, job, request)
 
     def generate(request: gr.Request, sent: Mapping[str, object]) -> Answer:
-        """Makes a piece from nothing.
+        """Generates a piece from nothing.
 
-        seed -1 or null: a new one; model: one of the page's; key, ending, seconds as in /continue.
+        seed: -1 or null for a new one; model: one of the page's models; key, ending, seconds: as in
+        /continue.
         """
         with job_of(request) as job:
             options = options_of(sent)
             name = choice_of("model", sent["model"], studio.models.names)
-            return write(None, options, job, request, name)
+            return compose(None, options, job, request, name)
 
     def read(path: Path, beats: object = "file", model: object = None) -> Upload:
         """An uploaded file, for the model of this name if there is one."""
@@ -148,25 +150,25 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         return read_upload(path, max_upload_bytes, models, how)
 
     def inspect(midi: object, beats: object) -> dict[str, object]:
-        """What a MIDI file holds: tempo, metre, bars, notes, tracks, and who would continue it."""
+        """Describes a MIDI file: tempo, metre, bars, notes, tracks, and the model that suits it."""
         with refused():
             upload = read(file_of("midi", midi), beats)
             return {"model": upload.model.name, **asdict(upload.whole.facts)}
 
     def render(midi: object, request: gr.Request) -> str:
-        """The sound of a MIDI file, as FLAC."""
+        """Renders the sound of a MIDI file, as FLAC."""
         with refused():
             return studio.render(session_of(request), read(file_of("midi", midi))).as_posix()
 
     def health() -> dict[str, object]:
-        """How the page is: its models, the jobs at work and those that wait."""
+        """State of the page: its models, and the numbers of running and waiting jobs."""
         return studio.health()
 
     def stop(request: gr.Request) -> bool:
-        """Ends this client's jobs, also those that wait; what is written stays.
+        """Stops this client's running and waiting jobs; the music so far is kept.
 
-        False: there were none. Where the queue is full, POST {"data": [], "session_hash": …} to
-        /gradio_api/run/stop.
+        Returns false if there were none. If the queue is full, POST {"data": [], "session_hash": …}
+        to /gradio_api/run/stop instead.
         """
         return studio.stop(session_of(request))
 
@@ -198,7 +200,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             api_name=name,
             preprocess=False,
             validator=asked,
-            concurrency_limit=None,  # the studio refuses too many
+            concurrency_limit=None,  # the studio limits them
             concurrency_id="jobs",
         )
     for call, name, widgets, output in (
@@ -257,7 +259,7 @@ def options_of(sent: Mapping[str, object]) -> MusicOptions:
 
 
 def _value(option: Option, sent: object) -> Any:  # noqa: ANN401
-    """The value of an option; None if it is left out, as an option without a default may be."""
+    """The value of an option; None if an option whose default is None is left out."""
     if option.words:
         return choice_of(option.name, sent, option.words)
     if option.default is None and (sent is None or sent == ""):
@@ -285,14 +287,14 @@ def number_of(name: str, value: object, within: Range | None = None) -> float:
 
 
 def choice_of(name: str, value: object, choices: tuple[Any, ...]) -> Any:  # noqa: ANN401
-    """One of some words."""
+    """The value, which must be one of `choices`."""
     if value not in choices:
         raise refusal(f"{name} is {short(value)}, expected one of {', '.join(choices)}")
     return value
 
 
 def file_of(name: str, value: object) -> Path:
-    """Path of an uploaded file: Gradio refuses a marked file that is not among the uploads."""
+    """Path of an uploaded file; Gradio has checked that it is among the uploads."""
     if not isinstance(value, dict) or not is_file_obj_with_meta(value):
         raise refusal(
             f"{name} is {short(value)}, expected an uploaded MIDI file; upload it first, as "

@@ -64,7 +64,7 @@ def static(name: str) -> str:
 
 
 def theme() -> Base:
-    """Paper and ink in light and dark; no font is loaded from another host."""
+    """The theme, light and dark; no font is loaded from another host."""
     base = Base(
         primary_hue=colors.orange,
         neutral_hue=colors.stone,
@@ -74,7 +74,7 @@ def theme() -> Base:
         font_mono=("ui-monospace", "Consolas", "monospace"),
     )
     both = {**_COLOURS, **{f"{name}_dark": value for name, value in _COLOURS.items()}}
-    # colours and the login page, which loads no other styles
+    # the colours, and the styles of the login page, which loads no others
     base.custom_css = static(PAGE_STYLE.name).partition("\nbody {")[0]
     return base.set(
         **both,

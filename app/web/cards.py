@@ -15,15 +15,15 @@ from app.web.session import Session
 CARD_SCRIPT = SCRIPTS.script("card.js", ("forget", "too_large"))
 RESULTS_SCRIPT = SCRIPTS.script("results.js", ("back", "opened"))
 OFF_GRID_HERE = (
-    "It was played freely: its notes do not lie on the file's beats, and its bars mean nothing to "
-    "the model. Let the beats be estimated below."
+    "This file was played freely: its notes do not lie on its beats, so its bars mean nothing to "
+    "the model. Choose Estimated under Beats below."
 )
-RESTS = "does not play on"
+RESTS = "does not play in the new music"
 _MOST_ROWS = 40
 
 
 def card(upload: Upload, why: str) -> str:
-    """The content of an upload; `why` says why this model continues it."""
+    """HTML that describes an upload; `why` says why this model continues it."""
     facts = upload.prompt.facts
     seconds = int(upload.whole.facts.seconds)
     cells = {
@@ -37,12 +37,12 @@ def card(upload: Upload, why: str) -> str:
     numbers = "".join(
         f"<div><dt>{name}</dt><dd>{html.escape(text)}</dd></div>" for name, text in cells.items()
     )
-    told = (OFF_GRID_HERE if notice == OFF_GRID else notice for notice in facts.notices)
-    notices = "".join(f"<li>{html.escape(_sentence(notice))}</li>" for notice in told)
+    texts = (OFF_GRID_HERE if notice == OFF_GRID else notice for notice in facts.notices)
+    notices = "".join(f"<li>{html.escape(_sentence(notice))}</li>" for notice in texts)
     return (
         f"<article class='card'><header><h2>{html.escape(upload.title)}</h2>"
-        "<button type='button' data-forget aria-label='Take the file away' title='Take the file "
-        "away'>×</button></header>"
+        "<button type='button' data-forget aria-label='Remove the file' title='Remove the file'>"
+        "×</button></header>"
         f"<dl>{numbers}</dl>{_tracks(upload)}"
         f"<p class='used'>{html.escape(_used(upload))} {html.escape(why)}</p>"
         + (f"<ul class='notices'>{notices}</ul>" if notices else "")
@@ -51,12 +51,12 @@ def card(upload: Upload, why: str) -> str:
 
 
 def refused(sentence: str) -> str:
-    """A refusal of a file."""
+    """HTML of the reason why a file is refused."""
     return f"<p class='refused' role='alert'>{html.escape(_sentence(sentence))}</p>"
 
 
 def said(sentence: str) -> str:
-    """A message on an upload."""
+    """HTML of a message about an upload."""
     return f"<p class='said' role='status'>{html.escape(sentence)}</p>"
 
 
@@ -64,7 +64,7 @@ def _used(upload: Upload) -> str:
     """The bars that the model reads, and the bar in which new music begins."""
     first, last = upload.first_bar, upload.bars
     which = f"bar {last}" if first == last else f"bars {first:,} to {last:,}"
-    return f"The model hears {which}; new music begins in bar {last + 1:,}."
+    return f"The model reads {which}; new music begins in bar {last + 1:,}."
 
 
 def _sentence(text: str) -> str:
@@ -81,11 +81,13 @@ def _tracks(upload: Upload) -> str:
     if not rows:
         return ""
     played = [parts.may_play(track) for track in upload.whole.score.tracks]
-    used, going_on = sum(row.heard for row in rows), sum(played)
-    summary = f"{plural(len(rows), 'track')}, " + (
-        "heard" if used == len(rows) == 1 else f"{'all' if used == len(rows) else used} heard"
-    )
-    summary += f", {going_on} {'plays' if going_on == 1 else 'play'} on" * (going_on < len(rows))
+    used, may_play = sum(row.heard for row in rows), sum(played)
+    if len(rows) == 1:
+        which = "it" if used else "none of it"
+    else:
+        which = "all" if used == len(rows) else str(used)
+    summary = f"{plural(len(rows), 'track')}: the model reads {which}"
+    summary += f", {may_play} may play in the new music" * (may_play < len(rows))
     items = "".join(map(_track, rows[:_MOST_ROWS], played))
     more = len(rows) - _MOST_ROWS
     items += f"<li class='more'>and {more} more</li>" if more > 0 else ""
@@ -96,8 +98,8 @@ def _tracks(upload: Upload) -> str:
 def _track(row: TrackFacts, plays_on: bool) -> str:
     instrument = "drums" if row.drums else row.instrument
     plays = "" if instrument.lower() in row.name.lower() else f" <em>{html.escape(instrument)}</em>"
-    told = "; ".join(part for part in (row.why, "" if plays_on else RESTS) if part)
-    why = f"<small>{html.escape(told)}</small>" if told else ""
+    texts = "; ".join(part for part in (row.why, "" if plays_on else RESTS) if part)
+    why = f"<small>{html.escape(texts)}</small>" if texts else ""
     return (
         f"<li class='{'heard' if row.heard else 'unheard'}'><b>{html.escape(row.name)}</b>{plays}"
         f"<span>{row.notes:,}</span>{why}</li>"
@@ -107,8 +109,8 @@ def _track(row: TrackFacts, plays_on: bool) -> str:
 def results_list(session: Session, *, moved: bool = False) -> str:
     """The results of a session as buttons, the newest first; empty if there are none.
 
-    If the session has `moved`, its tab opens by a mark in the list: tabs as outputs of callbacks
-    would make Gradio compare all widgets in them at every frame of the player.
+    If the session has `moved` to another tab, a marker in the list makes the browser open it: if
+    tabs were outputs of callbacks, Gradio would compare all their widgets at every frame.
     """
     opens = f"<i data-open='{session.tab}' hidden></i>" if moved else ""
     if not session.results:
@@ -127,4 +129,4 @@ def results_list(session: Session, *, moved: bool = False) -> str:
             f"<span>{html.escape(frame.get('subtitle', ''))}{several}</span>"
             f"<time datetime='{when}'></time></button></li>"  # the browser fills it in
         )
-    return f"{opens}<h2>Made in this session</h2><ul>{''.join(items)}</ul>"
+    return f"{opens}<h2>Results of this session</h2><ul>{''.join(items)}</ul>"

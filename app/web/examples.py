@@ -1,4 +1,4 @@
-"""Example pieces, composed for the project, that the page offers and shows while it is empty."""
+"""Example pieces, composed for the project: the page offers them, and shows one while empty."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ class Example(NamedTuple):
 
     name: str
     label: str
-    told: str
-    """Short description."""
+    description: str
 
 
 EXAMPLES = (
@@ -56,7 +55,7 @@ def example_file(name: str) -> Path:
 
 @cache
 def finished_example(name: str) -> Frame:
-    """The player of an empty page: an example that a model has continued, or a piece from nothing.
+    """The frame of an empty page: an example continued by a model, or a piece from nothing.
 
     The frame is shared between callers, who must not change it.
     """

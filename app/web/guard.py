@@ -39,8 +39,8 @@ HEALTH = "/healthz"
 MAX_CALL_BYTES = 4_000_000
 """Size of a call's JSON, which holds no files."""
 MAX_SESSION = 64
-"""Length of a session's name, which is kept with the session; Gradio's have 36 letters."""
-FAILED = "This call did not work; the program's log says why."
+"""Longest name of a session, which is kept with the session; Gradio's have 36 characters."""
+FAILED = "The call failed; see the program's log."
 NOT_UPLOADED = "found a file that was not uploaded, expected an upload; upload it first"
 _CALLS = ("run", "api", "call", "queue/join", "component_server", "cancel", "reset")
 """Routes that take JSON."""
@@ -91,7 +91,7 @@ class Guard:
         except Exception as error:
             if sent.begun:
                 raise
-            # the rest of the path may name files and sessions
+            # without the rest of the path, which may name files and sessions
             route = path.partition("/gradio_api")[2].split("/")[1:2]
             _log.warning("%s %.40s: %s", method, *route or ["/"], described(error))
             await _answer(send, 400, _error(FAILED))
@@ -99,10 +99,10 @@ class Guard:
     async def _checked(self, path: str, method: str, receive: Receive) -> Receive:
         """The request's body, if the request is well formed."""
         if "\0" in path:
-            raise _RefusedError(400, "found a path with a NUL, expected one of this page's")
+            raise _RefusedError(400, "found a path with a NUL character, expected one without")
         _, _, route = path.partition("/gradio_api/")
         if route.startswith(_NOT_OURS):
-            raise _RefusedError(404, "there is no such call here")
+            raise _RefusedError(404, "there is no such endpoint")
         name = next((name for name in _CALLS if f"{route}/".startswith(f"{name}/")), None)
         if method != "POST" or name is None:
             return receive
@@ -111,19 +111,19 @@ class Guard:
         return _again(body, receive)
 
     def _check_stream(self, path: str, query: bytes) -> None:
-        """Rejects a stream of an unknown session or event, whose answer Gradio would begin."""
+        """Rejects the stream of an unknown session or event, which Gradio would begin to answer."""
         _, _, route = path.partition("/gradio_api/")
         queue = self.page._queue
         known = queue.pending_messages_per_session
         if route == "queue/data":
             (session, *_) = parse_qs(query.decode("latin-1")).get("session_hash", [""])
             if session not in known:
-                raise _RefusedError(404, "there is no such session, or nothing was asked in it")
+                raise _RefusedError(404, "there is no such session, or it has made no call")
         elif route.startswith("call/"):
             event = route.rstrip("/").rpartition("/")[2]
             pending = queue.pending_event_ids_session.values()
             if event not in {*queue.event_ids_to_events, *known}.union(*pending):
-                raise _RefusedError(404, "there is no such call under way")
+                raise _RefusedError(404, "there is no such call in progress")
 
     def _check(self, name: str, rest: str, call: object) -> None:
         if not isinstance(call, dict):
@@ -133,7 +133,7 @@ class Guard:
         if isinstance(session, str) and not (plain and len(session) <= MAX_SESSION):
             raise _RefusedError(
                 422,
-                f"session_hash is {short(session)}, expected up to {MAX_SESSION} plain letters",
+                f"session_hash is {short(session)}, expected up to {MAX_SESSION} ASCII letters",
             )
         if name == "component_server":
             self._check_server(call)
@@ -146,10 +146,10 @@ class Guard:
         index = call.get("fn_index")
         if index is None:
             if not api_name:
-                raise _RefusedError(422, "found no fn_index, expected that of one of the calls")
+                raise _RefusedError(422, "found no fn_index, expected the number of an endpoint")
             self._named(api_name)
         elif type(index) is not int or index not in self.page.fns:
-            raise _RefusedError(404, f"fn_index is {short(index)}, expected one of the page's")
+            raise _RefusedError(404, f"fn_index is {short(index)}, expected that of an endpoint")
         if not isinstance(call.get("data"), list):
             raise _RefusedError(422, f"data is {short(call.get('data'))}, expected a list")
         for key, kind in (("trigger_id", int), ("session_hash", str), ("event_id", str)):
@@ -157,11 +157,11 @@ class Guard:
                 raise _RefusedError(422, f"{key} is {short(call[key])}, expected {kind.__name__}")
         trigger = call.get("trigger_id")
         if trigger is not None and trigger not in self.page.blocks:
-            raise _RefusedError(404, f"trigger_id is {short(trigger)}, expected one of the page's")
+            raise _RefusedError(404, f"trigger_id is {short(trigger)}, expected a component's")
 
     def _named(self, api_name: str) -> None:
         if all(fn.api_name != api_name for fn in self.page.fns.values()):
-            raise _RefusedError(404, f"there is no call {short(api_name)} here")
+            raise _RefusedError(404, f"there is no endpoint {short(api_name)}")
 
     def _check_server(self, call: dict[str, object]) -> None:
         """Checks a call of a component's function."""
@@ -170,11 +170,11 @@ class Guard:
         name = call.get("fn_name")
         function = getattr(block, name, None) if isinstance(name, str) else None
         if not getattr(function, "_is_server_fn", False):
-            raise _RefusedError(404, f"there is no function {short(name)} of {short(known)}")
+            raise _RefusedError(404, f"component {short(known)} has no function {short(name)}")
         if not isinstance(call.get("session_hash"), str):
-            raise _RefusedError(422, "found no session_hash, expected that of the caller")
+            raise _RefusedError(422, "found no session_hash, expected that of the session")
         if "data" not in call:
-            raise _RefusedError(422, "found no data, expected what the function takes")
+            raise _RefusedError(422, "found no data, expected the argument of the function")
 
 
 class _Sent:
@@ -222,7 +222,7 @@ def guarded(page: gr.Blocks, health: Callable[[], Mapping[str, object]]) -> Midd
 
 
 def _check_inputs(function: BlockFunction, inputs: list[object]) -> None:
-    """Raises gr.Error for values that widgets of these kinds never send."""
+    """Raises gr.Error for values that the widgets cannot have sent."""
     if len(inputs) < len(function.inputs):
         raise refusal(f"found {len(inputs)} values, expected {len(function.inputs)}")
     if not function.preprocess:
@@ -234,7 +234,7 @@ def _check_inputs(function: BlockFunction, inputs: list[object]) -> None:
         elif isinstance(component, gr.Checkbox):
             good, kind = isinstance(value, bool), "true or false"
         elif isinstance(component, gr.Textbox):
-            good, kind = value is None or isinstance(value, str), "a text"
+            good, kind = value is None or isinstance(value, str), "text"
         else:
             continue  # Gradio checks the rest, and gives states their own values
         if not good:
@@ -271,12 +271,14 @@ async def _read(receive: Receive) -> bytes:
     while more:
         message = await receive()
         if message["type"] != "http.request":
-            raise _RefusedError(400, "the call ended before its end")
+            raise _RefusedError(400, "the request ended before its body was complete")
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         more = message.get("more_body", False)
         if size > MAX_CALL_BYTES:
-            raise _RefusedError(413, f"found over {MAX_CALL_BYTES:,} bytes, expected fewer")
+            raise _RefusedError(
+                413, f"found more than {MAX_CALL_BYTES:,} bytes, expected at most that many"
+            )
     return b"".join(parts)
 
 

@@ -42,16 +42,17 @@ def build_page(
 ) -> gr.Blocks:
     """The page as Gradio blocks; music goes to a folder per session below `output_folder`.
 
-    All of that folder is served, and old files in it are removed unless `keep` is set. Open the
-    page with `serving.py`: Gradio 6 takes theme, styles and allowed folders when it starts. When
-    `closing` ends, all jobs end too: the program would wait for their threads.
+    The whole folder is served, and old files in it are removed unless `keep` is set. Start the
+    server with `open_page` of `serving.py`, since Gradio 6 takes theme, styles and allowed folders
+    at the start. When `closing` exits, all jobs are stopped, so that the program need not wait for
+    their threads.
     """
     studio = Studio(models, output_folder, keep=keep, sharing=sharing, soundfont=soundfont)
     calls = Callbacks(studio, max_upload_bytes)
     if closing is not None:
         closing.callback(studio.stop_all)
 
-    def file(request: object) -> dict[str, str]:  # Gradio marks functions: methods take no marks
+    def file(request: object) -> dict[str, str]:  # Gradio sets attributes, which methods forbid
         return calls.files.file(request)
 
     def mix(request: object) -> dict[str, str]:
@@ -173,15 +174,15 @@ def _on(
 ) -> Dependency:
     """Binds a callback, which runs at once, or in the queue if it is a `job`.
 
-    `last_only` skips events that a later one has overtaken. Gradio shows no progress, as the player
-    does that, and no endpoint, as scripts have their own.
+    `last_only` skips all but the latest event. Gradio displays no progress, since the player does,
+    and adds no endpoint, since scripts have their own.
     """
     return event(
         call,
         inputs,
         outputs,
         queue=job,
-        concurrency_limit=None if job else "default",  # the studio refuses too many
+        concurrency_limit=None if job else "default",  # the studio limits them
         concurrency_id="jobs" if job else None,
         trigger_mode="always_last" if last_only else None,
         show_progress="hidden",
@@ -194,9 +195,9 @@ def _masthead(models: Models) -> str:
     *before, last = models.names
     names = f"{', '.join(before)} and {last}" if before else last
     text = html.escape(f"Ready · {names} model{'s' if before else ''}")
-    told = html.escape("What can be asked for now: " + ", ".join(sizes))
+    sizes_html = html.escape("Available models: " + ", ".join(sizes))
     return (
         "<header><div class='mark' aria-hidden='true'><i></i><i></i><i></i></div>"
         f"<h1>{TITLE}</h1><p class='tagline'>Music, continued</p>"
-        f"<p class='model' title='{told}'><i aria-hidden='true'></i>{text}</p></header>"
+        f"<p class='model' title='{sizes_html}'><i aria-hidden='true'></i>{text}</p></header>"
     )

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Serving:
-    """Where a page is served, and to whom."""
+    """Settings of the page's server."""
 
     host: str = "127.0.0.1"
     port: int | None = 7860
@@ -42,12 +42,12 @@ class Serving:
     accounts: tuple[tuple[str, str], ...] = ()
     """Names and passwords; there is no login if empty."""
     output_folder: Path | None = None
-    """Folder in which a new folder keeps the music; None: a temporary one, for a day or until the
-    program ends."""
+    """Folder that keeps the music, in a new subfolder for each start of the page; None: a temporary
+    folder keeps it for a day or until the program ends."""
     keep_days: float | None = None
     """How long music is kept in `output_folder`; None: forever."""
     keep_bytes: int | None = None
-    """Size of the music that is kept there, the newest; None: all."""
+    """Most bytes of music in `output_folder`; the oldest is removed. None: no limit."""
     max_upload_bytes: int = MAX_FILE_BYTES
     sharing: Sharing = field(default_factory=Sharing)
     soundfont: Path | None = None
@@ -58,9 +58,9 @@ class Serving:
 def launch(
     models: Models, serving: Serving | None = None, announce: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Serves the page until it is interrupted; `announce` gets its address once it can be opened.
+    """Serves the page until it is interrupted; `announce` gets its address when it is ready.
 
-    Clients can read files of this run whose names they know, and no others.
+    Clients can only read files made since this start, and only if they know their names.
     """
     serving = serving or Serving()
     kept = serving.output_folder
@@ -93,7 +93,7 @@ def launch(
 def open_page(page: gr.Blocks, output_folder: Path, serving: Serving | None = None) -> str:
     """Starts the server of a built page and returns its address.
 
-    Jobs have to pass Gradio's queue, which admits as many as the studio takes.
+    Jobs pass Gradio's queue, whose length allows for all jobs that the studio accepts.
     """
     serving = serving or Serving()
     READER.warm_up()

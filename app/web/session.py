@@ -26,8 +26,8 @@ UPLOADING = ("continue", "groove")
 FIRST_BARS = {"continue": MusicOptions.bars, "groove": MusicOptions.bars, "piano": NEW_PIECE_BARS}
 """The length of new music that each tab shows at first."""
 OPENED_ANEW = (
-    "The page was opened anew, and the music that was being written has ended with the one before; "
-    "what was finished is here again."
+    "The page was reloaded, which stopped the music that was being generated; your earlier results "
+    "are still here."
 )
 FIRST_TAB = UPLOADING[0]
 """The tab that Gradio opens by itself."""
@@ -36,7 +36,7 @@ MOST_STEPS = 30
 MOST_RESULTS = 40
 """Number of results that a session keeps, the newest ones."""
 MOST_SESSIONS = 1000
-"""Number of sessions that are kept: clients may name any number of them."""
+"""Number of sessions that are kept: clients can open any number of them."""
 
 
 class Step(NamedTuple):
@@ -62,7 +62,7 @@ class Result(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A job that waits or runs, and the state of its tab before."""
+    """A waiting or running job, and the state of its tab before the job."""
 
     tab: str
     upload: Upload | None
@@ -114,31 +114,31 @@ class Session:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.names: list[str] = []
-        """Names of all pages that had the session, one after the other; files belong to them."""
+        """Names of all pages that have shown the session; its files are stored under them."""
         self.token = ""
-        """Secret of its tab of the browser."""
+        """Secret token of its browser tab."""
         self.reading = 0
         """Number of files that are being read; no job begins meanwhile."""
         self.tab = FIRST_TAB
         self.is_opening = False
-        """Whether its page was opened anew and has yet to open the current tab."""
+        """Whether its page was reloaded and has not yet opened the current tab."""
         self.tabs = {
             name: Tab(None, finished_example(example), FIRST_BARS[name])
             for name, example in EXAMPLE_OF_TAB.items()
         }
         self.results: list[Result] = []
         self.asked: Asked | None = None
-        """The job that waits or runs, if any."""
+        """The waiting or running job, if any."""
         self.dropped = False
         """Whether the job was discarded."""
         self.options: dict[str, MusicOptions] = {}
         """Options of each result by its job."""
         self.fill: dict[str, MusicOptions] = {}
-        """Options that the form of a tab is to be filled with."""
+        """Options to fill the form of a tab with."""
         self.alert = ""
         """Why the last job could not begin."""
         self.lost_in: Frame | None = None
-        """Frame that is shown in place of music that was lost with its page."""
+        """Frame that is shown instead of music that was lost when its page closed."""
 
     def finish(self, asked: Asked, *, taken: bool) -> bool:
         """Ends the job; returns whether its music is kept as a result.
@@ -165,7 +165,7 @@ class Session:
         return True
 
     def opened_anew(self) -> None:
-        """Resets the values of the forms: a page that is opened again shows the defaults."""
+        """Resets the values of the forms, as a reloaded page shows the defaults."""
         for name, tab in Session().tabs.items():
             mine = self.tabs[name]
             mine.length, mine.unit, mine.variations = tab.length, tab.unit, tab.variations
@@ -197,10 +197,10 @@ class Session:
 
 
 class Sessions:
-    """All sessions, by the names that Gradio gives to pages; those that were left stay a while.
+    """All sessions, by the names that Gradio gives to pages; closed ones are kept for a while.
 
     A lost connection looks like a closed tab. A page that comes back under the same name continues
-    its session; one that was opened again is recognised by the token of its tab of the browser.
+    its session; a reloaded page is recognised by the token of its browser tab.
     """
 
     def __init__(self, back: Callable[[str], object]) -> None:
@@ -211,7 +211,7 @@ class Sessions:
         self._lock = threading.RLock()
 
     def of(self, name: str) -> Session:
-        """The session of this name, a new one if there is none."""
+        """The session of this name, or a new one."""
         with self._lock:
             session = self._sessions.pop(name, None) or Session()
             if name not in session.names:
@@ -226,9 +226,9 @@ class Sessions:
             return session
 
     def leave(self, name: str) -> list[str]:
-        """Marks a session as left; returns the names that its files belong to.
+        """Marks a session as closed; returns the names under which its files are stored.
 
-        Names that another page has taken over are left out.
+        Names that another session has taken over are left out.
         """
         with self._lock:
             session = self._sessions.get(name)
@@ -249,10 +249,10 @@ class Sessions:
         return None
 
     def adopt(self, name: str, before: str, token: str) -> Session | None:
-        """Gives the session of the page with the token `before` to the page `name`, `token`.
+        """Moves the session of the page with the token `before` to the page `name` with `token`.
 
-        Returns None if there is no such session, or another page still shows it: a tab of the
-        browser may be duplicated.
+        Returns None if there is no such session, or if another page still shows it, as after a
+        browser tab was duplicated.
         """
         with self._lock:
             self._forget()
@@ -274,7 +274,7 @@ class Sessions:
             self._back(name)
 
     def _forget(self) -> None:
-        """Drops sessions that were left long ago."""
+        """Drops sessions that were closed long ago."""
         before = time.time() - LEFT_SECONDS
         for name, when in list(self._left.items()):
             if when < before:
@@ -283,4 +283,4 @@ class Sessions:
 
 
 _TOKEN = re.compile("[0-9a-f]{32}")
-"""128 random bits that a tab of the browser shares with the server alone."""
+"""128 random bits, known only to a browser tab and the server."""

@@ -1,4 +1,4 @@
-"""The page's tabs: their widgets, and the form that `MusicOptions` are chosen in."""
+"""The page's tabs: their widgets, and the form in which `MusicOptions` are chosen."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
     from app.compose.models import Models
 
-BEATS = [("As in the file", "file"), ("Estimated", "estimate"), ("Clock", "grid")]
-"""Sources of beats, offered where the file's own mean nothing."""
+BEATS = [("As in the file", "file"), ("Estimated", "estimate"), ("120 bpm", "grid")]
+"""Sources of beats, offered if the file's own beats are meaningless."""
 CREATIVITY = {"Safe": (0.9, 0.90), "Balanced": (1.0, 0.95), "Wild": (1.1, 0.98)}
 """Temperature and top-p of each choice."""
 SECONDS = (5, 240, 30)
-"""Least and greatest length in seconds that the page offers, and the first."""
+"""Least, greatest and initial length in seconds that the page offers."""
 TITLES = {
-    "dice": "Draws another seed, which then stays for the pieces that follow.",
-    "fresh": "Draws another seed for each piece; without it the seed stays as it is.",
-    "go-continue": "Writes new music after your piece.",
-    "go-generate": "Writes a piece from nothing.",
-    "stop-keep": "Ends the work; what is written by then stays.",
-    "discard": "Ends the work and throws away what it has written.",
-    **{f"chip-{name}": f"{told[:1].upper()}{told[1:]}." for name, _, told in EXAMPLES},
+    "dice": "Draws a new seed and keeps it for the following pieces.",
+    "fresh": "Draws a new seed for each piece; otherwise the seed stays the same.",
+    "go-continue": "Generates new music after your piece.",
+    "go-generate": "Generates a piece from nothing.",
+    "stop-keep": "Stops generating and keeps the music so far.",
+    "discard": "Stops generating and discards the music so far.",
+    **{f"chip-{name}": f"{text[:1].upper()}{text[1:]}." for name, _, text in EXAMPLES},
 }
 """Tooltips, by CSS class, of widgets that have no room for a line below them."""
 _LEADS = {
-    "continue": "Your piece goes on from its next bar line, in its tempo, with its instruments.",
-    "groove": "A band goes on. Bring its file: below the player you then choose which tracks the "
-    "model hears, and which of them play on.",
-    "piano": "A piece from an empty page: tempo, metre and all are the model's.",
+    "continue": "Continues your piece at the next bar line, in its tempo and with its instruments.",
+    "groove": "Continues a piece for several instruments. Upload the file, then choose below the "
+    "player which tracks the model reads and which may play in the new music.",
+    "piano": "Generates a new piece from nothing: the model chooses tempo, metre and notes.",
 }
-"""What each tab does."""
+"""The line at the top of each tab."""
 _TITLES_SCRIPT = SCRIPTS.script("titles.js", values=list(TITLES.items()))
 
 
@@ -70,7 +70,7 @@ class Form(NamedTuple):
 
     @property
     def asked(self) -> list[Component]:
-        """Inputs of `begin`: unit, whether the seed is to be a new one, options."""
+        """Inputs of `begin`: unit, whether to draw a new seed, options."""
         return [self.unit, self.fresh, *self.options.values()]
 
     @property
@@ -100,7 +100,7 @@ class TabWidgets(NamedTuple):
 
 
 def build_tab(name: str, label: str, models: Models) -> TabWidgets:
-    """A tab that continues a file, or generates music from nothing."""
+    """Builds a tab, which continues a file or generates music from nothing."""
     takes_file = name in UPLOADING
     with gr.Tab(label, id=name, elem_id=f"{name}-tab", render_children=True) as tab:
         # a script of the lead sets the tooltips of the tab
@@ -134,7 +134,7 @@ def _upload(name: str) -> UploadWidgets:
         BEATS,
         value="file",
         label="Beats",
-        info="What bars and beats are counted by: recordings know nothing of beats.",
+        info="The source of bars and beats. Recorded performances rarely follow those of the file.",
         visible=False,
         elem_classes="segments",
     )
@@ -160,7 +160,7 @@ def _action(action: str, *, ready: bool) -> Action:
         go = gr.Button(action, variant="primary", interactive=ready, elem_classes=classes)
         classes = ["go", "stop-keep"]
         stop = gr.Button("Stop and keep", variant="stop", visible=False, elem_classes=classes)
-        discard = gr.Button("Discard what is written", visible=False, elem_classes="discard")
+        discard = gr.Button("Stop and discard", visible=False, elem_classes="discard")
         estimate = gr.HTML(NO_SPEED, elem_classes="estimate", apply_default_css=False)
     return Action(go, stop, discard, estimate)
 
@@ -195,7 +195,7 @@ def _form(bars: int, hidden: tuple[str, ...]) -> Form:
         list(CREATIVITY),
         value="Balanced",
         label="Creativity",
-        info="Safe takes likely notes, Wild dares more.",
+        info="Safe prefers likely notes, Wild allows less likely ones.",
         elem_classes="segments",
     )
     add("main")
@@ -220,7 +220,7 @@ def _widget(option: Option, value: Any, *, visible: bool) -> Component:  # noqa:
     if shown.kind == "text":
         return gr.Textbox(value or "", placeholder="any", max_length=40, **how)
     if shown.kind == "number":
-        # `begin` checks the limits of the seed: Gradio would end the call without a word
+        # `begin` checks the limits of the seed: Gradio would end the call without a message
         return gr.Number(new_seed(), precision=0, buttons=[], **how)
     if option.words:
         choices = list(zip(shown.choices, option.words, strict=True))
@@ -234,7 +234,7 @@ def _widget(option: Option, value: Any, *, visible: bool) -> Component:  # noqa:
 
 
 def options_of(unit: str, values: Mapping[str, Any]) -> MusicOptions:
-    """The options that the values of a form's widgets say, by their names.
+    """The options of a form, from the values of its widgets by name.
 
     Raises ValueError for a value out of its range.
     """
@@ -274,7 +274,7 @@ def _length(options: MusicOptions) -> gr.Slider:
 
 
 def mood_of(temperature: float, top_p: float) -> str | None:
-    """The name of a temperature and top-p; None for those without."""
+    """The choice of creativity with this temperature and top-p; None if there is none."""
     return next((name for name, pair in CREATIVITY.items() if pair == (temperature, top_p)), None)
 
 
@@ -290,7 +290,7 @@ def key_problem(key: str | None) -> str:
     try:
         MusicOptions(key=key)
     except ValueError:
-        return f"“{key}” is no key or scale that I know; write C, F#m, Bb or D dorian."
+        return f"“{key}” is not a known key or scale; enter one such as C, F#m, Bb or D dorian."
     return ""
 
 
@@ -316,6 +316,4 @@ def not_of_page(options: MusicOptions) -> str:
             wrong.append(f"{words} is {value:g}, expected {least:g} to {most:g}")
     if not wrong:
         return ""
-    return (
-        f"The page does not take these settings: {'; '.join(wrong)}. The command relpe replay does."
-    )
+    return f"The page cannot use these settings: {'; '.join(wrong)}. Use the command relpe replay."

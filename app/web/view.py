@@ -1,4 +1,4 @@
-"""The values of all widgets that callbacks change, as a session shows them."""
+"""The values of all widgets that callbacks change, for a session."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from app.web.cards import card, results_list
 from app.web.session import AUTOMATIC, UPLOADING, Session, Sessions, Tab
 from tokenization.analysis.beats import ON_GRID
 
-BY_FILE = "The one that hears all of your file."
-NO_SPEED = "<p>How long it takes is known after the first piece.</p>"
+BY_FILE = "The model that suits your file."
+NO_SPEED = "<p>The time it takes is estimated after the first piece.</p>"
 
 
 def session_of(request: gr.Request) -> str:
     """Name of the caller's session. Raises gr.Error if the request has none."""
     if request.session_hash is None:
         raise gr.Error(
-            "found no session_hash in the request, expected that of the caller; join the queue, as "
-            "gradio_client does",
+            "found no session_hash in the request, expected that of the session; call through the "
+            "queue, as gradio_client does",
             print_exception=False,
         )
     return request.session_hash
@@ -63,7 +63,7 @@ class View:
         """
         with session.lock:
             frame = session.shown() | (Frame(alert=alert) if alert else Frame())
-            # Gradio sends only values that have changed: the same alert again has to be sent too
+            # Gradio sends only values that have changed, but a repeated alert has to be sent too
             numbered = {**frame, "serial": next(self._serial)}
             uploads = [part for name in UPLOADING for part in self._of_upload(session.tabs[name])]
             running = session.asked is not None
@@ -82,7 +82,7 @@ class View:
             return numbered, results_list(session, moved=moved), *uploads, *buttons
 
     def _model_choice(self, name: str, tab: Tab) -> gr.Radio:
-        """The model that was chosen, and a line on the one that will be used."""
+        """The chosen model, and a line about the model that will be used."""
         value = tab.model if name in UPLOADING else self.new_model(tab)
         model = tab.upload.model.name if tab.upload else value
         info = BY_FILE if model == AUTOMATIC else model_line(self.studio.models, model)
@@ -103,12 +103,12 @@ class View:
             return ""
         name = tab.upload.model.name
         if tab.model != AUTOMATIC:
-            return f"The {name} model continues it, as chosen."
+            return f"The {name} model continues it, as you chose."
         if len(self.studio.models.names) < 2:
             return f"The {name} model continues it."
-        reasons = {"piano": "as only pianos play", "groove": "as drums or several instruments play"}
+        reasons = {"piano": "only pianos play", "groove": "drums or several instruments play"}
         reason = reasons.get(name)
-        return f"The {name} model continues it" + (f", {reason}." if reason else ".")
+        return f"The {name} model continues it" + (f", because {reason}." if reason else ".")
 
     def estimate(self, tab: Tab) -> str:
         """How long the music of a tab will take to generate, as HTML."""
@@ -119,7 +119,7 @@ class View:
         speed = self.studio.scheduler.bars_per_second(model, tab.variations)
         if not speed:
             return NO_SPEED
-        return f"<p>about <b>{duration(bars / speed)}</b> to write</p>"
+        return f"<p>about <b>{duration(bars / speed)}</b> to generate</p>"
 
     def new_model(self, tab: Tab) -> str:
         """Name of the model that generates a piece from nothing."""

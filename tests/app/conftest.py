@@ -1,4 +1,4 @@
-"""A model with random weights, and prompts made here."""
+"""Fixtures: a model with random weights, and prompts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def small_model() -> MusicModel:
 
 @pytest.fixture
 def quick_model(small_model: MusicModel) -> MusicModel:
-    """A model that takes hardly any time."""
+    """A model that is fast to run."""
     size = small_model.decoder.config.vocabulary_size
     steps = StepsMaker("quick", lambda: fakes.QuickSteps(size))
     return replace(small_model, steps=steps, sha256="abcd")
@@ -64,7 +64,7 @@ def prompts(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path, small_model: MusicModel) -> Path:
-    """A folder with a prompt, and a model to make music with."""
+    """A folder that contains a prompt and a model."""
     save_model(small_model.decoder, tmp_path / "small")
     small_model.tokenizer.save(tmp_path / "small")
     (tmp_path / "prompt.mid").write_bytes(write_midi(two_hands()))
@@ -91,7 +91,7 @@ def prompt_bytes() -> bytes:
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> fakes.FakeModel:
-    """A fast fake model; sound is silent."""
+    """A fast fake model; rendered audio is silent."""
     import numpy as np
 
     from app.audio import render as sound

@@ -155,13 +155,13 @@ def test_the_empty_page_shows_a_finished_example_and_chips_load_with_one_click(p
 def test_upload_region_continue_play_and_download(page):
     upload(page, fakes.example_midi(bars=12))
     card(page, "96 bpm")
-    card(page, "hears bars 5 to 12")
+    card(page, "reads bars 5 to 12")
     roll_bars(page, 5, 12)
     button(page, "All").click()
     roll_bars(page, 1, 12)
-    card(page, "hears bars 1 to 12")
+    card(page, "reads bars 1 to 12")
     button(page, "Last 8 bars").click()
-    card(page, "hears bars 5 to 12")
+    card(page, "reads bars 5 to 12")
     handle = page.locator(".player-handle.from")
     middle = handle.bounding_box()["x"] + 12, handle.bounding_box()["y"] + 8
     bar = (page.locator(".player-handle.to").bounding_box()["x"] + 12 - middle[0]) / 8
@@ -169,10 +169,10 @@ def test_upload_region_continue_play_and_download(page):
     page.mouse.down()
     page.mouse.move(middle[0] + 2 * bar, middle[1], steps=4)
     page.mouse.up()
-    card(page, "hears bars 7 to 12")
+    card(page, "reads bars 7 to 12")
     handle.focus()
     page.keyboard.press("ArrowLeft")
-    card(page, "hears bars 6 to 12")
+    card(page, "reads bars 6 to 12")
 
     page.locator("#controls .segments label", has_text="2").locator("visible=true").first.click()
     bars(page, 2)
@@ -263,9 +263,9 @@ def test_settings_make_the_same_piece_again(page):
     page.reload()  # as if in a new tab
     phase(page, "empty")
     upload(page, told, "settings.json")
-    card(page, "bring its MIDI file")
+    card(page, "upload its MIDI file")
     upload(page, song)
-    card(page, "All is set as it was")
+    card(page, "All settings are restored")
     field = page.locator("#controls .seed input[type=number]").locator("visible=true")
     playwright.expect(field).to_have_value(str(seed), timeout=SLOWLY)
     button(page, "Continue").click()
@@ -305,7 +305,7 @@ def test_a_page_that_is_opened_anew_keeps_all_results(page, model, monkeypatch, 
     assert len(model.ended) == count  # it is still written
 
     page.reload()
-    page.wait_for_function("/music that was being written has ended/.test(document.body.innerText)")
+    page.wait_for_function("/music that was being generated/.test(document.body.innerText)")
     playwright.expect(results).to_have_count(1, timeout=SLOWLY)
     assert button(page, "Generate").is_enabled()  # in the tab that was before it
     tab(page, "Continue")
@@ -329,9 +329,7 @@ def test_a_short_loss_of_the_connection_loses_no_result(running, browser):
         button(page, "Generate").click()
         page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")
         cut(1.0)
-        page.wait_for_function(
-            "/music that was being written has ended/.test(document.body.innerText)"
-        )
+        page.wait_for_function("/music that was being generated/.test(document.body.innerText)")
         tab(page, "Continue")
         phase(page, "prompt")
         assert button(page, "Continue").is_enabled()
@@ -453,10 +451,10 @@ def test_a_piece_from_nothing_stops_and_keeps(page, model, monkeypatch):
     score = read_midi(midi)
     assert score.num_notes > 5
     assert score.end_ticks < 31 * 4 * score.ticks_per_beat  # of 32 bars
-    page.wait_for_function("/about .* to write/.test(document.body.innerText)")
+    page.wait_for_function("/about .* to generate/.test(document.body.innerText)")
     button(page, "Generate").click()
     phase(page, "composing")
-    button(page, "Discard what is written").click()
+    button(page, "Stop and discard").click()
     phase(page, "done")
     _, same = downloaded(page, "file-midi")
     assert same == midi
@@ -498,10 +496,10 @@ def test_errors_of_seed_and_key_are_shown_in_place(page):
     key = page.get_by_label("Key").locator("visible=true")
     key.fill("H")
     key.press("Tab")
-    page.wait_for_function("/is no key or scale/.test(document.body.innerText)")
+    page.wait_for_function("/is not a known key or scale/.test(document.body.innerText)")
     key.fill("D dorian")
     key.press("Tab")
-    page.wait_for_function("!/is no key or scale/.test(document.body.innerText)")
+    page.wait_for_function("!/is not a known key or scale/.test(document.body.innerText)")
     seed = controls.locator(".seed input[type=number]").locator("visible=true")
     seed.fill("99999999999")
     fresh = page.get_by_label("new each time").locator("visible=true")

@@ -405,7 +405,7 @@ def test_the_upload_is_rendered_only_when_it_is_played(page):
     show(page, harness.prompt_frame())
     assert asked(page) == []
     part(page, "play").click()
-    page.wait_for_selector(".player.making [data-part=play][aria-label='Making the sound']")
+    page.wait_for_selector(".player.making [data-part=play][aria-label='Rendering the sound']")
     plays(page)
     assert asked(page) == [{"job": "j0", "variation": -1, "without": []}]
     frame: Any = harness.prompt_frame()
@@ -534,7 +534,7 @@ def test_a_waiting_user_reads_place_and_time_once(page, monkeypatch, tmp_path):
 
 def test_the_progress_bar_shows_a_known_fraction(page):
     bar = part(page, "bar")
-    frame: Any = harness.done_frame() | {"phase": "rendering", "line": "Making the sound"}
+    frame: Any = harness.done_frame() | {"phase": "rendering", "line": "Rendering the sound"}
     for phase, progress, shown in (
         ("composing", 0.25, "25"),
         ("rendering", 0.0, None),  # it waits for that of others
@@ -563,7 +563,7 @@ def test_keys_are_ignored_while_another_tab_covers_the_player(page):
 
 def test_an_example_is_pale_and_has_a_caption(page):
     show(page, harness.done_frame() | {"phase": "empty", "example": True})
-    assert "This is what it looks like" in page.inner_text(".player-stage")
+    assert "This is an example. Press play" in page.inner_text(".player-stage")
     assert float(part(page, "roll").evaluate("roll => getComputedStyle(roll).opacity")) < 0.6
     assert not part(page, "actions").is_visible()
     assert part(page, "play").is_enabled()

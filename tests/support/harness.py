@@ -204,7 +204,7 @@ def done_frame(
     end = 48 * (bars + new_bars)
     return frame | Frame(
         phase="done",
-        subtitle=f"{new_bars} bars after bar {bars}, by groove",
+        subtitle=f"{new_bars} bars after bar {bars} · groove model",
         variations=[
             VariationFrame(
                 tracks=pack_tracks(piece, upload),
@@ -212,7 +212,7 @@ def done_frame(
                 sound="ready",
                 files=KINDS,
                 facts=f"{piece.num_notes} notes · 0:16",
-                settings=f"seed {7 + index} · T 1.00 · top-p 0.95",
+                settings=f"seed {7 + index} · temperature 1.00 · top-p 0.95",
             )
             for index, piece in enumerate(pieces)
         ],

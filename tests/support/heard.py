@@ -1,4 +1,4 @@
-"""What the model hears of a prompt, as music."""
+"""What the model reads of a prompt, as a score."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def heard_score(prompt: Prompt) -> Score:
-    """The notes that the tokens of a prompt stand for, in ticks of its file."""
+    """The notes that the tokens of a prompt represent, in ticks of its file."""
     timing = prompt.timing
     bars = BarMap.of(notated_lines(timing.counted, prompt.splice), timing.counted.ticks_per_beat)
     decoded = PianoRemi().decode(prompt.ids)

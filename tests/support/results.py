@@ -10,13 +10,57 @@ HISTOGRAM = {
     "generated": [3, 1],
     "real": [1, 1],
 }
+MEANS = {
+    "bars_of_prompt": 0.2,
+    "harmonic_period": 0.5,
+    "static_chord": 0.0,
+    "self_similarity_4": 0.2,
+    "self_similarity_8": 0.25,
+    "self_similarity_16": 0.15,
+    "bars_of_any_earlier": 0.45,
+    "most_similar_earlier": 0.7,
+    "roots_over_chance_4": 0.15,
+    "roots_over_chance_8": 0.2,
+    "like_bar_before": 0.1,
+}
+DIFFERENCE = {"mean": -0.05, "standard_error": 0.025, "prompts": 2}
+
+
+def music(prompt_bars=8, bars=32, **means):
+    """Music of a piano model that reaches all goals; `means` change those of its figures."""
+    figures = {name: {"mean": mean, "deviation": 0.1} for name, mean in MEANS.items()}
+    generated = {name: {"mean": mean, "deviation": 0.1} for name, mean in (MEANS | means).items()}
+    style = {"onset_drum": {g: {"mean": [0.8, 0.8, 0.8, 0.75]} for g in ("generated", "real")}}
+    copied = {"shares": {"8": 0.25, "16": None}, "longest": 12, "notes": 900}
+    return deepcopy(
+        {
+            "protocol": {
+                "continuations": 4,
+                "prompts": 2,
+                "pieces": [0, 5],
+                "prompt_bars": prompt_bars,
+                "bars": bars,
+                "real_bars": 30.5,
+                "several_tracks": False,
+                "temperature": 1.0,
+                "top_p": 0.95,
+            },
+            "figures": {"generated": generated, "real": figures},
+            "differences": dict.fromkeys(MEANS, DIFFERENCE),
+            "faults": {
+                g: {"stuck_notes": 0, "longer_silences": 0, "silent_instruments": 0}
+                for g in ("generated", "real")
+            },
+            "style": {"exact": style, "compat": {}},
+            "self_similarity": {"lags": [1, 2], "generated": [0.5, None], "real": [0.5, 0.25]},
+            "histograms": {"pitch_class": HISTOGRAM, "duration": HISTOGRAM},
+            "copies": {"generated": copied, "real": copied},
+        }
+    )
 
 
 def results(**changes):
     """Of a model that reaches all goals."""
-    figure = {"mean": 0.2, "deviation": 0.1}
-    style = {"onset_drum": {g: {"mean": [0.8, 0.8, 0.8, 0.75]} for g in ("generated", "real")}}
-    copied = {"shares": {"8": 0.25, "16": None}, "longest": 12, "notes": 900}
     found = {
         "model": "x",
         "weights": {"file": "best.ckpt", "tokens": 1_000_000},
@@ -57,27 +101,7 @@ def results(**changes):
             "difference_deviation": 0.02,
         },
         "relativity": {"length": 64, "translation_invariance": {"mean": 0.125}},
-        "music": {
-            "protocol": {
-                "continuations": 4,
-                "prompts": 2,
-                "pieces": [0, 5],
-                "prompt_bars": 8,
-                "bars": 32,
-                "real_bars": 30.5,
-                "temperature": 1.0,
-                "top_p": 0.95,
-            },
-            "figures": {g: {"bars_of_prompt": dict(figure)} for g in ("generated", "real")},
-            "faults": {
-                g: {"stuck_notes": 0, "longer_silences": 0, "silent_instruments": 0}
-                for g in ("generated", "real")
-            },
-            "style": {"exact": style, "compat": {}},
-            "self_similarity": {"lags": [1, 2], "generated": [0.5, None], "real": [0.5, 0.25]},
-            "histograms": {"pitch_class": HISTOGRAM, "duration": HISTOGRAM},
-            "copies": {"generated": copied, "real": copied},
-        },
+        "music_8_32": music(),
     }
     return deepcopy(found) | changes
 

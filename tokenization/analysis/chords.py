@@ -20,7 +20,7 @@ NO_CHORD = -1
 CHORD_NAMES = (*(f"{root}_{quality}" for root in ROOTS for quality in QUALITIES), "N_N")
 """Names by index: `C_M` is 0, `B_sus4` 131; no chord is the last, 132 or -1."""
 
-_INTERVALS = (
+CHORD_INTERVALS = (
     *((0, 4, 7), (0, 3, 7), (0, 3, 6), (0, 4, 8), (0, 4, 7, 10), (0, 4, 7, 11)),
     *((0, 3, 7, 10), (0, 3, 6, 9), (0, 3, 6, 10), (0, 2, 7), (0, 5, 7)),
 )
@@ -129,7 +129,7 @@ def _templates() -> NDArray[np.float32]:
     table = np.full((12, len(QUALITIES), 24), _OUTSIDE, np.float32)
     table[:, :, 12:] = 0
     for root in range(12):
-        for quality, intervals in enumerate(_INTERVALS):
+        for quality, intervals in enumerate(CHORD_INTERVALS):
             inside = (root + np.array(intervals)) % 12
             table[root, quality, inside] = _INSIDE
             table[root, quality, 12 + inside] = _BASS_IS_INSIDE

@@ -82,8 +82,8 @@ def open_midi(data: bytes, name: str) -> MidiFile:
         data = _unwrap(data, name)
     if data[:4] != b"MThd":
         raise MidiError(
-            f"{name}: this is not a MIDI file, as it does not begin with the MThd header; choose a "
-            ".mid file, or export one from your music program"
+            f"{name}: this is not a MIDI file (its header MThd is missing); choose a .mid file, or "
+            "export one from your music program"
         )
     header = Chunk(b"MThd", 8, 8 + int.from_bytes(data[4:8], "big"))
     if header.end > len(data) or header.end < 14:

@@ -32,6 +32,7 @@ from training.evaluation.metrics.nll_by_position import beyond_training, nll_by_
 from training.evaluation.metrics.relative import relativity
 from training.evaluation.plots import draw_by_position, draw_results
 from training.evaluation.report import figure, goals, write_table
+from training.evaluation.results import is_music, music_by_key
 from training.experiment import is_run, read_experiment
 from training.files import read_json, replacing
 from training.learning.seeding import draw_seeds
@@ -65,8 +66,8 @@ class EvaluateOptions:
     """Tokens per training example; None: that of the run, or unknown for a released model."""
     map_length: int = 512
     """Positions of the maps for translation invariance and monotonicity."""
-    music: GenerationOptions | None = None
-    """Music to generate and measure; None: no music."""
+    music: tuple[GenerationOptions, ...] = ()
+    """Music to generate and measure, for each length of prompt; none: no music."""
     music_only: bool = False
     """Measure only music; keep earlier results for the same weights."""
     output: Path | None = None
@@ -77,8 +78,12 @@ class EvaluateOptions:
         for name in counts:
             check_range(f"--{name.replace('_', '-')}", getattr(self, name), 1)
         check_range("--map-length", self.map_length, 2)
-        if self.music_only and self.music is None:
+        if self.music_only and not self.music:
             raise TrainingError("--music-only needs --continuations, such as --continuations 200")
+        if len({music.key for music in self.music}) < len(self.music):
+            raise TrainingError(
+                "--prompt-bars and --bars contain the same pair twice; give it once"
+            )
         check_range("--threads", self.threads, 1, MOST_THREADS)
 
 
@@ -118,23 +123,25 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
     if options.music_only:  # earlier results keep their settings
         results |= before
     else:
-        results |= {name: before[name] for name in ("music",) if name in before}
+        results |= {name: before[name] for name in before if is_music(name)}
         subject.decoder.to(device)
         _measure_likelihood(options, subject, results)
-    if options.music is not None:
+    if options.music:
         # compiled steps run on the CPU; on a GPU, prompts would be processed one by one
         decoder = subject.decoder.to("cpu")
         if why_not_compiled(decoder) is not None:
             decoder.to(device)
-        results["music"] = measure_music(
-            decoder,
-            subject.tokenizer,
-            subject.corpus,
-            Corpus.load(options.data, "train"),
-            options.music,
-            names=subject.corpus.names,
-            folder=subject.folder,
-        )
+        train = Corpus.load(options.data, "train")
+        for music in options.music:
+            results[music.key] = measure_music(
+                decoder,
+                subject.tokenizer,
+                subject.corpus,
+                train,
+                music,
+                names=subject.corpus.names,
+                folder=subject.folder,
+            )
     found = goals(results)
     results["goals"] = [goal._asdict() for goal in found]
     with replacing(subject.folder / "results.json") as path:
@@ -214,7 +221,8 @@ def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
     same = ("weights", "data", "split", "pieces", "tokens")
     if any(before.get(name) != results[name] for name in same):
         return {}
-    return {name: before[name] for name in before if name != "model"}
+    kept = {name: before[name] for name in before if name not in ("model", "music")}
+    return kept | music_by_key(before)
 
 
 def _measure_likelihood(

@@ -22,7 +22,9 @@ from training.continuations import continuations, in_bars, write_sample
 from training.data.corpus import Corpus
 from training.errors import TrainingError, check_range
 from training.evaluation.metrics.bars import BarNotes, new_music
+from training.evaluation.metrics.copier import COPIED_BARS, copier
 from training.evaluation.metrics.copies import NoteIndex, copies
+from training.evaluation.metrics.form import form
 from training.evaluation.metrics.structure import (
     LAGS,
     histograms,
@@ -31,10 +33,12 @@ from training.evaluation.metrics.structure import (
     structure,
     stuck_notes,
 )
-from training.evaluation.metrics.style import Form, mean_style, style_by_quarter
+from training.evaluation.metrics.style import Form as StyleForm
+from training.evaluation.metrics.style import mean_style, style_by_quarter
+from training.evaluation.results import music_key
 from training.files import replacing
 
-FORMS: tuple[Form, ...] = ("exact", "compat")
+FORMS: tuple[StyleForm, ...] = ("exact", "compat")
 _QUARTERS = 4
 STUCK_BARS = 4
 """A note is stuck if it is longer than this many bars and longer than every note of its prompt.
@@ -74,6 +78,11 @@ class GenerationOptions:
         check_range("--top-p", self.top_p, 0, 1)
         check_range("--presence", self.presence, 0, 1)
         check_range("--recall", self.recall, 0, 1)
+
+    @property
+    def key(self) -> str:
+        """Key of this music in the results."""
+        return music_key(self.prompt_bars, self.bars)
 
 
 class Material(NamedTuple):
@@ -124,8 +133,14 @@ class Passage(NamedTuple):
         first = prompt_bars
         score = in_bars(tokenizer.crop(ids, 0, first + bars), tokenizer).score
         notes = BarNotes.of(score)
-        figures = {name: float(value) for name, value in structure(notes, first).items()}
+        figures = figures_of(notes, first)
         return cls(score, notes, figures, _faults(notes, first, figures))
+
+
+def figures_of(notes: BarNotes, first_bar: int) -> dict[str, float]:
+    """All scalar measures of the music from `first_bar` on: those of `structure` and of `form`."""
+    found = structure(notes, first_bar) | form(notes, first_bar)
+    return {name: float(value) for name, value in found.items()}
 
 
 def measure_music(
@@ -142,9 +157,11 @@ def measure_music(
     """Continue prompts from a split, and measure the continuations and the real pieces.
 
     Comparisons with real music use only as many new bars as the real piece has; style by quarter
-    and faults use all of them. `train` is searched for copied notes. Writes `continuations.csv`
-    into `folder`, with one row per continuation and the `names` of the split's pieces. Returns
-    plain values; undefined ones are None.
+    and faults use all of them. `differences` are the differences of each figure from the real
+    continuation of the same prompt. If prompts have enough bars, figures of a baseline, `copier`,
+    are added. `train` is searched for copied notes. Writes a table into `folder`, such as
+    `continuations_8_32.csv` for 8 bars of prompt and 32 new bars, with one row per continuation and
+    the `names` of the split's pieces. Returns plain values; undefined ones are None.
 
     Raises:
         TrainingError: no piece of the split is long enough.
@@ -188,7 +205,8 @@ def measure_music(
         same = bars == new[-1].figures["bars"]
         alike.append(new[-1] if same else Passage.of(ids, tokenizer, heard, bars))
     if folder is not None:
-        with replacing(folder / "continuations.csv") as path, path.open("w", newline="") as stream:
+        name = f"continuations_{heard}_{options.bars}.csv"
+        with replacing(folder / name) as path, path.open("w", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow(["piece", "seed", *new[0].faults, *new[0].figures])
             for (index, seed), passage in zip(origins, new, strict=True):
@@ -196,7 +214,8 @@ def measure_music(
                 writer.writerow([label[index], seed, *values])
     index = NoteIndex.of_corpus(train, tokenizer)
     groups = {"generated": alike, "real": real}
-    found = {name: _figures(group) for name, group in groups.items()}
+    found = {name: _figures([p.figures for p in group]) for name, group in groups.items()}
+    baseline = {} if heard < COPIED_BARS else {"copier": _figures(_copied(real, heard))}
     result: dict[str, Any] = {
         "protocol": {
             **{k: v for k, v in asdict(options).items() if k != "samples_output"},
@@ -205,9 +224,13 @@ def measure_music(
             "per_prompt": per_prompt,
             "continuations": len(made),
             "real_bars": float(np.mean([passage.figures["bars"] for passage in real])),
+            "several_tracks": any(len(passage.notes.keys) > 1 for passage in real),
             "steps": choose_steps(decoder).name,
         },
-        "figures": found,
+        "figures": found | baseline,
+        "differences": _differences(
+            [passage.figures for passage in alike], [passage.figures for passage in real]
+        ),
         "histograms": _histograms(groups, options.prompt_bars),
         "self_similarity": {
             "lags": list(LAGS),
@@ -216,7 +239,7 @@ def measure_music(
                 for name, figures in found.items()
             },
         },
-        "style": {form: _style(wholes, new, real, options, form) for form in FORMS},
+        "style": {kind: _style(wholes, new, real, options, kind) for kind in FORMS},
         "copies": {
             name: _copies(index, [new_music(p.score, options.prompt_bars) for p in group])
             for name, group in groups.items()
@@ -250,15 +273,46 @@ def _faults(notes: BarNotes, first_bar: int, figures: Mapping[str, float]) -> di
     }
 
 
-def _figures(passages: Sequence[Passage]) -> dict[str, dict[str, float]]:
+def _figures(passages: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """Mean and standard deviation of each figure, over the passages where it is defined."""
     found: dict[str, dict[str, float]] = {}
-    for name in passages[0].figures:
-        values = np.array([passage.figures[name] for passage in passages])
+    for name in passages[0]:
+        values = np.array([figures[name] for figures in passages])
         values = values[np.isfinite(values)]
         mean = float(values.mean()) if len(values) else math.nan
         deviation = float(values.std(ddof=1)) if len(values) > 1 else math.nan
         found[name] = {"mean": mean, "deviation": deviation}
+    return found
+
+
+def _copied(real: Sequence[Passage], first_bar: int) -> list[dict[str, float]]:
+    """Figures of the baseline that copies what stood `COPIED_BARS` bars before."""
+    return [figures_of(copier(passage.notes, first_bar), first_bar) for passage in real]
+
+
+def _differences(
+    generated: Sequence[Mapping[str, float]], real: Sequence[Mapping[str, float]]
+) -> dict[str, dict[str, float]]:
+    """Mean difference of each figure from the real continuation of the same prompt.
+
+    The continuations of a prompt are averaged first, so that the standard error is over prompts.
+    Prompts with an undefined figure on either side are left out.
+    """
+    each = len(generated) // len(real)
+    found: dict[str, dict[str, float]] = {}
+    for name in real[0]:
+        own = np.array([figures[name] for figures in generated]).reshape(len(real), each)
+        counts = np.isfinite(own).sum(1)
+        sums = np.where(np.isfinite(own), own, 0).sum(1)
+        means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+        values = means - np.array([figures[name] for figures in real])
+        values = values[np.isfinite(values)]
+        count = len(values)
+        found[name] = {
+            "mean": float(values.mean()) if count else math.nan,
+            "standard_error": float(values.std(ddof=1) / count**0.5) if count > 1 else math.nan,
+            "prompts": count,
+        }
     return found
 
 
@@ -288,7 +342,7 @@ def _style(
     new: Sequence[Passage],
     real: Sequence[Passage],
     options: GenerationOptions,
-    form: Form,
+    style_form: StyleForm,
 ) -> dict[str, Any]:
     """For each profile, similarity to the whole piece by quarter: means and medians over pieces."""
     each = len(new) // len(real)
@@ -300,7 +354,7 @@ def _style(
         }
         for group, scores in groups.items():
             styles = style_by_quarter(
-                whole, scores, options.prompt_bars, quarters=_QUARTERS, form=form
+                whole, scores, options.prompt_bars, quarters=_QUARTERS, form=style_form
             )
             for profile, similarities in mean_style(styles).items():
                 rows.setdefault(profile, {}).setdefault(group, []).append(similarities)

@@ -14,14 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.evaluation.metrics.nll_by_position import Bin
+from training.evaluation.results import (
+    Results,
+    by_real_music,
+    music_by_key,
+    music_keys,
+    readings,
+)
 from training.files import picture
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-Results = Mapping[str, Any]
-"""Contents of a results.json."""
 Curve = tuple[list[float], list[float]]
 """Tokens and nats per token of each validation."""
 Colours = Mapping[str, Any]
@@ -53,28 +58,6 @@ def read_curve(path: Path) -> Curve:
         [float(row["step"]) * a_step for row in found],
         [float(row["validation/nats_per_token"]) for row in found],
     )
-
-
-def by_real_music(entries: Mapping[str, Results]) -> list[tuple[str | None, list[str]]]:
-    """Groups of models: label of the real music they are compared with (None: none), and names."""
-    groups: dict[tuple[Any, ...] | None, list[str]] = {}
-    for name, results in entries.items():
-        key = None
-        if "music" in results:
-            protocol = results["music"]["protocol"]
-            key = (results["data"], results["split"], results["pieces"], results["tokens"])
-            key += (protocol["prompt_bars"], protocol["bars"], *protocol["pieces"])
-        groups.setdefault(key, []).append(name)
-    label = "real music" if len(groups) == 1 else "real music for {}"
-    return [
-        (None if key is None else label.format(", ".join(names)), names)
-        for key, names in groups.items()
-    ]
-
-
-def readings(results: Results) -> dict[str, Mapping[str, float]]:
-    """Likelihood of whole pieces and of windows, by key in results.json."""
-    return {k: v for k, v in results.items() if k == "streaming" or k.startswith("windows_")}
 
 
 def draw_by_position(
@@ -142,15 +125,20 @@ class _MusicLine(NamedTuple):
 
 
 def _music_lines(entries: Mapping[str, Results], colours: Colours) -> Iterator[_MusicLine]:
-    """Music of each model, then real music, once for all models compared with it."""
-    for name, results in entries.items():
-        if "music" in results:
-            yield _MusicLine(name, "generated", results["music"], {"color": colours[name]})
-    dashes = cycle(_DASHES)
-    for label, names in by_real_music(entries):
-        if label is not None:
+    """Music of each model, then real music, once for all models compared with it.
+
+    Only the music after the shortest prompts is drawn.
+    """
+    for key in music_keys(entries)[:1]:
+        groups = by_real_music(entries, key)
+        for name in entries:
+            if any(name in names for _, names in groups):
+                music = music_by_key(entries[name])[key]
+                yield _MusicLine(name, "generated", music, {"color": colours[name]})
+        dashes = cycle(_DASHES)
+        for label, names in groups:
             look = {"color": "0.4", "linestyle": next(dashes)}
-            yield _MusicLine(label, "real", entries[names[0]]["music"], look)
+            yield _MusicLine(label, "real", music_by_key(entries[names[0]])[key], look)
 
 
 def _panels(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from training.errors import TrainingError
-from training.evaluation.plots import (
-    Curve,
+from training.evaluation.plots import Curve, draw_results, read_curve, words
+from training.evaluation.results import (
     Results,
     by_real_music,
-    draw_results,
-    read_curve,
+    music_by_key,
+    music_keys,
     readings,
-    words,
 )
 from training.experiment import is_run
 from training.files import read_json, replacing
@@ -27,8 +27,33 @@ MOST_LOST = 0.05
 """Maximum increase in nats per token beyond the training length."""
 LEAST_KEPT = 0.9
 """Minimum style similarity of the last quarter, as a share of that of the first."""
-REPEATED = "bars_of_prompt"
-"""Name in `structure` of the share of new bars that equal a bar of the prompt."""
+NEAR_REAL = 0.12
+"""Maximum difference from real music in the similarity of new bars 4, 8 and 16 apart."""
+NEAR_REAL_REPEATS = 0.05
+"""Maximum difference of bands from real music in the share of bars equal to a prompt bar."""
+LEAST_FILLS = 0.5
+"""Minimum change of the drums at the end of phrases, as a share of that in real music."""
+
+
+class Limits(NamedTuple):
+    """A range for the mean of a figure of generated music."""
+
+    name: str
+    least: float | None = None
+    most: float | None = None
+
+
+PIANO_LIMITS = {
+    (40, 16): (
+        Limits("bars_of_any_earlier", 0.35, 0.60),
+        Limits("most_similar_earlier", least=0.60),
+        Limits("roots_over_chance_4", least=0.10),
+        Limits("roots_over_chance_8", least=0.12),
+        Limits("like_bar_before", most=0.11),
+    ),
+    (8, 32): (Limits("harmonic_period", least=0.40), Limits("static_chord", most=0.02)),
+}
+"""Goals for the form of piano music, by bars of the prompt and new bars."""
 
 _FAULTS = {
     "stuck_notes": "with a note longer than 4 bars and longer than every note of the prompt",
@@ -51,7 +76,7 @@ _FIGURES = {
     "empty_beat_rate": "empty beats, share",
     "empty_measure_rate": "empty bars, share",
     "groove_consistency": "rhythm kept from bar to bar, share (groove consistency)",
-    REPEATED: "bars equal to a prompt bar, share",
+    "bars_of_prompt": "bars equal to a prompt bar, share",
     "bars_of_any_earlier": "bars equal to any earlier bar, share",
     "longest_empty_run": "longest run of empty bars",
     "longest_empty_run_of_prompt": "longest run of empty bars in the prompt",
@@ -61,7 +86,29 @@ _FIGURES = {
     "still_playing": "instruments of the prompt that play in the last 4 bars, share",
     "bars": "bars in these figures",
     "notes": "notes in these bars",
-} | {f"similarity_lag_{lag}": f"similarity of bars {lag} apart" for lag in (1, 2, 4, 8, 16)}
+    "most_similar_earlier": "similarity to the most similar earlier bar, by track and pitch",
+    "like_bar_before": "similarity to the bar before, by track and pitch",
+    "harmonic_period": "those with a harmonic period of 4, 8 or 16 bars, share",
+    "longest_chord": "longest run of bars with one chord",
+    "static_chord": "those with one chord for 8 bars, share",
+    "falling_fifths": "changes of root by a falling fifth, share",
+    "bass_fits": "half bars in which the bass fits the other parts, share",
+    "clashes": "semitones among notes that sound together, share",
+    "fills": "change of the drums in every fourth bar over others",
+    "melody_breaths": "rests of the melody per bar",
+    "melody_range": "range of the melody, semitones",
+    "velocity_deviation": "standard deviation of velocities",
+    "density_drift": "notes per bar, last quarter over first, log2",
+}
+_FIGURES |= {f"similarity_lag_{lag}": f"similarity of bars {lag} apart" for lag in (1, 2, 4, 8, 16)}
+_FIGURES |= {
+    f"self_similarity_{lag}": f"similarity of new bars {lag} apart, by track and pitch"
+    for lag in (1, 4, 8, 16)
+}
+_FIGURES |= {
+    f"roots_over_chance_{lag}": f"chord root of {lag} bars before, share over chance"
+    for lag in (4, 8, 16)
+}
 """Labels for musicians, by the name in results.json."""
 
 
@@ -79,12 +126,33 @@ class Goal(NamedTuple):
 
 def goals(results: Results) -> list[Goal]:
     """The goals that can be checked with these results."""
-    found = [*_music_goals(results["music"])] if "music" in results else []
+    found: list[Goal] = []
+    for music in music_by_key(results).values():
+        found += [
+            goal._replace(goal=f"{_after(music)}: {goal.goal}") for goal in _music_goals(music)
+        ]
     if beyond := results.get("beyond_training"):
         goal = f"nats per token beyond the training length at most {MOST_LOST} above those within"
         said = f"{beyond['difference']:+.3f}, {beyond['pieces']} pieces"
         found.insert(0, Goal(goal, said, beyond["difference"] <= MOST_LOST))
     return found
+
+
+def goal_lines(results: Results) -> list[str]:
+    """The goals as a Markdown list, with those that the copier misses."""
+    lines = [f"- {goal.line()}" for goal in goals(results)]
+    for music in music_by_key(results).values():
+        if found := form_goals(music, "copier"):
+            missed = [f"{goal.goal} ({goal.figure})" for goal in found if not goal.holds]
+            said = f"the copier misses {len(missed)} of {len(found)} goals of form"
+            lines.append(f"- {_after(music)}: {said}{': ' if missed else ''}{'; '.join(missed)}")
+    return lines
+
+
+def _after(music: Results) -> str:
+    """The bars of prompt and of new music, as text."""
+    protocol = music["protocol"]
+    return f"{protocol['bars']} bars after a prompt of {protocol['prompt_bars']}"
 
 
 def _music_goals(music: Results) -> Iterator[Goal]:
@@ -104,21 +172,61 @@ def _music_goals(music: Results) -> Iterator[Goal]:
             f"{last:.3f} of {first:.3f}, {last / first:.0%}" if first else f"{last} of {first}",
             first > 0 and last >= LEAST_KEPT * first,
         )
-    new, real = (music["figures"][group].get(REPEATED) for group in ("generated", "real"))
-    if new and real and None not in (new["mean"], real["mean"]):
-        yield Goal(
-            "bars equal to a prompt bar at most as frequent as in real pieces",
-            f"{new['mean']:.3f}, real {real['mean']:.3f}",
-            new["mean"] <= real["mean"],
-        )
+    yield from form_goals(music)
+
+
+def form_goals(music: Results, group: str = "generated") -> list[Goal]:
+    """The goals of musical form of a group of figures; none for results of older versions.
+
+    Where real music itself lies outside of a limit, its figure is the limit.
+    """
+    protocol, figures = music["protocol"], music["figures"]
+    if group not in figures or "several_tracks" not in protocol:
+        return []
+    real = {name: values["mean"] for name, values in figures["real"].items()}
+    limits: list[Limits] = []
+    if protocol["several_tracks"]:
+        limits += _near(real, "bars_of_prompt", NEAR_REAL_REPEATS)
+        if (change := real.get("fills")) is not None:
+            limits.append(Limits("fills", least=LEAST_FILLS * change))
+    else:
+        limits += PIANO_LIMITS.get((protocol["prompt_bars"], protocol["bars"]), ())
+        if protocol["bars"] > 16:
+            for lag in (4, 8, 16):
+                limits += _near(real, f"self_similarity_{lag}", NEAR_REAL)
+    return [
+        _within(limit, figures[group].get(limit.name, {}).get("mean"), real[limit.name])
+        for limit in limits
+        if real.get(limit.name) is not None
+    ]
+
+
+def _near(real: Mapping[str, float | None], name: str, distance: float) -> list[Limits]:
+    """A share at most `distance` from that of real music, if there is one."""
+    value = real.get(name)
+    return [] if value is None else [Limits(name, max(value - distance, 0.0), value + distance)]
+
+
+def _within(limits: Limits, value: float | None, real: float) -> Goal:
+    """Whether a figure lies within limits that real music does not miss."""
+    least = -math.inf if limits.least is None else min(limits.least, real)
+    most = math.inf if limits.most is None else max(limits.most, real)
+    bounds = {"at least": least, "at most": most}
+    said = ", ".join(f"{word} {x:.2f}" for word, x in bounds.items() if math.isfinite(x))
+    return Goal(
+        f"{_FIGURES[limits.name]}: {said}",
+        f"{'undefined' if value is None else f'{value:.3f}'}, real {real:.3f}",
+        value is not None and least <= value <= most,
+    )
 
 
 class Row(NamedTuple):
-    """A row of a table: the figure of one model, and that of real music."""
+    """A row of a table: the figures of one model, of real music and of the copier."""
 
     label: str
     value: str
     real: str = ""
+    copier: str = ""
 
 
 def figure(values: Mapping[str, float], name: str, digits: int) -> str:
@@ -129,7 +237,7 @@ def figure(values: Mapping[str, float], name: str, digits: int) -> str:
 
 
 def rows_of(results: Results) -> Iterator[Row]:
-    """All rows of a table for one model."""
+    """Rows about one model and its likelihood."""
     yield Row("parameters", f"{results['parameters']:,}")
     yield Row("training tokens, all runs", _tokens_learnt(results))
     yield Row("measured on", f"{results['split']}, `{results['data'][:8]}`")
@@ -146,7 +254,6 @@ def rows_of(results: Results) -> Iterator[Row]:
             if f"nats_per_{unit}" in values:  # results of older versions have no bars
                 yield Row(f"nats per {unit}, {name}", figure(values, f"nats_per_{unit}", digits))
     yield from memory_rows(results)
-    yield from music_rows(results)
 
 
 def _tokens_learnt(results: Results) -> str:
@@ -198,11 +305,12 @@ def memory_rows(results: Results) -> Iterator[Row]:
             yield Row(words(name), f"{relativity[name]['mean']:.3f}")
 
 
-def music_rows(results: Results) -> Iterator[Row]:
-    """Rows about generated music; no rows if none was generated."""
-    if "music" not in results:
-        return
-    music = results["music"]
+def music_rows(music: Results) -> Iterator[Row]:
+    """Rows about generated music.
+
+    After each figure comes the mean difference from the real continuation of the same prompt, with its
+    standard error over prompts.
+    """
     protocol = music["protocol"]
     yield Row("continuations", str(protocol["continuations"]), str(protocol["prompts"]))
     yield Row("bars of the prompt", str(protocol["prompt_bars"]))
@@ -218,10 +326,13 @@ def music_rows(results: Results) -> Iterator[Row]:
             texts = (" ".join(map(_number, mean)) for mean in means)
             label = f"style by quarter, {words(profile)} ({_PROFILES.get(profile, 'profile')})"
             yield Row(label + _FORMS.get(form, f", {form}"), *texts)
-    new, real = (music["figures"][group] for group in ("generated", "real"))
-    for name in new:
-        texts = (_number(group[name]["mean"]) for group in (new, real))
-        yield Row(_FIGURES.get(name, words(name)), *texts)
+    figures, differences = music["figures"], music.get("differences", {})
+    for name, generated in figures["generated"].items():
+        value = _number(generated["mean"]) + _difference(differences.get(name, {}))
+        copied = figures.get("copier", {}).get(name)
+        others = (figures["real"][name], *([copied] if copied else []))
+        texts = (_number(values["mean"]) for values in others)
+        yield Row(_FIGURES.get(name, words(name)), value, *texts)
     for name, histogram in music["histograms"].items():
         # a single piece has no halves to compare
         halves = histogram["divergence_of_real_halves"] if protocol["prompts"] > 1 else None
@@ -238,35 +349,68 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def table(
-    entries: Mapping[str, Results], rows_of: Callable[[Results], Iterator[Row]] = rows_of
-) -> list[str]:
-    """A Markdown table with a row per figure, and columns for each model and for real music.
+def _difference(values: Mapping[str, float | None]) -> str:
+    """A difference from real music with its standard error, in brackets; "" if there is none."""
+    mean, error = values.get("mean"), values.get("standard_error")
+    if mean is None or not (mean or error):
+        return ""
+    return f" ({mean:+.2g}{'' if error is None else f' ± {error:.2g}'})"
 
-    Models that were compared with the same real music share a column for it. `rows_of` selects the
-    rows.
+
+def table(entries: Mapping[str, Results]) -> list[str]:
+    """A Markdown table with a row per fact or likelihood, and a column for each model."""
+    columns = {name: {row.label: row.value for row in rows_of(of)} for name, of in entries.items()}
+    return _table(columns)
+
+
+def music_table(entries: Mapping[str, Results], key: str) -> list[str]:
+    """A Markdown table of the music of one key, with columns for real music and for the copier.
+
+    Models that were compared with the same real music share these columns; those without such music
+    are left out.
     """
-    rows: dict[str, dict[str, str]] = {}
-    columns: list[str] = []
-    for real, names in by_real_music(entries):
-        for name in names:
-            for label, value, of_real in rows_of(entries[name]):
-                rows.setdefault(label, {})[name] = value
-                if of_real and real is not None:
-                    rows[label][real] = of_real
-        columns += names if real is None else [*names, real]
+    columns: dict[str, dict[str, str]] = {}
+    for real, names in by_real_music(entries, key):
+        rows = {name: [*music_rows(music_by_key(entries[name])[key])] for name in names}
+        columns |= {name: {row.label: row.value for row in found} for name, found in rows.items()}
+        every = [row for found in rows.values() for row in found]
+        columns[real] = {row.label: row.real for row in every}
+        if any(row.copier for row in every):
+            copier = real.replace("real music", "copier")
+            columns[copier] = {row.label: row.copier for row in every}
+    return _table(columns)
+
+
+def _table(columns: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """A Markdown table of the values by label of each column."""
+    labels = dict.fromkeys(label for column in columns.values() for label in column)
     lines = [["", *columns], ["---"] * (len(columns) + 1)]
-    lines += [[label, *(of.get(name, "") for name in columns)] for label, of in rows.items()]
+    lines += [[label, *(of.get(label, "") for of in columns.values())] for label in labels]
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
+def music_tables(entries: Mapping[str, Results], level: str = "##") -> list[str]:
+    """The music of some models, a heading and a table for each length of prompt."""
+    lines: list[str] = []
+    for key in music_keys(entries):
+        (protocol, *_) = (
+            music_by_key(of)[key]["protocol"] for of in entries.values() if key in music_by_key(of)
+        )
+        heading = f"{protocol['bars']} new bars after {protocol['prompt_bars']} bars of prompt"
+        lines += ["", f"{level} {heading}", ""]
+        lines += music_table(entries, key)
+    if any("±" in line for line in lines):
+        explained = "In brackets: difference from the real continuation of the same prompt, ± its"
+        lines += ["", f"{explained} standard error over prompts."]
+    return lines
+
+
 def write_table(entries: Mapping[str, Results], path: Path) -> None:
-    """Write the table of some models, and the goals of each."""
-    lines = [*table(entries), ""]
+    """Write the tables of some models, and the goals of each."""
+    lines = [*table(entries), *music_tables(entries), ""]
     for name, results in entries.items():
-        found = goals(results)
-        if found:
-            lines += [f"Goals of {name}:", "", *(f"- {goal.line()}" for goal in found), ""]
+        if found := goal_lines(results):
+            lines += [f"Goals of {name}:", "", *found, ""]
     with replacing(path) as partial:
         partial.write_text("\n".join(lines), encoding="utf-8")
 

@@ -1,4 +1,4 @@
 """The built-in SoundFont player."""
 
 BLOCK = 1 << 18
-"""Number of samples that are processed at a time, which bounds the memory."""
+"""Number of samples processed at a time, to limit memory."""

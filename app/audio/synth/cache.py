@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 CACHE_BYTES = 64 << 20
-"""Limit for the cached arrays of all SoundFonts."""
+"""Maximum size of all cached arrays together."""
 _FIRST_SIZE = 1 << 14
 
 
@@ -28,7 +28,7 @@ class ToneCache:
     ) -> NDArray[np.float32]:
         """A read-only array of at least `count` items, or of all items if there are fewer.
 
-        `make(n)` returns the first n items for `key`, or all of them.
+        If necessary, it is made by `make(n)`, which returns the first n items, or all if fewer.
         """
         with self._lock:
             array, is_whole = self._arrays.get(key, (None, False))
@@ -39,7 +39,7 @@ class ToneCache:
         while size < count:
             size = size * 3 // 2
         if 4 * size > self.max_bytes // 8:
-            size = count  # spare items are for later calls, and this array is too long to be kept
+            size = count  # an array that is not cached needs no spare items
         array = make(size)
         array.setflags(write=False)
         if array.nbytes <= self.max_bytes // 8:

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from app.audio.synth import BLOCK
 
 _FULL_NEPERS = 96 * np.log(10) / 20
-"""Fall of an envelope over its whole decay or release time: 96 decibels, in nepers."""
+"""Attenuation over a full decay or release time: 96 decibels, in nepers."""
 _FLOOR_VALUE = 1 - 90 / 96
-"""Envelope value at which a tone has ended."""
+"""Envelope value below which a tone is inaudible."""
 _MIN_RELEASE_SECONDS = 0.01
-"""A shorter release clicks."""
+"""A shorter release would be audible as a click."""
 
 
 class Envelope(NamedTuple):
-    """An envelope of six phases, in seconds; `sustain` is its value in that phase, 0 to 1."""
+    """An envelope: durations of its phases in seconds, and the value of `sustain`, 0 to 1."""
 
     delay: float
     attack: float
@@ -45,16 +45,16 @@ class Envelope(NamedTuple):
         )
 
     def values(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Value, 0 to 1, at each time after the onset while the key is down; piecewise linear."""
+        """Values, 0 to 1, at times after the onset while the key is down; piecewise linear."""
         peak = self.delay + self.attack
         fall = peak + self.hold
         times = [self.delay, peak, fall, fall + self.decay * (1 - self.sustain)]
         return np.interp(seconds, times, [0.0, 1.0, 1.0, self.sustain])
 
     def amplitudes(self, count: int, sample_rate: int) -> NDArray[np.float32]:
-        """Amplitude 0 to 1 of the first `count` samples (count,) while the key is down.
+        """Amplitudes (count,), 0 to 1, of the first `count` samples while the key is down.
 
-        It rises linearly; after the peak, a value v stands for 96 (1 - v) decibels below the peak.
+        The attack is linear; after it, a value v means 96 (1 - v) decibels below the peak.
         """
         amplitudes = np.empty(count, dtype=np.float32)
         for start in range(0, count, BLOCK):
@@ -66,7 +66,7 @@ class Envelope(NamedTuple):
         return amplitudes
 
     def audible_seconds(self) -> float:
-        """How long a tone is audible while its key is down; infinite if it is sustained."""
+        """Time for which a tone is audible while its key is down; infinite if it is sustained."""
         if self.sustain > _FLOOR_VALUE:
             return np.inf
         return self.delay + self.attack + self.hold + self.decay * (1 - _FLOOR_VALUE)
@@ -74,7 +74,7 @@ class Envelope(NamedTuple):
 
 @lru_cache(maxsize=16)
 def release_curve(release: float, sample_rate: int) -> NDArray[np.float32]:
-    """Amplitude (n,) from 1 to the floor after the release of the key; `release` in seconds."""
+    """Amplitudes (n,) after the key is released, starting at 1; `release` is in seconds."""
     count = int(release * (1 - _FLOOR_VALUE) * sample_rate)
     slope = -_FULL_NEPERS / (release * sample_rate)
     curve = np.exp(np.arange(count, dtype=np.float32) * np.float32(slope))
@@ -83,5 +83,5 @@ def release_curve(release: float, sample_rate: int) -> NDArray[np.float32]:
 
 
 def seconds_of(timecents: int) -> float:
-    """A time in timecents as seconds, limited to between 1 millisecond and about 100 seconds."""
+    """Converts timecents to seconds, limited to the range from 1 ms to about 100 s."""
     return 2 ** (min(max(timecents, -12000), 8000) / 1200)

@@ -19,14 +19,14 @@ _TAIL_SECONDS = 2.0
 _SHORTEST_TAIL_SECONDS = 0.1
 _FADE_SECONDS = 1.0
 _LONGEST_TONE_SECONDS = 300.0
-_LONGEST_CHOKE_SECONDS = 1800.0  # a finite limit, to count samples
+_LONGEST_CHOKE_SECONDS = 1800.0  # finite, so that it can be converted to samples
 _CHOKE_SECONDS = 0.9
 
 _cache = ToneCache()
 
 
 class Mixer:
-    """Renders the voices of a score, to its end and for a tail after it."""
+    """Renders the voices of a score, including a tail after its end."""
 
     def __init__(self, score: Score, font: SoundFont, sample_rate: int) -> None:
         self.sample_rate = sample_rate
@@ -40,9 +40,9 @@ class Mixer:
     def mix(
         self, progress: Callable[[float], None] | None = None, tracks: Collection[int] | None = None
     ) -> NDArray[np.float32]:
-        """The sum of all voices, or of those of some tracks by index (2, length).
+        """The sum (2, length) of all voices, or of those of the tracks with some indices.
 
-        `progress` is called with the fraction done, 0 to 0.9: measuring the loudness is the rest.
+        `progress` is called with the fraction done, up to 0.9; the rest is for measuring loudness.
         """
         mixed = np.zeros((2, self.length), dtype=np.float32)
         num_voices = sum(len(tone.voices.onsets) for tone in self._tones)
@@ -56,30 +56,30 @@ class Mixer:
         return mixed
 
     def voices_of(self, tracks: Collection[int]) -> int:
-        """Number of voices of some tracks, a measure of the work."""
+        """Number of voices of some tracks, as an estimate of the work."""
         return sum(int(np.count_nonzero(tone.of(tracks))) for tone in self._tones)
 
 
 def length_with_tail(score_seconds: float, last: float, sample_rate: int) -> int:
-    """Number of samples of a score and its tail, if the last voice ends at `last` seconds."""
+    """Number of samples of a score with its tail, if the last voice ends at `last` seconds."""
     tail = min(max(last - score_seconds, _SHORTEST_TAIL_SECONDS), _TAIL_SECONDS)
     return int((score_seconds + tail) * sample_rate)
 
 
 def fade_cut_end(mixed: NDArray[np.float32], last: float, sample_rate: int) -> None:
-    """Fade out a mix (2, n) in place if it ends before its last voice, at `last` seconds."""
+    """Fades out a mix (2, n) in place if it ends before its last voice does, at `last` seconds."""
     if last * sample_rate > mixed.shape[1] + 1:
         count = min(int(_FADE_SECONDS * sample_rate), mixed.shape[1])
         mixed[:, -count:] *= np.linspace(1, 0, count, dtype=np.float32)
 
 
 def _nearest_sample(seconds: NDArray[np.float64], sample_rate: int) -> NDArray[np.int64]:
-    """Nearest sample; halves are rounded up, also if a rounding error made them smaller."""
+    """Nearest sample; halves are rounded up even if a rounding error made them smaller."""
     return np.floor(seconds * sample_rate + 0.5 + 1e-6).astype(np.int64)
 
 
 def _add(mixed: NDArray[np.float32], tone: NDArray[np.float32], gain: np.float32) -> None:
-    """Add a tone to the start of a mix, in blocks, so that no second copy is in memory."""
+    """Adds a tone to the start of a mix, in blocks to avoid a second copy in memory."""
     for start in range(0, len(tone), BLOCK):
         block = tone[start : start + BLOCK]
         mixed[start : start + len(block)] += block * gain
@@ -100,19 +100,19 @@ class _Tone:
         self.choke_seconds = np.minimum(voices.chokes - voices.onsets, _LONGEST_CHOKE_SECONDS)
 
     def over_seconds(self) -> float:
-        """Upper bound of the time at which the last voice ends."""
+        """Upper bound of the end of the last voice, in seconds."""
         lengths = np.minimum(
             self.held_seconds + self.envelope.release, self.choke_seconds + _CHOKE_SECONDS
         )
         return float((self.voices.onsets + lengths).max())
 
     def of(self, tracks: Collection[int] | None) -> NDArray[np.bool_]:
-        """Mask (voices,) of the voices of some tracks; None: of all."""
+        """Mask (voices,) of the voices of some tracks; None: all."""
         numbers = self.voices.tracks
         return np.isin(numbers, numbers if tracks is None else list(tracks))
 
     def add_to(self, mixed: NDArray[np.float32], tracks: Collection[int] | None = None) -> None:
-        """Add all voices, or those of some tracks, to a mix (2, n)."""
+        """Adds all voices, or those of some tracks, to a mix (2, n)."""
         chosen = self.of(tracks)
         if not chosen.any():
             return
@@ -144,7 +144,7 @@ class _Tone:
             _add(mixed[1, start:], tone, np.float32(np.sin(angles[index])))
 
     def _wave(self, index: int, count: int, held: int, longest: int) -> NDArray[np.float32]:
-        """Waveform of a voice, at most `count` samples; cached unless it depends on the voice."""
+        """At most `count` samples of a voice; cached unless they depend on its bends or release."""
         font, zone, key, rate = self.font, self.voices.zone, self.voices.key, self.sample_rate
         bends = self.voices.channel.bend_cents
         seconds = self.voices.onsets[index] + control_seconds(count, rate)
@@ -156,7 +156,7 @@ class _Tone:
         )[:count]
 
     def _gain(self, index: int, count: int) -> NDArray[np.float32] | np.float32:
-        """Amplitude factor of a voice; for each of `count` samples if it changes."""
+        """Amplitude factor of a voice; an array (count,) if it changes during the voice."""
         channel, onset = self.voices.channel, self.voices.onsets[index]
         gain = self.voices.gains[index]
         end = onset + count / self.sample_rate

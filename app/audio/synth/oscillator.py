@@ -14,11 +14,11 @@ CONTROL_SAMPLES = 64
 """Pitch, filter and tremolo are updated once per this many samples."""
 _FILTER_STEP_CENTS = 25
 _MAX_CUTOFF = 0.45  # of the sample rate
-_CHUNK_BLOCKS = 256  # number resampled at a time, so that they stay in the processor's cache
+_CHUNK_BLOCKS = 256  # number resampled at a time, to fit the processor's cache
 
 
 def control_seconds(count: int, sample_rate: int) -> NDArray[np.float64]:
-    """Times after the onset at which pitch, filter and volume are set; the last is past `count`."""
+    """Times after the onset at which pitch, filter and volume are set, past `count` samples."""
     indices = np.arange(count // CONTROL_SAMPLES + 2, dtype=np.float64)
     return indices * CONTROL_SAMPLES / sample_rate
 
@@ -26,7 +26,7 @@ def control_seconds(count: int, sample_rate: int) -> NDArray[np.float64]:
 def interpolate(
     count: int, sample_rate: int, seconds: NDArray[np.float64], values: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """Linear interpolation (count,) of `values` at `seconds`, one value per sample."""
+    """Interpolates `values` at `seconds` linearly, to one value per sample (count,)."""
     drawn = np.empty(count, dtype=np.float32)
     for start in range(0, count, BLOCK):
         part = drawn[start : start + BLOCK]
@@ -47,7 +47,7 @@ def wave(
     """The first `count` samples of a zone at a key, without envelope; fewer if the zone ends.
 
     `bend_cents` has one value for each of `control_seconds`. `held` is the sample at which the key
-    is released, which matters to zones that leave their loop then. Full scale is 1.
+    is released, for zones that leave their loop at that point. Full scale is 1.
     """
     modulation = _Modulation(zone, key, count, sample_rate)
     cents = zone.transposition(key) + modulation.pitch_cents()
@@ -62,9 +62,10 @@ def wave(
 def _resampled(
     soundfont: SoundFont, zone: Zone, places: NDArray[np.float64], held: int | None
 ) -> NDArray[np.float32]:
-    """The sample data at positions interpolated linearly between `places`, CONTROL_SAMPLES apart.
+    """The sample data, read at positions that are interpolated linearly between `places`.
 
-    Between data points, the sound is a Catmull-Rom cubic through four of them.
+    `places` has one position per CONTROL_SAMPLES samples. Between data points, the waveform is a
+    Catmull-Rom cubic through four of them.
     """
     data, sample = soundfont.points, zone.sample
     parts = [data[sample.start : sample.loop_end if zone.loops else sample.end]]
@@ -104,7 +105,7 @@ def _resampled(
 
 
 def _cubics(points: NDArray[np.int16]) -> NDArray[np.float32]:
-    """Coefficients (n, 4), lowest power first, of the curve from each point to the next."""
+    """Coefficients (n, 4), lowest power first, of the cubic from each point to the next."""
     padded = np.pad(points.astype(np.float32) / 32768, (1, 2))
     before, here, after, beyond = (padded[shift : shift + len(points)] for shift in range(4))
     return np.stack(
@@ -132,7 +133,7 @@ class _Modulation:
         return Envelope.of(self.values, Generator.MOD_ENVELOPE, self.key).values(self.seconds)
 
     def _oscillator(self, delay: Generator, frequency: Generator) -> NDArray[np.float64]:
-        """Triangle wave between -1 and 1 that rises from 0 after its delay."""
+        """Triangle wave between -1 and 1 that starts at 0 after its delay, rising."""
         turns = (self.seconds - seconds_of(self.values[delay])) * _hertz(self.values[frequency])
         turns = np.maximum(turns, 0) + 0.25
         return 1 - 4 * np.abs(turns - np.floor(turns) - 0.5)
@@ -157,7 +158,7 @@ class _Modulation:
         return cents
 
     def tremolo(self, sound: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Apply the modulation of the volume."""
+        """Applies the modulation of the volume, in place."""
         if not self.values[Generator.MOD_LFO_TO_VOLUME]:
             return sound
         decibels = self.values[Generator.MOD_LFO_TO_VOLUME] / 10 * self._mod_oscillator()
@@ -165,11 +166,11 @@ class _Modulation:
         return sound
 
     def filtered(self, sound: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Apply the two-pole low-pass filter, whose cutoff moves in small steps.
+        """Applies the two-pole low-pass filter in place; its cutoff moves in small steps.
 
-        Source: Bristow-Johnson, Cookbook formulae for audio equalizer biquad filter coefficients;
-        resonance, and the gain that compensates half of it, from section 8.1.3 of the
-        specification.
+        Source: Bristow-Johnson, Cookbook formulae for audio equalizer biquad filter coefficients.
+        The resonance, and the gain that compensates half of it, follow section 8.1.3 of the
+        SoundFont specification.
         """
         cents = self._cents(
             float(self.values[Generator.FILTER_CUTOFF]),

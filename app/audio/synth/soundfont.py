@@ -1,9 +1,9 @@
 """Reads SoundFont 2 files: the samples of each preset, with their synthesis parameters.
 
 Source of names, units and defaults: SoundFont Technical Specification 2.04 (E-mu Systems, 2006),
-sections 6 to 9. Ignored: modulators (the default ones for velocity, volume, expression, pan and
-pitch bend are built in; mod wheel and pressure have no effect), chorus and reverb sends, and the
-low bytes of 24-bit samples.
+sections 6 to 9. Not supported: chorus and reverb sends, the low bytes of 24-bit samples, and
+modulators. The default modulators for velocity, volume, expression, pan and pitch bend are built
+in; the modulation wheel and channel pressure have no effect.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from app.errors import UserError
 
 _log = logging.getLogger(__name__)
 
-_ADVICE = "install pretty_midi again, which brings one, or render with another SF2 file"
+_ADVICE = "reinstall pretty_midi, which contains a SoundFont, or choose another SF2 file"
 
 
 class SoundError(UserError):
-    """Audio cannot be rendered or saved; the message is for the user."""
+    """Audio cannot be rendered or saved; the message is written for the user."""
 
 
 class Generator(IntEnum):
@@ -86,11 +86,11 @@ _INSTRUMENT_ONLY = frozenset(
     | {_G.KEY_RANGE, _G.VELOCITY_RANGE, _G.KEY, _G.VELOCITY, _G.EXCLUSIVE_CLASS, _G.ROOT_KEY}
 )
 _ATTENUATION_SCALE = 0.4
-# The hardware for which SoundFonts were made applied only this fraction of the initial
-# attenuation, and players still do.
+# The original SoundFont hardware applied only this fraction of the initial attenuation, and players
+# still do.
 _LOOP, _LOOP_UNTIL_RELEASE = 1, 3
-_UNUSABLE_SAMPLE = 0x8000  # in the ROM of a sound card
-_COMPRESSED_SAMPLE = 0x10  # Ogg Vorbis: the unofficial format 3
+_UNUSABLE_SAMPLE = 0x8000  # stored in the ROM of a sound card
+_COMPRESSED_SAMPLE = 0x10  # Ogg Vorbis, as in the unofficial SF3 format
 _DRUM_BANK = 128
 
 
@@ -130,20 +130,20 @@ class Sample(NamedTuple):
     loop_start: int
     loop_end: int
     rate: int
-    """Points per second."""
+    """Data points per second."""
     root_key: int
-    """MIDI key that sounds when the range is played at its own rate."""
+    """MIDI key that sounds if the range is played at its own rate."""
     correction_cents: int
 
 
 @dataclass(frozen=True, eq=False)
 class Zone:
-    """One sample in one preset, and the keys and velocities that play it; compared by identity."""
+    """A sample in a preset, with the keys and velocities that play it; compared by identity."""
 
     keys: tuple[int, int]
     velocities: tuple[int, int]
     values: Mapping[int, int]
-    """The value of every generator, summed over preset and instrument."""
+    """Values of all generators, summed over preset and instrument."""
     sample: Sample
 
     @property
@@ -170,20 +170,20 @@ class Zone:
 
     @property
     def leaves_loop(self) -> bool:
-        """Whether the sample leaves its loop at the release, on which its waveform then depends."""
+        """Whether the sample leaves its loop when the key is released."""
         return self.loops and self.values[_G.SAMPLE_MODES] & 3 == _LOOP_UNTIL_RELEASE
 
     def played_key(self, key: int) -> int:
-        """Key that sounds when `key` is struck; some zones have a fixed one."""
+        """Key that sounds when `key` is struck; some zones have a fixed key."""
         return self.values[_G.KEY] if self.values[_G.KEY] >= 0 else key
 
     def played_velocities(self, velocities: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Velocities that sound when `velocities` are struck; some zones have a fixed one."""
+        """Velocities that sound when `velocities` are struck; some zones have a fixed velocity."""
         fixed = self.values[_G.VELOCITY]
         return np.full_like(velocities, fixed) if fixed > 0 else velocities
 
     def transposition(self, key: int) -> float:
-        """Cents from the pitch of the sample to that of a struck key."""
+        """Interval in cents from the pitch of the sample to the pitch of `key`."""
         root = self.values[_G.ROOT_KEY] if self.values[_G.ROOT_KEY] >= 0 else self.sample.root_key
         tune = self.values[_G.COARSE_TUNE] * 100 + self.values[_G.FINE_TUNE]
         keys = self.played_key(key) - root
@@ -191,25 +191,23 @@ class Zone:
 
 
 class SoundFont:
-    """An open SoundFont file; its samples stay on disk until they are played."""
+    """An open SoundFont file; samples are read from disk when they are played."""
 
     def __init__(self, path: Path) -> None:
-        """Open a file. Raises SoundError if it is not a playable SoundFont."""
+        """Opens a file. Raises SoundError if it is not a playable SoundFont."""
         self.path = path
         chunks = _read_chunks(path)
         missing = [name.decode() for name in (b"smpl", *_RECORDS) if name not in chunks]
         if missing:
             raise SoundError(
-                f"{path}: the SoundFont has no part called {missing[0]}, it may be cut off; "
-                f"{_ADVICE}"
+                f"{path}: the SoundFont has no {missing[0]} chunk and may be cut off; {_ADVICE}"
             )
         self.points: NDArray[np.int16] = _records(chunks[b"smpl"], np.dtype("<i2"))
         """All sample data, full scale 32768."""
         self._tables = {name: _records(chunks[name], dtype) for name, dtype in _RECORDS.items()}
         if np.any(self._tables[b"shdr"]["type"] & _COMPRESSED_SAMPLE):
             raise SoundError(
-                f"{path}: the SoundFont's samples are compressed (SF3), expected plain ones; "
-                f"{_ADVICE}"
+                f"{path}: the SoundFont's samples are compressed (SF3), expected SF2; {_ADVICE}"
             )
         if not self._places:
             raise SoundError(f"{path}: the SoundFont has no preset; {_ADVICE}")
@@ -217,16 +215,16 @@ class SoundFont:
 
     @cached_property
     def _places(self) -> dict[tuple[int, int], int]:
-        """Row of each (bank, program); the last row of the table is its end marker."""
+        """Row of each (bank, program); the last row of the table, an end marker, is left out."""
         rows = self._tables[b"phdr"][:-1]
         return {(int(row["bank"]), int(row["program"])): place for place, row in enumerate(rows)}
 
     def zones(self, bank: int, program: int) -> tuple[Zone, ...]:
-        """Zones of a preset, or of the nearest existing one.
+        """Zones of a preset, or of a replacement if it does not exist.
 
-        Bank 128 is percussion, whose programs are kits. A missing melodic program is replaced by
-        that of bank 0, or else by program 0; a missing kit by the standard kit. A SoundFont without
-        percussion has no zones for it.
+        Bank 128 is percussion; its programs are drum kits. A missing melodic program is replaced by
+        the same program of bank 0, or else by program 0; a missing kit by the standard kit. If the
+        SoundFont has no percussion, there are no zones for it.
         """
         if bank == _DRUM_BANK:
             wanted = [(bank, program), (bank, 0)]
@@ -257,7 +255,7 @@ class SoundFont:
     def _bags(
         self, headers: bytes, bags: bytes, generators: bytes, row: int, target: Generator
     ) -> Iterator[dict[int, int]]:
-        """Generators of each zone of a header row, with those that its global zone adds."""
+        """Generators of each zone of a header row, including those of its global zone."""
         first, end = (int(bag) for bag in self._tables[headers]["bag"][row : row + 2])
         places = self._tables[bags]["generator"]
         common: dict[int, int] = {}
@@ -308,13 +306,13 @@ class SoundFont:
 
 def default_soundfont() -> Path:
     """Path of the General MIDI SoundFont of pretty_midi. Raises SoundError if it is missing."""
-    package = importlib.util.find_spec("pretty_midi")  # importing it would take a second
+    package = importlib.util.find_spec("pretty_midi")  # importing it takes a second
     for folder in (package.submodule_search_locations or []) if package else []:
         path = Path(folder) / "TimGM6mb.sf2"
         if path.is_file():
             return path
     raise SoundError(
-        f"no SoundFont was found (TimGM6mb.sf2 of the package pretty_midi is missing); {_ADVICE}"
+        f"no SoundFont was found: TimGM6mb.sf2 of the package pretty_midi is missing; {_ADVICE}"
     )
 
 
@@ -341,7 +339,7 @@ def _read_chunks(path: Path) -> dict[bytes, NDArray[np.uint8]]:
     except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
         raise SoundError(f"{path}: the SoundFont cannot be read ({error}); {_ADVICE}") from error
     if data[:4].tobytes() != b"RIFF" or data[8:12].tobytes() != b"sfbk":
-        raise SoundError(f"{path}: not a SoundFont, expected an SF2 file; {_ADVICE}")
+        raise SoundError(f"{path}: this is not a SoundFont, expected an SF2 file; {_ADVICE}")
     chunks: dict[bytes, NDArray[np.uint8]] = {}
     place = 12
     while place + 8 <= len(data):
@@ -365,7 +363,7 @@ def _records(chunk: NDArray[np.uint8], dtype: np.dtype) -> NDArray:
 def _range(generator: Generator, *zones: Mapping[int, int]) -> tuple[int, int] | None:
     """Lowest and highest key or velocity that all zones have in common; None if there is none.
 
-    They are the low and the high byte of an amount.
+    A generator stores them as its low and high byte.
     """
     amounts = [values.get(generator, 127 << 8) & 0xFFFF for values in zones]
     low, high = max(amount & 0xFF for amount in amounts), min(amount >> 8 for amount in amounts)

@@ -1,4 +1,4 @@
-"""Converts a score to voices: notes with pedal, volume, pan, bends and choked drums."""
+"""Converts a score to voices, applying pedal, volume, pan, pitch bends and exclusive classes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _DRUM_BANK = 128
 
 
 class Steps(NamedTuple):
-    """A piecewise constant value: each holds until the next time; `first` before all of them."""
+    """A piecewise constant function: `values` from `seconds` on, and `first` before them."""
 
     seconds: NDArray[np.float64]
     values: NDArray[np.float64]
     first: float
 
     def at(self, seconds: NDArray[np.float64] | float) -> NDArray[np.float64]:
-        """The value at each time; same shape."""
+        """The values at `seconds`, in the same shape."""
         place = np.searchsorted(self.seconds, seconds, side="right")
         return np.concatenate([[self.first], self.values])[place]
 
@@ -65,24 +65,24 @@ class Voices:
     channel: Channel
     onsets: NDArray[np.float64]
     ends: NDArray[np.float64]
-    """When key and pedal are released."""
+    """Times at which both key and pedal are released."""
     chokes: NDArray[np.float64]
-    """When another voice of the same exclusive class stops this one; infinite if none does."""
+    """Times at which a voice of the same exclusive class stops this one; infinite if none does."""
     gains: NDArray[np.float64]
     """Amplitude factors of velocity and attenuation."""
     pans: NDArray[np.float64]
     """-500 (left) to 500 (right)."""
     tracks: NDArray[np.int64]
-    """Index of the score's track of each voice."""
+    """Index of the track of each voice in the score."""
 
 
 def score_voices(score: Score, soundfont: SoundFont) -> list[Voices]:
     """All voices of a score.
 
-    Tracks read from a file share the controllers of their channel; tracks of new music have their
-    own. Striking a key again ends its earlier note, even with the pedal down; of several
-    simultaneous notes of a key only the last one remains. As in MIDI, the first note-off of a key
-    on a channel ends all its sounding notes: two hands that hold one key release it together.
+    Tracks read from a file share the controllers of their channel; each track of new music has its
+    own. A new note on a key ends the earlier one, even with the pedal down; of several simultaneous
+    notes on a key, only the last one sounds. As in MIDI, the first note-off of a key on a channel
+    ends all sounding notes of that key, even if they are in different tracks.
     """
     shared: dict[tuple[object, ...], list[int]] = {}
     for number, track in enumerate(score.tracks):
@@ -146,7 +146,7 @@ def _voices(score: Score, numbers: list[int], soundfont: SoundFont) -> Iterator[
 def _held_by_pedal(
     ends: NDArray[np.float64], pedal: Steps, score_end: float
 ) -> NDArray[np.float64]:
-    """Ends of notes, moved to the next pedal release if the pedal is down."""
+    """Ends of notes, delayed to the next pedal release if the pedal is down."""
     is_down = np.concatenate([[False], pedal.values >= 64])
     before = np.searchsorted(pedal.seconds, ends, side="left")
     lifts = np.append(pedal.seconds[pedal.values < 64], np.inf)
@@ -157,7 +157,7 @@ def _held_by_pedal(
 def _until_let_go(
     onsets: NDArray[np.float64], ends: NDArray[np.float64], keys: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Ends of notes, at the latest when another note of their key ends."""
+    """Ends of notes, but no later than the end of another note on the same key."""
     ends = ends.copy()
     for key in np.unique(keys):
         places = np.flatnonzero(keys == key)
@@ -170,7 +170,7 @@ def _until_let_go(
 def _until_struck_again(
     onsets: NDArray[np.float64], ends: NDArray[np.float64], keys: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Ends of notes, at the latest when their key is struck again."""
+    """Ends of notes, but no later than the next onset on the same key."""
     ends = ends.copy()
     for key in np.unique(keys):
         places = np.flatnonzero(keys == key)
@@ -178,13 +178,13 @@ def _until_struck_again(
         again = strikes[np.searchsorted(strikes[:-1], onsets[places], side="right")]
         ends[places] = np.minimum(ends[places], again)
         order = places[np.argsort(onsets[places], kind="stable")]
-        at_once = np.diff(onsets[order], append=np.inf) == 0  # another one follows
+        at_once = np.diff(onsets[order], append=np.inf) == 0  # followed by a simultaneous note
         ends[order[at_once]] = onsets[order[at_once]]
     return ends
 
 
 def _in_time(tables: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """All rows sorted by tick; a table that several tracks share counts once."""
+    """All rows sorted by tick; a table shared by several tracks is used once."""
     rows = np.concatenate(list({id(table): table for table in tables}.values()))
     return rows[np.argsort(rows[:, 0], kind="stable")]
 
@@ -223,7 +223,7 @@ def _steps(
 
 
 def _bend_semitones(score: Score, controls: NDArray[np.int64]) -> Steps:
-    """Range of the pitch bend: registered parameter 0, two semitones by default."""
+    """Range of the pitch bend: registered parameter 0, by default two semitones."""
     ticks: list[int] = []
     values: list[float] = []
     parameter: dict[int, int] = {}

@@ -10,12 +10,12 @@ from app.errors import input_errors
 
 _log = logging.getLogger(__name__)
 
-BROKEN = "This did not work; the program's log says why."
-BUSY = "Music is being written: let it end, or stop it first."
+BROKEN = "An unexpected error has occurred; see the program's log."
+BUSY = "Music is being generated: wait until it has ended, or stop it first."
 
 
 class AlertError(Exception):
-    """A callback cannot do what it was asked to; the message is one sentence for the user."""
+    """A callback has failed; the message is one sentence for the user."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Values that the page's scripts send with their events, which may be anything."""
+"""Checks values that the page's scripts send with their events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks of the player that give the files of a job."""
+"""Callbacks of the player that return the files of a job."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _log = logging.getLogger(__name__)
 
 
 class FileCallbacks:
-    """Callbacks that answer `{"path": …}`, or `{"error": …}` with a sentence."""
+    """Callbacks that return `{"path": …}`, or `{"error": …}` with a sentence for the user."""
 
     def __init__(self, studio: Studio) -> None:
         self._studio = studio
-        self._examples: dict[str, str] = {}  # the jobs that play them
+        self._examples: dict[str, str] = {}  # job ids by example
         self._opening = threading.Lock()
 
     def file(self, request: object) -> dict[str, str]:
-        """Path of a file of a job, asked for by `{job, variation, kind}`."""
+        """Path of a file of a job; `request` is `{job, variation, kind}`."""
         with _answered() as answer:
             job, variation, asked = _checked(request)
             kind = asked.get("kind")
@@ -38,12 +38,12 @@ class FileCallbacks:
         return answer
 
     def mix(self, request: object) -> dict[str, str]:
-        """Path of the sound without some tracks, asked for by `{job, variation, without}`."""
+        """Path of the sound without some tracks; `request` is `{job, variation, without}`."""
         with _answered() as answer:
             job, variation, asked = _checked(request)
             without = asked.get("without") or []
             if not isinstance(without, list) or not all(isinstance(n, int) for n in without):
-                raise LookupError(f"without is {short(without)}, expected a list of tracks")
+                raise LookupError(f"without is {short(without)}, expected a list of track ids")
             job = self._opened(job)
             answer["path"] = self._studio.mix(job, variation, frozenset(without)).as_posix()
         return answer
@@ -67,7 +67,7 @@ def _answered() -> Iterator[dict[str, str]]:
     try:
         yield answer
     except (LookupError, SoundError) as error:
-        text = str(error.args[0]) if error.args else "there is nothing of that name"
+        text = str(error.args[0]) if error.args else "there is no such file"
         answer["error"] = f"The file is not available: {text}."
     except Exception:  # noqa: BLE001 - shown by the player, and logged
         _log.exception("a file could not be made")
@@ -75,7 +75,7 @@ def _answered() -> Iterator[dict[str, str]]:
 
 
 def _checked(request: object) -> tuple[str, int, dict[str, Any]]:
-    """Job and variation that the player asks for, and all values; raises LookupError."""
+    """Job, variation and all values of a request. Raises LookupError if it is malformed."""
     if not isinstance(request, dict):
         raise LookupError(f"found {short(request)}, expected job and variation")
     asked: dict[str, Any] = request

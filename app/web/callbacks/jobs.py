@@ -18,10 +18,9 @@ from app.web.tabs import FORM, key_problem, options_of
 from app.web.view import View, session_of
 
 NOT_TAKEN = (
-    "The model has not taken this job: too many wait for it already, or the connection was lost; "
-    "try again in a minute."
+    "The job was not accepted: the queue is full or the connection was lost; try again in a minute."
 )
-READING = "A file is being read: press again when it is there."
+READING = "A file is being read: wait until it is loaded, then try again."
 
 
 class JobCallbacks:
@@ -56,7 +55,7 @@ class JobCallbacks:
                     raise AlertError(READING)
                 tab = session.tabs[name]
                 if name in UPLOADING and tab.upload is None:
-                    raise AlertError("There is nothing to continue: bring a MIDI file first.")
+                    raise AlertError("There is nothing to continue: upload a MIDI file first.")
                 if problem := _seed_problem(asked["seed"]) or key_problem(asked["key"]):
                     raise AlertError(problem)
                 options = options_of(unit, asked)
@@ -69,7 +68,7 @@ class JobCallbacks:
                 job = self._studio.begin(session_of(request))
                 session.asked = Asked(name, upload, options, model, job, tab.step)
                 session.dropped, session.lost_in = False, None
-                tab.replay = None  # its file is no longer waited for
+                tab.replay = None  # no longer waits for its file
                 tab.go(tab.step._replace(frame=waiting(upload, options.bars)))
                 return options.seed, *self._view.show(session)
         except AlertError as alert:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from app.compose.replay import Replay
     from app.web.view import View
 
-NOW_ITS_FILE = "These are the settings of a continuation: now bring its MIDI file."
-ALL_SET = "All is set as it was: press Continue to make the piece again."
+NOW_ITS_FILE = "These are the settings of a continuation: now upload its MIDI file."
+ALL_SET = "All settings are restored: press Continue to generate the piece again."
 ANOTHER_FILE = (
-    "This is not the file that the settings were made with: they are in the form all the same, but "
-    "the music will be another; for the same music bring its own file."
+    "These settings were made with another file. They are in the form, but the music will differ; "
+    "for the same music, upload that file."
 )
 
 
@@ -40,58 +40,58 @@ class SettingsCallbacks:
 
     def take(self, session: Session, name: str, path: Path) -> None:
         """Fills a form with settings from a file. Raises AlertError or ReplayError."""
-        told = replay.read(path.read_bytes()[: replay.MOST_BYTES + 1])
-        if told.model not in self._models.names:
+        saved = replay.read(path.read_bytes()[: replay.MOST_BYTES + 1])
+        if saved.model not in self._models.names:
             raise AlertError(
-                f"The settings are of the model {told.model}, expected one of "
-                f"{', '.join(self._models.names)}; start the page with that --model."
+                f"The settings are for the model {saved.model}, expected one of "
+                f"{', '.join(self._models.names)}; start the page with --model {saved.model}."
             )
-        if problem := not_of_page(told.options):
+        if problem := not_of_page(saved.options):
             raise AlertError(problem)
         with session.lock:
             tab = session.tabs[name]
-            if told.prompt_sha256 is None:
+            if saved.prompt_sha256 is None:
                 session.tab, tab.note = "piano", ""
-                session.tabs["piano"].model = told.model
-                session.fill["piano"] = told.options
-            elif tab.upload is not None and told.fits(tab.upload.whole.data):
-                self.apply(session, name, told)
+                session.tabs["piano"].model = saved.model
+                session.fill["piano"] = saved.options
+            elif tab.upload is not None and saved.fits(tab.upload.whole.data):
+                self.apply(session, name, saved)
             else:
-                tab.replay = told
+                tab.replay = saved
                 tab.note = said(NOW_ITS_FILE)
 
-    def apply(self, session: Session, name: str, told: Replay) -> None:
-        """Sets everything as it was for a piece whose file is uploaded."""
+    def apply(self, session: Session, name: str, saved: Replay) -> None:
+        """Restores all settings of a piece whose file is uploaded."""
         tab = session.tabs[name]
         assert tab.upload is not None
         tab.replay = None
         try:
             with alerting():
-                upload = for_model(self._models, tab.upload, told.model)
-                if upload.whole.facts.beats != told.beats:
-                    upload = upload.counted_by(told.beats)
-                last = told.last_bar or upload.whole.bars
-                first, usual = told.first_bar, MusicOptions.prompt_bars
-                if first is None and (heard := told.options.prompt_bars) != usual:
+                upload = for_model(self._models, tab.upload, saved.model)
+                if upload.whole.facts.beats != saved.beats:
+                    upload = upload.counted_by(saved.beats)
+                last = saved.last_bar or upload.whole.bars
+                first, usual = saved.first_bar, MusicOptions.prompt_bars
+                if first is None and (heard := saved.options.prompt_bars) != usual:
                     first = max(last - heard, 0) + 1 if heard else 1
-                upload = upload.choose(first, last, told.heard, told.played)
+                upload = upload.choose(first, last, saved.heard, saved.played)
         except AlertError as alert:
             tab.note = refused(str(alert))
             return
         frame = shown(upload, tab.frame.get("job", ""))
-        tab.set(Step(upload, frame, told.heard, told.played, told.model))
+        tab.set(Step(upload, frame, saved.heard, saved.played, saved.model))
         tab.note = said(ALL_SET)
-        session.fill[name] = told.options
+        session.fill[name] = saved.options
 
-    def bring_to(self, session: Session, name: str, told: Replay) -> None:
+    def bring_to(self, session: Session, name: str, saved: Replay) -> None:
         """Applies settings to the file that was uploaded after them, which may be another one."""
         tab = session.tabs[name]
         assert tab.upload is not None
-        if told.fits(tab.upload.whole.data):
-            self.apply(session, name, told)
-        else:  # the settings still wait for their file
+        if saved.fits(tab.upload.whole.data):
+            self.apply(session, name, saved)
+        else:  # the settings still wait for their own file
             tab.note = said(ANOTHER_FILE)
-            session.fill[name] = told.options
+            session.fill[name] = saved.options
 
     def use_settings(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Fills the form with the settings of a variation of the result that is shown."""
@@ -105,7 +105,7 @@ class SettingsCallbacks:
             return self._view.show(session)
 
     def fill(self, request: gr.Request) -> tuple[object, ...]:
-        """Values of the forms of all tabs: see `widget_values`."""
+        """The values of the forms of all tabs: see `widget_values`."""
         with self._view.locked(request) as session:
             wanted, session.fill = session.fill, {}
         none = [gr.skip()] * len(widget_values(MusicOptions()))
@@ -118,7 +118,7 @@ class SettingsCallbacks:
     def estimate(
         self, name: str, length: float, unit: str, variations: float, request: gr.Request
     ) -> str:
-        """How long the music of a tab will take to generate, as HTML."""
+        """The estimated time to generate the music of a tab, as HTML."""
         with self._view.locked(request) as session:
             tab = session.tabs[name]
             tab.length, tab.unit, tab.variations = length, unit, int(variations)
@@ -126,7 +126,7 @@ class SettingsCallbacks:
 
 
 def shown(upload: Upload, job: str) -> Frame:
-    """The player with an upload, and the job that plays it."""
+    """The frame of an upload, with the id of the job that plays it."""
     frame = upload.frame() | Frame(job=job)
     if "prompt" not in frame:
         return frame
@@ -136,7 +136,7 @@ def shown(upload: Upload, job: str) -> Frame:
 
 
 def for_model(models: Models, upload: Upload, name: str) -> Upload:
-    """The whole of the same file for the model of this name, or for the one that suits it."""
+    """The whole file for the model of this name, or for the one that suits it."""
     score = upload.whole.score
     model = models.to_continue(score) if name == AUTOMATIC else models.load(name)
     return upload if model is upload.model else upload.for_model(model)

@@ -38,7 +38,7 @@ class TabCallbacks:
             return self._view.show(session, moved=True)
 
     def undo(self, request: gr.Request) -> tuple[object, ...]:
-        """Takes back the last step in the current tab."""
+        """Undoes the last step in the current tab."""
         with self._view.locked(request) as session:
             tab = session.current
             if tab.past and session.asked is None:
@@ -47,11 +47,11 @@ class TabCallbacks:
             return self._view.show(session)
 
     def adopt(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Opens a page, with the `token` of its tab of the browser.
+        """Opens a page, with a new `token` for its browser tab.
 
-        It takes over the session of the page that was shown `before` in that tab, if that page is
-        closed: the server has noticed, or the page itself said that it `is_gone`. Gradio opens a
-        page anew after a short loss of the connection.
+        The page takes over the session of the page with the token `before`, which the browser tab
+        showed earlier, if that one is closed: the server has noticed it, or `is_gone` says so.
+        Gradio also reloads a page after a short loss of the connection.
         """
         values = values_of(event)
         before, token = (str(values.get(name, "")) for name in ("before", "token"))
@@ -68,7 +68,7 @@ class TabCallbacks:
             return self._view.show(session, moved=True)
 
     def leave(self, request: gr.Request) -> None:
-        """Ends a page: its tab of the browser was closed, or the connection was lost."""
+        """Ends a page: its browser tab was closed, or the connection was lost."""
         self._leave(session_of(request))
 
     def _leave(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Callbacks that read uploads, and choose the music that is continued."""
+"""Callbacks that read uploads, and choose the prompt."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from app.web.view import View, session_of
 from tokenization.errors import MidiError
 
 MOST_LETTERS = 200
-"""Length of a file's name in a message."""
-GONE = "This music cannot be continued: its files are not kept any more; make it again."
-REGION_ANEW = "Its bars are others now: choose again which of them the model hears."
+"""Longest name of a file in a message."""
+GONE = "This music cannot be continued because its files were removed; generate it again."
+REGION_ANEW = "The bars have changed: choose again which of them the model reads."
 TRACKS_ANEW = (
-    "The tracks that you chose cannot be continued so: all are chosen again, as far as can be."
+    "The tracks that you chose cannot be continued with these settings: all are selected again."
 )
 
 
@@ -39,7 +39,7 @@ class UploadCallbacks:
         self._max_bytes = max_upload_bytes
 
     def reading(self, name: str, path: str, request: gr.Request) -> tuple[object, ...]:
-        """Says that a file is being read."""
+        """Shows that a file is being read."""
         with self._view.locked(request) as session:
             session.tabs[name].note = said(f"Reading {Path(path).name} …")
             return self._view.show(session, reading=True)
@@ -53,7 +53,7 @@ class UploadCallbacks:
         return self._take(name, example_file(example), request)
 
     def too_large(self, name: str, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Refuses a file that the browser does not send because Gradio would not take it."""
+        """Refuses a file that is too large, which the browser has not sent."""
         session = self._view.session(request)
         size = whole_number(event, "size", 2**53)
         if size is not None:
@@ -88,11 +88,11 @@ class UploadCallbacks:
         return self._view.show(session, moved=moved)
 
     def _opened(self, upload: Upload, request: gr.Request) -> Frame:
-        """The player with an upload, and a new job that plays it."""
+        """The frame of an upload, with a new job that plays it."""
         return shown(upload, self._studio.opened(session_of(request), upload).id)
 
     def forget(self, name: str, request: gr.Request) -> tuple[object, ...]:
-        """Takes the file of a tab away."""
+        """Removes the file of a tab."""
         with self._view.locked(request) as session:
             tab = session.tabs[name]
             if session.asked is not None:
@@ -103,7 +103,7 @@ class UploadCallbacks:
             return self._view.show(session)
 
     def count_anew(self, name: str, beats: BeatSource, request: gr.Request) -> tuple[object, ...]:
-        """Takes beats from another source, which changes the bars and not the tracks."""
+        """Takes beats from another source, which changes the bars but not the tracks."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             counted = upload.counted_by(beats)
@@ -129,7 +129,7 @@ class UploadCallbacks:
             return self._view.show(session)
 
     def choose_region(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Chooses the bars that the model reads: the player's region was moved."""
+        """Chooses the bars that the model reads, after the player's region was moved."""
 
         def change(step: Step, upload: Upload) -> tuple[Step, str]:
             first = whole_number(event, "first", upload.whole.bars)
@@ -157,9 +157,9 @@ class UploadCallbacks:
         request: gr.Request,
         change: Callable[[Step, Upload], tuple[Step, str]],
     ) -> tuple[object, ...]:
-        """Changes the upload of a tab, by default the current one, or shows why that is impossible.
+        """Changes the upload of a tab, by default the current one, or shows why it cannot.
 
-        `change` returns the next step, but for its frame, and a note for the card.
+        `change` returns the next step, without its frame, and a note for the card.
         """
         session = self._view.session(request)
         tab = session.tabs[name or session.tab]
@@ -176,7 +176,7 @@ class UploadCallbacks:
                 if note or tab.replay is None:  # settings that wait for their file keep their note
                     tab.note = said(note) if note else ""
                 if tab.frame.get("phase") == "prompt":
-                    # a prompt that was only changed is no step of its own
+                    # changing the prompt again is not a step of its own
                     frame = shown(step.upload, tab.frame.get("job", ""))
                     tab.set(step._replace(frame=frame))
                 else:
@@ -217,7 +217,7 @@ class UploadCallbacks:
 
 @contextmanager
 def _reading(session: Session) -> Iterator[None]:
-    """Lets no job begin while a file is read; raises AlertError while a job is running."""
+    """Prevents jobs from beginning while a file is read; raises AlertError if a job is running."""
     with session.lock:
         if session.asked is not None:
             raise AlertError(BUSY)
@@ -230,9 +230,9 @@ def _reading(session: Session) -> Iterator[None]:
 
 
 def _with_tracks(step: Step, upload: Upload, first: int | None, last: int) -> tuple[Step, str]:
-    """A step with an upload that was read in another way, with the same tracks, and a note.
+    """A step with an upload that was read in another way, keeping the chosen tracks, and a note.
 
-    If these tracks are impossible now, all are chosen and the note says so.
+    If these tracks cannot be continued now, all are chosen and the note says so.
     """
     try:
         chosen = upload.choose(first, last, step.heard, step.played)

@@ -1,6 +1,5 @@
-// The tab About: its example of a script gets the address of this page.
+// The About tab: its example script shows the address of this page, and the login that scripts need.
 export function start({ element }) {
-  // the address of this page, and its login, which scripts need too
   const address = location.origin + location.pathname.replace(/\/$/, "");
   const login = window.gradio_config?.username;
   const auth = login ? `, auth=(${JSON.stringify(login)}, "PASSWORD")` : "";

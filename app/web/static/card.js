@@ -3,7 +3,7 @@ export function start({ element, trigger }) {
   element.addEventListener("click", (event) => {
     if (event.target.closest("[data-forget]")) trigger("forget");
   });
-  // files that are too large are not sent: Gradio would not say what to do
+  // files that are too large are not sent, since Gradio's message would not say what to do
   const tab = element.closest(".tabitem");
   function check(event, [file]) {
     if (!file || !event.target.closest(".upload")) return;

@@ -1,22 +1,22 @@
-// The list of results, and the session of a page that is opened again.
+// The list of results, and the token by which the server recognises a reloaded page.
 export function start({ element, props, watch, trigger }) {
   element.addEventListener("click", (event) => {
     const button = event.target.closest("[data-index]");
     if (button) trigger("back", { index: Number(button.dataset.index) });
   });
-  function tellTimes() {
+  function fillTimes() {
     for (const time of element.querySelectorAll("time:empty")) {
       const when = new Date(time.dateTime);
       time.textContent = when.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
     }
   }
-  new MutationObserver(tellTimes).observe(element, { childList: true, subtree: true });
+  new MutationObserver(fillTimes).observe(element, { childList: true, subtree: true });
   watch("value", () => {
     const wanted = /data-open='(\w+)'/.exec(props.value ?? "");
     if (wanted) document.getElementById(`${wanted[1]}-tab-button`)?.click();
   });
 
-  // a page opened again in a tab of the browser is recognised by a token: see TabCallbacks.adopt
+  // see TabCallbacks.adopt
   function open() {
     const bytes = crypto.getRandomValues(new Uint8Array(16));
     const token = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -27,13 +27,13 @@ export function start({ element, props, watch, trigger }) {
     sessionStorage.removeItem(gone);
     window.addEventListener("pagehide", () => sessionStorage.setItem(gone, token));
     window.addEventListener("pageshow", (event) => {
-      if (event.persisted) sessionStorage.removeItem(gone); // it was not gone after all
+      if (event.persisted) sessionStorage.removeItem(gone); // restored from the browser's cache
     });
     trigger("opened", { before, is_gone: isGone, token });
   }
   try {
     open();
   } catch (error) {
-    console.warn(error); // the browser keeps nothing
+    console.warn(error); // the browser does not allow storage
   }
 }

@@ -1,12 +1,12 @@
-// Tooltips of a tab's widgets: `told` are pairs of a class and a tooltip.
-export function start({ element }, told) {
+// Tooltips of a tab's widgets; `titles`: pairs of a CSS class and a tooltip.
+export function start({ element }, titles) {
   const tab = element.closest(".tabitem");
-  const tell = () => {
-    for (const [name, text] of told) {
+  const update = () => {
+    for (const [name, text] of titles) {
       for (const one of tab.querySelectorAll(`.${name}`)) one.title = text;
     }
   };
-  // buttons come and go
-  new MutationObserver(tell).observe(tab, { childList: true, subtree: true });
-  tell();
+  // Gradio adds and removes buttons
+  new MutationObserver(update).observe(tab, { childList: true, subtree: true });
+  update();
 }

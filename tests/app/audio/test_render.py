@@ -49,7 +49,7 @@ def level(audio: Audio, start: float, end: float) -> float:
 
 
 def peak_hertz(audio: Audio, start: float, end: float, near: float) -> float:
-    """Frequency of the strongest partial within a fourth of `near`."""
+    """Frequency of the strongest partial within a perfect fourth of `near`."""
     part = audio.samples[int(start * RATE) : int(end * RATE)].mean(axis=1)
     spectrum = np.abs(np.fft.rfft(part * np.hanning(len(part)), 1 << 17))
     frequencies = np.fft.rfftfreq(1 << 17, 1 / RATE)
@@ -58,7 +58,7 @@ def peak_hertz(audio: Audio, start: float, end: float, near: float) -> float:
 
 
 def texture(seed: int, seconds: int, program: int = 0) -> Score:
-    """Chords and runs all over the keyboard."""
+    """Chords and runs across the whole keyboard."""
     generator = np.random.default_rng(seed)
     count = seconds * 8
     onsets = np.sort(generator.integers(0, seconds * 1000 - 200, count))
@@ -72,7 +72,7 @@ def texture(seed: int, seconds: int, program: int = 0) -> Score:
     return score(piano(*np.stack(columns, axis=1).tolist(), program=program))
 
 
-# The SoundFont's own flute is 13 cents sharp at this key; FluidSynth finds the same.
+# The SoundFont's own flute is 13 cents sharp at this key; FluidSynth gives the same result.
 @pytest.mark.parametrize(
     ("program", "hertz"),
     [(0, 440), (24, 440), (32, 440), (40, 440), (48, 440), (56, 440), (73, 443.3)],
@@ -353,7 +353,7 @@ def test_a_fixed_serial_does_not_change_the_sound(tmp_path):
 def test_the_same_sound_gives_the_same_ogg_file(tmp_path):
     audio = Audio(noise(1), 44100, "builtin")
     save_audio(audio, tmp_path / "a.ogg")
-    time.sleep(1.1)  # libsndfile draws the serial number from the time in seconds
+    time.sleep(1.1)  # libsndfile derives the serial number from the time in seconds
     save_audio(audio, tmp_path / "b.ogg")
     assert (tmp_path / "a.ogg").read_bytes() == (tmp_path / "b.ogg").read_bytes()
 
@@ -388,7 +388,7 @@ def test_half_an_hour_takes_less_than_a_gigabyte(renderer):
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.mid"))
 BLOCK = 64
-"""FluidSynth begins and ends tones only at multiples of this many samples."""
+"""FluidSynth starts and ends tones only at multiples of this number of samples."""
 
 
 def on_blocks(music: Score) -> Score:

@@ -1,4 +1,4 @@
-"""Stems: their sum is the whole, and tracks can be left out of a mix."""
+"""Stems: they add up to the whole mix, and tracks can be left out of a mix."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_mix_without_tracks_is_the_sum_of_the_others(made, without):
 
 
 def test_tracks_of_one_channel_end_each_others_notes_and_are_told_apart(made):
-    """The second piano strikes the first one's C again, which ends it, as in the whole."""
+    """The second piano strikes the first one's C again, which ends it, as in the whole mix."""
     first = made.tracks[7].astype(float)
     alone = stems.render(band(1), made.files.folder, "alone", sample_rate=RATE).whole
     late = slice(int(0.3 * RATE), int(0.9 * RATE))
@@ -116,7 +116,7 @@ def test_long_pieces_have_no_stems(tmp_path, monkeypatch):
     made = stems.render(band(), tmp_path, "long", sample_rate=RATE)
     assert len(read(made.mix())) == len(made.whole)
     for ask in (lambda: made.mix({1}), made.zip):
-        with pytest.raises(SoundError, match="tracks together to hear them apart"):
+        with pytest.raises(SoundError, match="tracks together for separate tracks"):
             ask()
     assert not list(tmp_path.glob("*.zip"))
 
@@ -137,7 +137,7 @@ def test_old_mixes_are_removed(made, monkeypatch):
 
 
 def test_a_mix_that_was_just_removed_is_written_again(made, monkeypatch):
-    """It is removed right after the check that it exists: it must not become an empty file."""
+    """The file is removed right after the check that it exists; it must not be created again."""
     path = made.mix({7})
     whole = path.stat().st_size
 
@@ -166,10 +166,10 @@ def test_progress_rises_to_one(tmp_path):
 
 
 def test_a_missing_folder_is_an_error_in_one_sentence(tmp_path):
-    with pytest.raises(SoundError, match="the sound cannot be written"):
+    with pytest.raises(SoundError, match="the audio cannot be written"):
         stems.render(band(), tmp_path / "gone", "song", sample_rate=RATE)
     made = stems.render(band(), tmp_path, "song", sample_rate=RATE)
     lost = replace(made, files=replace(made.files, folder=tmp_path / "gone"))
     for ask in (lambda: lost.mix({1}), lost.zip):
-        with pytest.raises(SoundError, match="the sound cannot be written"):
+        with pytest.raises(SoundError, match="the audio cannot be written"):
             ask()

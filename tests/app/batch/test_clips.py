@@ -42,5 +42,5 @@ def test_a_path_that_is_not_utf_8_is_printable():
 
 
 def test_the_seeds_must_suffice_for_all_clips(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="beyond the largest seed"):
+    with pytest.raises(CommandError, match="would exceed the largest seed"):
         options(tmp_path, music=MusicOptions(seed=2**31 - 2))

@@ -1,4 +1,4 @@
-"""Files of clips: whole or absent, and never those of another batch."""
+"""Files of clips are complete or absent, and files of other batches are not overwritten."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_two_batches_do_not_write_in_one_folder(quick_model: MusicModel, tmp_pat
     (tmp_path / "out").mkdir()
     with (
         alone_in(tmp_path / "out"),
-        pytest.raises(CommandError, match="another relpe batch is writing there"),
+        pytest.raises(CommandError, match="another relpe batch is writing to this folder"),
     ):
         run(quick_model, options(tmp_path / "out"))
     run(quick_model, options(tmp_path / "out"))
@@ -55,7 +55,9 @@ def test_unlisted_files_are_not_overwritten(quick_model: MusicModel, tmp_path: P
     (tmp_path / "out" / "manifest.csv").unlink()
     before = contents(tmp_path / "out")
     for resume in (False, True):
-        with pytest.raises(CommandError, match=r"midi holds small_v01\.mid, which no manifest"):
+        with pytest.raises(
+            CommandError, match=r"midi contains small_v01\.mid, but there is no manifest"
+        ):
             run(quick_model, options(tmp_path / "out", count=1, resume=resume))
     assert contents(tmp_path / "out") == before
 

@@ -1,4 +1,4 @@
-"""The manifest: its rows, and what is refused or made again when a batch is resumed."""
+"""The manifest: its rows, and clips that are refused or generated again on resuming."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def test_damaged_or_missing_clips_are_made_again(
     (output / "midi" / "waltz_v03.mid").unlink()
     told, result = run(quick_model, options(output, prompts, resume=True))
     assert told == [
-        "midi/waltz_v01.mid is damaged: the clip is made again",
-        "midi/waltz_v03.mid is missing: the clip is made again",
+        "midi/waltz_v01.mid is damaged; the clip is generated again",
+        "midi/waltz_v03.mid is missing; the clip is generated again",
     ]
     assert (result.kept, result.made) == (4, 2)
     assert contents(output) == before
@@ -83,7 +83,7 @@ def test_damaged_or_missing_clips_are_made_again(
         ({"music": replace(MUSIC, seed=6)}, "seed 5, now 6"),
         ({"audio": "ogg"}, "audio none, now audio/first-song_v01.ogg"),
         ({"beats": "grid"}, "beats file, now grid"),
-        ({"count": 2}, "first-song_v03.mid is not among the clips asked for"),
+        ({"count": 2}, "first-song_v03.mid was not requested"),
     ],
 )
 def test_other_settings_are_refused_with_the_first_difference(
@@ -101,7 +101,7 @@ def test_other_versions_are_refused(
 ) -> None:
     run(quick_model, options(tmp_path / "out"))
     monkeypatch.setattr(batch_clips, "versions", lambda: "relpe 99")
-    with pytest.raises(CommandError, match=r"made with versions relpe .*, now relpe 99"):
+    with pytest.raises(CommandError, match=r"generated with versions relpe .*, now relpe 99"):
         run(quick_model, options(tmp_path / "out", resume=True))
 
 
@@ -124,5 +124,5 @@ def test_a_foreign_manifest_is_refused(
     manifest = tmp_path / "out" / "manifest.csv"
     manifest.parent.mkdir()
     manifest.write_text(content, encoding="latin-1")
-    with pytest.raises(CommandError, match=r"manifest\.csv: not a manifest of this command"):
+    with pytest.raises(CommandError, match=r"manifest\.csv: this is not a manifest of relpe batch"):
         run(quick_model, options(tmp_path / "out", resume=True))

@@ -1,4 +1,4 @@
-"""Batches: a clip depends only on its prompt, model, options and seed, also when resumed."""
+"""Batches: a clip depends only on its prompt, model, options and seed, even after resuming."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_more_clips_can_be_added(quick_model: MusicModel, tmp_path: Path) -> Non
 def test_another_batch_is_not_overwritten(quick_model: MusicModel, tmp_path: Path) -> None:
     run(quick_model, options(tmp_path / "out"))
     before = contents(tmp_path / "out")
-    with pytest.raises(CommandError, match="there is a batch in this folder; give --resume"):
+    with pytest.raises(CommandError, match="this folder already contains a batch; use --resume"):
         run(quick_model, options(tmp_path / "out", count=9))
     assert contents(tmp_path / "out") == before
 
@@ -173,7 +173,7 @@ def test_clips_of_a_prompt_that_became_unreadable_are_kept(
     next(path for path in prompts.iterdir() if "first" in path.name).write_bytes(b"no longer MIDI")
     (tmp_path / "out" / "midi" / "waltz_v03.mid").unlink()
     told, result = run(quick_model, options(tmp_path / "out", prompts, resume=True))
-    assert len(told) == 2  # one prompt cannot be read, one clip is made again
+    assert len(told) == 2  # one prompt cannot be read, one clip is generated again
     assert [Path(name).name for name in result.failed] == ["first song.mid"]
     after_it = contents(tmp_path / "out")
     del before["manifest.csv"], after_it["manifest.csv"]
@@ -190,7 +190,7 @@ def test_clips_of_a_removed_prompt_are_kept_with_a_notice(
     gone.rename(tmp_path / "elsewhere.mid")
     (tmp_path / "out" / "midi" / "waltz_v03.mid").unlink()
     told, result = run(quick_model, options(tmp_path / "out", prompts, resume=True))
-    assert told[0] == f"{gone.as_posix()}: there is no such prompt any more; its 3 clips stay"
+    assert told[0] == f"{gone.as_posix()}: this prompt no longer exists; its 3 clips are kept"
     assert (result.kept, result.made, result.failed) == (2, 1, ())
     after_it = contents(tmp_path / "out")
     assert {row["file"] for row in listed(tmp_path / "out")} == before.keys() - {"manifest.csv"}
@@ -198,7 +198,7 @@ def test_clips_of_a_removed_prompt_are_kept_with_a_notice(
     assert after_it == before
     # a prompt that exists, but was not given, may have been forgotten
     (tmp_path / "elsewhere.mid").rename(gone)
-    with pytest.raises(CommandError, match=r"first-song_v01\.mid is not among the clips asked for"):
+    with pytest.raises(CommandError, match=r"first-song_v01\.mid was not requested"):
         run(quick_model, options(tmp_path / "out", prompts / "waltz.MIDI", resume=True))
 
 

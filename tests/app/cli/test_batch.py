@@ -103,7 +103,7 @@ def test_each_model_makes_clips_from_nothing(
     save_model(small_model.decoder, folder / "third" / "small")
     alike = f"{folder / 'small'},{folder / 'third' / 'small'}"
     assert batch(folder, "--models", alike, "--resume") == 2
-    assert "have one name" in capsys.readouterr().err
+    assert "have the same name" in capsys.readouterr().err
 
 
 def test_a_prompt_that_fails_gives_one_line_and_exit_code_2(
@@ -183,7 +183,10 @@ def test_a_signal_keeps_what_is_finished(
     monkeypatch.setattr(BatchRun, "_save", interrupted)
     assert batch(folder, *asked) == 130
     message = capsys.readouterr().err
-    assert "relpe: stopped, 2 of 4 clips are there; --resume makes the others\n" in message
+    assert (
+        "relpe: stopped: 2 of 4 clips are complete; use --resume to generate the others\n"
+        in message
+    )
     assert signal.getsignal(number) == before
     there = read_manifest(folder / "out" / "manifest.csv")
     assert set(contents(folder / "out")) == {"manifest.csv", *there}
@@ -207,13 +210,15 @@ def test_a_process_that_ends_in_the_middle_can_be_resumed(
         while not (manifest.exists() and read_manifest(manifest)):
             assert process.poll() is None
             time.sleep(0.05)
-        # Ctrl+C goes to the processes that make sound as well
+        # Ctrl+C also reaches the processes that render audio
         os.killpg(process.pid, number)
         said = process.communicate(timeout=60)[1].decode()
         assert process.returncode == (-number if number == signal.SIGKILL else 130)
     assert "Traceback" not in said
     if number != signal.SIGKILL:
-        assert said.rstrip().endswith("of 24 clips are there; --resume makes the others")
+        assert said.rstrip().endswith(
+            "of 24 clips are complete; use --resume to generate the others"
+        )
         rows = read_manifest(manifest).values()
         files = {"manifest.csv", *(name for row in rows for name in (row.file, row.audio))}
         assert set(contents(folder / "out")) == files
@@ -229,25 +234,25 @@ def test_the_progress_bar_counts_finished_clips(
     monkeypatch.setattr(cli_batch, "seconds_between_bars", lambda: 0.0)
     result = BatchResult(8, 1, 7, (), False, 1.0, 9, 9.0, ())
     steps = [
-        *([BatchProgress(0, 0, 0, "looking at the prompts", "bad.mid: not MIDI")] * 2),
-        BatchProgress(7, 8, 7, "looking at what is there", "a.mid is damaged"),
-        BatchProgress(7.5, 8, 7, "writing"),
-        BatchProgress(7.97, 8, 7, "writing"),
+        *([BatchProgress(0, 0, 0, "reading the prompts", "bad.mid: not MIDI")] * 2),
+        BatchProgress(7, 8, 7, "checking existing clips", "a.mid is damaged"),
+        BatchProgress(7.5, 8, 7, "generating"),
+        BatchProgress(7.97, 8, 7, "generating"),
     ]
     assert cli_batch._show(iter([*steps, result])) is result
     lines = [line.strip() for line in re.split(r"[\r\n]", capsys.readouterr().err)]
     assert lines.count("relpe: bad.mid: not MIDI") == 2
     assert lines.count("relpe: a.mid is damaged") == 1
     bars = [line for line in lines if line and not line.startswith("relpe: ")]
-    assert "looking at the prompts" in bars[0]
+    assert "reading the prompts" in bars[0]
     assert all("clips" not in bar for bar in bars if "the prompts" in bar)
-    assert any("| 7/8 clips" in bar and "what is there" in bar for bar in bars)
-    assert any(re.search(r"\| 7/8 clips \[.*<\d\d:\d\d, writing\]", bar) for bar in bars)
+    assert any("| 7/8 clips" in bar and "existing clips" in bar for bar in bars)
+    assert any(re.search(r"\| 7/8 clips \[.*<\d\d:\d\d, generating\]", bar) for bar in bars)
     assert not [bar for bar in bars if re.search(r"0/0|8/8|<-", bar)]
 
 
 def test_help_names_defaults_and_loads_no_engine() -> None:
     said = " ".join(help_without_engine("batch").split())
     assert "-23 LUFS" in said
-    assert "bars of new music (32)" in said
-    assert "without prompts, by each model (4)" in said
+    assert "bars of new music (default: 32)" in said
+    assert "without prompts, per model (default: 4)" in said

@@ -152,7 +152,7 @@ def test_sigterm_ends_the_command_cleanly(
 
     monkeypatch.setattr(sound, "render", terminated)
     assert relpe(folder, "generate", "--bars", "1", "--audio", str(folder / "out.wav")) == 130
-    assert "nothing written" in capsys.readouterr().err
+    assert "nothing was written" in capsys.readouterr().err
     assert not list(folder.glob("*out*"))
     assert not list(folder.glob(".*"))
     assert signal.getsignal(signal.SIGTERM) == before
@@ -197,11 +197,11 @@ def test_help_gives_the_defaults_of_each_command(
         with pytest.raises(SystemExit):
             main([command, "--help"])
         said[command] = " ".join(capsys.readouterr().out.split())
-    assert "(32)" in said["generate"]
-    assert "piano where not given" in said["generate"]
+    assert "(default: 32)" in said["generate"]
+    assert "(default: piano)" in said["generate"]
     assert "prompt" not in said["generate"]
-    assert "(16)" in said["continue"]
-    assert "groove for drums or several instruments, else piano where not" in said["continue"]
+    assert "(default: 16)" in said["continue"]
+    assert "(default: groove for drums or several instruments, otherwise piano)" in said["continue"]
 
 
 def test_help_does_not_load_the_engine() -> None:
@@ -216,7 +216,10 @@ def test_a_missing_package_is_named(monkeypatch, capsys):
 
     monkeypatch.setattr("app.cli.music.generate_command", refused)
     assert main(["generate", "--output", "out.mid"]) == 2
-    assert capsys.readouterr().err == "relpe: found no soundfile; pip install 'relpe[app]'\n"
-    missing.name = "app.nothing"  # a bug of ours keeps its traceback
+    assert (
+        capsys.readouterr().err
+        == "relpe: soundfile is not installed; run pip install 'relpe[app]'\n"
+    )
+    missing.name = "app.nothing"  # a bug in the project keeps its traceback
     with pytest.raises(ModuleNotFoundError):
         main(["generate", "--output", "out.mid"])

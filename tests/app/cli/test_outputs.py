@@ -1,4 +1,4 @@
-"""The files that a command writes: all complete, or none."""
+"""The files that a command writes: either all are complete, or there are none."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_name_is_checked_in_advance(
     audio = ["--audio", str(folder / "out.wav"), "--variations", "3"]
     assert relpe(folder, "generate", "--model", "no such model", *audio) == 2
     message = capsys.readouterr().err
-    assert f"{folder / name}: it is a folder, expected the name of a file" in message
+    assert f"{folder / name}: this is a folder, expected a file name" in message
     assert (folder / "out.1.mid").read_bytes() == b"from before"
 
 
@@ -112,7 +112,7 @@ def test_a_piece_that_gets_too_long_for_sound_is_kept_as_midi(
     audio = ["--audio", str(folder / "out.wav")]
     assert relpe(folder, "generate", "--bars", "1", *audio) == 2
     message = capsys.readouterr().err
-    assert f"{folder / 'out.mid'}: written without sound, the piece lasts" in message
+    assert f"{folder / 'out.mid'}: written without audio: the piece lasts" in message
     assert read_midi(folder / "out.mid").num_notes
     assert not (folder / "out.wav").exists()
 

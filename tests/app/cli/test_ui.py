@@ -64,7 +64,7 @@ def test_sigterm_ends_the_page_and_leaves_nothing(folder: Path, tmp_path: Path) 
     environment = os.environ | {"TMPDIR": str(rest)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as page:
         assert page.stderr is not None
-        assert page.stderr.readline() == f"relpe: http://127.0.0.1:{port} (Ctrl+C ends it)\n"
+        assert page.stderr.readline() == f"relpe: http://127.0.0.1:{port} (press Ctrl+C to stop)\n"
         assert list(rest.glob("relpe-*"))
         page.terminate()
         assert page.wait(30) == 0
@@ -80,7 +80,7 @@ def test_a_port_is_a_number(port: str, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def serving_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *extra: str) -> Any:
-    """What `relpe ui` would serve with some options."""
+    """What `relpe ui` serves with some options."""
     served = []
     monkeypatch.setattr(
         "app.web.serving.launch", lambda _, serving, announce: served.append(serving)
@@ -119,14 +119,14 @@ def test_arguments_reach_the_page(
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (["--keep-days", "3"], "are for --output-dir"),
-        (["--keep-days", "0"], "no number above 0"),
-        (["--max-seconds", "nan"], "no number above 0"),
-        (["--max-queue", "-1"], "no whole number"),
+        (["--keep-days", "3"], "require --output-dir"),
+        (["--keep-days", "0"], "not a number above 0"),
+        (["--max-seconds", "nan"], "not a number above 0"),
+        (["--max-queue", "-1"], "not a whole number"),
         (["--root-path", "music"], "expected one such as /music"),
         (["--auth-file", "nothing"], "No such file"),
-        (["--auth-file", "wrong"], "line 2 is no user:password"),
-        (["--auth-file", "twice"], "line 2 is a second line of one user"),
+        (["--auth-file", "wrong"], "line 2 is not user:password"),
+        (["--auth-file", "twice"], "line 2 repeats a user"),
         (["--auth-file", "empty"], "found no user"),
         (["--soundfont", "empty"], "empty"),
     ],

@@ -49,7 +49,7 @@ def test_a_continuation_has_the_bars_asked_for_in_tempo_and_metre(
     assert onsets.min() >= 4 * bar
     assert onsets.max() < 7 * bar
     assert whole.end_ticks <= 7 * bar
-    # the upload's notes are all there, as they were
+    # the notes of the upload are unchanged
     for before, after in zip(upload.tracks, whole.tracks, strict=True):
         assert np.array_equal(after.notes[after.notes[:, 0] < 4 * bar], before.notes)
 
@@ -82,7 +82,7 @@ def test_the_new_music_alone_starts_at_its_first_bar(
     assert alone.end_ticks <= 2 * 4 * alone.ticks_per_beat
 
 
-def test_prompt_bars_limits_what_is_heard_and_not_what_is_kept(
+def test_prompt_bars_limits_what_is_read_and_not_what_is_kept(
     small_model: MusicModel, prompt_bytes: bytes
 ) -> None:
     all_heard = run(small_model, prompt_bytes, bars=2, seed=1)
@@ -136,10 +136,10 @@ def test_a_note_that_rings_into_the_new_music_is_not_struck_before_its_end(
         assert not len(early)
 
 
-def test_a_note_from_before_what_is_heard_is_not_struck_before_its_end(
+def test_a_note_from_before_the_context_is_not_struck_before_its_end(
     small_model: MusicModel,
 ) -> None:
-    """Its tokens are not in the context: only the file knows that it still sounds."""
+    """Its tokens are not in the context: only the file shows that it still sounds."""
     ringing = [(0, 4 * 1920 + 400, pitch, 80) for pitch in range(40, 90)]
     beats = [(480 * beat, 200, 100, 80) for beat in range(16)]
     prompt = read_prompt(write_midi(Score(480, (Track.of(ringing + beats),), (Tempo(0, 96.0),))))
@@ -198,7 +198,7 @@ def test_last_bar_is_where_the_new_music_begins(
     assert prompt.splice_ticks == 2 * 1920
     result = finish(continue_prompt(small_model, prompt, MusicOptions(bars=1, seed=1)))[1]
     whole = result.pieces[0].score
-    assert whole.end_ticks <= 3 * 1920  # what followed in the upload is gone
+    assert whole.end_ticks <= 3 * 1920  # the rest of the upload was cut off
     for track, before in zip(whole.tracks, two_hands().tracks, strict=True):
         kept = before.notes[before.notes[:, 0] < 2 * 1920]
         assert np.array_equal(track.notes[track.notes[:, 0] < 2 * 1920], kept)

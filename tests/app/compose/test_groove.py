@@ -59,7 +59,7 @@ def band(metre: tuple[int, int] = (4, 4), bars: int = 3, *, drums: bool = True) 
 
 
 def in_one_track(data: bytes) -> bytes:
-    """The same as a file of format 0."""
+    """The same music as a file of format 0."""
     file = mido.MidiFile(file=io.BytesIO(data))
     merged = mido.MidiFile(type=0, ticks_per_beat=file.ticks_per_beat)
     merged.tracks.append(mido.merge_tracks(file.tracks))
@@ -183,9 +183,11 @@ def test_presence_makes_an_instrument_that_rests_too_long_likelier(groove_model)
     assert not bias(presence=0).any()
     whole = bias()
     assert np.flatnonzero(whole).tolist() == [BAR, program]
-    assert whole[BAR] < 0 < whole[program]  # nor may a bar end as easily before an instrument plays
+    assert (
+        whole[BAR] < 0 < whole[program]
+    )  # ending a bar before an instrument plays is less likely, too
     np.testing.assert_array_equal(bias(presence=0.5), whole / 2)
     assert bias(key="C")[program] == whole[program] == bias(repetition=1)[program]
     listening = Opening.after(groove_model, prompt, MusicOptions(presence=0)).rule.bias
-    assert listening is not None  # that of recall: what the bars of the prompt began with
+    assert listening is not None  # the bias of recall: how the bars of the prompt began
     assert not listening[program]

@@ -1,4 +1,4 @@
-"""Models that are chosen, loaded and made ready."""
+"""Choosing, loading and preparing models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fresh_model(small_model: MusicModel, monkeypatch: pytest.MonkeyPatch) -> MusicModel:
-    """A model that is not prepared yet, and that reports at once while it is being prepared."""
+    """A model that is not prepared yet; it reports immediately during preparation."""
     monkeypatch.setattr(models, "_PREPARED", {})
     monkeypatch.setattr(models, "LOADING_SECONDS", 0.001)
     monkeypatch.setattr(models, "PREPARING_SECONDS", 0.001)

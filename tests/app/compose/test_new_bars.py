@@ -60,7 +60,7 @@ def test_new_music_has_exactly_the_notated_bars(
     assert len(begins)
     assert prompt.splice_ticks <= begins.min()
     assert begins.max() < 5 * bar
-    # the last bar has music too, so none is missing
+    # the last bar has music, too, so no bar is missing
     assert begins.max() >= 4 * bar - 0.51
     assert piece.score.end_ticks <= round(5 * bar)
     assert piece.score.time_signatures == prompt.score.time_signatures
@@ -255,7 +255,7 @@ def test_a_continuation_too_long_for_a_file_is_refused_in_advance(
 
 
 def test_new_notes_are_struck_in_time(small_model: MusicModel) -> None:
-    """On the grid of each notated bar, at any resolution of the file."""
+    """They are on the grid of each notated bar, at any resolution of the file."""
     prompt = read_prompt(one_note_a_bar((7, 16), 3))
     (piece,) = finish(small_model, prompt, bars=3, seed=3).pieces
     lines = [840 * bar for bar in range(3, 7)]

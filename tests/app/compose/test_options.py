@@ -1,4 +1,4 @@
-"""The options of the music, and everything that is built from them."""
+"""The music options, and everything that is built from them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_new_field_is_an_option_of_commands_endpoints_and_page() -> None:
         [all_music, nothing],
         [all_music, prompt, nothing],
     ]
-    # at the end: calls by position keep their meaning
+    # last, so that calls with positional arguments keep their meaning
     assert found["endpoints"] == [[all_music, prompt], [all_music, nothing]]
     assert found["sliders"] == [
         [name, 0.0, 0.5, 0.0, 0.1, "How late notes are.", name != hidden]

@@ -1,4 +1,4 @@
-"""Files as prompts: what the model hears, where new music begins, and what is refused."""
+"""Files as prompts: what the model reads, where new music begins, and which files are refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def file_of(*notes: tuple[int, int, int, int], metre: tuple[int, int] = (4, 4)) 
     return write_midi(Score(480, (Track.of(notes),), (), (TimeSignature(0, *metre),)))
 
 
-# ---- what the model hears
+# ---- what the model reads
 
 
 def hostile() -> bytes:
@@ -41,20 +41,20 @@ def notice_of_length(prompt: Prompt) -> list[str]:
     return [notice for notice in prompt.facts.notices if "long" in notice]
 
 
-def test_the_model_hears_the_end_of_a_long_prompt(small_model: MusicModel) -> None:
+def test_the_model_reads_the_end_of_a_long_prompt(small_model: MusicModel) -> None:
     prompt = read_prompt(hostile())
     assert prompt.bars == 128_001
     context = PianoRemi().crop(prompt.ids, prompt.first_heard())
-    assert HEARD_TOKENS - 10 < len(context) <= HEARD_TOKENS + 4  # and the metre and tempo in force
+    assert HEARD_TOKENS - 10 < len(context) <= HEARD_TOKENS + 4  # plus metre and tempo
     heard = prompt.bars - prompt.first_heard()
     assert notice_of_length(prompt) == [
-        f"the prompt is long: the model can hear the last {heard:,} of 128,001 bars"
+        f"the prompt is long; the model reads at most the last {heard:,} of 128,001 bars"
     ]
-    assert prompt.first_heard(100_000) == 28_001  # unless more bars are asked for
+    assert prompt.first_heard(100_000) == 28_001  # unless more bars are requested
     assert not notice_of_length(read_prompt(write_midi(two_hands())))
 
 
-def test_the_model_hears_the_end_of_a_long_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_reads_the_end_of_a_long_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = [(120 * place, 100, 60 + place % 12, 80) for place in range(4 * 51)]
     whole = read_prompt(file_of(*notes, metre=(51, 4)))
     assert (whole.bars, whole.first_heard()) == (1, 0)
@@ -63,7 +63,7 @@ def test_the_model_hears_the_end_of_a_long_bar(monkeypatch: pytest.MonkeyPatch) 
     first = np.flatnonzero(prompt.ids == BAR)[prompt.first_heard()]
     assert len(prompt.ids) // 3 < len(prompt.ids) - first <= len(prompt.ids) // 2
     assert notice_of_length(prompt) == [
-        "the prompt is long: the model can hear the end of the last bar"
+        "the prompt is long; the model reads at most the end of the last bar"
     ]
     monkeypatch.setattr("app.compose.prompt.HEARD_TOKENS", 1)
     assert prompt.first_heard() == np.count_nonzero(prompt.ids == BAR) - 1
@@ -94,7 +94,7 @@ def test_a_huge_gap_takes_little_time_before_the_model_reads(small_model: MusicM
 
 
 class Deaf(PianoRemi):
-    """Encodes the first track only."""
+    """Encodes only the first track."""
 
     def encode(self, score: Score) -> TokenSequence:
         return super().encode(score.with_tracks(score.tracks[:1]))
@@ -119,7 +119,7 @@ def test_new_music_begins_at_the_next_bar_line() -> None:
     late = write_midi(
         replace(upload, tracks=(Track.of([(0, 1920 * 2 + 1000, 60, 80)]),), end_ticks=0)
     )
-    assert read_prompt(late).splice_ticks == 3 * 1920  # waits for a note that still rings
+    assert read_prompt(late).splice_ticks == 3 * 1920  # waits for a note that still sounds
     legato = write_midi(replace(upload, tracks=(Track.of([(0, 1920 + 300, 60, 80)]),), end_ticks=0))
     assert read_prompt(legato).splice_ticks == 1920
 
@@ -165,7 +165,7 @@ def test_a_coarse_file_is_cut_at_its_bar_lines() -> None:
     assert read_midi(prompt.data).tracks[0].notes[:, 0].tolist() == list(range(11))
 
 
-# ---- what is refused
+# ---- files that are refused
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Facts about a prompt and notices of what the model does not hear."""
+"""Facts about a prompt, and notices about what the model ignores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, Track
 
 
-def test_notices_name_what_the_model_does_not_hear() -> None:
+def test_notices_name_what_the_model_ignores() -> None:
     tracks = (
         Track.of([(0, 480, 60, 80), (480, 480, 64, 80)]),
         Track.of([(0, 480, 40, 80)], program=33),
@@ -24,7 +24,7 @@ def test_notices_name_what_the_model_does_not_hear() -> None:
 
 
 def facts_of(*tempos: tuple[int, float], first: int = 0, bars: int = 4) -> tuple[float, str]:
-    """Tempo and notice of quarter notes from a tick on, in a file with these tempos."""
+    """Tempo and notice for a file of quarter notes from tick `first` on, with these tempos."""
     notes = [(first + 480 * beat, 400, 60, 80) for beat in range(4 * bars)]
     score = Score(480, (Track.of(notes),), tuple(Tempo(*tempo) for tempo in tempos))
     facts = read_prompt(write_midi(score)).facts
@@ -34,11 +34,11 @@ def facts_of(*tempos: tuple[int, float], first: int = 0, bars: int = 4) -> tuple
 def test_the_tempo_is_that_which_lasts_longest_and_repeated_ones_are_no_changes() -> None:
     assert facts_of() == (120, "")
     assert facts_of(*((480 * beat, 90) for beat in range(9))) == (90, "")
-    # tempos before the first note do not count, such as the one that MIDI begins with
+    # tempos before the first note do not count, such as the default tempo of MIDI
     assert facts_of((0, 30), (1, 96), first=480) == (96, "")
     assert facts_of((240, 96), first=480) == (96, "")
     once, twice = (
-        f"the tempo changes {times}; the new music keeps the last one"
+        f"the tempo changes {times}; the new music uses the last tempo"
         for times in ("once", "2 times")
     )
     assert facts_of((960, 96)) == (96, once)
@@ -50,17 +50,17 @@ def test_the_tempo_is_that_which_lasts_longest_and_repeated_ones_are_no_changes(
 def test_a_single_note_is_named_in_the_singular() -> None:
     notes = [(0, 400, 60, 80), (0, 400, 110, 80)]
     (notice,) = read_prompt(write_midi(Score(480, (Track.of(notes),)))).facts.notices
-    assert notice == "1 note beyond the 88 keys is not heard"
+    assert notice == "1 note outside the 88 piano keys is ignored"
 
 
-def test_notices_name_what_the_model_hears_of_a_band() -> None:
+def test_notices_name_what_the_model_reads_of_a_band() -> None:
     tracks = [Track.of([(0, 400, 60 + i, 80)], program=48) for i in range(6)]
     drums = Track.of([(0, 10, 36, 90)], is_drum=True)
     data = write_midi(Score(480, (*tracks, drums)))
     facts = read_prompt(data, tokenizer=MultitrackRemi()).facts
-    assert "2 tracks are heard as a part of others" in facts.notices
+    assert "2 tracks are read as parts of others" in facts.notices
     data = write_midi(Score(480, (*tracks[1:], drums)))
     facts = read_prompt(data, tokenizer=MultitrackRemi()).facts
-    assert "1 track is heard as a part of another" in facts.notices
+    assert "1 track is read as part of another track" in facts.notices
     facts = read_prompt(data, tokenizer=PianoRemi()).facts
-    assert "drums are not heard" in facts.notices
+    assert "the model ignores drums" in facts.notices

@@ -1,4 +1,4 @@
-"""Prompts whose beats are estimated, or counted by a clock, instead of read from the file."""
+"""Prompts whose beats are estimated, or a fixed grid, instead of those of the file."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def test_an_estimate_finds_beats_and_bars_of_a_performance(small_model: MusicMod
     seconds = new_seconds(small_model, data, "estimate", bars=2, seed=1)
     steps = (seconds - splice) * prompt.facts.bpm / 5
     assert len(steps) > 5
-    assert np.abs(steps - np.rint(steps)).max() < 0.05  # on twelfths of the beat that was played
+    assert np.abs(steps - np.rint(steps)).max() < 0.05  # on twelfths of the estimated beat
     assert np.rint(steps.min()) >= 0
     assert np.rint(steps.max()) < 2 * 48
     (said,) = [notice for notice in prompt.facts.notices if "estimated" in notice]
-    assert "83 beats a minute, 4/4, bar 1 begins at 0.7 s" in said
+    assert "83 beats per minute, 4/4, and bar 1 begins at 0.7 s" in said
 
 
 def test_bars_stay_where_they_are_when_the_end_is_cut_off(small_model: MusicModel) -> None:

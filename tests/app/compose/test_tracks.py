@@ -58,5 +58,5 @@ def test_a_track_that_may_not_play_gets_no_notes() -> None:
 
 
 def test_a_track_that_is_not_there_is_refused() -> None:
-    with pytest.raises(MidiError, match="asked for track 7, expected 0 to 1"):
+    with pytest.raises(MidiError, match="there is no track 7, expected 0 to 1"):
         Parts.of(Score(12, (HIGH, LOW)), {0, 7}, None)

@@ -1,4 +1,4 @@
-"""The files of the player: what they use of each other, and their address."""
+"""The files of the player: their references to each other, and their address."""
 
 from __future__ import annotations
 

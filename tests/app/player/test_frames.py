@@ -246,7 +246,7 @@ def contrast(one, other):
 
 
 def distance(one, other, eye):
-    """As an eye sees it, in Oklab, from 0 to 1."""
+    """A colour in Oklab, a space of perceived differences, with lightness from 0 to 1."""
     seen = np.clip(eye @ np.array([one, other]).T, 0, 1)
     first, second = (TO_OKLAB @ np.cbrt(TO_CONES @ seen)).T
     return float(np.linalg.norm(first - second))

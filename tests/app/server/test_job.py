@@ -45,14 +45,14 @@ def test_names_and_settings_suffice_to_make_a_piece_again(studio, upload):
     chosen = upload.counted_by("grid").choose(2, 2, frozenset({0}), None)
     row = made(studio, chosen, temperature=0.975, top_p=0.9)
     assert Path(row["midi"]).name == "My-prompt_a2_grid_h2_t1_fake_b3_s7_T0.975_p0.90.mid"
-    told = "seed 7 · asked for 3 bars after bar 2 · beats of a clock · T 0.975 · top-p 0.90 · "
-    assert row["settings"].startswith(told + "heard from bar 2 · heard tracks 1 · ")
+    told = "seed 7 · 3 bars requested after bar 2 · beats at 120 bpm · temperature 0.975 · "
+    assert row["settings"].startswith(told + "top-p 0.90 · prompt from bar 2 · prompt tracks 1 · ")
     usual = made(studio, upload)
     assert Path(usual["midi"]).name == "My-prompt_a4_fake_b3_s7_T1.00_p0.95.mid"
     assert "heard" not in usual["settings"]
     alone = made(studio, None)
     assert Path(alone["midi"]).name == "fake_b3_s7_T1.00_p0.95.mid"
-    assert alone["settings"].startswith("seed 7 · asked for 3 bars · T 1.00 · ")
+    assert alone["settings"].startswith("seed 7 · 3 bars requested · temperature 1.00 · ")
 
 
 def test_names_and_settings_include_the_steering_options(studio):
@@ -232,7 +232,7 @@ def test_progress_in_seconds_does_not_depend_on_estimated_bars(quick_model, gues
             parts.append(frame.get("progress", 0.0))
             lines.append(frame.get("line", ""))
             made = step.bars_done
-            assert frame.get("subtitle") == "30 s, by small"
+            assert frame.get("subtitle") == "30 s · small model"
     assert parts == sorted(parts)
     assert 0 <= parts[0] < 1
     assert parts[-1] == 1
@@ -251,7 +251,7 @@ def test_seconds_after_an_upload_are_converted_to_its_bars(quick_model, tmp_path
     path.write_bytes(write_midi(two_hands()))
     upload = read_upload(path, 10_000, Models.only(quick_model))
     frame = Job(quick_model, upload, MusicOptions(seconds=10)).starting()
-    assert frame.get("subtitle") == "4 bars after bar 4, by small"
+    assert frame.get("subtitle") == "4 bars after bar 4 · small model"
     assert frame.get("timeline", {}).get("end") == 32
 
 

@@ -80,7 +80,7 @@ def test_seventy_requests_for_sound_leave_threads_for_the_page(held, midi):
     refused = [error for error in errors if error is not None]
     assert len(refused) == 70 - job_audio.MOST_CALLS
     assert {type(error) for error in refused} == {SoundError}
-    assert str(refused[0]).startswith("too many wait for sound: found 24 calls, 0 of this page")
+    assert str(refused[0]).startswith("too many requests for sound: found 24, 0 of this session")
     assert studio.sounds._calls == Counter()
     assert studio.mix(jobs[-1].id, PROMPT_ALONE, ()).is_file()  # there is room again
 
@@ -145,7 +145,7 @@ def test_leaving_cancels_only_the_requests_of_the_session():
         until(lambda: calls._queue.counts == (1, 2))
         calls.leave("leave")
         for who in ("leave", "leave, too"):
-            with pytest.raises(LookupError, match="the page was left"):
+            with pytest.raises(LookupError, match="the page was closed"):
                 works[who].result(10)
         assert not works["stays"].done()
         first.close()

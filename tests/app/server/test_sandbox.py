@@ -87,7 +87,7 @@ def test_a_call_that_takes_too_much_memory_is_ended_and_the_process_replaced():
 
 
 def test_a_process_that_dies_is_reported_and_replaced(called):
-    with pytest.raises(LimitError, match=r"^ends the process that does it$"):
+    with pytest.raises(LimitError, match=r"^crashes the process that reads it$"):
         called.call(os._exit, 3)
     pid = called.call(os.getpid)
     os.kill(pid, signal.SIGKILL)  # as a system short of memory may do between two calls
@@ -116,7 +116,7 @@ def test_calls_are_refused_while_too_many_wait(monkeypatch):
         long = threads.submit(called.call, time.sleep, 600)
         while called._queue.counts != (1, 0):
             time.sleep(0.01)
-        with pytest.raises(BusyError, match=r"^Too many jobs want a file to be read: found 1 at"):
+        with pytest.raises(BusyError, match=r"^The queue for reading files is full: found 1 r"):
             called.call(abs, -1)
         called.close()
         with suppress(LimitError, BusyError):  # it may not have begun

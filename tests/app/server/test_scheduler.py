@@ -1,4 +1,4 @@
-"""Jobs that share a model: each makes the music that it would make alone, in order of arrival."""
+"""Jobs that share a model: admitted in order, each with the same music as if it ran alone."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_two_jobs_are_generated_side_by_side(held, monkeypatch):
         wait = made.over.wait
 
         def waiting(*seconds):
-            joined.add(id(made))  # it waits for the worker, which has the job
+            joined.add(id(made))  # waits for the worker, which has the job
             return wait(*seconds)
 
         monkeypatch.setattr(made.over, "wait", waiting)
@@ -168,7 +168,7 @@ def test_a_job_knows_its_place_and_when_its_turn_comes(held):
     scheduler = Scheduler(max_rows=1)
     stops = [threading.Event() for _ in range(3)]
     gate.set()
-    last(generate(scheduler, model, options(9)))  # after this one the speed is known
+    last(generate(scheduler, model, options(9)))  # its speed is measured
     gate.clear()
     jobs = [generate(scheduler, model, options(seed), stop) for seed, stop in enumerate(stops)]
     with ThreadPoolExecutor(1) as threads:
@@ -213,7 +213,7 @@ def test_too_many_waiting_jobs_are_refused(held):
         until_counts(scheduler, (1, 0))
         second = generate(scheduler, model, options(2))
         next(second)
-        with pytest.raises(BusyError, match="1 at work and 1 that wait, expected at most 1"):
+        with pytest.raises(BusyError, match="1 running and 1 waiting jobs, expected at most 1"):
             next(generate(scheduler, model, options(3)))
         second.close()  # a job that leaves makes room
         third = next(generate(scheduler, model, options(3)))
@@ -317,7 +317,7 @@ MOMENTS = ("before", "waiting", "preparing", "reading", "writing", "done")
 @pytest.mark.parametrize("how", ["stop", "close", "drop"])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_job_can_end_at_any_moment_and_leaves_nothing(held, monkeypatch, how, moment):
-    """Stopped, closed, or forgotten by a user who never looks at it again."""
+    """The job is stopped, closed, or abandoned."""
     model, gate, _ = held
     gate.set()
     scheduler, stop = Scheduler(max_rows=1), threading.Event()

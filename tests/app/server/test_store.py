@@ -207,7 +207,7 @@ def test_old_music_is_removed_by_age_and_by_size_and_other_files_are_kept(tmp_pa
     assert not middle.parent.exists()
     assert young.exists()
     assert prune(tmp_path, 0.5, 1) == [young]
-    assert newest.exists()  # whatever its size
+    assert newest.exists()  # kept whatever its size
     assert prune(tmp_path, 0.5, 1) == []
     assert (mine / "me.jpg").exists()
 

@@ -1,4 +1,4 @@
-"""Jobs of the page, from an upload to the files that they leave."""
+"""Jobs of the page, from an upload to the files of the result."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_continuation_grows_then_has_files_then_sound(studio, midi, tmp_path):
         assert Path(variation["midi"]).name == f"{stem}.mid"
         assert Path(variation["new_midi"]).name == f"{stem}_new_part.mid"
         assert Path(variation["audio"]).name == f"{stem}.flac"
-        said = f"seed {7 + index} · asked for 3 bars after bar 4 · T 1.00 · top-p 0.95 · "
+        said = f"seed {7 + index} · 3 bars requested after bar 4 · temperature 1.00 · "
         assert variation["settings"].startswith(said)
         assert Path(variation["midi"]).is_relative_to(tmp_path / "out")
         assert mido.MidiFile(variation["midi"]).length > mido.MidiFile(variation["new_midi"]).length
@@ -132,7 +132,7 @@ def test_closing_the_tab_ends_a_waiting_job_and_no_others(studio, model, tmp_pat
     job = studio.begin(ME)
     studio.leave(ME)
     assert (job.is_set(), other.is_set()) == (True, False)
-    (last,) = compose(studio, job=job)  # its turn comes all the same
+    (last,) = compose(studio, job=job)  # it still gets its turn
     assert "nothing to keep" in last["alert"]
     assert not model.ended
     assert not list(tmp_path.rglob("*.mid"))
@@ -233,7 +233,7 @@ def test_a_failure_of_the_sound_never_discards_the_music(studio, monkeypatch, ca
     monkeypatch.setattr(stems, "render", broken)
     last = compose(studio, variations=2)[-1]
     assert last["phase"] == "done"
-    assert last["alert"].startswith("The sound could not be made, and the program's log says why")
+    assert last["alert"].startswith("The sound could not be rendered (see the program's log)")
     for row in last["variations"]:
         assert row["sound"] == "none"
         assert Path(row["midi"]).read_bytes()[:4] == b"MThd"
@@ -275,7 +275,7 @@ def test_the_continued_file_begins_with_the_upload(studio, midi):
 def test_a_job_that_takes_too_long_is_ended_and_its_music_is_kept(model, tmp_path):
     limited = Studio(Models.only(model), tmp_path, sharing=Sharing(max_seconds=0.2))
     last = compose(limited, bars=400)[-1]
-    assert last["alert"].startswith("The work ended after 0.2 s, the most that this page gives")
+    assert last["alert"].startswith("The job was stopped after 0.2 s, the time limit of this page")
     assert 0 < len(parse(last["variations"][0]["tracks"][0]["notes"])) < 4000
     assert "audio" in last["variations"][0]
     assert "alert" not in compose(limited, bars=1)[-1]
@@ -307,8 +307,8 @@ def test_a_job_that_ends_before_its_first_note_says_why(model, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(continuation, "generate_piece", reading)
         last = compose(limited)[-1]
-    assert last["alert"].startswith("The work ended after 0 s, the most that this page gives to a ")
-    assert last["alert"].endswith("job: there is nothing to keep.")
+    assert last["alert"].startswith("The job was stopped after 0 s, the time limit of this ")
+    assert last["alert"].endswith("page: there is nothing to keep.")
 
 
 def test_waiting_jobs_show_their_place_and_too_many_are_refused(model, tmp_path, monkeypatch):
@@ -321,14 +321,14 @@ def test_waiting_jobs_show_their_place_and_too_many_are_refused(model, tmp_path,
     for place, frames in enumerate(waits, 1):
         assert next(frames)["phase"] == "composing"
         frame = next(frames)
-        said = "yours is the next one" if place == 1 else f"{place - 1} before you"
+        said = "you are next" if place == 1 else f"{place - 1} job{'s' * (place > 2)} before yours"
         assert (frame["phase"], frame["line"]) == ("waiting", f"Waiting for the fake model: {said}")
-    with pytest.raises(BusyError, match="Too many jobs want"):
+    with pytest.raises(BusyError, match="The queue for"):
         compose(small, bars=1)
     assert small.health()["jobs"] == {"running": 1, "waiting": 2}
     monkeypatch.setattr("app.server.scheduler._SharedModel.seconds_left", lambda *_: 130.0)
     (told,) = {next(waits[1])["line"]}
-    assert told == "Waiting for the fake model: 1 before you, about 2 min"
+    assert told == "Waiting for the fake model: 1 job before yours, about 2 min"
     first.close()
     for frames in waits:
         assert list(frames)[-1]["phase"] == "done"
@@ -375,9 +375,9 @@ def test_files_are_requested_by_job_variation_and_kind(studio, midi):
 def test_removed_files_are_reported(studio, monkeypatch):
     monkeypatch.setattr("app.server.store.MOST_JOBS", 2)
     jobs = [compose(studio)[-1]["job"] for _ in range(3)]
-    with pytest.raises(LookupError, match="not kept any more"):
+    with pytest.raises(LookupError, match="its files were removed"):
         studio.file(jobs[0], 0, "midi")
     shutil.rmtree(studio.file(jobs[1], 0, "midi").parent)
-    with pytest.raises(LookupError, match="not kept any more"):
+    with pytest.raises(LookupError, match="its files were removed"):
         studio.file(jobs[1], 0, "midi")
     assert studio.file(jobs[2], 0, "midi").exists()

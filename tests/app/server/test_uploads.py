@@ -1,4 +1,4 @@
-"""Uploads: the region and the tracks that are heard and may play, and limits of size."""
+"""Uploads: the region and tracks that the model reads, tracks that may play, and limits of size."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def upload(model: MusicModel, tmp_path_factory: pytest.TempPathFactory) -> Uploa
 
 
 def heard_tokens(upload: Upload) -> Score:
-    """The input of the model as music, from the first bar that it hears."""
+    """The input of the model as music, from the first bar that it reads."""
     prompt, tokenizer = upload.prompt, upload.model.tokenizer
     ids = tokenizer.crop(prompt.ids, prompt.first_heard(0))
     return tokenizer.decode(ids, tracks=prompt.sequence.tracks)
@@ -105,7 +105,7 @@ def test_the_end_of_the_region_cuts_what_follows_and_its_start_cuts_nothing(uplo
     assert (frame.get("first"), frame["splice"]) == ((first - 1) * 4, last * 4)
 
 
-def test_a_track_that_is_not_heard_stays_in_the_file_and_out_of_the_prompt(upload):
+def test_a_track_that_is_not_read_stays_in_the_file_and_out_of_the_prompt(upload):
     chosen = upload.choose(None, BARS, frozenset({HAND, DRUMS}), None)
     assert chosen.prompt.data == upload.whole.data
     tracks = {(track.program, track.is_drum): track for track in heard_tokens(chosen).tracks}
@@ -159,7 +159,7 @@ def test_a_grammar_of_few_tracks_is_never_stuck(ranks, data):
         grammar = grammar.advance(int(allowed[data.draw(st.integers(0, len(allowed) - 1))]))
 
 
-def test_rows_say_what_is_heard_of_each_track(upload):
+def test_rows_say_what_is_read_of_each_track(upload):
     rows = upload.whole.facts.rows
     assert [row.id for row in rows] == list(range(6))
     assert [row.notes for row in rows] == [len(track) for track in band().tracks]
@@ -168,8 +168,8 @@ def test_rows_say_what_is_heard_of_each_track(upload):
     assert len({row.name for row in rows}) == 6
     rows = upload.choose(2, 4, ALL - {BASS}, None).prompt.facts.rows
     assert {row.id: row.why for row in rows if not row.heard} == {
-        BASS: "it was left out",
-        LATE: "silent in bars 2 to 4",
+        BASS: "not part of the prompt",
+        LATE: "no notes in bars 2 to 4",
     }
     frames = upload.choose(2, 4, ALL - {BASS}, frozenset({LEAD})).prompt_frame()["tracks"]
     assert [frame.get("id") for frame in frames] == list(range(6))
@@ -177,16 +177,16 @@ def test_rows_say_what_is_heard_of_each_track(upload):
     assert [frame.get("played") for frame in frames] == [True] + [False] * 5
 
 
-def test_rows_say_what_the_piano_model_does_not_hear():
+def test_rows_say_what_the_piano_model_does_not_read():
     tracks = [track for at, track in enumerate(band().tracks) if at != HAND]
     tracks[0] = Track.of([*tracks[0].notes.tolist(), (100, 10, 120, 80)])
     prompt = read_prompt(write_midi(band().with_tracks(tracks)), tokenizer=PianoRemi())
     assert [row.why for row in prompt.facts.rows] == [
-        "1 note beyond the 88 keys left out",
-        "heard as a piano",
-        "heard as a piano",
-        "the piano model hears no drums",
-        "heard as a piano",
+        "1 note outside the 88 piano keys ignored",
+        "read as a piano",
+        "read as a piano",
+        "the piano model ignores drums",
+        "read as a piano",
     ]
 
 
@@ -203,14 +203,17 @@ def test_only_the_hand_that_may_play_has_new_music(quick_model):
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ((0, 6, None, None), "asked to hear from bar 0 on, expected 1 to 6"),
-        ((5, 4, None, None), "asked to hear from bar 5 on, expected 1 to 4"),
-        ((1, 7, None, None), "asked to go on after bar 7, expected 1 to 6"),
-        ((1, 6, frozenset({6}), None), "asked for track 6, expected 0 to 5"),
-        ((1, 6, None, frozenset({-1})), "asked for track -1, expected 0 to 5"),
-        ((1, 6, frozenset(), None), "that the model is to hear; let it hear another track"),
-        ((1, 6, None, frozenset()), "expected those of one at least; let another one play"),
-        ((1, 4, None, frozenset({LATE})), "no notes up to bar 4 of a track that may play"),
+        ((0, 6, None, None), "the first bar of the prompt is 0, expected 1 to 6"),
+        ((5, 4, None, None), "the first bar of the prompt is 5, expected 1 to 4"),
+        ((1, 7, None, None), "the last bar of the prompt is 7, expected 1 to 6"),
+        ((1, 6, frozenset({6}), None), "there is no track 6, expected 0 to 5"),
+        ((1, 6, None, frozenset({-1})), "there is no track -1, expected 0 to 5"),
+        ((1, 6, frozenset(), None), "tick another track under Prompt"),
+        ((1, 6, None, frozenset()), "tick another track under May play"),
+        (
+            (1, 4, None, frozenset({LATE})),
+            "no usable notes up to bar 4 in the tracks that may play",
+        ),
     ],
 )
 def test_an_impossible_choice_is_refused(upload, choice, message):
@@ -278,7 +281,7 @@ def test_a_file_that_takes_too_long_is_refused_in_one_sentence(model, tmp_path, 
         monkeypatch.setattr("app.server.uploads.READER", reader)
         with pytest.raises(
             MidiError,
-            match=r"hostile\.mid: reading the file takes over 0.001 s, expected less; use",
+            match=r"hostile\.mid: reading the file takes over 0.001 s; use",
         ):
             read_upload(path, 10**7, Models.only(model))
 

@@ -21,11 +21,18 @@ def test_about_lists_licence_encoding_and_results_of_the_released_models():
 def test_about_uses_plain_words_with_exact_terms_as_tooltips():
     text = about(Models())
     seen = re.sub(r"<[^>]*>", "", text)
-    for raw in ("kneser_ney", "untransposed", "int8", "znver", "encoding, learned", "algebraic"):
+    for raw in (
+        "kneser_ney",
+        "untransposed",
+        "int8",
+        "znver",
+        "encoding, initialised",
+        "algebraic",
+    ):
         assert raw not in seen
     for exact in (
         "5-gram, kneser_ney, untransposed",
-        "algebraic positional encoding, learned from",
+        "algebraic positional encoding, initialised as rotary",
     ):
         assert f"title='{exact}" in text
     for name in Models().names:

@@ -89,7 +89,7 @@ def post(client, route, body):
 
 
 def refused(answer):
-    """That an answer is a refusal of one sentence."""
+    """Asserts that an answer is a refusal of one sentence."""
     assert 400 <= answer.status_code < 500, (answer.status_code, answer.text)
     assert "Traceback" not in answer.text
     assert 'File "' not in answer.text
@@ -138,7 +138,7 @@ def test_an_unknown_call_is_refused(client, route, index):
 @pytest.mark.parametrize("name", ["x" * 65, "\0", "\ud800", "a\nb", "é"])
 @pytest.mark.parametrize("route", ["run/stop", "queue/join", "call/stop", "component_server"])
 def test_an_invalid_name_of_a_session_is_refused(client, route, name):
-    """It is kept as long as the program runs: four megabytes of it would be."""
+    """Names are kept as long as the program runs, so their length is limited."""
     answer = post(client, route, {"data": [], "fn_index": 0, "session_hash": name})
     assert refused(answer).json()["error"].startswith("session_hash is ")
 
@@ -155,7 +155,7 @@ def test_an_unknown_function_of_a_component_is_refused(page, client, field, valu
     known, name = next(iter(server_functions(page)))
     good = {"component_id": known, "fn_name": name, "session_hash": SESSION, "data": {}}
     if field == "session_hash" and value in ("", "x", "../../etc/passwd"):
-        return  # a session may be called so
+        return  # a valid name of a session
     refused(post(client, "component_server", good | {field: value}))
 
 

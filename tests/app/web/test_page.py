@@ -74,7 +74,7 @@ def name_of(block):
 
 def test_every_example_and_every_button_of_the_player_is_explained():
     for example in EXAMPLES:
-        assert TITLES[f"chip-{example.name}"].lower() == f"{example.told}.".lower()
+        assert TITLES[f"chip-{example.name}"].lower() == f"{example.description}.".lower()
     buttons = re.findall(
         "<button(?![^>]*menuitem)[^>]*>", TEMPLATE
     )  # entries of a menu need no tooltip

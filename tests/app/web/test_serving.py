@@ -12,7 +12,7 @@ from app.web.serving import Serving, launch
 
 
 def test_raw_sound_is_removed_at_the_end_and_music_is_kept(tmp_path, monkeypatch):
-    """Also that of a run that was killed long ago; not that of another that is under way."""
+    """Also the raw sound of a page that was killed long ago, but not that of one still running."""
 
     def build(_, folder, **__):
         job = folder / ("a" * 16) / "001"

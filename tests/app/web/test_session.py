@@ -1,4 +1,4 @@
-"""Sessions of pages that are left and come back."""
+"""Sessions of pages that are closed and come back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKENS = ["0" * 31 + digit for digit in "0123456789abcdef"]
 
 @pytest.fixture
 def back():
-    """Names of those who have come back."""
+    """Names of the pages that have come back."""
     return []
 
 
@@ -59,7 +59,7 @@ def test_files_are_left_and_come_back_by_all_names_that_a_session_had(sessions, 
     sessions.adopt("a", "", TOKENS[0])
     sessions.leave("a")
     sessions.adopt("b", TOKENS[0], TOKENS[1])
-    assert sessions.leave("a") == []  # the server hears late that the connection was lost
+    assert sessions.leave("a") == []  # the server learns late that the connection was lost
     assert sessions.leave("b") == ["a", "b"]
     back.clear()
     sessions.adopt("c", TOKENS[1], TOKENS[2])
@@ -75,7 +75,7 @@ def test_a_session_has_one_page_at_a_time(sessions):
         assert sessions.adopt("c", guess, TOKENS[2]) is None
     assert sessions.adopt("c", TOKENS[0], TOKENS[3]) is mine
     sessions.leave("c")
-    assert sessions.adopt("d", TOKENS[0], TOKENS[4]) is None  # a token is good for once
+    assert sessions.adopt("d", TOKENS[0], TOKENS[4]) is None  # a token is valid once
 
 
 @pytest.mark.parametrize("weak", ["", "0", "x" * 32, "0" * 33, "0" * 31 + "\n"])

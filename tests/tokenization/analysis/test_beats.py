@@ -175,7 +175,7 @@ def test_pedal_is_applied_before_warping():
 def test_beats_must_rise(beats):
     with pytest.raises(ValueError, match="ascending seconds, at least two"):
         warp(Score(480), beats)
-    with pytest.raises(ValueError, match="downbeats do not rise"):
+    with pytest.raises(ValueError, match="downbeats are not ascending"):
         warp(Score(480), [0, 1, 2], [1, 1])
 
 

@@ -360,7 +360,7 @@ def test_an_endless_note_is_clipped_with_the_piece():
 def test_a_crop_out_of_range_is_rejected():
     ids = PIANO.encode(Score(12, end_ticks=96)).ids
     for first, count in [(2, None), (-1, None), (0, 0)]:
-        with pytest.raises(ValueError, match="piece of 2 bars"):
+        with pytest.raises(ValueError, match="the 2 bars of the piece"):
             PIANO.crop(ids, first, count)
 
 

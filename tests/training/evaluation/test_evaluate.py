@@ -230,23 +230,32 @@ def test_music_can_be_measured_alone_beside_what_was_measured_of_the_same_weight
         model=str(run), data=data, length=64, reach=100, batch_size=64, map_length=8
     )
     before = evaluate(replace(options, draws=2, trained_length=16))
-    monkeypatch.setattr(evaluation, "measure_music", lambda *_, **__: {"made": "music"})
+    made = {"protocol": {"prompt_bars": 8, "bars": 32}}
+    monkeypatch.setattr(evaluation, "measure_music", lambda *_, **__: made)
     for name in ("goals", "write_table", "draw_results"):
         monkeypatch.setattr(evaluation, name, lambda *_: [])
-    alone = replace(options, music=GenerationOptions(), music_only=True)
+    alone = replace(options, music=(GenerationOptions(),), music_only=True)
     after = evaluate(alone)
-    assert after["music"] == {"made": "music"}
+    assert after["music_8_32"] == made
     assert {n: after[n] for n in before if n != "goals"} == {
         n: before[n] for n in before if n != "goals"
     }
     # and it is kept when the rest is measured again
     again = evaluate(options)
-    assert again["music"] == {"made": "music"}
+    assert again["music_8_32"] == made
     assert (again["draws"], again["trained_length"]) == (1, 32)
+    # as is what an older version has measured, beside other prompts
+    path = run / "evaluation/results.json"
+    older = {"music" if name == "music_8_32" else name: of for name, of in again.items()}
+    path.write_text(json.dumps(older))
+    longer = GenerationOptions(prompt_bars=40, bars=16)
+    both = evaluate(replace(alone, music=(longer,)))
+    assert both["music_8_32"] == both["music_40_16"] == made
+    assert "music" not in both
     # of other weights nothing is kept
     other = evaluate(replace(alone, split="validation"))
     assert "streaming" not in other
-    assert other["music"] == {"made": "music"}
+    assert other["music_8_32"] == made
 
 
 def test_an_encoding_that_has_no_maps_is_measured_without(experiment, data, tmp_path, monkeypatch):
@@ -281,20 +290,53 @@ def test_the_command_hands_its_options_on(monkeypatch, capsys, tmp_path):
     assert main([*command, *music, *sampling, "--samples-output", str(tmp_path)]) == 0
     assert main([*command, "--continuations", "200"]) == 0
     assert [options.music for options in given] == [
-        None,
-        GenerationOptions(
-            continuations=9,
-            per_prompt=3,
-            prompt_bars=2,
-            bars=5,
-            seed=4,
-            temperature=0.5,
-            top_p=0.7,
-            samples_output=tmp_path,
+        (),
+        (
+            GenerationOptions(
+                continuations=9,
+                per_prompt=3,
+                prompt_bars=2,
+                bars=5,
+                seed=4,
+                temperature=0.5,
+                top_p=0.7,
+                samples_output=tmp_path,
+            ),
         ),
-        GenerationOptions(),
+        (GenerationOptions(),),
     ]
     assert [options.music_only for options in given] == [False, True, False]
     assert given[0].trained_length == 64
     assert main([*command, "--continuations", "9", "--top-p", "2"]) == 2
     assert "--top-p is 2.0, expected 0 to 1" in capsys.readouterr().err
+
+
+def lengths(monkeypatch, tmp_path, *arguments):
+    """Bars of prompt, new bars and folder of each kind of music that a command measures."""
+    given = []
+
+    def taken(options):
+        given.extend(options.music)
+        return {"weights": {"tokens": 5}, "parameters": 7, "split": "test", "data": "abc"}
+
+    monkeypatch.setattr(evaluation, "evaluate", taken)
+    command = ["evaluate", "--run", "x", "--data", str(tmp_path), "--continuations", "2"]
+    code = main([*command, "--samples-output", str(tmp_path), *arguments])
+    return code, [(music.prompt_bars, music.bars, music.samples_output) for music in given]
+
+
+def test_several_lengths_of_prompt_are_measured_in_folders_of_their_own(monkeypatch, tmp_path):
+    one = lengths(monkeypatch, tmp_path, "--prompt-bars", "40", "--bars", "16")
+    assert one == (0, [(40, 16, tmp_path)])
+    both = [(8, 32, tmp_path / "music_8_32"), (40, 16, tmp_path / "music_40_16")]
+    arguments = ("--prompt-bars", "8", "40", "--bars")
+    assert lengths(monkeypatch, tmp_path, *arguments, "32", "16") == (0, both)
+    alike = lengths(monkeypatch, tmp_path, *arguments, "4")[1]
+    assert [bars for _, bars, _ in alike] == [4, 4]
+    assert lengths(monkeypatch, tmp_path, *arguments, "1", "2", "3") == (2, [])
+
+
+def test_the_same_music_twice_is_refused(data):
+    twice = (GenerationOptions(seed=1), GenerationOptions(seed=2))
+    with pytest.raises(TrainingError, match="name the same pair twice"):
+        EvaluateOptions(model="x", data=data, music=twice)

@@ -146,7 +146,7 @@ def test_music_is_measured_beside_the_real_music_of_its_pieces(experiment, data,
     names = [f"{name}.{seed}" for name in ("1", "5") for seed in (0, 1)]
     assert sorted(path.stem for path in (tmp_path / "samples").glob("*.mid")) == names
     assert sorted(path.stem for path in (tmp_path / "samples").glob("*.png")) == names
-    with (tmp_path / "continuations.csv").open() as stream:
+    with (tmp_path / "continuations_2_4.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert [(row["piece"], row["seed"]) for row in rows] == [
         (name, seed) for name in ("5", "1") for seed in ("0", "1")
@@ -154,6 +154,13 @@ def test_music_is_measured_beside_the_real_music_of_its_pieces(experiment, data,
     mean = np.mean([float(row["polyphony"]) for row in rows])
     assert found["figures"]["generated"]["polyphony"]["mean"] == pytest.approx(mean)
     assert found["figures"]["real"]["bars"]["mean"] == 4
+    # over pieces, of the means of the two continuations of each
+    polyphony = np.array([float(row["polyphony"]) for row in rows]).reshape(2, 2).mean(1)
+    difference = found["differences"]["polyphony"]
+    assert difference["prompts"] == 2
+    real = found["figures"]["real"]["polyphony"]["mean"]
+    assert difference["mean"] == pytest.approx(polyphony.mean() - real)
+    assert "copier" not in found["figures"]  # the prompt is too short
     json.dumps(found, allow_nan=False)
     assert set(found["style"]) == {"exact", "compat"}
     for group in ("generated", "real"):
@@ -181,6 +188,7 @@ def test_a_model_that_writes_real_music_has_its_figures(experiment, data, monkey
     train = Corpus.load(data, "train")
     found = measure_music(decoder, tokenizer, corpus, train, options, show=False)
     assert found["figures"]["generated"] == found["figures"]["real"]
+    assert {of["mean"] for of in found["differences"].values()} <= {0, None}
     assert found["copies"]["generated"] == found["copies"]["real"]
     assert found["faults"]["generated"] == found["faults"]["real"]
     for name, histogram in found["histograms"].items():

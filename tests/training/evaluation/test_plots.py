@@ -51,7 +51,7 @@ def test_a_picture_shows_what_there_is(tmp_path, figures):
     draw_results({"a": results()}, tmp_path / "a.png", {"a": ([10, 20], [3.0, 2.0])})
     draw_results({"a": results(), "b": results()}, tmp_path / "b.png")
     without = results()
-    del without["music"]
+    del without["music_8_32"]
     draw_results({"a": without}, tmp_path / "c.png")
     drawn = [panels(figure) for figure in figures]
     assert [len(found) for found in drawn] == [7, 6, 2]
@@ -66,7 +66,7 @@ def test_likelihood_and_loops_are_drawn_where_no_piece_is_long_and_no_music_was_
 ):
     found = results(by_position={"reach": 4096, "pieces": 0, "bins": []}, beyond_training=None)
     found["loops"] = {"pieces": 3, "nats_per_token": {"1": 2.0, "2": 1.0, "4": 0.5}}
-    del found["music"]
+    del found["music_8_32"]
     draw_results({"a": found}, tmp_path / "a.png")
     readings, loops = panels(figures[0])
     assert [bar.get_height() for bar in readings.patches] == [1.25, 1.2]
@@ -77,7 +77,7 @@ def test_likelihood_and_loops_are_drawn_where_no_piece_is_long_and_no_music_was_
 
 def test_nothing_to_draw_is_said_and_leaves_no_picture(tmp_path, caplog):
     found = results(by_position={"bins": []}, loops={"pieces": 0, "nats_per_token": {}})
-    for name in ("music", "windows_512", "streaming"):
+    for name in ("music_8_32", "windows_512", "streaming"):
         del found[name]
     (tmp_path / "a.png").write_bytes(b"of earlier results")
     with caplog.at_level(logging.INFO):

@@ -2,18 +2,30 @@ from __future__ import annotations
 
 import inspect
 import json
+from copy import deepcopy
 
 import pytest
 
 from relpe.models.checkpoint import find_checkpoint
-from tests.support.results import changed, results
+from tests.support.results import MEANS, changed, music, results
 from tests.support.runs import piece
 from training.cli import main
 from training.errors import TrainingError
-from training.evaluation.generated_music import STUCK_BARS
+from training.evaluation.generated_music import STUCK_BARS, figures_of
 from training.evaluation.metrics.bars import BarNotes
-from training.evaluation.metrics.structure import playing_at_end, structure, stuck_notes
-from training.evaluation.report import goals, music_rows, report, rows_of, table
+from training.evaluation.metrics.structure import playing_at_end, stuck_notes
+from training.evaluation.report import (
+    PIANO_LIMITS,
+    form_goals,
+    goal_lines,
+    goals,
+    music_rows,
+    music_table,
+    music_tables,
+    report,
+    rows_of,
+    table,
+)
 from training.experiment import build_experiment
 from training.release import _music, export
 from training.runs.fit import fit
@@ -23,7 +35,7 @@ from training.runs.weights import load_decoder
 
 def test_a_model_that_reaches_every_goal_misses_none():
     found = goals(results())
-    assert len(found) == 6
+    assert len(found) == 10
     assert all(goal.holds for goal in found)
     assert all(goal.line().startswith("holds: ") for goal in found)
 
@@ -32,15 +44,30 @@ def test_a_model_that_reaches_every_goal_misses_none():
     ("path", "value", "said"),
     [
         (("beyond_training", "difference"), 0.051, "0.05 above those within (+0.051, 7 pieces)"),
-        (("music", "faults", "generated", "stuck_notes"), 1, "1 of 4 continuations fail"),
-        (("music", "faults", "generated", "longer_silences"), 2, "no run of empty bars"),
-        (("music", "faults", "generated", "silent_instruments"), 4, "still plays after 32 bars"),
+        (("music_8_32", "faults", "generated", "stuck_notes"), 1, "1 of 4 continuations fail"),
+        (("music_8_32", "faults", "generated", "longer_silences"), 2, "no run of empty bars"),
         (
-            ("music", "style", "exact", "onset_drum", "generated", "mean"),
+            ("music_8_32", "faults", "generated", "silent_instruments"),
+            4,
+            "still plays after 32 bars",
+        ),
+        (
+            ("music_8_32", "style", "exact", "onset_drum", "generated", "mean"),
             [0.8, 0.8, 0.8, 0.71],
             "(0.710 of 0.800, 89%)",
         ),
-        (("music", "figures", "generated", "bars_of_prompt", "mean"), 0.21, "0.210, real 0.200"),
+        (
+            ("music_8_32", "figures", "generated", "harmonic_period", "mean"),
+            0.39,
+            "at least 0.40 (0.390, real 0.500)",
+        ),
+        (("music_8_32", "figures", "generated", "static_chord", "mean"), 0.03, "at most 0.02"),
+        (
+            ("music_8_32", "figures", "generated", "self_similarity_16", "mean"),
+            0.28,
+            "at least 0.03, at most 0.27 (0.280, real 0.150)",
+        ),
+        (("music_8_32", "figures", "generated", "harmonic_period", "mean"), None, "undefined"),
     ],
 )
 def test_each_goal_is_missed_alone(path, value, said):
@@ -53,9 +80,9 @@ def test_each_goal_is_missed_alone(path, value, said):
 def test_a_model_card_has_figures_of_music_alone_beside_real_music_and_the_goals():
     found = results()
     card = "\n".join(_music(found))
-    of_music = table({"model": found}, music_rows)
+    of_music = music_tables({"model": found}, "###")
     assert all(line in card for line in of_music)
-    others = {row.label for row in rows_of(found)} - {row.label for row in music_rows(found)}
+    others = {row.label for row in rows_of(found)}
     assert "nats per token, whole pieces" in others
     assert not {cells(line)[0] for line in card.splitlines() if line.startswith("|")} & others
     assert all(f"- {goal.line()}" in card for goal in goals(found))
@@ -63,8 +90,8 @@ def test_a_model_card_has_figures_of_music_alone_beside_real_music_and_the_goals
 
 def test_nothing_is_said_of_what_was_not_measured():
     found = results(beyond_training=None)
-    del found["music"]
-    assert goals(found) == []
+    del found["music_8_32"]
+    assert goals(found) == goal_lines(found) == music_tables({"a": found}) == []
     assert not any("style" in line or "beyond" in line for line in table({"a": found}))
 
 
@@ -75,20 +102,24 @@ def cells(line):
 def test_a_table_has_a_column_for_each_model_and_one_for_their_real_music():
     other = results(parameters=99)
     lines = [cells(line) for line in table({"a": results(), "b": other})]
-    assert lines[0] == ["", "a", "b", "real music"]
-    assert {len(line) for line in lines} == {4}
+    assert lines[0] == ["", "a", "b"]
+    assert {len(line) for line in lines} == {3}
     rows = {line[0]: line[1:] for line in lines}
-    assert rows["parameters"] == ["1,234", "99", ""]
-    assert rows["nats per bar, windows 512"] == ["70.12", "70.12", ""]
+    assert rows["parameters"] == ["1,234", "99"]
+    assert rows["nats per bar, windows 512"] == ["70.12", "70.12"]
     assert "nats per bar, whole pieces" not in rows
     assert rows["beyond minus within (± standard deviation over pieces)"][0] == "0.040 ± 0.020"
     assert rows["nats per token beyond it"][0] == "1.040"
-    assert rows["bars equal to a prompt bar, share"] == ["0.2", "0.2", "0.2"]
+    lines = [cells(line) for line in music_table({"a": results(), "b": other}, "music_8_32")]
+    assert lines[0] == ["", "a", "b", "real music"]
+    rows = {line[0]: line[1:] for line in lines}
+    said = "0.2 (-0.05 ± 0.025)"
+    assert rows["bars equal to a prompt bar, share"] == [said, said, "0.2"]
     assert rows["runs of 16 notes found in the train split, share"] == ["–", "–", "–"]
 
 
 def test_models_on_other_data_stand_beside_their_own_real_music():
-    lines = table({"a": results(), "b": results(data="other")})
+    lines = music_table({"a": results(), "b": results(data="other")}, "music_8_32")
     assert cells(lines[0]) == ["", "a", "real music for a", "b", "real music for b"]
 
 
@@ -105,7 +136,8 @@ def test_several_models_are_reported_with_their_training_curves(tmp_path, monkey
     (released / "results.json").write_text(json.dumps(results(parameters=5)))
     assert main(["report", "runs/one", "evaluation/two", "--output", "out"]) == 0
     text = (tmp_path / "out/report.md").read_text()
-    assert cells(text.splitlines()[0]) == ["", "one", "two", "real music"]
+    assert cells(text.splitlines()[0]) == ["", "one", "two"]
+    assert "## 32 new bars after 8 bars of prompt" in text
     assert "Goals of one:" in text
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["report.md", "report.png"]
     assert (tmp_path / "out/report.png").read_bytes().startswith(b"\x89PNG")
@@ -176,9 +208,10 @@ def test_a_released_model_tells_the_tokens_of_all_runs():
 
 def test_rows_of_music_have_names_of_their_own_without_names_of_code():
     found = results()
-    names = structure(BarNotes.of(piece(0)), 4)
+    names = figures_of(BarNotes.of(piece(0)), 4)
+    found = found["music_8_32"]
     for group in ("generated", "real"):
-        found["music"]["figures"][group] = {n: {"mean": 0.5, "deviation": 0.1} for n in names}
+        found["figures"][group] = {n: {"mean": 0.5, "deviation": 0.1} for n in names}
     labels = [row.label for row in music_rows(found)]
     assert len(labels) == len(set(labels))
     plain = [label for label in labels if label not in {name.replace("_", " ") for name in names}]
@@ -191,18 +224,74 @@ def default(function, name):
 
 
 def test_rows_of_long_notes_say_how_long():
-    labels = [row.label for row in music_rows(results())]
+    labels = [row.label for row in music_rows(music())]
     assert any(f"a note longer than {STUCK_BARS} bars" in label for label in labels)
     last = default(playing_at_end, "last_bars")
     assert any(f"silent in the last {last} bars" in label for label in labels)
-    found = changed(("music", "figures", "generated"), {"stuck_share": {"mean": 0.1}})
-    found["music"]["figures"]["real"] = {"stuck_share": {"mean": 0.2}}
+    found = changed(("music_8_32", "figures", "generated"), {"stuck_share": {"mean": 0.1}})
+    found = found["music_8_32"]
+    found["figures"]["real"] = {"stuck_share": {"mean": 0.2}}
     bars = default(stuck_notes, "bars")
-    assert (f"notes longer than {bars} bars, share", "0.1", "0.2") in [*music_rows(found)]
+    assert (f"notes longer than {bars} bars, share", "0.1", "0.2", "") in [*music_rows(found)]
 
 
 def test_one_piece_has_no_halves_to_compare():
     for prompts, told in ((2, "0.05"), (1, "–")):
-        found = changed(("music", "protocol", "prompts"), prompts)
+        found = changed(("music_8_32", "protocol", "prompts"), prompts)["music_8_32"]
         rows = [row for row in music_rows(found) if row.label.startswith("divergence")]
         assert [(row.value, row.real) for row in rows] == [("0.1", told)] * 2
+
+
+def copied(**means):
+    """Music after 40 bars, with figures of a copier."""
+    found = music(40, 16)
+    of_copier = MEANS | {"bars_of_any_earlier": 1.0, "most_similar_earlier": 1.0} | means
+    found["figures"]["copier"] = {name: {"mean": mean} for name, mean in of_copier.items()}
+    return found
+
+
+def test_music_after_long_prompts_has_goals_which_real_music_reaches_and_a_copier_misses():
+    found = copied()
+    names = [limits.name for limits in PIANO_LIMITS[40, 16]]
+    assert [goal.holds for goal in form_goals(found)] == [True] * len(names)
+    assert all(goal.holds for goal in form_goals(found, "real"))
+    assert [goal.holds for goal in form_goals(found, "copier")] == [False, True, True, True, True]
+    lines = goal_lines({"music_40_16": found})
+    assert lines[-1].startswith(
+        "- 16 bars after a prompt of 40: the copier misses 1 of 5 goals of form: bars e"
+    )
+    (row,) = [row for row in music_rows(found) if "any earlier bar" in row.label]
+    assert row[1:] == ("0.45 (-0.05 ± 0.025)", "0.45", "1")
+    both = results(music_40_16=found)
+    assert cells(music_table({"a": both}, "music_40_16")[0]) == ["", "a", "real music", "copier"]
+    assert music_tables({"a": both})[1::2][0] == "## 32 new bars after 8 bars of prompt"
+    assert "## 16 new bars after 40 bars of prompt" in music_tables({"a": both})
+
+
+def test_a_limit_that_real_music_misses_is_its_figure():
+    found = music(40, 16, like_bar_before=0.12)
+    assert [goal.holds for goal in form_goals(found)][-1] is False
+    found["figures"]["real"]["like_bar_before"]["mean"] = 0.13
+    assert [goal.holds for goal in form_goals(found)][-1] is True
+
+
+def test_bands_have_goals_of_their_own_beside_real_music():
+    found = music(bars_of_prompt=0.25, fills=0.03)
+    found["protocol"]["several_tracks"] = True
+    found["figures"]["real"]["fills"] = {"mean": 0.06}
+    assert [goal.holds for goal in form_goals(found)] == [True, True]
+    for name, mean in (("bars_of_prompt", 0.26), ("bars_of_prompt", 0.14), ("fills", 0.02)):
+        missed = deepcopy(found)
+        missed["figures"]["generated"][name]["mean"] = mean
+        (goal,) = [goal for goal in form_goals(missed) if not goal.holds]
+        assert f"{mean:.3f}" in goal.figure
+
+
+def test_music_of_older_results_is_shown_without_what_it_lacks():
+    older = music()
+    del older["protocol"]["several_tracks"], older["differences"]
+    found = results(music=older)
+    del found["music_8_32"]
+    assert len(goals(found)) == 5
+    assert cells(music_table({"a": found}, "music_8_32")[0]) == ["", "a", "real music"]
+    assert not any("±" in line for line in music_table({"a": found}, "music_8_32"))

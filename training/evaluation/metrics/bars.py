@@ -97,7 +97,7 @@ class BarNotes(NamedTuple):
         durations = np.maximum(nearest_step(begins + lengths, score.ticks_per_beat) - onsets, 1)
         lines = _lines_in_steps(score, int(onsets.max(initial=0)) + 1)
         notes = cls(lines, onsets, durations, pitches, velocities, tracks, keys)
-        return notes._at(np.lexsort((pitches, tracks, onsets)))
+        return notes.at(np.lexsort((pitches, tracks, onsets)))
 
     def between(self, first_bar: int, stop_bar: int | None = None) -> BarNotes:
         """The notes of bars `first_bar` up to but not including `stop_bar` (None: the end).
@@ -108,11 +108,15 @@ class BarNotes(NamedTuple):
         if len(lines) < 2:
             lines = self.lines[-1:]
         chosen = (self.onsets >= lines[0]) & (self.onsets < lines[-1])
-        notes = self._at(np.flatnonzero(chosen))
+        notes = self.only(chosen)
         return notes._replace(lines=lines - lines[0], onsets=notes.onsets - lines[0])
 
-    def _at(self, places: NDArray[np.int64]) -> BarNotes:
-        """The notes with these indices, in this order."""
+    def only(self, chosen: NDArray[np.bool_]) -> BarNotes:
+        """The same bars with some of the notes, (n,) bool."""
+        return self.at(np.flatnonzero(chosen))
+
+    def at(self, places: NDArray[np.int64]) -> BarNotes:
+        """The same bars with the notes of these indices, in this order."""
         return self._replace(
             onsets=self.onsets[places],
             durations=self.durations[places],

@@ -229,10 +229,10 @@ def longest_empty_runs(notes: BarNotes, first_bar: int) -> EmptyBars:
     first = notes.bars
     last = np.searchsorted(notes.lines, notes.onsets + notes.durations, side="left") - 1
     sounds = _covered(first, np.minimum(last, notes.num_bars - 1) + 1, notes.num_bars)
-    return EmptyBars(_longest_run(~sounds[:first_bar]), _longest_run(~sounds[first_bar:]))
+    return EmptyBars(longest_run(~sounds[:first_bar]), longest_run(~sounds[first_bar:]))
 
 
-def _longest_run(values: NDArray[np.bool_]) -> int:
+def longest_run(values: NDArray[np.bool_]) -> int:
     """Length of the longest run of True."""
     gaps = np.flatnonzero(np.concatenate([[True], ~values, [True]]))
     return int(np.diff(gaps).max()) - 1

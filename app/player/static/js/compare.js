@@ -1,5 +1,5 @@
 // Variations side by side: a small map of the new music of each, with a line of facts; a click or a key
-// chooses the one that is shown and heard.
+// chooses the one to show and play.
 
 import { make } from "./dom.js";
 import { colourName } from "./roll/notes.js";

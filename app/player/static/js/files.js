@@ -1,9 +1,9 @@
-// Downloads of the shown variation: the button for MIDI and the menu of the other files.
+// Downloads of the shown variation: the button for MIDI, and the menu of the other files.
 
 import { fileUrl, sentenceOf } from "./server.js";
 
 const NO_FILE =
-  "The file is not available: it was removed, or the program has ended; make the music again with the settings below.";
+  "The file is not available: it was removed, or the program has ended. Generate the music again with the settings below.";
 
 export class Files {
   /** `shown()`: {job, variation} of the files; `onError(text)`. */
@@ -42,7 +42,7 @@ export class Files {
     this.download(button, isInMenu ? [button, this.more] : [button]);
   }
 
-  /** Downloads a file, after a check that it exists; `busy`: the buttons that show the work. */
+  /** Downloads a file after checking that it exists; `busy`: the buttons that show the progress. */
   async download(button, busy) {
     if (button.classList.contains("working")) return;
     for (const one of busy) one.classList.add("working");

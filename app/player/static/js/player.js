@@ -1,4 +1,4 @@
-// The player: shows the frames of app/player/frames.py, and tells the page what the user wants.
+// The player: shows the frames of app/player/frames.py, and triggers events for the user's actions.
 // A frame is the whole state, so a lost frame does no harm; its long texts (notes, bar lines, tempos)
 // only grow while music is generated, and Gradio sends only what was added.
 
@@ -183,7 +183,7 @@ class Player {
     return { key: `${frame.job}/${index}/${without}`, request: { job: frame.job, variation: index, without } };
   }
 
-  /** Keeps the requested mutes if they are now heard, or takes them back. */
+  /** Keeps the requested mutes if their mix is now audible, else takes them back. */
   settleMix(isHeard) {
     if (isHeard) this.tracks.confirm();
     else {
@@ -295,7 +295,7 @@ class Player {
   onKey(event) {
     if (["Tab", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"].includes(event.key)) this.isByKeys = true;
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.(TEXTS)) return;
-    if (!this.box.getClientRects().length) return; // another tab covers it
+    if (!this.box.getClientRects().length) return; // the About tab hides the player
     if (event.key === " ") {
       if (this.isByKeys && event.target.closest?.(PRESSED_BY_SPACE)) return;
       event.preventDefault();

@@ -4,8 +4,8 @@
 import { onDrag } from "./dom.js";
 import { lowerBound } from "./roll/notes.js";
 
-const USUAL_BARS = 8; // chosen by the button "last bars", as in options.py and player.html
-const KEY_MS = 500; // from the last arrow key until the page is told
+const USUAL_BARS = 8; // of the button "last bars"; the same in options.py and player.html
+const KEY_MS = 500; // delay between the last arrow key and the event
 
 export class PromptRegion {
   constructor(part, roll, { onChange }) {
@@ -30,7 +30,7 @@ export class PromptRegion {
     this.to = Math.max(1, line(splice));
     this.from = Math.min(line(first), this.to - 1);
     this.most = Math.max(this.to, Math.min(lowerBound(bars, end + 0.01, (bar) => bar), bars.length - 1));
-    this.tell();
+    this.describe();
   }
 
   /** The numbers of the first and last bar of a prompt. */
@@ -51,7 +51,7 @@ export class PromptRegion {
   }
 
   /** Describes the region in words, on the handles and beside the buttons. */
-  tell() {
+  describe() {
     const [first, last] = [this.from + 1, this.to];
     const values = { from: [first, 1, last], to: [last, first, this.most] };
     for (const [side, [now, least, most]] of Object.entries(values)) {
@@ -72,7 +72,7 @@ export class PromptRegion {
     if (next === this[side]) return;
     this[side] = next;
     this.isChanged = true;
-    this.tell();
+    this.describe();
     this.roll.mark(this.bars[this.from], this.bars[this.to]);
     this.place();
   }
@@ -82,7 +82,7 @@ export class PromptRegion {
     this.finish();
   }
 
-  /** Tells the page about the new region. */
+  /** Reports the new region, if it has changed. */
   finish() {
     clearTimeout(this.timer);
     this.isHeld = false;

@@ -1,10 +1,10 @@
-// The functions of the page's server, and the addresses of its files.
+// Calls of functions on the page's server, and the addresses of its files.
 
 /** An error whose message is a sentence from the server for the user. */
 class Refusal extends Error {}
 
 export class Server {
-  /** `functions`: {mix, file} as Gradio passes them; a page of examples has none. */
+  /** `functions`: {mix, file} as Gradio passes them; undefined in a page without a server. */
   constructor(functions) {
     this.functions = functions;
   }

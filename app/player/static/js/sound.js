@@ -1,5 +1,5 @@
-// The sound: a mix of the tracks that the server renders, or a file that a frame names; its position
-// and the transport buttons, and the change from one sound to another without a gap.
+// The sound: a mix of the tracks, rendered by the server, or a file named in a frame; its position, the
+// transport buttons, and the gapless change from one sound to another.
 
 import { on, write } from "./dom.js";
 import { fileUrl, sentenceOf } from "./server.js";
@@ -8,9 +8,9 @@ import { TempoMap } from "./tempo.js";
 const FADE_MS = 60; // of the cross-fade from one sound to the next
 const LEAD_SECONDS = 0.2; // how far ahead the next sound is prepared while the other plays
 const START_SECONDS = 0.012; // latency of an audio element
-const PATIENCE_MS = 60_000; // a busy machine answers late
+const PATIENCE_MS = 60_000; // time limit for loading a sound
 const NO_SOUND =
-  "The sound cannot be played: its file was removed, or the program has ended; make the music again with the settings below.";
+  "The sound cannot be played: its file was removed, or the program has ended. Generate the music again with the settings below.";
 
 const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
@@ -28,12 +28,12 @@ export class Sound {
   making = ""; // key of the sound that is being rendered
   failed = ""; // key of the sound that failed
 
-  /** `onMix(isHeard)`: whether the requested mix is now heard, or failed; `onError(text)`. */
+  /** `onMix(isHeard)`: whether the requested mix is now audible, or has failed; `onError(text)`. */
   constructor(part, server, roll, { onMix, onError }) {
     Object.assign(this, { part, server, roll, onMix, onError });
     this.box = part("player");
-    this.deck = part("sound"); // the audio element that is heard
-    this.spare = part("spare"); // the one that is heard next
+    this.deck = part("sound"); // the audible audio element
+    this.spare = part("spare"); // the one that loads the next sound
     this.shown = Object.fromEntries(["now", "total", "play", "roll"].map((name) => [name, part(name)]));
     for (const deck of [this.deck, this.spare]) {
       const heard = (call) => (event) => event.target === this.deck && call();
@@ -96,7 +96,7 @@ export class Sound {
     this.cursor = 0;
   }
 
-  /** Gives up the sound that is being rendered. */
+  /** Ignores the sound that is being rendered. */
   cancel() {
     if (this.making) this.changes += 1;
     this.making = "";
@@ -149,7 +149,7 @@ export class Sound {
     }
   }
 
-  /** Holds the spare a little ahead, until the playing sound reaches its position. */
+  /** Positions the spare a little ahead, and waits until the playing sound reaches it. */
   async meet(isLate) {
     const { deck, spare } = this;
     for (let lead = LEAD_SECONDS; lead < 4; lead *= 2) {
@@ -159,18 +159,18 @@ export class Sound {
     }
     while (!isLate() && !deck.paused) {
       const left = 1000 * (spare.currentTime - deck.currentTime - START_SECONDS);
-      if (left <= 0 || left > 5000) break; // the user may have gone elsewhere
+      if (left <= 0 || left > 5000) break; // the user may have moved the position
       await wait(Math.min(left, 40));
     }
     if (deck.paused || Math.abs(spare.currentTime - deck.currentTime) > 0.1) spare.currentTime = deck.currentTime;
   }
 
-  /** The spare becomes the sound, with a cross-fade if the other one plays. */
+  /** Makes the spare element audible, with a cross-fade if the other one is playing. */
   exchange(plays) {
     const old = this.deck;
     const wasPlaying = !old.paused;
     [this.deck, this.spare] = [this.spare, old];
-    this.box.append(old); // so that the first audio element is the one that is heard
+    this.box.append(old); // keeps the audible element first
     this.deck.volume = wasPlaying ? 0 : this.level;
     if (wasPlaying || plays) this.play();
     if (wasPlaying) this.crossFade(old, this.deck);
@@ -201,7 +201,7 @@ export class Sound {
     write(shown.total, ` / ${clock(whole)}`);
     box.classList.toggle("playing", isPlaying);
     box.classList.toggle("making", isPending);
-    const label = isPending ? "Making the sound" : isPlaying ? "Pause" : "Play";
+    const label = isPending ? "Rendering the sound" : isPlaying ? "Pause" : "Play";
     write(shown.play, label, "aria-label");
     write(shown.play, isPending ? `${label} …` : `${label} (space bar)`, "title");
     write(shown.roll, Math.round(whole), "aria-valuemax");
@@ -233,7 +233,7 @@ export class Sound {
 
   play() {
     this.deck.play().catch((error) => {
-      if (error.name !== "AbortError") this.onError(NO_SOUND); // it was paused before it began
+      if (error.name !== "AbortError") this.onError(NO_SOUND); // AbortError: paused before it began
     });
   }
 
@@ -267,6 +267,6 @@ function ready(deck) {
     const look = () => isReady() && finish(resolve);
     on(deck, "canplay seeked", look, { signal: events.signal });
     deck.addEventListener("error", () => finish(reject, new Error("the file cannot be played")), { signal: events.signal });
-    setTimeout(() => finish(reject, new Error("the file does not come")), PATIENCE_MS);
+    setTimeout(() => finish(reject, new Error("the file did not load in time")), PATIENCE_MS);
   });
 }

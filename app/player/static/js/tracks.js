@@ -1,15 +1,15 @@
 // The list of tracks: colour, name and instrument of each, mute and solo, and, if the page offers it,
-// what the model sees of the prompt and which instruments may play in the new music.
+// which tracks the model reads and which may play in the new music.
 
 import { make } from "./dom.js";
 import { colourName, lookOf } from "./roll/notes.js";
 
 const MANY_TRACKS = 4; // more do not fit next to play and volume
 const COLUMNS = [
-  ["Track", "A track of your file, and what plays it"],
-  ["Prompt", "The model hears this track before it writes"],
-  ["May play", "The model may write for this track in the new music"],
-  ["Listen", "M mutes a track in the sound, S plays it alone; the files stay as they are"],
+  ["Track", "A track of your file and its instrument"],
+  ["Prompt", "The model reads this track as part of the prompt"],
+  ["May play", "The track may get notes in the new music"],
+  ["Listen", "M mutes a track, S plays it alone; files do not change"],
 ];
 
 const controlsOf = (node) => [...node.querySelectorAll("button, input")];
@@ -19,14 +19,14 @@ export class TrackList {
     Object.assign(this, { list, onMix, onChoice });
     this.muted = new Set();
     this.solo = new Set();
-    this.heardWithout = [[], []]; // mute and solo of the mix that is heard
+    this.heardWithout = [[], []]; // mute and solo of the audible mix
     this.rows = [];
     this.built = "";
     list.addEventListener("keydown", (event) => this.onKey(event));
     list.addEventListener("focusin", (event) => this.rove(event.target));
   }
 
-  /** Ids of the tracks that are not heard. */
+  /** Ids of the tracks that are muted, or not solo. */
   silent() {
     const ids = this.rows.map((row) => row.id);
     return ids.filter((id) => this.isQuiet(id)).sort((a, b) => a - b);
@@ -36,19 +36,19 @@ export class TrackList {
     return this.solo.size ? !this.solo.has(id) : this.muted.has(id);
   }
 
-  /** Lets all tracks be heard, for another piece. */
+  /** Makes all tracks audible, for another piece. */
   clear() {
     this.muted.clear();
     this.solo.clear();
     this.confirm();
   }
 
-  /** Notes that the requested mix is now heard. */
+  /** Records that the requested mix is now audible. */
   confirm() {
     this.heardWithout = [[...this.muted], [...this.solo]];
   }
 
-  /** Goes back to the mix that is heard, as the requested one failed. */
+  /** Goes back to the audible mix after the requested one failed. */
   restore() {
     [this.muted, this.solo] = this.heardWithout.map((ids) => new Set(ids));
   }
@@ -105,7 +105,7 @@ export class TrackList {
     item.dataset.id = row.id;
     if (wide) {
       item.append(
-        this.box("heard", `${row.name}: the model hears it as a part of the prompt`),
+        this.box("heard", `${row.name}: the model reads it as part of the prompt`),
         this.box("played", `${row.name}: may play in the new music`),
       );
     }

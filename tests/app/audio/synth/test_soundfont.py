@@ -33,7 +33,7 @@ def span(low: int, high: int) -> int:
 
 
 def bags(zones: Sequence[Values]) -> tuple[bytes, bytes]:
-    """Bag and generator chunks of zones; the target of a zone comes last, as it must."""
+    """Bag and generator chunks of zones; the target of a zone comes last, as required."""
     starts = np.cumsum([0, *(len(zone) for zone in zones)])
     bag = b"".join(struct.pack("<HH", start, 0) for start in starts)
     pairs = [struct.pack("<Hh", *pair) for zone in zones for pair in zone.items()]
@@ -47,7 +47,7 @@ def soundfont_bytes(
     places: Sequence[tuple[int, int]] = ((0, 0),),
     sample_type: int = 1,
 ) -> bytes:
-    """A SoundFont whose presets (bank, program) are all alike, with one sample of 1000 points."""
+    """A SoundFont whose presets (bank, program) are all equal, with one sample of 1000 points."""
     wave = (np.sin(np.arange(1000) * 2 * np.pi / 100) * 20000).astype("<i2").tobytes()
     headers = [
         struct.pack("<20sHHH12x", b"preset", program, bank, index * len(preset))
@@ -102,7 +102,7 @@ def test_preset_zones_have_a_global_zone_too(tmp_path):
     preset = ({G.ATTENUATION: 50, G.PAN: 10}, {G.PAN: 20, G.INSTRUMENT: 0}, {G.INSTRUMENT: 0})
     zones = written(tmp_path, soundfont_bytes(preset, (SAMPLE,))).zones(0, 0)
     assert [zone.pan for zone in zones] == [20, 10]
-    # 50 centibels, of which 0.4 count
+    # 50 centibels, scaled by 0.4
     assert zones[0].gain == pytest.approx(10 ** (-2 / 20))
 
 

@@ -61,7 +61,7 @@ def test_tones_end_after_their_notes_unless_struck_again_and_never_after_the_sco
 
 
 def test_two_hands_on_one_key_strike_it_once_and_release_it_together():
-    """As in MIDI: the second strike ends the first tone, and the first note-off ends the second."""
+    """As in MIDI: the second note-on ends the first tone, the first note-off ends the second."""
     left = replace(track([(0, 1000, 60, 90), (3000, 400, 62, 90)]), chunk=0)
     right = replace(track([(500, 1500, 60, 90), (3000, 900, 62, 90)]), chunk=1)
     music = score(left, right)

@@ -1,4 +1,4 @@
-"""Files of a job, as the player asks for them."""
+"""Files of a job, as the player requests them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_example_of_an_empty_page_is_rendered_on_demand(calls):
         first = calls.files.mix(request)
         assert Path(first["path"]).is_file()
     assert calls.files.mix(request) == first
-    shutil.rmtree(Path(first["path"]).parent)  # it has had its time
+    shutil.rmtree(Path(first["path"]).parent)  # as if it had expired
     assert Path(calls.files.mix(request)["path"]).is_file()
     for job in ("example nothing", "example ../waltz", "example "):
         assert "is not available" in calls.files.mix({"job": job, "variation": -1})["error"]

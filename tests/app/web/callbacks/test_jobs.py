@@ -12,7 +12,7 @@ from tests.support.seen import SOMEONE, begin, make, read, seen
 
 
 def said(calls):
-    """What the player says after `begin` has failed."""
+    """The alert in the player after `begin` has failed."""
     return seen(calls.jobs.refuse(SOMEONE)).frame["alert"]
 
 
@@ -31,7 +31,7 @@ def test_a_job_swaps_the_buttons_and_leaves_a_result(calls, midi):
     assert view.frame["can_undo"]
     assert view.frame["can_discard"]
     assert view.go["continue"].visible
-    assert "4 bars after bar 4, by fake" in view.results
+    assert "4 bars after bar 4 · fake model" in view.results
 
 
 def test_a_job_continues_while_another_tab_is_open(calls, midi):
@@ -49,7 +49,7 @@ def test_a_seed_out_of_range_is_an_alert_and_begins_nothing(calls, seed):
         begin(calls, "piano", seed=seed)
     assert not calls.studio.stop(SOMEONE.session_hash)
     assert said(calls).startswith(f"The seed is {seed:,}, expected a whole number from 0 to ")
-    assert begin(calls, "piano", seed=seed, fresh=True)[0] != seed  # a new one was asked for
+    assert begin(calls, "piano", seed=seed, fresh=True)[0] != seed  # `fresh` draws a new one
 
 
 def test_a_job_that_cannot_begin_is_reported_in_one_short_sentence(
@@ -57,10 +57,12 @@ def test_a_job_that_cannot_begin_is_reported_in_one_short_sentence(
 ):
     with pytest.raises(gr.Error):
         begin(calls)
-    assert "bring a MIDI file" in said(calls)
+    assert "upload a MIDI file" in said(calls)
     with pytest.raises(gr.Error):
         begin(calls, "piano", key="H")
-    assert said(calls) == "“H” is no key or scale that I know; write C, F#m, Bb or D dorian."
+    assert (
+        said(calls) == "“H” is not a known key or scale; enter one such as C, F#m, Bb or D dorian."
+    )
     begin(calls, "piano")
     with pytest.raises(gr.Error):
         begin(calls, "piano")
@@ -136,5 +138,5 @@ def test_a_length_in_seconds_is_converted_to_bars(calls, midi):
 def test_a_refusal_is_shown_once(calls):
     with pytest.raises(gr.Error):
         begin(calls)
-    assert "bring a MIDI file" in said(calls)
+    assert "upload a MIDI file" in said(calls)
     assert said(calls) == BROKEN  # as if Gradio had refused a value before `begin`

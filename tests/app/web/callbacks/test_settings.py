@@ -22,10 +22,10 @@ def test_settings_and_their_file_make_the_same_piece_again(calls, midi, tmp_path
     other = type(SOMEONE)(session_hash="other")
     view, upload = read(calls, told, who=other)
     assert upload is None
-    assert "bring its MIDI file" in view.cards["continue"]
+    assert "upload its MIDI file" in view.cards["continue"]
     view, upload = read(calls, midi, who=other)
     assert (upload.first_bar, upload.bars) == (2, 3)
-    assert "All is set as it was" in view.cards["continue"]
+    assert "All settings are restored" in view.cards["continue"]
     filled = filled_form(calls, other)
     assert (filled["seed"], filled["fresh"], filled["key"]) == (11, False, "C")
     assert filled["bars"].value == 4
@@ -44,12 +44,12 @@ def test_settings_of_another_file_fill_the_form_with_a_note(calls, midi, band, t
     read(calls, told, who=other)
     view, upload = read(calls, band, who=other)
     assert upload.title == "band"
-    assert "not the file that the settings were made with" in view.cards["continue"]
-    assert "the music will be another" in view.cards["continue"]
+    assert "settings were made with another file" in view.cards["continue"]
+    assert "the music will differ" in view.cards["continue"]
     filled = filled_form(calls, other)
     assert (filled["seed"], filled["temperature"]) == (11, 1.1)
     view, _ = read(calls, midi, who=other)  # they have waited for it
-    assert "All is set as it was" in view.cards["continue"]
+    assert "All settings are restored" in view.cards["continue"]
 
 
 def test_settings_are_forgotten_once_music_is_made_from_another_file(calls, midi, band, tmp_path):

@@ -1,4 +1,4 @@
-"""Tabs, results and pages that are opened again, without a browser."""
+"""Tabs, results and reloaded pages, without a browser."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ OTHER = SimpleNamespace(session_hash="other")
 
 
 def opened(calls, *, is_gone, before=FIRST, who=OTHER):
-    """What a page gets when it is opened in a tab of the browser."""
+    """The values that a page gets when it is opened in a browser tab."""
     return calls.tabs.adopt(event(before=before, is_gone=is_gone, token=SECOND), who)
 
 
@@ -69,7 +69,7 @@ def test_a_page_that_is_opened_again_shows_its_session(calls, midi, is_gone):
     assert "My prompt" in again.cards["continue"]
     assert again.go["continue"].interactive
     assert calls.files.file({"job": again.frame["job"], "variation": 0, "kind": "midi"})["path"]
-    calls.tabs.leave(SOMEONE)  # the server hears late that the connection was lost
+    calls.tabs.leave(SOMEONE)  # the server learns late that the connection was lost
     assert seen(calls.tabs.undo(OTHER)).frame["phase"] == "prompt"
     assert make(calls, who=OTHER)[1].frame["phase"] == "done"
     assert seen(calls.tabs.open_tab("continue", SOMEONE)).frame["phase"] == "empty"
@@ -87,7 +87,7 @@ def test_files_of_a_page_that_is_opened_again_are_kept(calls, midi, monkeypatch)
     wanted = {"job": view.frame["job"], "variation": 0, "kind": "midi"}
     assert "path" in calls.files.file(wanted)
     opened(calls, is_gone=True)
-    calls.tabs.leave(SOMEONE)  # the server hears late that this page is gone
+    calls.tabs.leave(SOMEONE)  # the server learns late that this page is gone
     make(calls, "piano", who=third)
     assert "path" in calls.files.file(wanted)
 
@@ -149,5 +149,5 @@ def test_music_without_its_sound_yet_is_kept_when_the_page_is_opened_again(calls
     again = seen(opened(calls, is_gone=True))
     assert (again.frame["phase"], again.frame.get("alert")) == ("done", None)
     assert again.results.count("<li>") == 1
-    assert again.frame["variations"][0]["sound"] == "ready"  # made when it is asked for
+    assert again.frame["variations"][0]["sound"] == "ready"  # rendered on request
     assert "path" in calls.files.mix({"job": again.frame["job"], "variation": 0, "without": []})

@@ -27,8 +27,8 @@ def test_an_upload_shows_its_facts_and_can_be_continued_and_played(calls, midi):
     card = view.cards["continue"]
     for fact in ("96 bpm", "4/4", f"<dd>{upload.whole.facts.notes}</dd>", "<dt>Bars</dt>"):
         assert fact in card
-    assert "hears bars 1 to 4; new music begins in bar 5. The fake model continues it." in card
-    assert "notices" not in card  # nothing that the user should know
+    assert "reads bars 1 to 4; new music begins in bar 5. The fake model continues it." in card
+    assert "notices" not in card  # there are none
     assert view.go["continue"].interactive
     assert not view.go["groove"].interactive
     assert not view.beats["continue"].visible
@@ -45,7 +45,7 @@ def test_the_card_lists_every_track_and_says_why_the_model_does_not_read_one(cal
     for row in upload.whole.facts.rows:
         assert row.name in card
         assert row.why in card
-    assert "3 tracks, 2 heard" in card
+    assert "3 tracks: the model reads 2<" in card
     assert card.count("class='unheard'") == 1
 
 
@@ -125,8 +125,8 @@ def test_the_region_decides_which_bars_are_read_and_where_new_music_begins(calls
     assert (view.frame["prompt"]["first"], view.frame["prompt"]["splice"]) == (4, 12)
     assert view.frame["job"] == job  # view and sound stay
     assert view.frame["prompt"]["sound"] == "ready"
-    assert "hears bars 2 to 3" in view.cards["continue"]
-    assert not view.frame["can_undo"]  # a step of its own it is not
+    assert "reads bars 2 to 3" in view.cards["continue"]
+    assert not view.frame["can_undo"]  # not a step of its own
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_an_invalid_region_changes_nothing(calls, midi, bars):
 
 def test_tracks_can_be_left_out_of_the_prompt(calls, band):
     view, _ = read(calls, band, "groove")
-    assert "play on" not in view.cards["groove"]
+    assert "may play" not in view.cards["groove"]
     calls.tabs.open_tab("groove", SOMEONE)
     view = seen(calls.uploads.choose_tracks(event(heard=[0], played=[0, 1]), SOMEONE))
     assert [track["heard"] for track in view.frame["prompt"]["tracks"]][:2] == [True, False]
@@ -159,8 +159,8 @@ def test_tracks_can_be_left_out_of_the_prompt(calls, band):
     assert moved.prompt.parts == upload.prompt.parts  # the choice stays
     view = seen(calls.uploads.choose_tracks(event(heard=[0], played=[1]), SOMEONE))
     moved = calls.view.session(SOMEONE).current.upload
-    assert "1 plays on" in view.cards["groove"]
-    assert view.cards["groove"].count("does not play on") == 2
+    assert "1 may play in the new music" in view.cards["groove"]
+    assert view.cards["groove"].count("does not play in the new music") == 2
     view = seen(calls.uploads.choose_tracks(event(heard=[], played=[0]), SOMEONE))
     assert view.frame["alert"]
     assert calls.view.session(SOMEONE).current.upload is moved

@@ -413,7 +413,7 @@ def test_what_does_not_fit_is_refused() -> None:
     state = encoding.init_state(0, CPU)
     with pytest.raises(ValueError, match="have 3 rows, expected 1"):
         encoding.prepare(torch.zeros(3, 2, 2, dtype=torch.int64), state)
-    with pytest.raises(ValueError, match="positions of 1 axes; the filters have 2"):
+    with pytest.raises(ValueError, match="positions have 1 axes, expected at least 2"):
         encoding.prepare(line(2), state)
     with pytest.raises(ValueError, match="positions are not integers"):
         encoding.prepare(torch.full((1, 2, 2), 0.5), state)

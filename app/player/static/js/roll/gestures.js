@@ -2,7 +2,7 @@
 
 import { on } from "../dom.js";
 
-const CLICK_PIXELS = 6; // a shorter movement is a click
+const CLICK_PIXELS = 6; // a shorter drag is a click
 
 export class Gestures {
   fingers = new Map(); // pointer id to its place

@@ -1,4 +1,4 @@
-// The piano roll on its canvas. It knows neither sound nor server; player.js tells it what to show.
+// The piano roll on its canvas. It is independent of sound and server; player.js passes it the scene to show.
 
 import { Gestures } from "./gestures.js";
 import { colourName, lookOf, lowerBound } from "./notes.js";
@@ -9,7 +9,7 @@ import { Tiles } from "./tiles.js";
 import { BAND, RULER, RollView } from "./view.js";
 
 const FRESH_MS = 700;
-const VEIL = { before: 0.5, after: 0.8 }; // over parts that the model does not see, or that will be cut off
+const VEIL = { before: 0.5, after: 0.8 }; // opacity over parts that the model does not read, and parts that will be cut off
 
 export class Roll extends RollView {
   constructor(canvas, overview, calls) {
@@ -19,7 +19,7 @@ export class Roll extends RollView {
     this.gestures = new Gestures(this);
   }
 
-  /** Draws the view; returns true while something moves by itself. */
+  /** Draws the view; returns true while an animation is running. */
   draw(now) {
     const pen = penOf(this.canvas);
     const place = this.measures();

@@ -1,5 +1,5 @@
-// Pictures of the notes, side by side along the piece: each is drawn once and then only moved, so that
-// thousands of notes cost no more than a few while the piece plays and scrolls.
+// Tiles: pictures of the notes, side by side along the piece. Each is drawn once and then only moved, so
+// that the cost of a frame hardly depends on the number of notes.
 
 import { colourName, lookOf, lowerBound } from "./notes.js";
 import { clipTo, fillNote, penOf, pixelRatio } from "./pen.js";
@@ -8,14 +8,14 @@ import { RULER } from "./view.js";
 const TILE = 512; // width of a picture in device pixels
 const SPARE_TILES = 8; // number kept outside the view
 const LEAST_WIDTH = 2.5; // of a note in pixels
-const ZOOM_REST = 160; // milliseconds after zooming until notes are drawn at their new size
+const ZOOM_REST = 160; // milliseconds after zooming before notes are drawn at their new size
 export const QUIET = 0.2; // opacity of muted tracks
 
 const loudness = (velocity) => 0.45 + (0.55 * velocity) / 127;
 
 export class Tiles {
   tiles = new Map(); // canvases by the numbers of the pictures
-  drawn = { key: "", perBeat: 0, layers: [] }; // what they show
+  drawn = { key: "", perBeat: 0, layers: [] }; // the state that they were drawn from
 
   constructor(roll) {
     this.roll = roll;
@@ -132,7 +132,7 @@ export class Tiles {
       if (off === null || off < begin) continue;
       const [left, top, width, height] = place(note, off);
       const isCovered = left < begins[note.pitch] + 1 && left + width < ends[note.pitch] + 1;
-      if (isCovered) continue; // by an earlier note of its key
+      if (isCovered) continue; // by an earlier note of the same key
       begins[note.pitch] = left;
       ends[note.pitch] = left + width;
       pen.globalAlpha = quiet * loudness(note.velocity);

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.strategies import scores
+from tokenization.score import Score, TimeSignature, Track
+from training.evaluation.metrics.bars import BarNotes
+from training.evaluation.metrics.copier import copier
+from training.evaluation.metrics.form import exact_similarity, form
+from training.evaluation.metrics.structure import repeated_bars
+
+ANY = scores(max_beats=40, programs=(0, 0, 33))
+
+
+def tune(bars, seed=0):
+    """Random quavers in 4/4."""
+    pitches = np.random.default_rng(seed).integers(36, 96, 8 * bars).tolist()
+    track = Track.of([(6 * i, 6, pitch, 80) for i, pitch in enumerate(pitches)])
+    return BarNotes.of(Score(12, (track,), end_ticks=48 * bars))
+
+
+@settings(max_examples=20, deadline=None)
+@given(ANY, st.data())
+def test_the_prompt_stays_and_notes_stay_in_order_and_in_their_bars(score, data):
+    notes = BarNotes.of(score)
+    first = data.draw(st.integers(1, max(notes.num_bars, 1)))
+    found = copier(notes, first, data.draw(st.integers(1, first)))
+    for before, after in zip(notes.between(0, first), found.between(0, first), strict=True):
+        np.testing.assert_array_equal(before, after)
+    np.testing.assert_array_equal(found.lines, notes.lines)
+    assert (np.diff(found.onsets) >= 0).all()
+    assert (found.positions >= 0).all()
+    assert (found.bars < notes.num_bars).all()
+
+
+@pytest.mark.parametrize("bars", [4, 16, 40])
+def test_every_new_bar_is_that_of_the_distance_before(bars):
+    found = copier(tune(20 + bars), 20)
+    similarity = exact_similarity(found)
+    assert all(similarity[bar, bar - 16] == 1 for bar in range(20, 20 + bars))
+    assert repeated_bars(found, 20).of_any_earlier == 1
+    figures = form(found, 20)
+    assert figures["most_similar_earlier"] == 1
+    assert figures["like_bar_before"] < 0.2
+    if bars > 16:
+        assert figures["self_similarity_16"] == 1
+
+
+def test_real_music_that_goes_on_is_no_copy():
+    notes = tune(40)
+    assert repeated_bars(notes, 24).of_any_earlier == 0
+    assert form(notes, 24)["most_similar_earlier"] < 0.5
+
+
+def test_what_does_not_fit_into_a_shorter_bar_is_dropped():
+    track = Track.of([(0, 6, 60, 80), (40, 6, 62, 80), (48, 6, 64, 80)])
+    metre = (TimeSignature(0, 4, 4), TimeSignature(48, 3, 4))
+    found = copier(BarNotes.of(Score(12, (track,), (), metre, end_ticks=84)), 1, 1)
+    assert found.onsets.tolist() == [0, 40, 48]
+    assert found.pitches.tolist() == [60, 62, 60]
+
+
+def test_more_bars_than_there_are_cannot_be_copied():
+    with pytest.raises(ValueError, match="8 bars cannot be continued with what stood 16 before"):
+        copier(tune(10), 8)

@@ -1,0 +1,60 @@
+"""What a results.json holds, by its keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+Results = Mapping[str, Any]
+"""Content of a results.json, or of a part of it."""
+
+
+def readings(results: Results) -> dict[str, Mapping[str, float]]:
+    """Likelihood of whole pieces and of windows, by key of results.json."""
+    return {k: v for k, v in results.items() if k == "streaming" or k.startswith("windows_")}
+
+
+def music_key(prompt_bars: int, bars: int) -> str:
+    """Key in results.json of music of this many bars after prompts of so many."""
+    return f"music_{prompt_bars}_{bars}"
+
+
+def is_music(key: str) -> bool:
+    """Whether this is a `music_key`."""
+    return re.fullmatch(r"music_\d+_\d+", key) is not None
+
+
+def music_by_key(results: Results) -> dict[str, Results]:
+    """Measured music by `music_key`, shorter prompts first; empty if there is none.
+
+    Older versions measure one kind of prompt, under the key `music`.
+    """
+    found = [music for key, music in results.items() if key == "music" or is_music(key)]
+    sizes = [(music["protocol"]["prompt_bars"], music["protocol"]["bars"]) for music in found]
+    by_size = sorted(zip(sizes, found, strict=True), key=lambda item: item[0])
+    return {music_key(*size): music for size, music in by_size}
+
+
+def music_keys(entries: Mapping[str, Results]) -> list[str]:
+    """Keys of the measured music of some models, shorter prompts first."""
+    found = {
+        key: (music["protocol"]["prompt_bars"], music["protocol"]["bars"])
+        for results in entries.values()
+        for key, music in music_by_key(results).items()
+    }
+    return sorted(found, key=found.__getitem__)
+
+
+def by_real_music(entries: Mapping[str, Results], key: str) -> list[tuple[str, list[str]]]:
+    """Label of real music, and names of the models compared with it, for the music of a key.
+
+    Models without such music are left out.
+    """
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for name, results in entries.items():
+        if music := music_by_key(results).get(key):
+            same = (results["data"], results["split"], results["pieces"], results["tokens"])
+            groups.setdefault((*same, *music["protocol"]["pieces"]), []).append(name)
+    label = "real music" if len(groups) == 1 else "real music for {}"
+    return [(label.format(", ".join(names)), names) for names in groups.values()]
