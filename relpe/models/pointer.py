@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 LONGEST = 2**15 - 2
 """Matches are counted up to this length."""
 NUM_BUCKETS = 25
-"""Half-octave buckets of lengths and distances: 1, 2, 3, 4-5, 6-7, 8-11, 12-15, ... 6,144 and more."""
+"""Half-octave buckets of lengths and distances: 1, 2, 3, 4-5, 6-7, 8-11, ... 6,144 and more."""
 
 
 def bucket(value: int) -> int:

@@ -84,7 +84,7 @@ def test_the_commands_from_midi_to_a_released_model(midi_folder, experiment, tmp
         (["fit", "--config", "{config}", "--set", "task.transposition=[6,-5]"], "is (6, -5)"),
         (
             ["fit", "--config", "{config}", "--set", "task.model.vocabulary_size=100"],
-            "task.model.vocabulary_size is 100, the tokenizer of",
+            "task.model.vocabulary_size is 100, but the tokenizer",
         ),
         (["fit", "--config", "{config}", "--run", "r", "--init-from", "none"], "none"),
     ],
@@ -120,7 +120,10 @@ def test_damaged_checkpoints_and_other_weights_are_reported_in_one_sentence_and_
     before = sorted(path.name for path in tmp_path.rglob("*"))
     longer = ["--set", "trainer.token_budget=640"]
     for words, message in (
-        (["fit", "--config", "tiny.yaml", "--run", "cut", *longer], "cut/last.ckpt: damaged"),
+        (
+            ["fit", "--config", "tiny.yaml", "--run", "cut", *longer],
+            "cut/last.ckpt: the checkpoint is damaged",
+        ),
         (["evaluate", "--run", "cut", "--data", str(data)], "cut/best.ckpt: damaged"),
         (["export", "--run", "cut", "--output", "out"], "cut/best.ckpt: damaged"),
         (["fit", "--config", "wider.yaml", "--run", "new", "--init-from", "run"], "another model"),

@@ -40,7 +40,7 @@ def test_export_compares_weights_and_not_what_they_are_called(experiment, data, 
     export(two, tmp_path / "model", "last")
     readme = (tmp_path / "model" / "README.md").read_text()
     assert "Not measured yet" in readme
-    assert "measured with other weights" in readme
+    assert "belong to other weights" in readme
 
     # a new run in the folder of the old one leaves nothing that could be taken for its own
     fit(build_experiment(other), one, fresh=True, show=False)
@@ -64,11 +64,11 @@ def test_a_card_says_that_weights_were_not_chosen(experiment, tmp_path):
     run = tmp_path / "run"
     fit(build_experiment(experiment), run, show=False)
     description = json.loads((run / "run.json").read_text())
-    assert "the last ones" not in (export(run, tmp_path / "a") / "README.md").read_text()
+    assert "the last, since" not in (export(run, tmp_path / "a") / "README.md").read_text()
     description["data"]["splits"]["validation"]["files"] = 0
     (run / "run.json").write_text(json.dumps(description))
     readme = (export(run, tmp_path / "b") / "README.md").read_text()
-    assert "the last ones, since there were no pieces to validate on" in readme
+    assert "the last, since the validation split is empty" in readme
 
 
 def test_a_run_of_an_earlier_version_is_measured_and_exported(experiment, data, tmp_path):

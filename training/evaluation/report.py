@@ -308,8 +308,8 @@ def memory_rows(results: Results) -> Iterator[Row]:
 def music_rows(music: Results) -> Iterator[Row]:
     """Rows about generated music.
 
-    After each figure comes the mean difference from the real continuation of the same prompt, with its
-    standard error over prompts.
+    After each figure comes the mean difference from the real continuation of the same prompt, with
+    its standard error over prompts.
     """
     protocol = music["protocol"]
     yield Row("continuations", str(protocol["continuations"]), str(protocol["prompts"]))

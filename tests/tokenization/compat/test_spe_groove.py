@@ -261,7 +261,7 @@ def test_a_crop_contains_the_notes_that_begin_in_it(groove, data):
     assert (EOS in short) == (first + num_bars >= bars)
     ends = groove.grammar().resume(without_eos).time
     assert ends < 48 * num_bars or first + num_bars >= bars
-    with pytest.raises(ValueError, match=f"of a piece of {bars} bars"):
+    with pytest.raises(ValueError, match=f"of the {bars} bars of the piece"):
         groove.crop(ids, bars)
 
 

@@ -257,7 +257,7 @@ def test_a_crop_equals_the_encoded_cut_score(ids, data):
     assert accepts(short)
     assert np.array_equal(short, crop[: len(short)])
     assert len(short) == len(crop) or np.count_nonzero(short == BAR) == num_bars
-    with pytest.raises(ValueError, match=f"of a piece of {bars} bars"):
+    with pytest.raises(ValueError, match=f"of the {bars} bars of the piece"):
         POP.crop(ids, bars)
 
 

@@ -338,5 +338,5 @@ def test_several_lengths_of_prompt_are_measured_in_folders_of_their_own(monkeypa
 
 def test_the_same_music_twice_is_refused(data):
     twice = (GenerationOptions(seed=1), GenerationOptions(seed=2))
-    with pytest.raises(TrainingError, match="name the same pair twice"):
+    with pytest.raises(TrainingError, match="contain the same pair twice"):
         EvaluateOptions(model="x", data=data, music=twice)
