@@ -1,6 +1,6 @@
-"""What `bench_attention` compares: ways to attend, and what they are given.
+"""The implementations of attention that `bench_attention` compares, and their inputs.
 
-Peers that are not installed (`pip install "relpe[bench]"`) are left out, and it says so.
+Packages that are not installed (`pip install "relpe[bench]"`) are skipped with a notice.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 HEADS, WIDTH, FEATURES = 8, 64, 128
 LONGEST_QUADRATIC = 2048
-"""Ways that hold all scores, or all sums, are not timed beyond."""
+"""Maximum length for implementations that store all scores or all sums."""
 OURS = "linear: ours"
 
 
 class Way(NamedTuple):
-    """One way to attend: features (b, l, h, f), values (b, l, h, e) to (b, l, h, e)."""
+    """One implementation: features (b, l, h, f) and values (b, l, h, e) to (b, l, h, e)."""
 
     run: Callable[[Tensor, Tensor, Tensor], Tensor]
     longest: int | None = None
@@ -44,13 +44,13 @@ def ours(q: Tensor, k: Tensor, v: Tensor, how: Tiling | None = None) -> Tensor:
 
 
 def softmax(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Torch's fused softmax attention, of the width of the values, not of the features."""
+    """Torch's fused softmax attention, with the width of the values, not of the features."""
     q, k, v = (x.transpose(1, 2) for x in (q[..., :WIDTH], k[..., :WIDTH], v))
     return functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
 
 def ways() -> dict[str, Way]:
-    """All that can be run here."""
+    """All implementations that are installed."""
     found = {
         OURS: Way(ours),
         "linear: all weights": Way(reference.causal_linear_attention, LONGEST_QUADRATIC),
@@ -90,7 +90,7 @@ def inputs(length: int, dtype: torch.dtype, *, train: bool) -> list[Tensor]:
 
 
 def call(way: Way, tensors: list[Tensor], *, train: bool) -> Tensor:
-    """One forward pass, and a backward one if `train`; gradients are thrown away."""
+    """One forward pass and, if `train`, a backward pass; gradients are discarded."""
     with torch.set_grad_enabled(train):
         out = way.run(*tensors)
         if train:

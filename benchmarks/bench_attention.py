@@ -1,9 +1,10 @@
-"""Causal attention operations side by side: time, memory, difference from float64.
+"""Comparison of causal attention operations: time, memory, difference from float64.
 
 Run from the top of the repository: `python -m benchmarks.bench_attention`. Prints CSV, the targets,
-and Markdown with `--table`. All ways are timed in turns in one process: medians of CPU time at one
-thread, and of wall time at two. Memory is the growth of the peak resident size of a process of its
-own. Peers that are not installed (`pip install "relpe[bench]"`) are left out, and it says so.
+and Markdown with `--table`. All implementations are timed in turns in one process; results are
+medians of CPU time with one thread, and of wall time with two. Memory is the growth of the peak
+resident size of a separate process. Packages that are not installed (`pip install "relpe[bench]"`)
+are skipped with a notice.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ TARGETS = {
     ("bfloat16", "train", "softmax: torch", 2048): 3.0,
 }
 TOO_SLOW_MS = 3000.0
-"""CPU time of a call beyond which a way is not tried at a greater length."""
+"""CPU time of a call above which an implementation is not measured at larger lengths."""
 PEAK_SHARE = 0.2
-"""Of the rate of large bfloat16 products, that our training step is to reach at 2,048."""
+"""Target of our training step at 2,048: share of the rate of large bfloat16 products."""
 
 
 def timed(
     chosen: dict[str, Way], tensors: list[Tensor], repeats: int, *, train: bool, cpu: bool
 ) -> dict[str, list[float]]:
-    """Milliseconds of each way, in turns; one call of each goes before."""
+    """Milliseconds of each implementation, in turns, after one warm-up call of each."""
     clock = time.process_time if cpu else time.perf_counter
     torch.set_num_threads(1 if cpu else 2)
     times: dict[str, list[float]] = {name: [] for name in chosen}
@@ -66,7 +67,7 @@ def timed(
 
 
 def growth(name: str, length: int, dtype: torch.dtype, train: bool) -> float:
-    """Megabytes that this process grows by in one call, its inputs not counted."""
+    """Megabytes by which this process grows in one call, inputs excluded."""
     torch.set_num_threads(1)
     way = ways()[name]
     call(way, inputs(64, dtype, train=train), train=train)
@@ -77,13 +78,13 @@ def growth(name: str, length: int, dtype: torch.dtype, train: bool) -> float:
 
 
 def peak(name: str, length: int, dtype: torch.dtype, *, train: bool) -> float:
-    """`growth` in a process of its own."""
+    """`growth` in a separate process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as own:
         return own.submit(growth, name, length, dtype, train).result()
 
 
 def error(way: Way, length: int, dtype: torch.dtype) -> float:
-    """Largest difference from the same in float64, the largest number being 1."""
+    """Largest difference from the result in float64, relative to its largest number."""
     tensors = inputs(min(length, 1024), dtype, train=False)
     exact = [x.double() for x in tensors]
     wanted = reference.causal_linear_attention(*exact) if way.linear else softmax(*exact)
@@ -92,7 +93,7 @@ def error(way: Way, length: int, dtype: torch.dtype) -> float:
 
 
 def product_rate(dtype: torch.dtype) -> float:
-    """GFLOP/s of large matrix products at one thread: the best of five."""
+    """GFLOP/s of large matrix products with one thread, best of five."""
     torch.set_num_threads(1)
     a, b = torch.randn(2, 1024, 1024).to(dtype).unbind(0)
     seconds = []
@@ -140,7 +141,7 @@ class Measured(NamedTuple):
 
     @property
     def verdict(self) -> str | None:
-        """Whether ours is as much faster than this one as it should be."""
+        """Whether our speed-up over this implementation reaches its target."""
         target = TARGETS.get(self.setting)
         if target is None:
             return None
@@ -155,7 +156,7 @@ class Measured(NamedTuple):
 def measure(
     everything: dict[str, Way], length: int, dtype: torch.dtype, *, train: bool, repeats: int
 ) -> list[Measured]:
-    """All ways that are able to, at one length."""
+    """Measures all implementations that support a length."""
     chosen = {
         name: way
         for name, way in everything.items()
@@ -182,7 +183,7 @@ def measure(
 
 
 def share_of_peak(found: Measured, rates: dict[str, float]) -> str:
-    """What our training step makes of the rate of large products."""
+    """Rate of our training step, compared with that of large products."""
     dtype, _, _, length = found.setting
     how = tiling(torch.device("cpu"), getattr(torch, dtype), torch.float32)
     rate = training_operations(length, how.chunk) / found.cpu / 1e6
@@ -201,7 +202,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--table", action="store_true", help="Markdown behind the CSV")
+    parser.add_argument("--table", action="store_true", help="also print Markdown")
     options = parser.parse_args()
     print(f"# {processor()}, torch {torch.__version__}, threads: 1 for CPU time, 2 for wall")
     print(f"# {' '.join(sys.argv)}")

@@ -1,4 +1,4 @@
-"""How soon a decoder learns to copy random tokens that repeat.
+"""Number of steps after which a decoder learns to copy repeated random tokens.
 
     python -m benchmarks.bench_copying
 

@@ -1,8 +1,8 @@
-"""Decoding token by token: speed against other engines and caches, batches, memory, loss of int8.
+"""Token-by-token decoding: speed compared with other engines, batches, memory, int8 loss.
 
 Run from the top of the repository: `python -m benchmarks.bench_decode`, or with the names of some
-of its parts. Prints CSV. `speed` and `encodings` time all ways in turns, in one process on one
-thread, and give medians of CPU time, which other work on the machine hardly changes; the other
+of its parts. Prints CSV. `speed` and `encodings` time all methods in turns, in one process on one
+thread, and give medians of CPU time, which depend little on other work on the machine; the other
 parts give wall time. A full run takes about ten minutes; `--tokens 1000000` adds ten more.
 """
 
@@ -73,8 +73,8 @@ def main() -> None:
     }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[*parts, []], help="default: all")
-    parser.add_argument("--model", default="piano", help="of music, quality and memory")
-    parser.add_argument("--tokens", type=int, default=50_000, help="of the long sequence")
+    parser.add_argument("--model", default="piano", help="model for music, quality and memory")
+    parser.add_argument("--tokens", type=int, default=50_000, help="length of the long sequence")
     parser.add_argument("--bars", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()

@@ -1,10 +1,11 @@
-"""Positional encodings and the forms that their authors wrote: time, memory, difference.
+"""Comparison of positional encodings with their authors' implementations: time, memory, difference.
 
 Run from the top of the repository: `python -m benchmarks.bench_encodings`. Prints CSV and, with
-`--table`, Markdown after it. Both ways are timed in turns in one process, with new noise each time:
-medians of CPU time on one thread, and of wall time on several. On a busy machine wall times mean
-nothing and take long; `--threads 0` leaves them out. Memory is how much the peak resident size of a
-fresh process grows in one call on one thread. A full run takes about half an hour.
+`--table`, Markdown after it. Both implementations are timed in turns in one process, with new noise
+each time; results are medians of CPU time on one thread, and of wall time on several. On a busy
+machine, wall times are meaningless and take long to measure; `--threads 0` leaves them out. Memory
+is the growth of the peak resident size of a new process in one call on one thread. A full run takes
+about half an hour.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ SPAN_LENGTH = 8192
 CHECKED_LENGTH = 512
 """Longest sequence that is compared with float64."""
 PATIENCE = 45.0
-"""Seconds after which no further turn of a case begins."""
+"""Seconds after which no further turn of a case is started."""
 STRAIGHT = 0.99
 """R^2 above which time is called linear."""
 
 
 class Row(NamedTuple):
-    """What was measured of one case."""
+    """Measurements of one case."""
 
     case: Case
     shape: Shape
@@ -242,13 +243,13 @@ def as_table(rows: list[Row], threads: int) -> str:
 
 
 def main() -> None:
-    """Prints CSV, targets, and a table if asked for."""
+    """Prints CSV, targets and, with `--table`, a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--length", type=int, default=Shape().length)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2, help="of wall times; 0: none")
+    parser.add_argument("--threads", type=int, default=2, help="threads for wall times; 0: none")
     parser.add_argument("--only", default="", help="cases whose name and mode contain this")
-    parser.add_argument("--table", action="store_true", help="Markdown behind the CSV")
+    parser.add_argument("--table", action="store_true", help="also print Markdown")
     options = parser.parse_args()
     shape = Shape(length=options.length)
     chosen = [case for case in CASES if options.only in f"{case.name}, {case.mode}"]

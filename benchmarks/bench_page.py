@@ -1,4 +1,4 @@
-"""How long a user of the page waits: for the page, the facts of an upload, and the first note.
+"""Waiting times on the page: for the page itself, the report of an upload, and the first note.
 
 Run from the top of the repository: `python -m benchmarks.bench_page`. Needs Playwright and
 Chromium. Starts `relpe ui` on the released models, as users do, and prints CSV.

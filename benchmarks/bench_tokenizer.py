@@ -1,4 +1,4 @@
-"""Speed and memory of the tokenizers compared with MidiTok's REMI and other peers, as CSV.
+"""Speed and memory of the tokenizers compared with MidiTok's REMI and other tokenizers, as CSV.
 
     python -m benchmarks.bench_tokenizer CORPUS [CORPUS ...] [--files 60] [--rounds 7] > x.csv
 
@@ -10,7 +10,7 @@ same grid, velocities and tempos. `encode` starts from parsed files, `decode` fr
 Memory is how much a fresh process grows beyond what it imports and builds at the start.
 `whole corpus` converts all files from bytes to ids in two warm processes: wall and CPU seconds.
 
-Peers that are not packages are measured if they can be imported: `anticipation`
+Tokenizers that are not packages are measured if they can be imported: `anticipation`
 (github.com/jthickstun/anticipation), `ariautils` (github.com/EleutherAI/aria-utils), and
 `midi_tokenizer` with `MIDI` (github.com/SkyTNT/midi-model).
 """

@@ -1,6 +1,6 @@
-"""Peers for `bench_decode`: decoders that keep keys and values, and other engines.
+"""Decoders and engines with which `bench_decode` compares ours.
 
-Peers that are not installed (`pip install "relpe[bench]"`) are left out with a notice.
+Packages that are not installed (`pip install "relpe[bench]"`) are skipped with a notice.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What `bench_encodings` compares: each of our encodings, and the form that its authors wrote.
+"""The cases of `bench_encodings`: each of our encodings, and its authors' implementation.
 
-The naive forms materialize all codes, maps or scores, as the originals do. Both take the same
+The naive implementations compute all codes, maps or scores, as the originals do. Both have the same
 parameters, queries and keys.
 """
 
@@ -62,7 +62,7 @@ class Pair(NamedTuple):
     """One task done in two ways."""
 
     leaves: list[Tensor]
-    """What training takes gradients of."""
+    """Tensors whose gradients are computed in training."""
     ours: Function
     naive: Function | None = None
     naive_same_noise: Function | None = None

@@ -1,4 +1,4 @@
-"""Encodings as their authors wrote them: all codes, maps or scores are materialized.
+"""Encodings as implemented by their authors: all codes, maps or scores are computed.
 
 They are slow and need much memory; `encoding_cases` compares ours with them.
 """

@@ -124,8 +124,11 @@ def test_damaged_checkpoints_and_other_weights_are_reported_in_one_sentence_and_
             ["fit", "--config", "tiny.yaml", "--run", "cut", *longer],
             "cut/last.ckpt: the checkpoint is damaged",
         ),
-        (["evaluate", "--run", "cut", "--data", str(data)], "cut/best.ckpt: damaged"),
-        (["export", "--run", "cut", "--output", "out"], "cut/best.ckpt: damaged"),
+        (
+            ["evaluate", "--run", "cut", "--data", str(data)],
+            "cut/best.ckpt: the checkpoint is damaged",
+        ),
+        (["export", "--run", "cut", "--output", "out"], "cut/best.ckpt: the checkpoint is damaged"),
         (["fit", "--config", "wider.yaml", "--run", "new", "--init-from", "run"], "another model"),
         ([*start, *longer, "--init-from", "other"], "other weights"),
         (["fit", "--config", "wider.yaml", "--run", "run", *longer], "another task.model.hidden"),

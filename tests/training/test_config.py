@@ -99,13 +99,13 @@ def test_overrides_that_cannot_be_read_are_refused(tmp_path, override):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("extends: [a.yaml]", r"extends is \['a.yaml'\], expected the name of one YAML file"),
+        ("extends: [a.yaml]", r"extends is \['a.yaml'\], expected the name of a YAML file"),
         ("extends: 3", "extends is 3"),
         ("extends: a.yaml", "extends a.yaml, which itself extends this file"),
         ("extends: b.yaml", "extends a.yaml, which itself extends this file"),
         ("extends: ../x.yaml", "no such file"),
-        ("when: 2026-13-45", "not YAML"),
-        (b"\xff\xfe\xfd", "not YAML"),
+        ("when: 2026-13-45", "invalid YAML"),
+        (b"\xff\xfe\xfd", "invalid YAML"),
     ],
 )
 def test_files_that_cannot_be_extended_or_read_are_reported_in_one_sentence(

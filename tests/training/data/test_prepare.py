@@ -73,7 +73,7 @@ def test_an_empty_corpus_is_refused_and_nothing_is_written(midi_folder, tmp_path
 
 def test_a_folder_with_other_things_is_not_overwritten(midi_folder, tmp_path):
     (tmp_path / "thesis.txt").write_text("")
-    with pytest.raises(TrainingError, match="no prepared corpus"):
+    with pytest.raises(TrainingError, match="not a prepared corpus"):
         prepare(midi_folder, tmp_path, PianoRemi())
 
 
@@ -261,7 +261,7 @@ def test_what_an_archive_does_not_give_back_is_refused_and_the_rest_taken(midi_f
     reasons = [reason.split(";")[0].split(" (")[0] for reason in facts["refused"].values()]
     assert list(facts["refused"]) == [f"train/{number}.mid" for number in (0, 1, 2, 5)]
     assert (
-        reasons == ["damaged in the archive"] * 2 + ["compressed by method 12 in the archive"] * 2
+        reasons == ["damaged in the archive"] * 2 + ["compressed with method 12 in the archive"] * 2
     )
     assert [facts["splits"][split]["files"] for split in ("train", "test")] == [2, 2]
 

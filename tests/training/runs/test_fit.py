@@ -76,7 +76,7 @@ def test_folders_that_hold_something_else_are_left_alone(experiment, tmp_path):
     fit(config, run, show=False)
     best = (run / "best.ckpt").read_bytes()
     (run / "last.ckpt").unlink()
-    with pytest.raises(TrainingError, match=r"without last\.ckpt; copy best\.ckpt there"):
+    with pytest.raises(TrainingError, match=r"has no last\.ckpt; copy best\.ckpt"):
         fit(config, run, show=False)
     assert (run / "best.ckpt").read_bytes() == best
     (run / "last.ckpt").write_bytes(best)
@@ -104,18 +104,20 @@ def test_a_run_whose_loss_is_no_number_ends_in_a_sentence(experiment, tmp_path, 
 
     monkeypatch.setattr(MusicModule, "losses", broken)
     monkeypatch.setattr(MusicModule, "gradients", lambda *_: 0.0)
-    with pytest.raises(TrainingError, match="step 4: the validation is nan nats per token; lower"):
+    with pytest.raises(
+        TrainingError, match="step 4: the validation loss is nan nats per token; lower"
+    ):
         fit(build_experiment(experiment), tmp_path, show=False)
 
 
 def test_what_will_learn_little_is_said(experiment, data, tmp_path, caplog):
     short = changed(experiment, optimizer={"warmup_steps": 6})
     fit(build_experiment(with_model(short, vocabulary_size=600)), tmp_path / "short", show=False)
-    assert "the budget of 6 steps ends while the learning rate still warms up" in caplog.text
+    assert "the budget of 6 steps ends before the warm-up of the learning rate" in caplog.text
     assert "vocabulary_size is 600" in caplog.text
     caplog.clear()
     fit(build_experiment(experiment), tmp_path / "run", show=False)
-    assert "warms up" not in caplog.text
+    assert "warm-up" not in caplog.text
     assert "vocabulary_size" not in caplog.text
     longest = Corpus.load(data, "train").longest
     assert longest == max(Corpus.load(data, "train").lengths)

@@ -98,7 +98,7 @@ def test_budgets_and_intervals_may_change_and_the_data_may_move(experiment, desc
 def test_first_weights_are_those_that_the_run_began_with(experiment, describe, tmp_path):
     config = build_experiment(experiment)
     with pytest.raises(
-        TrainingError, match=r"other weights \(fresh ones\) than --init-from runs/a"
+        TrainingError, match=r"other weights \(random ones\) than --init-from runs/a"
     ):
         check_same_run(config, tmp_path, describe(), describe()["data"], Path("runs/a"))
     run = describe(first=FirstWeights(path="runs/a"))

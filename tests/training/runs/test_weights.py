@@ -39,7 +39,7 @@ def test_averaged_weights_are_those_that_are_loaded(experiment, tmp_path):
     assert origin == ("last.ckpt", digest(decoder), 6, 6 * 64, segment["commit"])
 
     (tmp_path / "best.ckpt").unlink()
-    with pytest.raises(TrainingError, match=r"no best\.ckpt, since no validation has ended"):
+    with pytest.raises(TrainingError, match=r"no best\.ckpt, since there was no validation"):
         load_decoder(tmp_path)
 
 
