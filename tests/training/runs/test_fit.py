@@ -122,7 +122,7 @@ def test_what_will_learn_little_is_said(experiment, data, tmp_path, caplog):
     longest = Corpus.load(data, "train").longest
     assert longest == max(Corpus.load(data, "train").lengths)
     long = changed(experiment, task={"length": 2 * longest + 1})
-    with pytest.raises(TrainingError, match=f"padding; --set task.length={longest}"):
+    with pytest.raises(TrainingError, match=f"padding; use --set task.length={longest}"):
         fit(build_experiment(long), tmp_path / "long", show=False)
     assert not (tmp_path / "long").exists()
 
