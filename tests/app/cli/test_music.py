@@ -158,7 +158,7 @@ def test_a_replay_that_cannot_be_computed_is_reported_in_one_sentence(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     model = ["--model", str(folder / "small")]
     for told, extra, words in (
-        (TOLD, model, "found no compiler here"),
+        (TOLD, model, "cannot be compiled: no compiler here"),
         (TOLD | {"backend": "torch float32", "device": "cuda"}, model, "found no CUDA device"),
         (TOLD | {"model": "mymodel"}, [], "give the folder of the model with --model DIR"),
         (TOLD | {"seed": None}, model, "no seed"),
