@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from relpe.decoding.base import TokenSteps
 from relpe.decoding.sampling import Rule, SamplingOptions, draw
 from relpe.models.decoder import DecoderState
+from relpe.models.pointer import Pointer
 
 RuleT = TypeVar("RuleT", bound=Rule)
 
@@ -26,6 +27,8 @@ class Row(Generic[RuleT]):
     rule: RuleT
     options: SamplingOptions
     generator: np.random.Generator
+    pointer: Pointer | None = None
+    """Has read all tokens of the row."""
 
     @property
     def ended(self) -> bool:
@@ -36,7 +39,10 @@ class Row(Generic[RuleT]):
         """Samples the next token from logits (v,)."""
         rule = self.rule
         bias = getattr(rule, "bias", None)
-        self.token = draw(logits, rule.allowed, self.options, self.generator, bias)
+        proposals = None if self.pointer is None else self.pointer.proposals()
+        self.token = draw(logits, rule.allowed, self.options, self.generator, bias, proposals)
+        if self.pointer is not None:
+            self.pointer.extend([self.token])
         self.rule = rule.advance(self.token)
 
 
@@ -58,14 +64,25 @@ class ContinuousBatch(Generic[RuleT]):
         rule: RuleT,
         options: SamplingOptions,
         seeds: Sequence[int],
+        pointer: Pointer | None = None,
     ) -> list[Row[RuleT]]:
-        """Adds one row per seed; all continue from `state` (one row) with `token` at `position`."""
+        """Adds one row per seed; all continue from `state` (one row) with `token` at `position`.
+
+        `pointer`, if any, has read the tokens up to and with `token`.
+        """
         if not seeds:
             return []
         slot = self._steps.admit(state, position)
         slots = [slot, *(self._steps.fork(slot) for _ in seeds[1:])]
         entered = [
-            Row(slot, token, rule, options, np.random.Generator(np.random.PCG64(seed)))
+            Row(
+                slot,
+                token,
+                rule,
+                options,
+                np.random.Generator(np.random.PCG64(seed)),
+                pointer.copy() if pointer is not None else None,
+            )
             for slot, seed in zip(slots, seeds, strict=True)
         ]
         for row in entered:

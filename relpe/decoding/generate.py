@@ -18,6 +18,7 @@ from relpe.decoding.batch import ContinuousBatch, Row, RuleT
 from relpe.decoding.eager import prefill_steps
 from relpe.decoding.sampling import SamplingOptions
 from relpe.models.decoder import Decoder, DecoderState
+from relpe.models.pointer import Pointer
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +57,8 @@ class _Reading(Generic[RuleT]):
     states: Iterator[tuple[int, DecoderState]] | None = None
     state: DecoderState | None = None
     """After the tokens read so far."""
+    pointer: Pointer | None = None
+    """Has read as much; None for a model without one, or if it is not used."""
 
 
 class Generation(Generic[RuleT]):
@@ -148,11 +151,19 @@ class Generation(Generic[RuleT]):
             reading.state = self._decoder.init_state(1)
             tokens = torch.from_numpy(prompt)[None].to(self._decoder.embedding.weight.device)
             reading.states = prefill_steps(self._decoder, reading.state, tokens)
+            config = self._decoder.config.pointer
+            if config is not None and reading.request.options.memory:
+                reading.pointer = Pointer(config)
         if reading.states is not None:
             read, reading.state = next(reading.states, (len(prompt), reading.state))
+            if reading.pointer is not None:
+                reading.pointer.extend(prompt[reading.pointer.count : read].tolist())
             if read < len(prompt):
                 return False
             reading.states = None
+            if reading.pointer is not None:
+                reading.pointer.extend(reading.request.prompt[-1:].tolist())
+                reading.pointer.end_prompt()
         return True
 
     def _enter(self, reading: _Reading[RuleT]) -> list[Sample[RuleT]]:
@@ -170,6 +181,7 @@ class Generation(Generic[RuleT]):
             request.rule,
             request.options,
             [sample.seed for sample in entering],
+            reading.pointer,
         )
         for row, sample in zip(rows, entering, strict=True):
             sample.done = row.ended

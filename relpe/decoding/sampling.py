@@ -8,6 +8,8 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from relpe.models.pointer import Proposals, mixture
+
 _LEAST = np.finfo(np.float64).tiny
 
 
@@ -40,13 +42,15 @@ class SamplingOptions:
     """Keeps the most likely tokens whose probabilities add up to this share; 1 keeps all."""
     min_p: float = 0.0
     """Keeps tokens whose probability is at least this share of the largest one; 0 keeps all."""
+    memory: float = 1.0
+    """Factor of the odds of what the model's pointer proposes, 0 to 1; 0: no pointer."""
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0:
             raise ValueError(f"temperature is {self.temperature}, expected at least 0")
         if self.top_k < 0:
             raise ValueError(f"top_k is {self.top_k}, expected at least 0")
-        for name in ("top_p", "min_p"):
+        for name in ("top_p", "min_p", "memory"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected 0 to 1")
 
@@ -57,14 +61,20 @@ def draw(
     options: SamplingOptions,
     generator: np.random.Generator,
     bias: NDArray[np.floating] | None = None,
+    proposals: Proposals | None = None,
 ) -> int:
     """Samples one token from logits (v,) among those `allowed` (v,), at least one.
 
-    Uses inverse transform sampling: one uniform number per token. `bias` (v,) is added before the
-    division by the temperature.
+    Uses inverse transform sampling: one uniform number per token. `proposals` of a pointer are
+    mixed with the softmax of the allowed tokens; `bias` (v,) is added to log-probabilities before
+    the division by the temperature.
     """
     tokens = allowed.nonzero()[0]
     scores = logits[tokens].astype(np.float64)
+    if proposals is not None and options.memory:
+        scores -= scores.max()
+        scores -= np.log(np.add.reduce(np.exp(scores)))
+        scores = mixture(scores, tokens, proposals, options.memory)
     if bias is not None:
         scores += bias[tokens]
     if options.temperature == 0:

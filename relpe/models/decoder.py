@@ -18,6 +18,7 @@ from relpe.encodings import EncodingConfig
 from relpe.encodings.base import Encoding
 from relpe.encodings.stochastic.base import StochasticEncoding
 from relpe.encodings.stochastic.sine import SineSPEConfig
+from relpe.models.pointer import PointerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,8 @@ class DecoderConfig:
     noise_seed: int = 0
     """Seed of the noise and random features in evaluation and generation, so that they are the same
     for all users of a model."""
+    pointer: PointerConfig | None = None
+    """Pointer that generation mixes with the predictions; logits and training do without it."""
 
     def __post_init__(self) -> None:
         sizes = ("vocabulary_size", "width", "num_layers", "num_heads", "hidden")
