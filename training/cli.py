@@ -290,6 +290,12 @@ def _add_music(group: argparse._ArgumentGroup) -> None:
         "1)",
     )
     music(
+        "--memory",
+        type=float,
+        help="factor of the odds of the model's pointer to earlier music, 0 to 1; 0: no pointer "
+        "(default: 1)",
+    )
+    music(
         "--samples-output", type=Path, help="folder for the continuations as MIDI and piano rolls"
     )
     music(
