@@ -103,7 +103,7 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
     nats = _nats(subject, fitted_on, options, options.split)
     with _progress(f"{options.split}, pointer", fitted_on) as bar:
         given = examples(pointer, fitted_on, nats, bar.update)
-    with tqdm(desc="fit", unit="evaluation", mininterval=2) as bar:
+    with tqdm(desc="fit", unit=" evaluations", mininterval=2) as bar:
         fit = fit_gates(given, pointer.gates, bar.update)
     pointer = replace(pointer, gates=fit.gates)
     fitted = FittedPointer(
