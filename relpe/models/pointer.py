@@ -20,11 +20,10 @@ section 6: matches of n-grams as attention.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,86 +133,206 @@ class Proposals(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """The tokens within reach, and how long the end of the sequence matches earlier places.
-
-    The first three are (2 reach,) and hold the newest token at an index called front, older ones
-    after it. `similar` and `exact` are (reach,): index i is for the place i + 1 tokens before.
-    """
+    """What a pointer knows of its sequence, in arrays: 12 bytes for each token of the reach."""
 
     tokens: NDArray[np.int32]
-    keys: NDArray[np.int32]
-    """What a tolerant match compares: the first id of an ignored range in place of its others."""
-    units: NDArray[np.int32]
-    """Number of the unit of each token."""
+    """(2 reach,): the newest token is at the index `front_of` its number, older ones after it."""
     similar: NDArray[np.int16]
-    """Length of the tolerant match, by keys."""
+    """(reach,): length of the tolerant match; index i is for the place i + 1 tokens before."""
     exact: NDArray[np.int16]
-    """Length of the exact match, by tokens."""
+    """(reach,): length of the exact match at the same places."""
+    starts: NDArray[np.int64]
+    """(128,): number of tokens before the present unit, before the one that precedes it, ..."""
     found: NDArray[np.int64]
     """(3, 66): `similar`, `exact` and `distances` of `Sources`."""
+    hits: NDArray[np.float64]
+    """(67,): decaying number of informative tokens that each source has proposed; at the end, the
+    decaying number of all informative tokens."""
 
 
-def match(buffers: Buffers, front: int, seen: int) -> None:
-    """Updates `similar`, `exact` and `found` for the token at `front`, by NumPy.
+class Tables(NamedTuple):
+    """Gates by value instead of by class."""
 
-    `seen` is the number of tokens before it that are within reach. The compiled version gives the
-    same numbers.
+    similar: NDArray[np.float64]
+    """(`LONGEST` + 1,): by length."""
+    exact: NDArray[np.float64]
+    """(`LONGEST` + 1,): by length."""
+    distance: NDArray[np.float64]
+    """(66,): by class of distances."""
+    record: NDArray[np.float64]
+    """By class of track records."""
+    family: NDArray[np.float64]
+    """By family."""
+    families: NDArray[np.int64]
+    """First id of each family."""
+    generated: float
+
+    @classmethod
+    def of(cls, config: PointerConfig) -> Tables:
+        """The tables of a pointer."""
+        gates = config.gates
+        return cls(
+            np.array(gates.similar)[LENGTH_CLASSES],
+            np.array(gates.exact)[LENGTH_CLASSES],
+            np.array(gates.alignment)[ALIGNMENTS],
+            np.array(gates.record),
+            np.array(gates.family),
+            np.array(config.families),
+            gates.generated,
+        )
+
+
+class Kernel(Protocol):
+    """The work for each token, by NumPy or compiled; both give the same numbers."""
+
+    def read(
+        self,
+        buffers: Buffers,
+        tokens: NDArray[np.int64],
+        count: int,
+        unit: int,
+        ignored: NDArray[np.int64],
+        kept: float,
+    ) -> None:
+        """Updates `buffers` for `tokens` (n,), of which `count` others come before.
+
+        `unit` is the id that begins a unit, or -1; `ignored` (n, 2) are the ranges of the config;
+        `kept` is the factor of `hits` at each informative token.
+        """
+        ...
+
+    def propose(
+        self, buffers: Buffers, tables: Tables, count: int, first_generated: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Tokens (n,) that sources propose, and their log-odds (n,), after `count` tokens."""
+        ...
+
+
+class NumpyKernel:
+    """`Kernel` by NumPy: the reference, used where Numba is not installed."""
+
+    def read(
+        self,
+        buffers: Buffers,
+        tokens: NDArray[np.int64],
+        count: int,
+        unit: int,
+        ignored: NDArray[np.int64],
+        kept: float,
+    ) -> None:
+        """See `Kernel.read`."""
+        reach = len(buffers.similar)
+        for before, token in enumerate(tokens.tolist(), count):
+            ranges = [(first, stop) for first, stop in ignored.tolist() if first <= token < stop]
+            if before and not ranges:
+                buffers.hits[:] *= kept
+                buffers.hits[:-1] += _proposed(buffers, before) == token
+                buffers.hits[-1] += 1
+            front = front_of(before + 1, reach)
+            if before and not before % reach:
+                buffers.tokens[reach:] = buffers.tokens[:reach]
+            buffers.tokens[front] = token
+            if token == unit:
+                buffers.starts[1:] = buffers.starts[:-1]
+                buffers.starts[0] = before
+            first, stop = ranges[0] if ranges else (token, token + 1)
+            _match(buffers, before, front, first, stop)
+
+    def propose(
+        self, buffers: Buffers, tables: Tables, count: int, first_generated: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """See `Kernel.propose`."""
+        similar, exact, distances = buffers.found
+        known = np.flatnonzero(similar)
+        last = buffers.tokens[front_of(count, len(buffers.similar))]
+        family = tables.families.searchsorted(last, side="right") - 1
+        log_odds = tables.similar[similar[known]] + tables.exact[exact[known]]
+        log_odds += tables.distance[known]
+        log_odds += tables.record[_records(buffers)[known]]
+        log_odds += tables.family[family]
+        log_odds[count - distances[known] >= first_generated] += tables.generated
+        return _proposed(buffers, count)[known], log_odds
+
+
+def front_of(count: int, reach: int) -> int:
+    """Index of the newest of `count` tokens in `Buffers.tokens`.
+
+    It falls from reach - 1 to 0; then the tokens are moved from the first half to the second.
     """
-    before = slice(front + 1, front + 1 + seen)
+    return reach - 1 - (count - 1) % reach
+
+
+def _match(buffers: Buffers, count: int, front: int, first: int, stop: int) -> None:
+    """Updates `similar`, `exact` and `found` for the token at `front`, after `count` others.
+
+    A tolerant match at this token accepts ids from `first` to `stop`.
+    """
+    seen = min(count, len(buffers.similar))
+    before = buffers.tokens[front + 1 : front + 1 + seen]
     similar, exact = buffers.similar[:seen], buffers.exact[:seen]
-    equal = buffers.keys[before] == buffers.keys[front]
-    similar[:] = np.where(equal, np.minimum(similar + 1, LONGEST), similar >> 1)
-    equal = buffers.tokens[before] == buffers.tokens[front]
-    exact[:] = np.where(equal, np.minimum(exact + 1, LONGEST), 0)
-    distances = buffers.units[front] - buffers.units[before]  # never falls
-    edges = np.searchsorted(distances, [*range(NUM_DISTANCES - 1), 128]).tolist()
+    equal = (before >= first) & (before < stop)
+    similar[:] = np.where(equal, np.minimum(similar, LONGEST - 1) + 1, similar >> 1)
+    equal = before == buffers.tokens[front]
+    exact[:] = np.where(equal, np.minimum(exact, LONGEST - 1) + 1, 0)
+    ends = count - buffers.starts[[*range(NUM_DISTANCES - 2), -1]]
+    edges = [0, *np.minimum(ends, seen).tolist(), seen]
     buffers.found[:] = 0
-    for distance, (first, stop) in enumerate(pairwise([*edges, seen])):
-        if first < stop:
-            place = first + int(similar[first:stop].argmax())  # the nearest of several
+    for distance, (nearest, end) in enumerate(pairwise(edges)):
+        if nearest < end:
+            place = nearest + int(similar[nearest:end].argmax())  # the nearest of several
             if similar[place]:
-                found = similar[place], exact[place], place + 1
-                buffers.found[:, distance] = found
+                buffers.found[:, distance] = similar[place], exact[place], place + 1
 
 
-def fastest_match() -> Callable[[Buffers, int, int], None]:
-    """`match`, compiled where Numba is installed."""
+def _proposed(buffers: Buffers, count: int) -> NDArray[np.int64]:
+    """What each source proposes (66,) after `count` tokens, or -1."""
+    distances = buffers.found[2]
+    front = front_of(count, len(buffers.similar))
+    return np.where(distances, buffers.tokens[front - 1 + distances], np.int64(-1))
+
+
+def _records(buffers: Buffers) -> NDArray[np.int64]:
+    """Class of the track record of each source (66,)."""
+    shares = buffers.hits[:-1] * (NUM_RECORDS / max(float(buffers.hits[-1]), 1.0))
+    return np.minimum(shares, NUM_RECORDS - 1).astype(np.int64)
+
+
+def fastest_kernel() -> Kernel:
+    """A kernel compiled by Numba if possible, otherwise by NumPy."""
     try:
-        from relpe.models.pointer_kernel import match_arrays
+        from relpe.models.pointer_kernel import CompiledKernel
     except (ImportError, RuntimeError):  # RuntimeError: Numba found no folder for its cache
-        return match
-    return lambda buffers, front, seen: match_arrays(*buffers, front, seen, LONGEST, NUM_DISTANCES)
+        return NumpyKernel()
+    return CompiledKernel()
 
 
 class Pointer:
     """The pointer of one sequence; extended in place, forked by `copy`.
 
-    A token takes time in proportion to the reach at most, however long the sequence: it updates the
-    length of the match at each distance.
+    Its state takes 12 bytes for each token of the reach, and is allocated at once. A token takes
+    time in proportion to the reach at most, however long the sequence: it updates the length of the
+    match at each distance.
     """
 
-    def __init__(self, config: PointerConfig) -> None:
+    def __init__(self, config: PointerConfig, kernel: Kernel | None = None) -> None:
+        """`kernel` is the fastest one by default."""
         self.config = config
         self.count = 0
         """Tokens so far."""
-        self._match = fastest_match()
-        self._keys = {id_: first for first, stop in config.ignored for id_ in range(first, stop)}
-        gates = config.gates
-        self._by_similar = np.array(gates.similar)[LENGTH_CLASSES]
-        self._by_exact = np.array(gates.exact)[LENGTH_CLASSES]
-        self._by_distance = np.array(gates.alignment)[ALIGNMENTS]
-        self._by_record = np.array(gates.record)
-        reach = config.reach
-        self._front = reach
+        self._kernel = fastest_kernel() if kernel is None else kernel
+        self._tables = Tables.of(config)
+        self._unit = -1 if config.unit is None else config.unit
+        self._ignored = np.array(config.ignored, np.int64).reshape(-1, 2)
+        self._kept = 1 - 1 / config.recent
+        self._first_generated = 2**62
         self._buffers = Buffers(
-            *(np.zeros(2 * reach, np.int32) for _ in range(3)),
-            *(np.zeros(reach, np.int16) for _ in range(2)),
+            np.zeros(2 * config.reach, np.int32),
+            np.zeros(config.reach, np.int16),
+            np.zeros(config.reach, np.int16),
+            np.zeros(2 * (NUM_DISTANCES - 2), np.int64),
             np.zeros((3, NUM_DISTANCES), np.int64),
+            np.zeros(NUM_DISTANCES + 1),
         )
-        self._unit = 0
-        self._first_generated = math.inf
-        self._hits = np.zeros(NUM_DISTANCES)
-        self._tries = 0.0
 
     def copy(self) -> Pointer:
         """A pointer that continues on its own."""
@@ -226,57 +345,26 @@ class Pointer:
         """Marks the tokens that follow as generated."""
         self._first_generated = self.count
 
-    def extend(self, tokens: Iterable[int]) -> None:
-        """Appends tokens."""
-        buffers, reach = self._buffers, self.config.reach
-        kept = 1 - 1 / self.config.recent
-        for token in tokens:
-            key = self._keys.get(token, token)
-            if key == token and self.count and token not in self._keys:
-                self._hits = kept * self._hits + (self._proposed(buffers.keys) == key)
-                self._tries = kept * self._tries + 1
-            if not self._front:
-                for array in buffers[:3]:
-                    array[reach:] = array[:reach]
-                self._front = reach
-            self._front -= 1
-            self._unit += token == self.config.unit
-            for array, value in zip(buffers[:3], (token, key, self._unit), strict=True):
-                array[self._front] = value
-            self._match(buffers, self._front, min(self.count, reach))
-            self.count += 1
-
-    def _proposed(self, values: NDArray[np.int32]) -> NDArray[np.int64]:
-        """The value of what each source proposes (66,), or -1."""
-        distances = self._buffers.found[2]
-        proposed = values[self._front - 1 + distances].astype(np.int64)
-        proposed[distances == 0] = -1
-        return proposed
+    def extend(self, tokens: Sequence[int] | NDArray[np.integer]) -> None:
+        """Appends tokens (n,), ids from 0 to 2**31 - 2."""
+        added = np.array(tokens, np.int64)
+        self._kernel.read(
+            self._buffers, added, self.count, self._unit, self._ignored, self._kept
+        )
+        self.count += len(added)
 
     def sources(self) -> Sources:
         """The sources of the next token."""
-        records = np.minimum(self._hits * (NUM_RECORDS / max(self._tries, 1.0)), NUM_RECORDS - 1)
         similar, exact, distances = self._buffers.found.copy()
-        tokens = self._proposed(self._buffers.tokens)
-        return Sources(tokens, similar, exact, distances, records.astype(np.int64))
-
-    @property
-    def family(self) -> int:
-        """Index of the family of the last token."""
-        return bisect_right(self.config.families, int(self._buffers.tokens[self._front])) - 1
+        tokens = _proposed(self._buffers, self.count)
+        return Sources(tokens, similar, exact, distances, _records(self._buffers))
 
     def proposals(self) -> Proposals:
         """What may come next; empty where nothing matches."""
-        tokens, similar, exact, distances, records = self.sources()
-        known = np.flatnonzero(similar)
-        if not len(known):
-            return Proposals(known, np.zeros(0))
-        gates = self.config.gates
-        log_odds = self._by_similar[similar[known]] + self._by_exact[exact[known]]
-        log_odds += self._by_distance[known] + self._by_record[records[known]]
-        log_odds += gates.family[self.family]
-        log_odds[self.count - distances[known] >= self._first_generated] += gates.generated
-        return Proposals(tokens[known], np.exp(log_odds))
+        tokens, log_odds = self._kernel.propose(
+            self._buffers, self._tables, self.count, self._first_generated
+        )
+        return Proposals(tokens, np.exp(log_odds))
 
 
 def mixture(
@@ -287,14 +375,13 @@ def mixture(
 ) -> NDArray[np.float64]:
     """Log-probabilities (n,) of `tokens` (n,), mixed with the proposals that are among them.
 
-    `tokens` rise, and `log_probabilities` (n,) are normalised, and so is the result. `memory` is a
-    factor of the odds; 0 leaves the probabilities as they are.
+    `tokens` ascend, at least one. `log_probabilities` (n,) are normalised, and so is the result.
+    `memory` is a factor of the odds; 0 leaves the probabilities as they are.
     """
-    places = np.searchsorted(tokens, proposals.tokens)
-    places[places == len(tokens)] = 0
-    among = tokens[places] == proposals.tokens
-    odds = np.bincount(places[among], memory * proposals.odds[among], len(tokens))
-    proposed = np.flatnonzero(odds)
+    odds = np.bincount(proposals.tokens, proposals.odds, tokens[-1] + 1)[tokens]
+    odds *= memory
+    places = odds.nonzero()[0]
     mixed = log_probabilities.copy()
-    mixed[proposed] = np.logaddexp(mixed[proposed], np.log(odds[proposed]))
-    return mixed - math.log1p(odds.sum())
+    mixed[places] = np.logaddexp(mixed[places], np.log(odds[places]))
+    mixed -= math.log1p(np.add.reduce(odds))
+    return mixed
