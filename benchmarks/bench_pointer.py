@@ -13,7 +13,6 @@ import platform
 import statistics
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np

@@ -1,85 +1,181 @@
-"""`relpe.models.pointer.Kernel`, compiled by Numba.
+"""`relpe.models.pointer_numpy`, compiled by Numba: the same numbers, bit for bit.
 
 All that is compiled is in this file and has one signature, for the reasons given in
-`relpe/decoding/kernels.py`; constants of other files are arguments for the same reason. Sums have
-the order of the reference, and are not reordered.
+`relpe/decoding/kernels.py`; constants of the other file are arguments for the same reason. Sums and
+products have the order of the reference, and are not reordered.
 """
 
 # Numba infers the types of arrays, so annotations would not be checked.
-# ruff: noqa: ANN001, ANN201, ANN202
+# ruff: noqa: ANN001, ANN202
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import config, njit
 
-from relpe.models.pointer import LONGEST
+from relpe.models.pointer_numpy import LONGEST, NUM_DISTANCES, Sections
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from relpe.models.pointer import Buffers, Tables
+    from relpe.models.pointer_numpy import Settings
 
 if config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
     raise ImportError("the environment variable NUMBA_DISABLE_JIT turns compilation off")
 
 compiled = njit(nogil=True, error_model="numpy")
-kept_on_disk = njit(nogil=True, error_model="numpy", cache=True)
+kept = njit(nogil=True, error_model="numpy", cache=True)  # on disk, with all callees
 
 
-class CompiledKernel:
-    """`Kernel` of compiled functions."""
+def read(
+    memory: NDArray[np.int64],
+    reach: int,
+    settings: Settings,
+    tokens: NDArray[np.int64],
+    count: int,
+    first_generated: int,
+) -> None:
+    """See `relpe.models.pointer_numpy.read`."""
+    _read(memory, reach, settings, tokens, count, first_generated, LONGEST, NUM_DISTANCES)
 
-    def read(
-        self,
-        buffers: Buffers,
-        tokens: NDArray[np.int64],
-        count: int,
-        unit: int,
-        ignored: NDArray[np.int64],
-        kept: float,
-    ) -> None:
-        """See `Kernel.read`."""
-        _read(buffers, tokens, count, unit, ignored, kept, LONGEST)
 
-    def propose(
-        self, buffers: Buffers, tables: Tables, count: int, first_generated: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """See `Kernel.propose`."""
-        return _propose(buffers, tables, count, first_generated)
+def mix(
+    memory: NDArray[np.int64],
+    reach: int,
+    logits: NDArray[np.float32],
+    tokens: NDArray[np.int64],
+    factor: float,
+) -> NDArray[np.float64]:
+    """See `relpe.models.pointer_numpy.mix`."""
+    return _mix(memory, reach, logits, tokens, factor, NUM_DISTANCES)
+
+
+@kept
+def _read(memory, reach, settings, tokens, count, first_generated, longest, classes):
+    parts = _sections(memory, reach, classes)
+    ring, similar, exact, starts = parts.tokens, parts.similar, parts.exact, parts.starts
+    for token in tokens:
+        first, stop, informative = token, token + 1, True
+        for low, high in settings.ignored:
+            if low <= token < high:
+                first, stop, informative = low, high, False
+        if count and informative:
+            _count_hits(parts, token, _front(count, reach), settings.kept)
+        if count and not count % reach:
+            ring[reach:] = ring[:reach]
+        front = _front(count + 1, reach)
+        ring[front] = token
+        if token == settings.unit:
+            starts[1:] = starts[:-1].copy()
+            starts[0] = count
+        seen = min(count, reach)
+        before, lengths, exacts = ring[front + 1 : front + 1 + seen], similar[:seen], exact[:seen]
+        accepted = np.uint16(token), np.uint16(first), np.uint16(stop - 1)
+        _lengthen(before, lengths, exacts, *accepted, np.int16(longest))
+        _find(lengths, exacts, starts, parts.found, count)
+        count += 1
+    _propose(parts, settings, count, first_generated)
+
+
+@kept
+def _mix(memory, reach, logits, tokens, factor, classes):
+    parts = _sections(memory, reach, classes)
+    scores = np.empty(len(tokens))
+    top = -np.inf
+    for i in range(len(tokens)):
+        scores[i] = logits[tokens[i]]
+        if not scores[i] <= top:  # NaN too
+            top = scores[i]
+    total = 0.0
+    for i in range(len(tokens)):
+        scores[i] -= top
+        total += math.exp(scores[i])
+    for i in range(parts.proposed[classes]):
+        place = np.searchsorted(tokens, parts.proposed[i])
+        if place < len(tokens) and tokens[place] == parts.proposed[i]:
+            weight = math.exp(scores[place]) + factor * parts.odds[i] * total
+            if weight > 0:
+                scores[place] = math.log(weight)
+    return scores
 
 
 @compiled
-def _count_hits(found, hits, tokens, front, token, kept):
-    """Updates the track records for an informative token; `front` is that of the token before."""
+def _sections(memory, reach, classes):
+    """See `sections`."""
+    half = 2 * ((reach + 3) // 4)
+    lengths, numbers = memory[half : 2 * half].view(np.int16), memory[2 * half :]
+    starts, found = 2 * (classes - 2), 3 * classes
+    proposed = numbers[starts + found :]
+    floats = proposed[classes + 1 :].view(np.float64)
+    return Sections(
+        memory[:half].view(np.uint16)[: 2 * reach],
+        lengths[:reach],
+        lengths[2 * half : 2 * half + reach],
+        numbers[:starts],
+        numbers[starts : starts + found].reshape((3, classes)),
+        proposed[: classes + 1],
+        floats[:classes],
+        floats[classes:],
+    )
+
+
+@compiled
+def _front(count, reach):
+    """See `front_of`."""
+    return reach - 1 - (count - 1) % reach
+
+
+@compiled
+def _count_hits(parts, token, front, factor):
+    """Updates `hits` for an informative token; `front` is the index of the token before it."""
+    found, hits = parts.found, parts.hits
     classes = found.shape[1]
     for distance in range(classes):
         place = found[2, distance]
-        hits[distance] *= kept
-        if place and tokens[front - 1 + place] == token:
+        hits[distance] *= factor
+        if place and parts.tokens[front - 1 + place] == token:
             hits[distance] += 1.0
-    hits[classes] = hits[classes] * kept + 1.0
+    hits[classes] = hits[classes] * factor + 1.0
 
 
 @compiled
-def _lengthen(before, similar, exact, token, first, stop, most):
+def _lengthen(before, similar, exact, token, first, last, longest):
     """Updates lengths of matches (n,) at the places of `before` (n,).
 
-    Without branches, and with narrow integers, so that the loop is vectorised.
+    The loop has narrow integers and no branches, so that it is vectorised.
     """
     for i in range(len(before)):
         other, length = before[i], similar[i]
-        accepted = (other >= first) & (other < stop)
-        similar[i] = length + (length < most) if accepted else length >> 1
+        accepted = (other >= first) & (other <= last)
+        similar[i] = length + (length < longest) if accepted else length >> 1
         length = exact[i]
-        exact[i] = length + (length < most) if other == token else 0
+        exact[i] = length + (length < longest) if other == token else 0
 
 
 @compiled
-def _longest(lengths):
-    """The largest of lengths (n,), and its first index; 0, 0 for no lengths."""
+def _find(similar, exact, starts, found, count):
+    """Updates `found`, for the newest token after `count` others."""
+    classes, nearest = found.shape[1], 0
+    for distance in range(classes):
+        end = len(similar)
+        if distance < classes - 1:
+            start = starts[distance if distance < classes - 2 else len(starts) - 1]
+            end = min(end, count - start)
+        longest, index = _maximum(similar[nearest:end])
+        found[:, distance] = 0
+        if longest:
+            place = nearest + index
+            found[0, distance], found[1, distance] = longest, exact[place]
+            found[2, distance] = place + 1
+        nearest = end
+
+
+@compiled
+def _maximum(lengths):
+    """The largest of lengths (n,), and its first index; 0 and 0 if there are none."""
     longest = np.int16(0)
     for i in range(len(lengths)):
         length = lengths[i]
@@ -92,69 +188,42 @@ def _longest(lengths):
 
 
 @compiled
-def _find(similar, exact, starts, found, count):
-    """Writes the source of each distance to `found`."""
-    classes, nearest = found.shape[1], 0
+def _propose(parts, settings, count, first_generated):
+    """Updates `proposed` and `odds`, after `count` tokens."""
+    found, hits, proposed, odds = parts.found, parts.hits, parts.proposed, parts.odds
+    gates, lengths, families = settings.gates, len(settings.lengths), len(settings.families)
+    classes, number = found.shape[1], 0
+    by_record = gates[2 * lengths + classes : len(gates) - families]
+    front = _front(count, len(parts.similar))
+    family = gates[len(gates) - families + _class(settings.families, parts.tokens[front])]
+    scale = len(by_record) / max(hits[classes], 1.0)
     for distance in range(classes):
-        end = len(similar)
-        if distance < classes - 1:
-            start = starts[distance if distance < classes - 2 else len(starts) - 1]
-            end = min(end, count - start)
-        longest, index = _longest(similar[nearest:end])
-        found[0, distance] = longest
-        found[1, distance] = exact[nearest + index] if longest else 0
-        found[2, distance] = nearest + index + 1 if longest else 0
-        nearest = end
-
-
-@kept_on_disk
-def _read(buffers, tokens, count, unit, ignored, kept, most):
-    ring, similar, exact, starts, found, hits = buffers
-    reach = len(similar)
-    for token in tokens:
-        first, stop, informative = token, token + 1, True
-        for low, high in ignored:
-            if low <= token < high:
-                first, stop, informative = low, high, False
-        front = reach - 1 - count % reach
-        if count:
-            if informative:
-                _count_hits(found, hits, ring, front + 1 if count % reach else 0, token, kept)
-            if not count % reach:
-                ring[reach:] = ring[:reach]
-        ring[front] = token
-        if token == unit:
-            starts[1:] = starts[:-1].copy()
-            starts[0] = count
-        seen = min(count, reach)
-        before, lengths, exacts = ring[front + 1 : front + 1 + seen], similar[:seen], exact[:seen]
-        narrow = np.int32(token), np.int32(first), np.int32(stop)
-        _lengthen(before, lengths, exacts, *narrow, np.int16(most))
-        _find(lengths, exacts, starts, found, count)
-        count += 1
-
-
-@kept_on_disk
-def _propose(buffers, tables, count, first_generated):
-    found, hits = buffers.found, buffers.hits
-    reach, classes, records = len(buffers.similar), found.shape[1], len(tables.record)
-    front = reach - 1 - (count - 1) % reach
-    family = 0
-    while family + 1 < len(tables.families) and tables.families[family + 1] <= buffers.tokens[front]:
-        family += 1
-    scale = records / max(hits[classes], 1.0)
-    tokens, log_odds, n = np.empty(classes, np.int64), np.empty(classes), 0
-    for distance in range(classes):
-        similar, exact, place = found[:, distance]
+        similar, exact, place = found[0, distance], found[1, distance], found[2, distance]
         if not similar:
             continue
-        record = int(min(hits[distance] * scale, records - 1))
-        value = tables.similar[similar] + tables.exact[exact]
-        value += tables.distance[distance]
-        value += tables.record[record]
-        value += tables.family[family]
+        value = gates[_class(settings.lengths, similar)]
+        value *= gates[lengths + _class(settings.lengths, exact)]
+        value *= gates[2 * lengths + distance]
+        value *= by_record[int(min(hits[distance] * scale, len(by_record) - 1))]
+        value *= family
         if count - place >= first_generated:
-            value += tables.generated
-        tokens[n], log_odds[n] = buffers.tokens[front - 1 + place], value
-        n += 1
-    return tokens[:n], log_odds[:n]
+            value *= settings.generated
+        if not value > 0:
+            continue
+        token, index = parts.tokens[front - 1 + place], 0
+        while index < number and proposed[index] != token:
+            index += 1
+        if index == number:
+            proposed[number], odds[number] = token, 0.0
+            number += 1
+        odds[index] += value
+    proposed[classes] = number
+
+
+@compiled
+def _class(firsts, value):
+    """Index of the last of `firsts`, ascending, that is at most `value`; 0 if none is."""
+    index = 0
+    while index + 1 < len(firsts) and firsts[index + 1] <= value:
+        index += 1
+    return index
