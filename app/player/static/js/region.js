@@ -4,7 +4,7 @@
 import { onDrag } from "./dom.js";
 import { lowerBound } from "./roll/notes.js";
 
-const USUAL_BARS = 8; // of the button "last bars"; the same in options.py and player.html
+const USUAL_BARS = 8; // of the button "last bars" in player.html
 const KEY_MS = 500; // delay between the last arrow key and the event
 
 export class PromptRegion {
