@@ -70,21 +70,23 @@ class Result:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all variations together, without the prompt."""
-        return self._per_second(self.tokens)
+        """Of all variations together, without the prompt and the time to read it."""
+        return self._per_second(self.tokens, self.seconds - self.reading_seconds)
 
     @property
     def bars_per_second(self) -> float:
-        """Of all variations together."""
-        return self._per_second(sum(piece.bars for piece in self.pieces))
+        """Of all variations together, without the time to read the prompt."""
+        bars = sum(piece.bars for piece in self.pieces)
+        return self._per_second(bars, self.seconds - self.reading_seconds)
 
     @property
     def real_time_factor(self) -> float:
         """Seconds of new music per second of work, of all variations together."""
-        return self._per_second(sum(piece.seconds for piece in self.pieces))
+        return self._per_second(sum(piece.seconds for piece in self.pieces), self.seconds)
 
-    def _per_second(self, amount: float) -> float:
-        return amount / self.seconds if self.seconds else 0.0
+    @staticmethod
+    def _per_second(amount: float, seconds: float) -> float:
+        return amount / seconds if seconds > 0 else 0.0
 
 
 Steps: TypeAlias = Generator[Progress | Result, None, None]
@@ -246,7 +248,8 @@ class Variations:
 
     def result(self) -> Result:
         """The music so far."""
-        speed = self.tokens / self.seconds if self.seconds else 0.0
+        seconds = self.seconds - self.reading_seconds
+        speed = self.tokens / seconds if seconds > 0 else 0.0
         pieces = tuple(finish(draft, speed) for draft in self.drafts)
         opening = self.opening
         return Result(

@@ -214,7 +214,8 @@ class MusicOptions:
             "slider",
             "How much comes back",
             "steering",
-            "How strongly earlier bars of the piece come back; 1 is as in real music.",
+            "How strongly earlier bars of the piece come back, from 0 (off) to 1 (as in real "
+            "music).",
             step=0.05,
         ),
         letter="e",
