@@ -423,12 +423,12 @@ def test_the_groove_tab_has_a_table_of_tracks(page):
             }
         ],
     )
-    card(page, "the piano model hears no drums")
+    card(page, "the piano model ignores drums")
     checks = page.locator("[data-part=tracks] input[type=checkbox]")
     assert checks.count() >= 4
     last = checks.nth(checks.count() - 2)  # electric piano as a prompt
     last.uncheck()
-    card(page, "it was left out")
+    card(page, "not part of the prompt")
     checks.nth(checks.count() - 1).uncheck()  # and it is not to play
     phase(page, "prompt")
     page.locator(".mute").last.click()  # nor to be heard by you
@@ -439,7 +439,7 @@ def test_the_groove_tab_has_a_table_of_tracks(page):
     phase(page, "empty")  # a frame of its own
     tab(page, "Groove")
     phase(page, "prompt")
-    card(page, "it was left out")
+    card(page, "not part of the prompt")
 
 
 def test_a_piece_from_nothing_stops_and_keeps(page, model, monkeypatch):
