@@ -277,7 +277,7 @@ def test_gates_are_finite_and_bounded(value):
     for name in ("similar", "family"):
         with pytest.raises(ValueError, match="finite and at most"):
             replace(CONFIG.gates, **{name: (value, *getattr(CONFIG.gates, name)[1:])})
-    with pytest.raises(ValueError, match="expected -50.0 to 50.0"):
+    with pytest.raises(ValueError, match="expected -50"):
         BalanceConfig(near=value)
     with pytest.raises(ValueError, match="exact has 3 entries, expected 26"):
         GateConfig(exact=(0.0,) * 3)
