@@ -193,7 +193,7 @@ def test_warming_up_compiles_the_pointer(monkeypatch):
 
 def test_one_signature_is_compiled():
     pointer.warm_up()
-    config = PointerConfig(reach=3, unit=0, ignored=((4, 6),), gates=GateConfig(generated=1.0))
+    config = PointerConfig(reach=3, unit=0, ignored=((4, 6),), balance=BalanceConfig(generated=1.0))
     other = Pointer(config)
     other.extend(np.arange(6, dtype=np.int32)[::2])
     other.end_prompt()
