@@ -3,14 +3,16 @@
 A decoder with a small or constant state forgets details of a sequence; the sequence itself does
 not. A pointer matches the end of the sequence with earlier places, its *sources*, and proposes the
 tokens that followed them. Sequences consist of units (bars of music, lines of text): each distance
-in units has one source, the place with the longest match. The mixture is normalised:
+in units has one source, the place with the longest match. With the sum S of exp(g) over all
+sources, and S(x) over those that propose x, the mixture is
 
-    p(x) = (softmax(logits)(x) + sum of exp(g) over sources that propose x) / (1 + sum of exp(g))
+    p(x) = (softmax(logits)(x) + S(x) / sqrt(S)) / (1 + sqrt(S))
 
 The log-odds g of a source are a sum of entries of small tables: by the length of the match, by the
-alignment of its distance to phrases of 2, 4, 8 and 16 units, by how well sources at that distance
+distance and its alignment to phrases of 2, 4, 8 and 16 units, by how well sources at that distance
 have predicted lately, and by the family of the last token. `relpe-train fit-pointer` fits the
-tables to held-out sequences; the weights of the decoder stay as they are.
+tables to held-out sequences; the weights of the decoder stay as they are. The root, because sources
+agree for the same reason: a fitted exponent of S was 0.52.
 
 Sources: Merity et al. (2017), section 2.2: mixture of softmax and pointer; Grave, Joulin and
 Usunier (2017), section 3: a cache that needs no training of the model; Akyürek et al. (2024),
@@ -31,6 +33,7 @@ from numpy.typing import NDArray
 from relpe.models import pointer_numpy
 from relpe.models.pointer_numpy import (
     LONGEST,
+    NUM_DISTANCES,
     NUM_RECORDS,
     Settings,
     followers,
@@ -46,12 +49,16 @@ NUM_ALIGNMENTS = 6
 and 16 or more; distances of 64 and more count as odd."""
 MOST_REACH, MOST_IDS = 2**20, 2**16
 """Limits of the reach, and of token ids."""
+NUM_RANGES = 13
+"""Half-octave classes of distances in units: 0, 1, 2, 3, 4-5, 6-7, 8-11, ..., 64 and more."""
 
 _FIRST_LENGTHS = [0, 1, *(2**octave * half // 2 for octave in range(1, 13) for half in (2, 3))]
 LENGTH_CLASSES = np.searchsorted(_FIRST_LENGTHS, np.arange(LONGEST + 1), side="right") - 1
 """Class of each length of a match."""
+RANGES = np.minimum(LENGTH_CLASSES[:NUM_DISTANCES], NUM_RANGES - 1)
+"""Class of each distance by its size."""
 ALIGNMENTS = np.array([0, *(min(d & -d, 16).bit_length() for d in range(1, 64)), 1, 1])
-"""Class of each class of distances by its alignment."""
+"""Class of each distance by its alignment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,18 +69,17 @@ class GateConfig:
     """By class of the length of the tolerant match."""
     exact: tuple[float, ...] = (0.0,) * NUM_LENGTHS
     """By class of the length of the exact match at the same place."""
-    alignment: tuple[float, ...] = (0.0,) * NUM_ALIGNMENTS
+    distance: tuple[float, ...] = (0.0,) * NUM_RANGES
     """By class of the distance in units."""
+    alignment: tuple[float, ...] = (0.0,) * NUM_ALIGNMENTS
+    """By class of the alignment of that distance."""
     record: tuple[float, ...] = (0.0,) * NUM_RECORDS
     """By class of the track record."""
     family: tuple[float, ...] = (0.0,)
     """By the family of the last token."""
-    generated: float = 0.0
-    """Added where the proposed token was generated: it is not part of the prompt."""
 
     def __post_init__(self) -> None:
-        sizes = (NUM_LENGTHS, NUM_LENGTHS, NUM_ALIGNMENTS, NUM_RECORDS)
-        for name, size in zip(("similar", "exact", "alignment", "record"), sizes, strict=True):
+        for name, size in SIZES.items():
             if len(getattr(self, name)) != size:
                 raise ValueError(f"{name} has {len(getattr(self, name))} entries, expected {size}")
         values = np.concatenate([np.ravel(getattr(self, one.name)) for one in fields(self)])
@@ -81,8 +87,42 @@ class GateConfig:
             raise ValueError(f"entries of the gates must be finite and at most {MOST_ODDS}")
 
 
+SIZES = {
+    "similar": NUM_LENGTHS,
+    "exact": NUM_LENGTHS,
+    "distance": NUM_RANGES,
+    "alignment": NUM_ALIGNMENTS,
+    "record": NUM_RECORDS,
+}
+"""Entries of the tables of a gate; `family` has one for each family."""
 MOST_ODDS = 50.0
 """Largest entry of a gate, far above all that are fitted, so that exponentials are finite."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BalanceConfig:
+    """Log-odds that generation adds to the gates.
+
+    Gates are fitted to real sequences, which never contain the model's own tokens. In generation a
+    copy of a copy confirms itself, and a wrong token ends a return that a real sequence would have
+    continued. The balance makes up for both, so that as much comes back as in real sequences.
+    """
+
+    strength: float = 0.0
+    """Added to the log-odds of all sources together."""
+    generated: float = 0.0
+    """Added to sources whose token was generated: it is not part of the prompt."""
+    aligned: float = 0.0
+    """Added at distances of 4, 8 and 12 units, and subtracted at odd ones below 64."""
+    near: float = 0.0
+    """Added at distances of less than four units."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if not abs(getattr(self, one.name)) <= MOST_ODDS:
+                raise ValueError(
+                    f"{one.name} is {getattr(self, one.name)}, expected -{MOST_ODDS} to {MOST_ODDS}"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +137,11 @@ class PointerConfig:
     """Ranges of ids, first and stop, whose differences a tolerant match ignores."""
     families: tuple[int, ...] = (0,)
     """First id of each family of tokens, ascending from 0."""
-    recent: int = 32
+    recent: int = 64
     """Time constant of the track record, in informative tokens (those outside `ignored`)."""
     gates: GateConfig = GateConfig()
+    balance: BalanceConfig = BalanceConfig()
+    """Of generation; likelihood is measured without it."""
 
     def __post_init__(self) -> None:
         for name, most in (("reach", MOST_REACH), ("recent", MOST_REACH)):
@@ -238,13 +280,17 @@ def warm_up() -> None:
 
 
 def _settings(config: PointerConfig) -> Settings:
-    gates = config.gates
-    by_distance = np.array(gates.alignment)[ALIGNMENTS]
+    gates, balance = config.gates, config.balance
+    by_distance = np.array(gates.distance)[RANGES] + np.array(gates.alignment)[ALIGNMENTS]
+    units = np.arange(NUM_DISTANCES)
+    aligned = np.isin(units, (4, 8, 12)) * 1.0 - ((ALIGNMENTS == 1) & (units < 64))
+    by_distance += balance.aligned * aligned + balance.near * (units < 4)
     tables = (gates.similar, gates.exact, by_distance, gates.record, gates.family)
     return Settings(
         -1 if config.unit is None else config.unit,
         1 - 1 / config.recent,
-        math.exp(gates.generated),
+        math.exp(balance.strength),
+        math.exp(balance.generated),
         np.array(config.ignored, np.int64).reshape(-1, 2),
         np.array(config.families, np.int64),
         np.array(_FIRST_LENGTHS, np.int64),

@@ -217,6 +217,13 @@ def _propose(parts, settings, count, first_generated):
             proposed[number], odds[number] = token, 0.0
             number += 1
         odds[index] += value
+    total = 0.0
+    for index in range(number):
+        total += odds[index]
+    if total:
+        scale = settings.strength / math.sqrt(total)
+        for index in range(number):
+            odds[index] *= scale
     proposed[classes] = number
 
 

@@ -77,7 +77,10 @@ class Settings(NamedTuple):
     """Id of the token that begins a unit, or -1."""
     kept: float
     """Factor of `Sections.hits` at an informative token."""
+    strength: float
+    """Factor of the odds of all sources together."""
     generated: float
+    """Factor of the odds of generated tokens."""
     ignored: NDArray[np.int64]
     """(n, 2)."""
     families: NDArray[np.int64]
@@ -180,8 +183,12 @@ def _propose(parts: Sections, settings: Settings, count: int, first_generated: i
     for token, value in zip(followers(parts, count)[known].tolist(), odds.tolist(), strict=True):
         if value > 0:
             sums[token] = sums.get(token, 0.0) + value
+    total = 0.0
+    for value in sums.values():  # in this order, as in compiled code
+        total += value
+    scale = settings.strength / math.sqrt(total) if total else 0.0
     parts.proposed[: len(sums)] = list(sums)
-    parts.odds[: len(sums)] = list(sums.values())
+    parts.odds[: len(sums)] = [value * scale for value in sums.values()]
     parts.proposed[-1] = len(sums)
 
 
