@@ -135,7 +135,7 @@ class MusicOptions:
         ),
     )
     top_p: float = option(
-        0.95,
+        0.97,
         "sample only from the most likely tokens that together have this probability",
         within((0, 1), scripts=(0.05, 1.0), page=(0.5, 1.0)),
         widget=Widget(
