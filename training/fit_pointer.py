@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from relpe.models.pointer import GateConfig, PointerConfig
+from relpe.models.pointer import BalanceConfig, GateConfig, PointerConfig
 from tokenization.remi.vocabulary import BAR, Families
 from tokenization.tokenizer import Vocabulary
 from training.config import MOST_THREADS
@@ -142,15 +142,14 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
 def music_pointer(vocabulary: Vocabulary, before: PointerConfig | None = None) -> PointerConfig:
     """A pointer for music, whose units are bars; it ignores differences of velocity and duration.
 
-    Its gates are not fitted. Those that are not tables are the ones of `before`.
+    Its gates are not fitted; its balance is that of `before`.
     """
     families = Families(vocabulary)
     first = tuple(families.first_ids.values())
     gates = GateConfig(family=(0.0,) * len(first))
-    if before is not None:
-        gates = replace(gates, generated=before.gates.generated)
+    balance = BalanceConfig() if before is None else before.balance
     ignored = ((families.velocity, families.duration), (families.duration, families.size))
-    return PointerConfig(unit=BAR, ignored=ignored, families=first, gates=gates)
+    return PointerConfig(unit=BAR, ignored=ignored, families=first, gates=gates, balance=balance)
 
 
 def _evenly(pieces: Pieces, most: int | None) -> Pieces:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from relpe.models.decoder import Decoder, DecoderState
-from relpe.models.pointer import Pointer, PointerConfig
+from relpe.models.pointer import BalanceConfig, Pointer, PointerConfig
 
 Nats = list[NDArray[np.float64]]
 Advance = Callable[[int], object]
@@ -84,7 +85,7 @@ def pointer_nats(
     `relpe.models.pointer.mixture` over the whole vocabulary. Generation applies the mask of its
     grammar before it mixes. No token counts as generated.
     """
-    pointer = Pointer(config)
+    pointer = Pointer(replace(config, balance=BalanceConfig()))
     proposed, total = np.zeros((2, nats.shape[-1]))
     for index, (token, target) in enumerate(pairwise(piece.tolist())):
         pointer.extend([token])

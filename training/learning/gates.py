@@ -15,6 +15,7 @@ from relpe.models.pointer import (
     ALIGNMENTS,
     LENGTH_CLASSES,
     MOST_ODDS,
+    RANGES,
     GateConfig,
     Pointer,
     PointerConfig,
@@ -27,6 +28,8 @@ DECAY = 4e-6
 """Penalty of the sum of squares of all entries."""
 ROUGHNESS = 2e-5
 """Penalty of the sum of squared differences of neighbouring entries of ordered tables."""
+TINY = 1e-30
+"""Sums of odds are at least this before their root is taken: the root of 0 has no gradient."""
 DIGITS = 3
 """Decimals of fitted entries."""
 
@@ -46,6 +49,7 @@ class Table(NamedTuple):
 TABLES = {
     "similar": Table(lambda of, family: LENGTH_CLASSES[of.similar], ordered=True, first=-5.0),
     "exact": Table(lambda of, family: LENGTH_CLASSES[of.exact], ordered=True),
+    "distance": Table(lambda of, family: RANGES, ordered=False),
     "alignment": Table(lambda of, family: ALIGNMENTS, ordered=False),
     "record": Table(lambda of, family: of.records, ordered=True),
     "family": Table(lambda of, family: family[:, None], ordered=False),
@@ -158,7 +162,8 @@ def mixed_nats(given: Examples, tables: Sequence[Tensor]) -> Tensor:
     zeros = torch.zeros_like(given.nats)
     total = zeros.index_add(0, given.tokens, odds)
     proposed = zeros.index_add(0, given.tokens[given.hits], odds[given.hits])
-    return total.log1p() - ((-given.nats).exp() + proposed).log()
+    scale = total.clamp_min(TINY).rsqrt()  # see `relpe.models.pointer`: the root of the sum
+    return (total * scale).log1p() - ((-given.nats).exp() + proposed * scale).log()
 
 
 def _penalty(tables: dict[str, Tensor]) -> Tensor:
