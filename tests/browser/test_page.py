@@ -155,10 +155,12 @@ def test_the_empty_page_shows_a_finished_example_and_chips_load_with_one_click(p
 def test_upload_region_continue_play_and_download(page):
     upload(page, fakes.example_midi(bars=12))
     card(page, "96 bpm")
-    card(page, "reads bars 5 to 12")
-    roll_bars(page, 5, 12)
-    button(page, "All").click()
+    card(page, "reads bars 1 to 12")
     roll_bars(page, 1, 12)
+    button(page, "Last 8 bars").click()
+    roll_bars(page, 5, 12)
+    card(page, "reads bars 5 to 12")
+    button(page, "All").click()
     card(page, "reads bars 1 to 12")
     button(page, "Last 8 bars").click()
     card(page, "reads bars 5 to 12")
@@ -421,12 +423,12 @@ def test_the_groove_tab_has_a_table_of_tracks(page):
             }
         ],
     )
-    card(page, "the piano model hears no drums")
+    card(page, "the piano model ignores drums")
     checks = page.locator("[data-part=tracks] input[type=checkbox]")
     assert checks.count() >= 4
     last = checks.nth(checks.count() - 2)  # electric piano as a prompt
     last.uncheck()
-    card(page, "it was left out")
+    card(page, "not part of the prompt")
     checks.nth(checks.count() - 1).uncheck()  # and it is not to play
     phase(page, "prompt")
     page.locator(".mute").last.click()  # nor to be heard by you
@@ -437,7 +439,7 @@ def test_the_groove_tab_has_a_table_of_tracks(page):
     phase(page, "empty")  # a frame of its own
     tab(page, "Groove")
     phase(page, "prompt")
-    card(page, "it was left out")
+    card(page, "not part of the prompt")
 
 
 def test_a_piece_from_nothing_stops_and_keeps(page, model, monkeypatch):

@@ -10,6 +10,7 @@ import pytest
 import training.continuations as samples
 from relpe.decoding.generate import Request
 from relpe.models.checkpoint import load_model
+from relpe.models.pointer import BalanceConfig
 from tests.support.paths import ROOT
 from tests.support.runs import changed
 from tokenization.presets import load_tokenizer
@@ -26,7 +27,12 @@ from training.errors import TrainingError
 from training.evaluation.evaluate import EvaluateOptions, evaluate
 from training.evaluation.likelihood import pointer_nats, streaming_nats
 from training.experiment import build_experiment
-from training.fit_pointer import FitPointerOptions, fit_pointer, music_pointer
+from training.fit_pointer import (
+    FitPointerOptions,
+    changed_balance,
+    fit_pointer,
+    music_pointer,
+)
 from training.release import export
 from training.runs.fit import fit
 from training.runs.pointer import read_pointer
@@ -237,3 +243,12 @@ def test_released_models_can_be_named(data, tmp_path):
     assert folder == tmp_path / "piano"
     assert load_model(folder).config.pointer == fitted.pointer
     assert released.read_bytes() == before
+
+
+def test_a_balance_is_changed_field_by_field():
+    changed = changed_balance(BalanceConfig(near=-1.0), ["strength=0.5", "aligned=2"])
+    assert changed == BalanceConfig(strength=0.5, aligned=2.0, near=-1.0)
+    with pytest.raises(TrainingError, match="expected strength, generated, aligned, near before ="):
+        changed_balance(changed, ["power=1"])
+    with pytest.raises(TrainingError, match="--balance near=loud: could not convert"):
+        changed_balance(changed, ["near=loud"])
