@@ -198,13 +198,13 @@ def test_a_released_model_gets_its_pointer_in_place_or_in_a_copy(run, data, tmp_
     assert load_model(model).config == load_model(copy).config
     # a second fit replaces the record of the first one, and keeps what is not fitted
     description = json.loads((model / "model.json").read_text())
-    description["decoder"]["pointer"]["gates"]["generated"] = -1.5
+    description["decoder"]["pointer"]["balance"]["generated"] = -1.5
     (model / "model.json").write_text(json.dumps(description))
     fit_pointer(options(model, data, pieces=1))
     assert (model / "README.md").read_text().count("## Pointer") == 1
     again = load_model(model).config.pointer
     assert again is not None
-    assert again.gates.generated == -1.5
+    assert again.balance.generated == -1.5
     assert len(list(model.parent.glob("*.partial"))) == 0
 
 

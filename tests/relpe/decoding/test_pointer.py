@@ -20,7 +20,7 @@ from relpe.decoding.generate import Generation, Request
 from relpe.decoding.sampling import SamplingOptions, draw
 from relpe.models import pointer, pointer_kernel, pointer_numpy
 from relpe.models.decoder import Decoder
-from relpe.models.pointer import GateConfig, Pointer, PointerConfig
+from relpe.models.pointer import BalanceConfig, GateConfig, Pointer, PointerConfig
 from tests.support.decoders import small_decoder
 
 VOCABULARY = 12
@@ -28,7 +28,8 @@ CONFIG = PointerConfig(
     reach=16,
     unit=1,
     ignored=((8, 12),),
-    gates=GateConfig(similar=tuple(index / 4 - 1 for index in range(26)), generated=-0.5),
+    gates=GateConfig(similar=tuple(index / 4 - 1 for index in range(26))),
+    balance=BalanceConfig(generated=-0.5, strength=0.5),
 )
 
 
@@ -192,7 +193,7 @@ def test_warming_up_compiles_the_pointer(monkeypatch):
 
 def test_one_signature_is_compiled():
     pointer.warm_up()
-    config = PointerConfig(reach=3, unit=0, ignored=((4, 6),), gates=GateConfig(generated=1.0))
+    config = PointerConfig(reach=3, unit=0, ignored=((4, 6),), balance=BalanceConfig(generated=1.0))
     other = Pointer(config)
     other.extend(np.arange(6, dtype=np.int32)[::2])
     other.end_prompt()

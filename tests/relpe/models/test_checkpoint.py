@@ -16,7 +16,7 @@ from relpe.models import checkpoint
 from relpe.models.checkpoint import CheckpointError, find_checkpoint, load_model, save_model
 from relpe.models.config import from_plain, to_plain
 from relpe.models.decoder import Decoder, DecoderConfig
-from relpe.models.pointer import GateConfig, PointerConfig
+from relpe.models.pointer import BalanceConfig, GateConfig, PointerConfig
 
 SMALL = DecoderConfig(vocabulary_size=12, width=16, num_layers=2, num_heads=2, hidden=24)
 
@@ -27,7 +27,8 @@ POINTING = replace(
         unit=4,
         ignored=((6, 8), (8, 12)),
         families=(0, 5),
-        gates=GateConfig(family=(0.5, -0.25), generated=-1.5),
+        gates=GateConfig(family=(0.5, -0.25)),
+        balance=BalanceConfig(generated=-1.5),
     ),
 )
 
@@ -151,8 +152,10 @@ def test_a_model_keeps_its_pointer_and_files_without_one_are_read(tmp_path: Path
         ({"families": [0, 10**30]}, "expected ids below vocabulary_size, 12"),
         ({"families": [0]}, "gates.family has 2 entries, expected one for each of the 1"),
         ({"gates": {"similar": [0.0] * 25}}, "similar has 25 entries, expected 26"),
-        ({"gates": {"generated": float("nan")}}, "entries of the gates must be finite"),
-        ({"gates": {"generated": 10**400}}, "entries of the gates must be finite"),
+        ({"gates": {"family": [0, float("nan")]}}, "entries of the gates must be finite"),
+        ({"gates": {"family": [0, 10**400]}}, "entries of the gates must be finite"),
+        ({"gates": {"generated": 1}}, "generated: unknown, expected one of similar, exact"),
+        ({"balance": {"generated": float("nan")}}, r"expected -50\.0 to 50\.0"),
         ({"gates": {"family": [1e30, 0]}}, "entries of the gates must be finite and at most 50"),
         ({"gates": {"record": "x"}}, "record: found 'x', expected a value of type float"),
         ({"gates": []}, r"gates: found \[\], expected a section"),
