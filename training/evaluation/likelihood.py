@@ -81,9 +81,9 @@ def pointer_nats(
 ) -> NDArray[np.float64]:
     """Nats of each token of a piece except the first, with a pointer: (..., tokens - 1).
 
-    `nats` (..., tokens - 1) are those of the decoder. The result is that of
-    `relpe.models.pointer.mixture` over the whole vocabulary. Generation applies the mask of its
-    grammar before it mixes. No token counts as generated.
+    `nats` (..., tokens - 1) are those of the decoder. The result is that of `Pointer.mix` over the
+    whole vocabulary, without the balance of generation. Generation applies the mask of its grammar
+    before it mixes.
     """
     pointer = Pointer(replace(config, balance=BalanceConfig()))
     proposed, total = np.zeros((2, nats.shape[-1]))
