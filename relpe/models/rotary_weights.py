@@ -17,11 +17,16 @@ def takes_rotary(config: DecoderConfig, rotary: DecoderConfig) -> bool:
     """Whether a decoder of `config` can load the weights of a decoder of `rotary`.
 
     The configs may differ in the encoding (algebraic on sequences instead of rotary), in the
-    attention (windowed instead of softmax), and in the noise seed, which neither uses.
+    attention (windowed instead of softmax), in the noise seed, which neither uses, and in the
+    pointer, which has no weights.
     """
     encoding = config.encoding
     alike = replace(
-        rotary, attention=config.attention, encoding=encoding, noise_seed=config.noise_seed
+        rotary,
+        attention=config.attention,
+        encoding=encoding,
+        noise_seed=config.noise_seed,
+        pointer=config.pointer,
     )
     return (
         isinstance(rotary.encoding, RopeConfig)

@@ -11,6 +11,7 @@ from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings.algebraic.encoding import AlgebraicConfig
 from relpe.encodings.rope import RopeConfig
 from relpe.models.decoder import DecoderConfig
+from relpe.models.pointer import PointerConfig
 from relpe.models.rotary_weights import load_rotary, takes_rotary
 
 ROTARY = DecoderConfig(
@@ -23,7 +24,11 @@ ROTARY = DecoderConfig(
     encoding=RopeConfig(base=500.0),
 )
 ALGEBRAIC = replace(
-    ROTARY, attention=WindowedAttentionConfig(span=40), encoding=AlgebraicConfig(), noise_seed=3
+    ROTARY,
+    attention=WindowedAttentionConfig(span=40),
+    encoding=AlgebraicConfig(),
+    noise_seed=3,
+    pointer=PointerConfig(unit=0),
 )
 
 
