@@ -74,7 +74,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     if tokenizer.vocabulary.hash != vocabulary_hash:
         raise TokenizerError(
             f"{path} belongs to vocabulary {vocabulary_hash}, but this release has "
-            f"{tokenizer.vocabulary.hash}, in which ids are other tokens; install the release "
+            f"{tokenizer.vocabulary.hash}, which assigns ids differently; install the release "
             "that wrote it"
         )
     return tokenizer
