@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from app.server.job_audio import JobSound
 
 MOST_JOBS = 400
-"""Of all sessions; beyond it, the session with most jobs loses its least recently used one."""
+"""Maximum for all sessions; beyond it, the session with most jobs drops its least recent one."""
 MOST_OF_SESSION = 60
 """A page shows fewer results, but uploads are jobs as well."""
 KEPT_SECONDS = 24 * 3600.0

@@ -607,7 +607,7 @@ def test_two_fingers_zoom(phone):
     phone.wait_for_timeout(800)
     roll = part(phone, "roll").bounding_box()
     middle = x + 30 - roll["x"]
-    # what lay 30 pixels left of the fingers' middle lies 30 * 180 / 120 pixels left of it
+    # a point 30 pixels left of the fingers' centre moves to 30 * 180 / 120 pixels left of it
     assert before == pytest.approx(middle - 30, abs=2)
     assert playhead(phone) == pytest.approx(middle - 45, abs=3)
 

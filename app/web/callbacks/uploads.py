@@ -176,7 +176,7 @@ class UploadCallbacks:
                 if note or tab.replay is None:  # settings that wait for their file keep their note
                     tab.note = said(note) if note else ""
                 if tab.frame.get("phase") == "prompt":
-                    # changing the prompt again is not a step of its own
+                    # changing the prompt again is not a separate step
                     frame = shown(step.upload, tab.frame.get("job", ""))
                     tab.set(step._replace(frame=frame))
                 else:

@@ -36,7 +36,7 @@ class Silent:
         self.raw: dict[int, object] = {}
 
     def drop(self) -> None:
-        """There is nothing to drop."""
+        """Does nothing, since there is no sound to drop."""
 
 
 def ids_of(jobs: KeptJobs, names: list[str]) -> list[str]:

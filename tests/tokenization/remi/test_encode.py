@@ -1,4 +1,4 @@
-"""How many tokens a file can make."""
+"""The maximum number of tokens of a file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def metre(numerator: int, power: int) -> bytes:
 
 
 def struck(delta: int, channel: int, pitch: int, length: int) -> bytes:
-    """A note as short as MIDI can say it."""
+    """A note in as few bytes as possible."""
     on = quantity(delta) + bytes([0x90 | channel, pitch, 64])
     return on + quantity(length) + bytes([pitch, 0])
 
