@@ -149,7 +149,7 @@ def bars(score: Score, last: int) -> tuple[list[tuple[int, tuple[int, int]]], in
 # ---- the properties
 
 
-def laws_broken(preset: str, score: Score, *, walk: bool) -> tuple[Any, list[str]]:
+def violations(preset: str, score: Score, *, walk: bool) -> tuple[Any, list[str]]:
     """The TokenSequence of a score, and the properties that it violates."""
     tokenizer: Any = PRESETS[preset].build()
     sequence = tokenizer.encode(score)
@@ -165,7 +165,7 @@ def laws_broken(preset: str, score: Score, *, walk: bool) -> tuple[Any, list[str
     }
     heard = sum(len(track) for track in score.tracks if preset != "piano" or not track.is_drum)
     lost = (wanted.dropped, wanted.merged, wanted.clipped)
-    laws = {
+    properties = {
         "the notes are the quantized ones": found == wanted.notes,
         "so are the tempos": list(decoded.tempos) == wanted.tempos,
         "so are the bars": list(decoded.time_signatures) == wanted.signatures
@@ -179,13 +179,13 @@ def laws_broken(preset: str, score: Score, *, walk: bool) -> tuple[Any, list[str
         "the grammar knows the end": _ends(tokenizer.grammar().resume(ids)),
     }
     if walk:
-        laws["the grammar accepts every token"] = _accepts(tokenizer.grammar(), ids)
+        properties["the grammar accepts every token"] = _accepts(tokenizer.grammar(), ids)
     if preset == "multitrack":
-        laws["tracks have their names"] = (
+        properties["tracks have their names"] = (
             identities(places, decoded.tracks).items()
             >= identities(places_of(preset, score.tracks), score.tracks).items()
         )
-    return sequence, [law for law, holds in laws.items() if not holds]
+    return sequence, [name for name, holds in properties.items() if not holds]
 
 
 def _ends(state: Any) -> bool:
@@ -261,15 +261,15 @@ KNOWN = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("preset", "folder"), KNOWN)
-def test_the_laws_hold_for_every_file_of_a_corpus(preset, folder):
+def test_the_properties_hold_for_every_file_of_a_corpus(preset, folder):
     hashed = hashlib.sha256()
     counts = np.zeros(6, np.int64)
     broken: dict[str, list[str]] = {}
     for number, (name, data) in enumerate(files_of(folder)):
         score = read_midi(data, name=name)
-        sequence, laws = laws_broken(preset, score, walk=number % EVERY == 0)
-        if laws:
-            broken[name] = laws
+        sequence, properties = violations(preset, score, walk=number % EVERY == 0)
+        if properties:
+            broken[name] = properties
         lost = (sequence.dropped, sequence.merged, sequence.clipped)
         counts += (1, score.num_notes, *lost, len(sequence.ids))
         hashed.update(sequence.ids.astype("<i4").tobytes())

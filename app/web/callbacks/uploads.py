@@ -22,7 +22,7 @@ from app.web.view import View, session_of
 from tokenization.errors import MidiError
 
 MOST_LETTERS = 200
-"""Longest name of a file in a message."""
+"""Maximum length of a file name in a message."""
 GONE = "This music cannot be continued because its files were removed; generate it again."
 REGION_ANEW = "The bars have changed: choose again which of them the model reads."
 TRACKS_ANEW = (
