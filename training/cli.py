@@ -67,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
         )
     )
     _add_evaluate(add("evaluate", help="measure a model"))
+    _add_fit_pointer(
+        add("fit-pointer", help="fit the pointer of a model to held-out pieces, in minutes")
+    )
     report = add("report", help="compare the results of several models")
     models = "folder of a run, folder or name of a released model, or folder written by evaluate"
     report.add_argument("models", nargs="+", metavar="MODEL", help=models)
@@ -201,6 +204,49 @@ def _fit(options: argparse.Namespace) -> int:
     return 0 if result.stopped_by is None else 128 + result.stopped_by
 
 
+def _add_fit_pointer(command: argparse.ArgumentParser) -> None:
+    """Add options with the names and defaults of `FitPointerOptions`."""
+    option = command.add_argument
+    option("model", metavar="MODEL", help="folder of a run, or folder or name of a released model")
+    option("--data", type=Path, required=True, help="prepared corpus")
+    option("--split", help="split to which the pointer is fitted (default: validation)")
+    option("--test-split", help="split on which its gain is measured (default: test)")
+    option(
+        "--weights", choices=("best", "last"), help="checkpoint, if MODEL is a run (default: best)"
+    )
+    option(
+        "--output",
+        type=Path,
+        help="folder for a copy of a released model with the pointer (default: the model's own "
+        "folder); not for runs, whose pointer is stored in pointer.json and written by export",
+    )
+    option(
+        "--pieces", type=int, metavar="N", help="maximum number of pieces per split (default: all)"
+    )
+    option("--chunk", type=int, help="tokens that the model reads per call (default: 1024)")
+    option("--batch-size", type=int, help="pieces per batch (default: 8)")
+    option(
+        "--device", choices=("auto", "cpu", "cuda"), help="auto (default): a GPU if there is one"
+    )
+    option("--threads", type=int, help="CPU threads of torch")
+    command.set_defaults(call=_fit_pointer)
+
+
+def _fit_pointer(options: argparse.Namespace) -> int:
+    from training.evaluation.report import gain_table
+    from training.fit_pointer import FitPointerOptions, fit_pointer
+
+    folder, fitted = fit_pointer(FitPointerOptions(**_given(options, FitPointerOptions)))
+    sys.stdout.write("\n".join([*gain_table(fitted.fit.test), "", str(folder), ""]))
+    return 0
+
+
+def _given(options: argparse.Namespace, kind: type, **others: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Values of those fields of a config that were given as options, and others."""
+    values = {field.name: getattr(options, field.name, None) for field in fields(kind)}
+    return {name: value for name, value in values.items() if value is not None} | others
+
+
 def _add_evaluate(command: argparse.ArgumentParser) -> None:
     """Add options with the names and defaults of `EvaluateOptions` and `GenerationOptions`."""
     option = command.add_argument
@@ -290,6 +336,12 @@ def _add_music(group: argparse._ArgumentGroup) -> None:
         "1)",
     )
     music(
+        "--memory",
+        type=float,
+        help="factor of the odds of the model's pointer to earlier music, 0 to 1; 0: no pointer "
+        "(default: 1)",
+    )
+    music(
         "--samples-output", type=Path, help="folder for the continuations as MIDI and piano rolls"
     )
     music(
@@ -304,18 +356,14 @@ def _evaluate(options: argparse.Namespace) -> int:
     from training.evaluation.generated_music import GenerationOptions
     from training.evaluation.report import music_tables, table
 
-    def given(kind: type, **others: Any) -> dict[str, Any]:  # noqa: ANN401
-        values = {field.name: getattr(options, field.name, None) for field in fields(kind)}
-        return {name: value for name, value in values.items() if value is not None} | others
-
     music: list[GenerationOptions] = []
     for prompt_bars, bars in _lengths(options) if options.continuations else ():
-        settings = given(GenerationOptions, prompt_bars=prompt_bars, bars=bars)
+        settings = _given(options, GenerationOptions, prompt_bars=prompt_bars, bars=bars)
         music.append(GenerationOptions(**settings))
     if options.samples_output is not None and len(music) > 1:
         folder = options.samples_output
         music = [replace(one, samples_output=folder / one.key) for one in music]
-    results = evaluate(EvaluateOptions(**given(EvaluateOptions, music=tuple(music))))
+    results = evaluate(EvaluateOptions(**_given(options, EvaluateOptions, music=tuple(music))))
     entries = {options.model: results}
     sys.stdout.write("\n".join([*table(entries), *music_tables(entries), ""]))
     return 0

@@ -50,6 +50,7 @@ def continuations(
     top_p: float = SamplingOptions.top_p,
     presence: float = 1.0,
     recall: float = 1.0,
+    memory: float = SamplingOptions.memory,
     precision: Precision = "int8",
     advance: Callable[[int], object] = lambda _: None,
     enough: Callable[[], bool] = lambda: False,
@@ -58,9 +59,10 @@ def continuations(
 
     Prompts are canonical ids of whole bars; ids after an EOS are ignored. New music keeps the metre
     and tempo at the end of the prompt and the prompt's instruments, and ends with its last bar,
-    without EOS. `presence` and `recall` are the strengths of `biases_of_prompt`. The loop and the
-    rules are those of the application, so that measurements apply to it. With the same kind of
-    steps, a continuation depends only on the prompt, the seed and the sampling options.
+    without EOS. `presence` and `recall` are the strengths of `biases_of_prompt`; `memory` is the
+    factor of the odds of the model's pointer. The loop and the rules are those of the application,
+    so that measurements apply to it. With the same kind of steps, a continuation depends only on
+    the prompt, the seed and the sampling options.
 
     A bar is ended after `MAX_BAR_TOKENS` tokens. `advance` is called with the number of bars that
     were just completed. Then `enough` is called; if it returns True, generation stops, and each
@@ -68,7 +70,7 @@ def continuations(
     """
     maker = choose_steps(decoder, "auto", precision, threads=torch.get_num_threads())
     generation: Generation[ConstrainedGrammar] = Generation(decoder, maker.make(), MAX_ROWS)
-    sampling = SamplingOptions(temperature=temperature, top_p=top_p)
+    sampling = SamplingOptions(temperature=temperature, top_p=top_p, memory=memory)
     contexts: list[Ids] = []
     samples = []
     for prompt in prompts:

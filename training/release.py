@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,13 +13,15 @@ from typing import Any
 from safetensors import SafetensorError
 
 from relpe.models.checkpoint import save_model
+from relpe.models.config import to_plain
 from tokenization.presets import load_tokenizer
 from training.errors import TrainingError
-from training.evaluation.report import figure, goal_lines, memory_rows, music_tables
+from training.evaluation.report import figure, gain_table, goal_lines, memory_rows, music_tables
 from training.evaluation.results import music_by_key
 from training.experiment import is_run
 from training.files import read_json, replacing
 from training.runs.lineage import history, total_tokens, write_history
+from training.runs.pointer import FittedPointer, PointerFit, pointer_digest, read_pointer
 from training.runs.record import PastRun, PastSegment, read_run
 from training.runs.weights import Origin, load_decoder
 
@@ -41,24 +45,87 @@ def export(run: Path, output: Path, weights: str = "best", licence: str = "unkno
         )
     results = run / "evaluation" / "results.json"
     measured = read_json(results, (), "evaluate again") if results.is_file() else {}
-    if (
-        measured.get("weights") == origin._asdict() and "streaming" in measured
-    ):  # more than music was measured
+    same = measured.get("weights") == origin._asdict()
+    same = same and measured.get("pointer") == pointer_digest(decoder.config.pointer)
+    if same and "streaming" in measured:  # more than music was measured
         found = _results(measured)
     else:
-        why = " The results in the run's folder belong to other weights." if measured else ""
+        other = "weights, or to another pointer"
+        why = f" The results in the run's folder belong to other {other}." if measured else ""
         again = f"run `relpe-train evaluate --weights {weights}`, then export again."
         found = [f"Not measured yet: {again}{why}"]
     runs = history(run, origin)
+    fitted = read_pointer(run)
+    fit = fitted.fit if fitted is not None and fitted.fit.weights == origin.digest else None
+    pointer = [] if fit is None else [*_pointer(fit), ""]
     with _whole(output) as folder:
         save_model(decoder, folder)
-        write_history(runs, folder)
+        write_history(runs, folder, fit)
         with replacing(folder / "tokenizer.json") as path:
             shutil.copyfile(run / "tokenizer.json", path)
         with replacing(folder / "README.md") as path:
             head = _head(output.resolve().name, description, origin, runs, licence)
-            path.write_text("\n".join([*head, *found, ""]), encoding="utf-8")
+            path.write_text("\n".join([*head, *pointer, *found, ""]), encoding="utf-8")
     return output
+
+
+def release_pointer(source: Path, output: Path, fitted: FittedPointer, origin: Origin) -> None:
+    """Write a released model with a pointer: to its own folder, `source`, or to another one.
+
+    model.json has the pointer, training.json and README.md have the record of its fit. `origin` is
+    that of the model's weights.
+
+    Raises:
+        TrainingError: a file is damaged or cannot be written.
+    """
+    description = read_json(source / "model.json", ("decoder",), "download the model again")
+    description["decoder"]["pointer"] = to_plain(fitted.pointer)
+    runs = history(source, origin)
+    readme = source / "README.md"
+    text = readme.read_text("utf-8") if readme.is_file() else f"# {output.resolve().name}\n"
+    with _whole(output) as folder:
+        for path in source.iterdir():
+            if path.is_file():
+                shutil.copyfile(path, folder / path.name)
+        with replacing(folder / "model.json") as path:
+            path.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+        write_history(runs, folder, fitted.fit)
+        with replacing(folder / "README.md") as path:
+            path.write_text(_described_again(text, fitted.fit), encoding="utf-8")
+
+
+def _described_again(readme: str, fit: PointerFit) -> str:
+    """A README whose section about the pointer is that of a new fit."""
+    head, *sections = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
+    kept = [section for section in sections if not section.startswith(_POINTER)]
+    places = (i for i, section in enumerate(kept) if section.startswith("## Measured"))
+    place = next(places, len(kept))
+    lines = _pointer(fit)
+    if place < len(kept):
+        lines += ["", "The results below were measured before this pointer was fitted."]
+    new = "\n".join([*lines, "", ""])
+    return "".join([head.rstrip("\n") + "\n\n", *kept[:place], new, *kept[place:]]).rstrip() + "\n"
+
+
+_POINTER = "## Pointer"
+
+
+def _pointer(fit: PointerFit) -> list[str]:
+    """How the gates of the pointer were fitted, and what it gains, as Markdown."""
+    on, test = fit.fitted, fit.test
+    return [
+        _POINTER,
+        "",
+        "The predictions are mixed with those of a pointer into the sequence so far. Its gates "
+        f"were fitted to the {on.split} split of prepared corpus `{fit.data[:16]}` ({on.pieces} "
+        f"pieces, {on.tokens:,} tokens), with the weights fixed. Whole pieces of the {test.split} "
+        f"split ({test.pieces} pieces):",
+        "",
+        *gain_table(test),
+        "",
+        f"- Command: `{fit.command}`",
+        f"- Commit: {fit.commit or 'unknown'}",
+    ]
 
 
 @contextmanager
@@ -160,6 +227,8 @@ def _results(measured: dict[str, Any]) -> list[str]:
             rows.append((f"windows of {key.removeprefix('windows_')} tokens, no overlap", value))
         elif key == "streaming":
             rows.append(("whole pieces, state carried on", value))
+        elif key == "streaming_pointer":
+            rows.append(("whole pieces, with pointer", value))
         elif key.endswith("-gram"):
             rows.extend((f"{key}, {name}", values) for name, values in value.items())
     table = [
@@ -179,7 +248,7 @@ def _results(measured: dict[str, Any]) -> list[str]:
         "| pieces read as | nats per token | nats per note |",
         "|---|---|---|",
         *table,
-        *(_against_place(by_position) if by_position["pieces"] else []),
+        *(_against_place(measured) if by_position["pieces"] else []),
         *(["", *memory] if memory else []),
         *(_music(measured) if music_by_key(measured) else []),
     ]
@@ -191,8 +260,12 @@ def _music(measured: dict[str, Any]) -> list[str]:
     return ["", "## Generated music compared with real music", *tables, "", *goal_lines(measured)]
 
 
-def _against_place(by_position: dict[str, Any]) -> list[str]:
+def _against_place(measured: dict[str, Any]) -> list[str]:
     """Loss by position in long pieces, as Markdown."""
+    by_position = measured["by_position"]
+    rows = {"nats": by_position["bins"]}
+    if "by_position_pointer" in measured:
+        rows["with pointer"] = measured["by_position_pointer"]["bins"]
     return [
         "",
         f"Loss by position, over the {by_position['pieces']} pieces with at least "
@@ -200,5 +273,8 @@ def _against_place(by_position: dict[str, Any]) -> list[str]:
         "",
         "| tokens | " + " | ".join(f"{b['last']:,}" for b in by_position["bins"]) + " |",
         "|---" * (len(by_position["bins"]) + 1) + "|",
-        "| nats | " + " | ".join(f"{b['nats_per_token']:.3f}" for b in by_position["bins"]) + " |",
+        *(
+            f"| {name} | " + " | ".join(f"{b['nats_per_token']:.3f}" for b in bins) + " |"
+            for name, bins in rows.items()
+        ),
     ]

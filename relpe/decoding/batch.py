@@ -39,8 +39,7 @@ class Row(Generic[RuleT]):
         """Samples the next token from logits (v,)."""
         rule = self.rule
         bias = getattr(rule, "bias", None)
-        proposals = None if self.pointer is None else self.pointer.proposals()
-        self.token = draw(logits, rule.allowed, self.options, self.generator, bias, proposals)
+        self.token = draw(logits, rule.allowed, self.options, self.generator, bias, self.pointer)
         if self.pointer is not None:
             self.pointer.extend([self.token])
         self.rule = rule.advance(self.token)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from relpe.decoding.base import Backend, Precision, StepsMaker
 from relpe.decoding.cuda_graph import TileSteps, why_not_tiled
 from relpe.decoding.eager import PlainSteps
+from relpe.models import pointer
 from relpe.models.decoder import Decoder
 
 
@@ -34,7 +35,10 @@ def choose_steps(
             raise ValueError(f"steps cannot be compiled: {reason}; use the backend torch or auto")
     on_gpu = decoder.embedding.weight.device.type == "cuda"
     kind = TileSteps if on_gpu and why_not_tiled(decoder) is None else PlainSteps
-    return StepsMaker(kind(decoder).name, lambda: kind(decoder), fell_back=reason)
+    maker = StepsMaker(kind(decoder).name, lambda: kind(decoder), fell_back=reason)
+    if decoder.config.pointer is None:
+        return maker
+    return maker._replace(warm_up=pointer.warm_up)
 
 
 def why_not_compiled(decoder: Decoder) -> str | None:

@@ -26,6 +26,7 @@ from relpe.decoding.base import Precision, check_slots
 from relpe.decoding.kernels import Memory, arguments, step_float32, step_int8
 from relpe.decoding.packed_weights import packed_attention, packed_rings, packed_weights
 from relpe.decoding.position_codes import PositionCodes, array_of
+from relpe.models import pointer
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 
 ROWS_OF_A_THREAD = 4
@@ -75,13 +76,17 @@ class CompiledDecoder:
         return CompiledSteps(self, threads)
 
     def warm_up(self) -> None:
-        """Compiles the steps: about 20 seconds the first time on a machine, then half a second.
+        """Compiles the steps, and the pointer if the decoder has one.
+
+        This takes about 20 seconds the first time on a machine, then half a second.
 
         Numba caches the machine code in the package's folder or in the user's cache.
         """
         steps = self.steps()
         slot = steps.admit(self.decoder.init_state(1), 0)
         steps.step([slot], [0])
+        if self.decoder.config.pointer is not None:
+            pointer.warm_up()
 
 
 class CompiledSteps:
@@ -228,10 +233,11 @@ class CompiledSteps:
 
 
 def compile_all() -> None:
-    """Compiles the steps of both precisions, so that the first piece need not wait for it."""
+    """Compiles the steps of both precisions and the pointer, so that no piece need wait for it."""
     decoder = DecoderConfig(vocabulary_size=8, width=16, num_layers=1, num_heads=2, hidden=16)
     for precision in get_args(Precision):
         CompiledDecoder(decoder.build(), precision).warm_up()
+    pointer.warm_up()
 
 
 if __name__ == "__main__":

@@ -157,12 +157,12 @@ class Generation(Generic[RuleT]):
         if reading.states is not None:
             read, reading.state = next(reading.states, (len(prompt), reading.state))
             if reading.pointer is not None:
-                reading.pointer.extend(prompt[reading.pointer.count : read].tolist())
+                reading.pointer.extend(prompt[reading.pointer.count : read])
             if read < len(prompt):
                 return False
             reading.states = None
             if reading.pointer is not None:
-                reading.pointer.extend(reading.request.prompt[-1:].tolist())
+                reading.pointer.extend(reading.request.prompt[-1:])
                 reading.pointer.end_prompt()
         return True
 

@@ -8,7 +8,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from relpe.models.pointer import Proposals, mixture
+from relpe.models.pointer import Pointer
 
 _LEAST = np.finfo(np.float64).tiny
 
@@ -61,20 +61,19 @@ def draw(
     options: SamplingOptions,
     generator: np.random.Generator,
     bias: NDArray[np.floating] | None = None,
-    proposals: Proposals | None = None,
+    pointer: Pointer | None = None,
 ) -> int:
     """Samples one token from logits (v,) among those `allowed` (v,), at least one.
 
-    Uses inverse transform sampling: one uniform number per token. `proposals` of a pointer are
+    Uses inverse transform sampling: one uniform number per token. The proposals of `pointer` are
     mixed with the softmax of the allowed tokens; `bias` (v,) is added to log-probabilities before
     the division by the temperature.
     """
     tokens = allowed.nonzero()[0]
-    scores = logits[tokens].astype(np.float64)
-    if proposals is not None and options.memory:
-        scores -= scores.max()
-        scores -= np.log(np.add.reduce(np.exp(scores)))
-        scores = mixture(scores, tokens, proposals, options.memory)
+    if pointer is not None and options.memory:
+        scores = pointer.mix(logits, tokens, options.memory)
+    else:
+        scores = logits[tokens].astype(np.float64)
     if bias is not None:
         scores += bias[tokens]
     if options.temperature == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from pathlib import Path
@@ -97,7 +98,10 @@ def _from_one(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
     if kind is Path and isinstance(value, str):
         return Path(value)
     if kind is float and is_number:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # an integer of more than 308 digits
+            return math.inf if value > 0 else -math.inf
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)
     fits = isinstance(kind, type) and isinstance(value, kind)

@@ -74,6 +74,8 @@ class DecoderConfig:
                 f"convolution_taps is {self.convolution_taps}, expected at least 2 with the "
                 "convolution_start delayed"
             )
+        if self.pointer is not None:
+            self.pointer.check(self.vocabulary_size)
 
     def build(self) -> Decoder:
         """A decoder with new weights."""

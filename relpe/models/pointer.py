@@ -3,14 +3,16 @@
 A decoder with a small or constant state forgets details of a sequence; the sequence itself does
 not. A pointer matches the end of the sequence with earlier places, its *sources*, and proposes the
 tokens that followed them. Sequences consist of units (bars of music, lines of text): each distance
-in units has one source, the place with the longest match. The mixture is normalised:
+in units has one source, the place with the longest match. With the sum S of exp(g) over all
+sources, and S(x) over those that propose x, the mixture is
 
-    p(x) = (softmax(logits)(x) + sum of exp(g) over sources that propose x) / (1 + sum of exp(g))
+    p(x) = (softmax(logits)(x) + S(x) / sqrt(S)) / (1 + sqrt(S))
 
 The log-odds g of a source are a sum of entries of small tables: by the length of the match, by the
-alignment of its distance to phrases of 2, 4, 8 and 16 units, by how well sources at that distance
+distance and its alignment to phrases of 2, 4, 8 and 16 units, by how well sources at that distance
 have predicted lately, and by the family of the last token. `relpe-train fit-pointer` fits the
-tables to held-out sequences; the weights of the decoder stay as they are.
+tables to held-out sequences; the weights of the decoder stay as they are. The root, because sources
+agree for the same reason: a fitted exponent of S was 0.52.
 
 Sources: Merity et al. (2017), section 2.2: mixture of softmax and pointer; Grave, Joulin and
 Usunier (2017), section 3: a cache that needs no training of the model; Akyürek et al. (2024),
@@ -20,32 +22,43 @@ section 6: matches of n-grams as attention.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from itertools import pairwise
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-LONGEST = 2**15 - 2
-"""Matches are counted up to this length, in tokens."""
+from relpe.models import pointer_numpy
+from relpe.models.pointer_numpy import (
+    LONGEST,
+    NUM_DISTANCES,
+    NUM_RECORDS,
+    Settings,
+    followers,
+    memory_size,
+    records,
+    sections,
+)
+
 NUM_LENGTHS = 26
 """Half-octave classes of lengths: 0, 1, 2, 3, 4-5, 6-7, 8-11, 12-15, ..., 6,144 and more."""
-NUM_DISTANCES = 66
-"""Classes of distances in units: 0 to 63, 64 to 127, 128 and more."""
-NUM_RECORDS = 10
-"""Classes of track records: equal parts of 0 to 1."""
 NUM_ALIGNMENTS = 6
 """Classes of distances by the largest power of two that divides them: distance 0, then 1, 2, 4, 8,
 and 16 or more; distances of 64 and more count as odd."""
+MOST_REACH, MOST_IDS = 2**20, 2**16
+"""Limits of the reach, and of token ids."""
+NUM_RANGES = 13
+"""Half-octave classes of distances in units: 0, 1, 2, 3, 4-5, 6-7, 8-11, ..., 64 and more."""
 
 _FIRST_LENGTHS = [0, 1, *(2**octave * half // 2 for octave in range(1, 13) for half in (2, 3))]
 LENGTH_CLASSES = np.searchsorted(_FIRST_LENGTHS, np.arange(LONGEST + 1), side="right") - 1
 """Class of each length of a match."""
+RANGES = np.minimum(LENGTH_CLASSES[:NUM_DISTANCES], NUM_RANGES - 1)
+"""Class of each distance by its size."""
 ALIGNMENTS = np.array([0, *(min(d & -d, 16).bit_length() for d in range(1, 64)), 1, 1])
-"""Class of each class of distances by its alignment."""
+"""Class of each distance by its alignment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,27 +69,60 @@ class GateConfig:
     """By class of the length of the tolerant match."""
     exact: tuple[float, ...] = (0.0,) * NUM_LENGTHS
     """By class of the length of the exact match at the same place."""
-    alignment: tuple[float, ...] = (0.0,) * NUM_ALIGNMENTS
+    distance: tuple[float, ...] = (0.0,) * NUM_RANGES
     """By class of the distance in units."""
+    alignment: tuple[float, ...] = (0.0,) * NUM_ALIGNMENTS
+    """By class of the alignment of that distance."""
     record: tuple[float, ...] = (0.0,) * NUM_RECORDS
     """By class of the track record."""
     family: tuple[float, ...] = (0.0,)
     """By the family of the last token."""
-    generated: float = 0.0
-    """Added where the proposed token was generated: it is not part of the prompt."""
 
     def __post_init__(self) -> None:
-        sizes = (NUM_LENGTHS, NUM_LENGTHS, NUM_ALIGNMENTS, NUM_RECORDS)
-        for name, size in zip(("similar", "exact", "alignment", "record"), sizes, strict=True):
+        for name, size in SIZES.items():
             if len(getattr(self, name)) != size:
                 raise ValueError(f"{name} has {len(getattr(self, name))} entries, expected {size}")
-        values = [value for one in fields(self) for value in np.ravel(getattr(self, one.name))]
-        if not np.isfinite(values).all() or max(values) > MOST_ODDS:
+        values = np.concatenate([np.ravel(getattr(self, one.name)) for one in fields(self)])
+        if not np.isfinite(values).all() or values.max() > MOST_ODDS:
             raise ValueError(f"entries of the gates must be finite and at most {MOST_ODDS}")
 
 
+SIZES = {
+    "similar": NUM_LENGTHS,
+    "exact": NUM_LENGTHS,
+    "distance": NUM_RANGES,
+    "alignment": NUM_ALIGNMENTS,
+    "record": NUM_RECORDS,
+}
+"""Entries of the tables of a gate; `family` has one for each family."""
 MOST_ODDS = 50.0
 """Largest entry of a gate, far above all that are fitted, so that exponentials are finite."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BalanceConfig:
+    """Log-odds that generation adds to the gates.
+
+    Gates are fitted to real sequences, which never contain the model's own tokens. In generation a
+    copy of a copy confirms itself, and a wrong token ends a return that a real sequence would have
+    continued. The balance makes up for both, so that as much comes back as in real sequences.
+    """
+
+    strength: float = 0.0
+    """Added to the log-odds of all sources together."""
+    generated: float = 0.0
+    """Added to sources whose token was generated: it is not part of the prompt."""
+    aligned: float = 0.0
+    """Added at distances divisible by four units, and subtracted at odd ones below 64."""
+    near: float = 0.0
+    """Added at distances of less than four units."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            if not abs(getattr(self, one.name)) <= MOST_ODDS:
+                raise ValueError(
+                    f"{one.name} is {getattr(self, one.name)}, expected -{MOST_ODDS} to {MOST_ODDS}"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,20 +137,42 @@ class PointerConfig:
     """Ranges of ids, first and stop, whose differences a tolerant match ignores."""
     families: tuple[int, ...] = (0,)
     """First id of each family of tokens, ascending from 0."""
-    recent: int = 32
+    recent: int = 64
     """Time constant of the track record, in informative tokens (those outside `ignored`)."""
     gates: GateConfig = GateConfig()
+    balance: BalanceConfig = BalanceConfig()
+    """Of generation; likelihood is measured without it."""
 
     def __post_init__(self) -> None:
-        for name in ("reach", "recent"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
+        for name, most in (("reach", MOST_REACH), ("recent", MOST_REACH)):
+            if not 1 <= getattr(self, name) <= most:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected 1 to {most}")
+        if self.unit is not None and self.unit < 0:
+            raise ValueError(f"unit is {self.unit}, expected an id of at least 0")
+        firsts, stops = [first for first, _ in self.ignored], [stop for _, stop in self.ignored]
+        overlap = any(a > b for a, b in zip([0, *stops], firsts, strict=False))
+        if overlap or any(a >= b for a, b in self.ignored):
+            raise ValueError(f"ignored is {self.ignored}, expected ascending ranges of ids")
         if self.families[:1] != (0,) or list(self.families) != sorted(set(self.families)):
             raise ValueError(f"families are {self.families}, expected ids ascending from 0")
         if len(self.gates.family) != len(self.families):
             raise ValueError(
                 f"gates.family has {len(self.gates.family)} entries, expected one for each of the "
                 f"{len(self.families)} families"
+            )
+
+    def check(self, vocabulary_size: int) -> None:
+        """Raises a ValueError if ids of the config are not in a vocabulary, or it is too large."""
+        if vocabulary_size > MOST_IDS:
+            raise ValueError(
+                f"vocabulary_size is {vocabulary_size}, expected at most {MOST_IDS} with a pointer"
+            )
+        unit = 0 if self.unit is None else self.unit
+        largest = max(unit, *self.families, *(stop - 1 for _, stop in self.ignored))
+        if largest >= vocabulary_size:
+            raise ValueError(
+                f"pointer has the id {largest}, expected ids below vocabulary_size, "
+                f"{vocabulary_size}"
             )
 
 
@@ -126,175 +194,105 @@ class Sources(NamedTuple):
 
 
 class Proposals(NamedTuple):
-    """Tokens that may come next, (n,) each; a token may occur several times."""
+    """Tokens that may come next, (n,) each, all different."""
 
     tokens: NDArray[np.int64]
     odds: NDArray[np.float64]
-    """Odds against the decoder, above 0."""
-
-
-class Buffers(NamedTuple):
-    """The tokens within reach, and how long the end of the sequence matches earlier places.
-
-    The first three are (2 reach,) and hold the newest token at an index called front, older ones
-    after it. `similar` and `exact` are (reach,): index i is for the place i + 1 tokens before.
-    """
-
-    tokens: NDArray[np.int32]
-    keys: NDArray[np.int32]
-    """What a tolerant match compares: the first id of an ignored range in place of its others."""
-    units: NDArray[np.int32]
-    """Number of the unit of each token."""
-    similar: NDArray[np.int16]
-    """Length of the tolerant match, by keys."""
-    exact: NDArray[np.int16]
-    """Length of the exact match, by tokens."""
-    found: NDArray[np.int64]
-    """(3, 66): `similar`, `exact` and `distances` of `Sources`."""
-
-
-def match(buffers: Buffers, front: int, seen: int) -> None:
-    """Updates `similar`, `exact` and `found` for the token at `front`, by NumPy.
-
-    `seen` is the number of tokens before it that are within reach. The compiled version gives the
-    same numbers.
-    """
-    before = slice(front + 1, front + 1 + seen)
-    similar, exact = buffers.similar[:seen], buffers.exact[:seen]
-    equal = buffers.keys[before] == buffers.keys[front]
-    similar[:] = np.where(equal, np.minimum(similar + 1, LONGEST), similar >> 1)
-    equal = buffers.tokens[before] == buffers.tokens[front]
-    exact[:] = np.where(equal, np.minimum(exact + 1, LONGEST), 0)
-    distances = buffers.units[front] - buffers.units[before]  # never falls
-    edges = np.searchsorted(distances, [*range(NUM_DISTANCES - 1), 128]).tolist()
-    buffers.found[:] = 0
-    for distance, (first, stop) in enumerate(pairwise([*edges, seen])):
-        if first < stop:
-            place = first + int(similar[first:stop].argmax())  # the nearest of several
-            if similar[place]:
-                found = similar[place], exact[place], place + 1
-                buffers.found[:, distance] = found
-
-
-def fastest_match() -> Callable[[Buffers, int, int], None]:
-    """`match`, compiled where Numba is installed."""
-    try:
-        from relpe.models.pointer_kernel import match_arrays
-    except (ImportError, RuntimeError):  # RuntimeError: Numba found no folder for its cache
-        return match
-    return lambda buffers, front, seen: match_arrays(*buffers, front, seen, LONGEST, NUM_DISTANCES)
+    """Odds against the decoder, above 0: the sum over the sources that propose a token."""
 
 
 class Pointer:
     """The pointer of one sequence; extended in place, forked by `copy`.
 
-    A token takes time in proportion to the reach at most, however long the sequence: it updates the
-    length of the match at each distance.
+    Its state takes 8 bytes for each token of the reach, 0.1 MB by default, and is allocated at
+    once. A token takes time in proportion to the reach at most, however long the sequence: it
+    updates the length of the match at each distance.
     """
 
-    def __init__(self, config: PointerConfig) -> None:
+    def __init__(self, config: PointerConfig, kernel: ModuleType | None = None) -> None:
+        """`kernel` is the module of the arithmetic, by default `fastest_kernel()`."""
         self.config = config
         self.count = 0
         """Tokens so far."""
-        self._match = fastest_match()
-        self._keys = {id_: first for first, stop in config.ignored for id_ in range(first, stop)}
-        gates = config.gates
-        self._by_similar = np.array(gates.similar)[LENGTH_CLASSES]
-        self._by_exact = np.array(gates.exact)[LENGTH_CLASSES]
-        self._by_distance = np.array(gates.alignment)[ALIGNMENTS]
-        self._by_record = np.array(gates.record)
-        reach = config.reach
-        self._front = reach
-        self._buffers = Buffers(
-            *(np.zeros(2 * reach, np.int32) for _ in range(3)),
-            *(np.zeros(reach, np.int16) for _ in range(2)),
-            np.zeros((3, NUM_DISTANCES), np.int64),
-        )
-        self._unit = 0
-        self._first_generated = math.inf
-        self._hits = np.zeros(NUM_DISTANCES)
-        self._tries = 0.0
+        self._kernel = fastest_kernel() if kernel is None else kernel
+        self._settings = _settings(config)
+        self._memory = np.zeros(memory_size(config.reach), np.int64)
+        self._first_generated = 2**62
 
     def copy(self) -> Pointer:
         """A pointer that continues on its own."""
         new = object.__new__(Pointer)
         new.__dict__ |= self.__dict__
-        new._buffers = Buffers(*(array.copy() for array in self._buffers))
+        new._memory = self._memory.copy()
         return new
 
     def end_prompt(self) -> None:
         """Marks the tokens that follow as generated."""
         self._first_generated = self.count
 
-    def extend(self, tokens: Iterable[int]) -> None:
-        """Appends tokens."""
-        buffers, reach = self._buffers, self.config.reach
-        kept = 1 - 1 / self.config.recent
-        for token in tokens:
-            key = self._keys.get(token, token)
-            if key == token and self.count and token not in self._keys:
-                self._hits = kept * self._hits + (self._proposed(buffers.keys) == key)
-                self._tries = kept * self._tries + 1
-            if not self._front:
-                for array in buffers[:3]:
-                    array[reach:] = array[:reach]
-                self._front = reach
-            self._front -= 1
-            self._unit += token == self.config.unit
-            for array, value in zip(buffers[:3], (token, key, self._unit), strict=True):
-                array[self._front] = value
-            self._match(buffers, self._front, min(self.count, reach))
-            self.count += 1
-
-    def _proposed(self, values: NDArray[np.int32]) -> NDArray[np.int64]:
-        """The value of what each source proposes (66,), or -1."""
-        distances = self._buffers.found[2]
-        proposed = values[self._front - 1 + distances].astype(np.int64)
-        proposed[distances == 0] = -1
-        return proposed
+    def extend(self, tokens: Sequence[int] | NDArray[np.integer]) -> None:
+        """Appends tokens (n,), ids from 0 to `MOST_IDS` - 1."""
+        added = np.array(tokens, np.int64)
+        reach, count = self.config.reach, self.count
+        self._kernel.read(self._memory, reach, self._settings, added, count, self._first_generated)
+        self.count += len(added)
 
     def sources(self) -> Sources:
         """The sources of the next token."""
-        records = np.minimum(self._hits * (NUM_RECORDS / max(self._tries, 1.0)), NUM_RECORDS - 1)
-        similar, exact, distances = self._buffers.found.copy()
-        tokens = self._proposed(self._buffers.tokens)
-        return Sources(tokens, similar, exact, distances, records.astype(np.int64))
-
-    @property
-    def family(self) -> int:
-        """Index of the family of the last token."""
-        return bisect_right(self.config.families, int(self._buffers.tokens[self._front])) - 1
+        parts = sections(self._memory, self.config.reach)
+        similar, exact, distances = parts.found.copy()
+        return Sources(followers(parts, self.count), similar, exact, distances, records(parts))
 
     def proposals(self) -> Proposals:
         """What may come next; empty where nothing matches."""
-        tokens, similar, exact, distances, records = self.sources()
-        known = np.flatnonzero(similar)
-        if not len(known):
-            return Proposals(known, np.zeros(0))
-        gates = self.config.gates
-        log_odds = self._by_similar[similar[known]] + self._by_exact[exact[known]]
-        log_odds += self._by_distance[known] + self._by_record[records[known]]
-        log_odds += gates.family[self.family]
-        log_odds[self.count - distances[known] >= self._first_generated] += gates.generated
-        return Proposals(tokens[known], np.exp(log_odds))
+        parts = sections(self._memory, self.config.reach)
+        number = int(parts.proposed[-1])
+        return Proposals(parts.proposed[:number].copy(), parts.odds[:number].copy())
+
+    def mix(
+        self, logits: NDArray[np.floating], tokens: NDArray[np.integer], memory: float = 1.0
+    ) -> NDArray[np.float64]:
+        """Log-probabilities (n,) of `tokens` (n,) by the mixture, up to a common constant.
+
+        `tokens`, ascending and at least one, are those that may come next. The softmax of their
+        logits, out of (v,), is mixed with the proposals that are among them. `memory` is a factor
+        of the odds; 0: the softmax alone.
+        """
+        scores = np.ascontiguousarray(logits, np.float32)
+        among = np.ascontiguousarray(tokens, np.int64)
+        return self._kernel.mix(self._memory, self.config.reach, scores, among, float(memory))
 
 
-def mixture(
-    log_probabilities: NDArray[np.float64],
-    tokens: NDArray[np.integer],
-    proposals: Proposals,
-    memory: float = 1.0,
-) -> NDArray[np.float64]:
-    """Log-probabilities (n,) of `tokens` (n,), mixed with the proposals that are among them.
+def fastest_kernel() -> ModuleType:
+    """`pointer_kernel` if Numba is installed and can compile it, otherwise `pointer_numpy`."""
+    try:
+        from relpe.models import pointer_kernel
+    except (ImportError, RuntimeError):  # RuntimeError: Numba found no folder for its cache
+        return pointer_numpy
+    return pointer_kernel
 
-    `tokens` rise, and `log_probabilities` (n,) are normalised, and so is the result. `memory` is a
-    factor of the odds; 0 leaves the probabilities as they are.
-    """
-    places = np.searchsorted(tokens, proposals.tokens)
-    places[places == len(tokens)] = 0
-    among = tokens[places] == proposals.tokens
-    odds = np.bincount(places[among], memory * proposals.odds[among], len(tokens))
-    proposed = np.flatnonzero(odds)
-    mixed = log_probabilities.copy()
-    mixed[proposed] = np.logaddexp(mixed[proposed], np.log(odds[proposed]))
-    return mixed - math.log1p(odds.sum())
+
+def warm_up() -> None:
+    """Compiles the kernel, if Numba is installed: some seconds the first time on a machine."""
+    pointer = Pointer(PointerConfig(reach=1))
+    pointer.extend([0])
+    pointer.mix(np.zeros(1, np.float32), np.zeros(1, np.int64))
+
+
+def _settings(config: PointerConfig) -> Settings:
+    gates, balance = config.gates, config.balance
+    by_distance = np.array(gates.distance)[RANGES] + np.array(gates.alignment)[ALIGNMENTS]
+    units = np.arange(NUM_DISTANCES)
+    aligned = (ALIGNMENTS >= 3) * 1.0 - ((ALIGNMENTS == 1) & (units < 64))
+    by_distance += balance.aligned * aligned + balance.near * (units < 4)
+    tables = (gates.similar, gates.exact, by_distance, gates.record, gates.family)
+    return Settings(
+        -1 if config.unit is None else config.unit,
+        1 - 1 / config.recent,
+        math.exp(balance.strength),
+        math.exp(balance.generated),
+        np.array(config.ignored, np.int64).reshape(-1, 2),
+        np.array(config.families, np.int64),
+        np.array(_FIRST_LENGTHS, np.int64),
+        np.exp(np.concatenate(tables)),
+    )

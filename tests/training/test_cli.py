@@ -13,7 +13,7 @@ from training.cli import main
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["prepare"], ["fit"], ["evaluate"], ["report"], ["export"]]
+    "command", [[], ["prepare"], ["fit"], ["evaluate"], ["report"], ["export"], ["fit-pointer"]]
 )
 def test_help_answers_without_the_engine(command):
     code = (
@@ -87,6 +87,16 @@ def test_the_commands_from_midi_to_a_released_model(midi_folder, experiment, tmp
             "task.model.vocabulary_size is 100, but the tokenizer",
         ),
         (["fit", "--config", "{config}", "--run", "r", "--init-from", "none"], "none"),
+        (["fit-pointer", "none", "--data", "{data}"], "no model 'none'"),
+        (["fit-pointer", "piano", "--data", "none"], "found no prepared corpus"),
+        (["fit-pointer", "piano", "--data", "{data}", "--pieces", "0"], "--pieces is 0"),
+        (["fit-pointer", "piano", "--data", "{data}", "--split", "test"], "expected two splits"),
+        (["fit-pointer", "piano", "--data", "{data}", "--split", "art"], "found no split 'art'"),
+        (["fit-pointer", "groove", "--data", "{data}"], "another vocabulary"),
+        (
+            ["evaluate", "--run", "x", "--data", "x", "--continuations", "1", "--memory", "2"],
+            "--memory is 2.0, expected 0 to 1",
+        ),
     ],
 )
 def test_bad_input_is_reported_in_one_sentence_and_exit_code_2(

@@ -121,6 +121,19 @@ class Families:
         kinds.setflags(write=False)
         values.setflags(write=False)
 
+    @property
+    def first_ids(self) -> dict[str, int]:
+        """First id of each family that is not empty, by its name, ascending.
+
+        PAD, BOS, EOS and MASK are the family `Other`.
+        """
+        kinds, first = np.unique(self.kinds[:-1], return_index=True)
+        return {
+            _KINDS[kind]: id_
+            for kind, id_ in zip(kinds.tolist(), first.tolist(), strict=True)
+            if kind != Kind.EOS
+        }
+
 
 PIANO_FAMILIES = Families(PIANO_VOCABULARY, only_track=1)
 """All notes belong to one track, with rank 1; there are no drums."""

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from relpe.decoding.choose import why_not_compiled
-from relpe.models.checkpoint import find_checkpoint
 from relpe.models.decoder import Decoder
+from relpe.models.pointer import PointerConfig
 from tokenization.presets import load_tokenizer
 from tokenization.remi.vocabulary import BAR
 from tokenization.tokenizer import Tokenizer
@@ -25,19 +25,27 @@ from training.config import MOST_THREADS
 from training.data.corpus import Corpus, note_ids, read_facts
 from training.errors import TrainingError, check_range
 from training.evaluation.generated_music import GenerationOptions, measure_music, plain
-from training.evaluation.likelihood import Advance, Nats, streaming_nats, window_nats
+from training.evaluation.likelihood import Advance, Nats, pointer_nats, streaming_nats, window_nats
+from training.evaluation.metrics.by_family import nats_by_family
 from training.evaluation.metrics.loops import loop_nats, loops
 from training.evaluation.metrics.ngram import greatest_order, ngram_nats
-from training.evaluation.metrics.nll_by_position import beyond_training, nll_by_position, write_csv
+from training.evaluation.metrics.nll_by_position import (
+    Bin,
+    beyond_training,
+    nll_by_position,
+    write_csv,
+)
 from training.evaluation.metrics.relative import relativity
 from training.evaluation.plots import draw_by_position, draw_results
 from training.evaluation.report import figure, goals, write_table
 from training.evaluation.results import is_music, music_by_key
+from training.evaluation.subject import load_pieces, load_subject
 from training.experiment import is_run, read_experiment
 from training.files import read_json, replacing
 from training.learning.seeding import draw_seeds
 from training.runs.device import choose_device
-from training.runs.weights import Origin, load_decoder, round_as_released
+from training.runs.pointer import pointer_digest
+from training.runs.weights import Origin
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +124,7 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
         torch.set_num_threads(options.threads)
     device = choose_device(options.device, "--device")
     facts = read_facts(options.data)
-    subject = _subject(options, facts)
+    subject = _subject(options)
     results = _described(options, subject, device, facts["hash"])
     subject.folder.mkdir(parents=True, exist_ok=True)
     before = _measured_before(subject.folder, results)
@@ -153,41 +161,19 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
     return results
 
 
-def _subject(options: EvaluateOptions, facts: dict[str, Any]) -> _Subject:
+def _subject(options: EvaluateOptions) -> _Subject:
     """Load the model and data. Raises TrainingError if they do not match."""
-    tokenizer = load_tokenizer(options.data)
-    size = len(tokenizer.vocabulary)
+    size = len(load_tokenizer(options.data).vocabulary)
     check_range("--ngram", options.ngram, 1, greatest_order(size))
-    place = Path(options.model)
+    place, decoder, origin, tokenizer = load_subject(options.model, options.data, options.weights)
+    corpus, pieces = load_pieces(options.data, options.split)
+    name = place.resolve().name
     trained_length = options.trained_length
     if is_run(place):
         folder = options.output or place / "evaluation"
         trained_length = trained_length or read_experiment(place).task.length
     else:
-        place = find_checkpoint(options.model)
-        folder = options.output or Path("evaluation") / place.resolve().name
-    if load_tokenizer(place).vocabulary.hash != tokenizer.vocabulary.hash:
-        raise TrainingError(
-            f"{place}: the model has another vocabulary than {options.data}; evaluate it on data "
-            "of its own vocabulary"
-        )
-    decoder, origin = load_decoder(options.model, options.weights)
-    if decoder.config.vocabulary_size < size:
-        raise TrainingError(
-            f"{place}: the model has {decoder.config.vocabulary_size} token ids, expected the "
-            f"{size} of its tokenizer"
-        )
-    round_as_released(decoder)
-    decoder.eval()
-    corpus = Corpus.load(options.data, options.split)
-    pieces = [np.asarray(corpus.piece(index), np.int64) for index in range(len(corpus))]
-    if not pieces:
-        others = [f"{name} has {entry['files']}" for name, entry in facts["splits"].items()]
-        raise TrainingError(
-            f"{options.data}: split {options.split!r} is empty; choose another one with --split "
-            f"({', '.join(others)})"
-        )
-    name = place.resolve().name
+        folder = options.output or Path("evaluation") / name
     return _Subject(name, decoder, origin, tokenizer, corpus, pieces, trained_length, folder)
 
 
@@ -200,6 +186,7 @@ def _described(
     return {
         "model": options.model,
         "weights": subject.origin._asdict(),
+        "pointer": pointer_digest(subject.decoder.config.pointer),
         "precision": "weights rounded to bfloat16 as they are released, likelihood in float32",
         "device": device,
         "draws": options.draws,
@@ -215,10 +202,10 @@ def _described(
 
 
 def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
-    """Earlier results for the same weights and data, without the model's name; else empty."""
+    """Earlier results for the same model and data, without the model's name; else empty."""
     path = folder / "results.json"
     before = read_json(path, (), "evaluate again without --music-only") if path.is_file() else {}
-    same = ("weights", "data", "split", "pieces", "tokens")
+    same = ("weights", "pointer", "data", "split", "pieces", "tokens")
     if any(before.get(name) != results[name] for name in same):
         return {}
     kept = {name: before[name] for name in before if name not in ("model", "music")}
@@ -233,30 +220,39 @@ def _measure_likelihood(
     units = {"nats_per_note": results["notes"], "nats_per_bar": results["bars"]}
     seeds = draw_seeds(decoder.config.noise_seed, options.draws)
 
-    def measure(name: str, read: Callable[[int, Advance], Nats]) -> tuple[Nats, dict[str, float]]:
-        """Nats of each token, averaged over draws, and their summary."""
+    def measure(
+        name: str, read: Callable[[int, Advance], Nats]
+    ) -> tuple[list[Nats], dict[str, float]]:
+        """Nats of each token for each draw, and their summary."""
         with _progress(name, results["tokens"] * len(seeds)) as bar:
             draws = [read(seed, bar.update) for seed in seeds]
         values = summary(draws, units)
         logger.info("%s: %s", name, _line(values))
-        return [np.mean(piece, 0) for piece in zip(*draws, strict=True)], values
+        return draws, values
 
     started = time.monotonic()
     _, results[f"windows_{options.length}"] = measure(
         f"windows of {options.length}",
         lambda *draw: window_nats(decoder, pieces, options.length, options.batch_size, *draw),
     )
-    nats, results["streaming"] = measure(
+    draws, results["streaming"] = measure(
         "whole pieces",
         lambda *draw: streaming_nats(decoder, pieces, options.chunk, options.batch_size, *draw),
     )
     results["seconds"] = round(time.monotonic() - started, 1)
+    nats = _mean(draws)
     bins = nll_by_position(nats, options.reach)
-    results["by_position"] = {
-        "reach": options.reach,
-        "pieces": bins[0].pieces if bins else 0,
-        "bins": [plain(bin_._asdict()) for bin_ in bins],
-    }
+    results["by_position"] = _by_position(bins, options.reach)
+    whole = {"streaming": nats}
+    if decoder.config.pointer is not None:
+        mixed = _with_pointer(decoder.config.pointer, pieces, draws)
+        results["streaming_pointer"] = summary(mixed, units)
+        logger.info("whole pieces, with pointer: %s", _line(results["streaming_pointer"]))
+        whole["streaming_pointer"] = _mean(mixed)
+        results["by_position_pointer"] = _by_position(
+            nll_by_position(whole["streaming_pointer"], options.reach), options.reach
+        )
+    results["by_family"] = _by_family(subject, whole)
     beyond = beyond_training(nats, subject.trained_length or 0, options.reach)
     results["beyond_training"] = None if beyond is None else plain(beyond._asdict())
     if options.ngram is not None:
@@ -273,6 +269,41 @@ def _measure_likelihood(
         )
     results["loops"] = _loops(subject)
     results["relativity"] = _relativity(decoder, options.map_length, seeds)
+
+
+def _mean(draws: Sequence[Nats]) -> Nats:
+    """Nats of each token, averaged over draws."""
+    return [np.mean(piece, 0) for piece in zip(*draws, strict=True)]
+
+
+def _by_position(bins: Sequence[Bin], reach: int) -> dict[str, Any]:
+    return {
+        "reach": reach,
+        "pieces": bins[0].pieces if bins else 0,
+        "bins": [plain(bin_._asdict()) for bin_ in bins],
+    }
+
+
+def _with_pointer(
+    pointer: PointerConfig, pieces: Sequence[NDArray[np.int64]], draws: Sequence[Nats]
+) -> list[Nats]:
+    """Nats of each token with the pointer, for each draw."""
+    mixed: list[NDArray[np.float64]] = []
+    with _progress("pointer", sum(len(piece) - 1 for piece in pieces)) as bar:
+        for piece, *nats in zip(pieces, *draws, strict=True):
+            mixed.append(pointer_nats(pointer, piece, np.stack(nats)))
+            bar.update(len(piece) - 1)
+    return [list(of) for of in zip(*mixed, strict=True)]
+
+
+def _by_family(subject: _Subject, whole: Mapping[str, Nats]) -> dict[str, dict[str, float]]:
+    """Tokens of each family of predicted tokens, and their nats per token in each reading."""
+    found: dict[str, dict[str, float]] = {}
+    for key, nats in whole.items():
+        families = nats_by_family(subject.tokenizer.vocabulary, subject.pieces, nats)
+        for name, family in families.items():
+            found.setdefault(name, {"tokens": family.tokens})[key] = family.nats_per_token
+    return found
 
 
 def _progress(name: str, tokens: int) -> tqdm[NoReturn]:

@@ -67,6 +67,8 @@ class GenerationOptions:
     """How strongly instruments that rest for too long are brought back, 0 to 1; 0: not at all."""
     recall: float = 1.0
     """How strongly new music follows the prompt, 0 to 1; 0: not at all."""
+    memory: float = SamplingOptions.memory
+    """Factor of the odds of the model's pointer, 0 to 1; 0: no pointer."""
     samples_output: Path | None = None
     """Folder in which each continuation is saved as MIDI and piano roll; None: none is saved."""
 
@@ -78,6 +80,7 @@ class GenerationOptions:
         check_range("--top-p", self.top_p, 0, 1)
         check_range("--presence", self.presence, 0, 1)
         check_range("--recall", self.recall, 0, 1)
+        check_range("--memory", self.memory, 0, 1)
 
     @property
     def key(self) -> str:
@@ -183,6 +186,7 @@ def measure_music(
             top_p=options.top_p,
             presence=options.presence,
             recall=options.recall,
+            memory=options.memory,
             advance=bar.update,
         )
     origins = [(index, seed) for index in chosen for seed in seeds]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from relpe.models.decoder import Decoder, DecoderState
+from relpe.models.pointer import BalanceConfig, Pointer, PointerConfig
 
 Nats = list[NDArray[np.float64]]
 Advance = Callable[[int], object]
@@ -71,6 +74,25 @@ def streaming_nats(
                 nats[index][start : start + count] = row[:count]
                 advance(count)
     return nats
+
+
+def pointer_nats(
+    config: PointerConfig, piece: NDArray[np.int64], nats: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Nats of each token of a piece except the first, with a pointer: (..., tokens - 1).
+
+    `nats` (..., tokens - 1) are those of the decoder. The result is that of
+    `relpe.models.pointer.mixture` over the whole vocabulary. Generation applies the mask of its
+    grammar before it mixes. No token counts as generated.
+    """
+    pointer = Pointer(replace(config, balance=BalanceConfig()))
+    proposed, total = np.zeros((2, nats.shape[-1]))
+    for index, (token, target) in enumerate(pairwise(piece.tolist())):
+        pointer.extend([token])
+        tokens, odds = pointer.proposals()
+        proposed[index] = odds[tokens == target].sum()
+        total[index] = odds.sum()
+    return np.log1p(total) - np.log(np.exp(-nats) + proposed)
 
 
 def _nats(

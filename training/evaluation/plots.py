@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from training.evaluation.metrics.nll_by_position import Bin
 from training.evaluation.results import (
+    WHOLE,
     Results,
     by_real_music,
     music_by_key,
@@ -170,9 +171,7 @@ def _panels(
 def _nats_by_reading(results: Results) -> dict[str, float]:
     """Nats per token, by label of windows or whole pieces."""
     return {
-        "whole pieces" if key == "streaming" else f"windows of {key.removeprefix('windows_')}": (
-            values["nats_per_token"]
-        )
+        WHOLE.get(key, f"windows of {key.removeprefix('windows_')}"): values["nats_per_token"]
         for key, values in readings(results).items()
     }
 

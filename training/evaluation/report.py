@@ -11,6 +11,7 @@ from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from training.errors import TrainingError
 from training.evaluation.plots import Curve, draw_results, read_curve, words
 from training.evaluation.results import (
+    WHOLE,
     Results,
     by_real_music,
     music_by_key,
@@ -20,6 +21,7 @@ from training.evaluation.results import (
 from training.experiment import is_run
 from training.files import read_json, replacing
 from training.runs.lineage import NAME, history, read_history, total_tokens
+from training.runs.pointer import Gain
 from training.runs.record import PastRun
 from training.runs.weights import Origin
 
@@ -241,10 +243,7 @@ def rows_of(results: Results) -> Iterator[Row]:
     yield Row("parameters", f"{results['parameters']:,}")
     yield Row("training tokens, all runs", _tokens_learnt(results))
     yield Row("measured on", f"{results['split']}, `{results['data'][:8]}`")
-    found = [
-        ("whole pieces" if key == "streaming" else words(key), values)
-        for key, values in readings(results).items()
-    ]
+    found = [(WHOLE.get(key) or words(key), values) for key, values in readings(results).items()]
     for key, models in results.items():
         if key.endswith("-gram"):
             name, best = min(models.items(), key=lambda item: item[1]["nats_per_token"])
@@ -285,6 +284,20 @@ def _runs(results: Results) -> tuple[PastRun, ...]:
     return runs if runs and runs[-1].weights == digest else ()
 
 
+def gain_table(gain: Gain) -> list[str]:
+    """A Markdown table of nats per token by family of the predicted token, and nats per note."""
+    rows = [("all", gain), *((one.family, one) for one in gain.families)]
+    lines = [
+        f"| predicted tokens, {gain.split} split | number | nats per token | with the pointer |",
+        "|---|---|---|---|",
+        *(f"| {name} | {x.tokens:,} | {x.decoder:.4f} | {x.mixture:.4f} |" for name, x in rows),
+    ]
+    if gain.notes:
+        without, mixed = (x * gain.tokens / gain.notes for x in (gain.decoder, gain.mixture))
+        lines += ["", f"Nats per note: {without:.3f}, with the pointer {mixed:.3f}."]
+    return lines
+
+
 def memory_rows(results: Results) -> Iterator[Row]:
     """Rows about the use of context: beyond the training length, in loops, by position."""
     if beyond := results.get("beyond_training"):
@@ -316,6 +329,8 @@ def music_rows(music: Results) -> Iterator[Row]:
     yield Row("bars of the prompt", str(protocol["prompt_bars"]))
     yield Row("new bars", str(protocol["bars"]), _number(protocol["real_bars"]))
     yield Row("temperature, top-p", f"{protocol['temperature']}, {protocol['top_p']}")
+    if protocol.get("memory", 1.0) != 1.0:
+        yield Row("memory: factor of the pointer's odds", f"{protocol['memory']}")
     for name, count in music["faults"]["generated"].items():
         real = music["faults"]["real"][name] / protocol["prompts"]
         label = f"continuations {_FAULTS.get(name, f'with {words(name)}')}"

@@ -10,9 +10,13 @@ Results = Mapping[str, Any]
 """Content of a results.json, or of a part of it."""
 
 
+WHOLE = {"streaming": "whole pieces", "streaming_pointer": "whole pieces, with pointer"}
+"""Label of each likelihood of whole pieces, by key of results.json."""
+
+
 def readings(results: Results) -> dict[str, Mapping[str, float]]:
     """Likelihood of whole pieces and of windows, by key of results.json."""
-    return {k: v for k, v in results.items() if k == "streaming" or k.startswith("windows_")}
+    return {k: v for k, v in results.items() if k in WHOLE or k.startswith("windows_")}
 
 
 def music_key(prompt_bars: int, bars: int) -> str:

@@ -14,6 +14,7 @@ from training.config import build
 from training.errors import TrainingError
 from training.experiment import is_run
 from training.files import read_json, replacing
+from training.runs.pointer import PointerFit
 from training.runs.record import FirstWeights, PastRun, past_segment, read_run
 from training.runs.weights import Origin, load_decoder
 
@@ -118,9 +119,11 @@ def read_history(folder: Path) -> tuple[PastRun, ...]:
     return build(tuple[PastRun, ...], content["history"], f"{path}: history")
 
 
-def write_history(runs: Sequence[PastRun], folder: Path) -> None:
-    """Write training.json of a released model."""
+def write_history(runs: Sequence[PastRun], folder: Path, pointer: PointerFit | None = None) -> None:
+    """Write training.json of a released model, with the fit of its pointer if it has one."""
     content = {"format_version": FORMAT_VERSION, "history": to_plain(tuple(runs))}
+    if pointer is not None:
+        content["pointer"] = to_plain(pointer)
     with replacing(folder / NAME) as path:
         path.write_text(json.dumps(content, indent=1) + "\n")
 

@@ -35,7 +35,7 @@ _FIXED = ("seed", "ema_decay")
 of the hardware are checked in `device`; budgets and intervals may change."""
 _WRITTEN = (
     *("last.ckpt", "best.ckpt", "metrics.csv", "config.yaml", "run.json", "tokenizer.json"),
-    *("tensorboard", "wandb", "samples", "evaluation"),
+    *("pointer.json", "tensorboard", "wandb", "samples", "evaluation"),
 )
 
 
@@ -191,8 +191,8 @@ def describe_segment(
         path.write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
     segment = {
         "step": step,
-        "command": shlex.join(["relpe-train", *sys.argv[1:]]),
-        "commit": _commit(),
+        "command": current_command(),
+        "commit": current_commit(),
         "machine": _machine(arithmetic),
         "processes": processes,
         "python": platform.python_version(),
@@ -242,7 +242,12 @@ def _environment() -> dict[str, Any]:
     }
 
 
-def _commit() -> str | None:
+def current_command() -> str:
+    """The command that is running, as text."""
+    return shlex.join(["relpe-train", *sys.argv[1:]])
+
+
+def current_commit() -> str | None:
     """Commit of the sources, with a plus if there are uncommitted changes; None without git."""
 
     def git(*words: str) -> str:

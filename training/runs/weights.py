@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import pickle
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +20,10 @@ from relpe.models.rotary_weights import load_rotary, takes_rotary
 from training.errors import TrainingError
 from training.experiment import is_run, read_experiment
 from training.files import replacing
+from training.runs.pointer import NAME, read_pointer
 from training.runs.record import read_run
+
+logger = logging.getLogger(__name__)
 
 RELEASED = torch.bfloat16
 """Precision of released weights, as written by `relpe.models.checkpoint.save_model`."""
@@ -43,7 +48,8 @@ class Origin(NamedTuple):
 def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Origin]:
     """Load a decoder from the folder of a run, or from the folder or name of a released model.
 
-    For a run that averages its weights, this is the average.
+    For a run that averages its weights, this is the average. The pointer of a run is that of its
+    pointer.json, if it was fitted to these weights.
 
     Raises:
         TrainingError: the run has no such checkpoint, or it is damaged.
@@ -69,7 +75,17 @@ def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Ori
     fill(decoder, checkpoint, path)
     step = checkpoint["global_step"]
     commit = read_run(folder)["sessions"][-1]["commit"]
-    return decoder, Origin(path.name, digest(decoder), step, step * task.tokens_per_step, commit)
+    origin = Origin(path.name, digest(decoder), step, step * task.tokens_per_step, commit)
+    fitted = read_pointer(folder)
+    if fitted is not None and fitted.fit.weights == origin.digest:
+        decoder.config = replace(decoder.config, pointer=fitted.pointer)
+    elif fitted is not None:
+        logger.warning(
+            "%s belongs to other weights than %s, and is not used; run relpe-train fit-pointer "
+            "with --weights %s",
+            *(folder / NAME, path.name, weights),
+        )
+    return decoder, origin
 
 
 class CheckpointFiles(TorchCheckpointIO):

@@ -33,6 +33,18 @@ from training.runs.lineage import read_history, total_tokens
 from training.runs.weights import load_decoder
 
 
+def test_whole_pieces_have_rows_without_and_with_the_pointer():
+    mixed = {"nats_per_token": 1.0, "nats_per_note": 3.5, "nats_per_bar": 50.0}
+    rows = {row.label: row.value for row in rows_of(results(streaming_pointer=mixed))}
+    assert rows["nats per note, whole pieces"] == "4.250"
+    assert rows["nats per note, whole pieces, with pointer"] == "3.500"
+    assert not any("pointer" in row.label for row in rows_of(results()))
+    found = music()
+    assert not any("memory" in row.label for row in music_rows(found))
+    found["protocol"]["memory"] = 0.5
+    assert ("memory: factor of the pointer's odds", "0.5") in {r[:2] for r in music_rows(found)}
+
+
 def test_a_model_that_reaches_every_goal_misses_none():
     found = goals(results())
     assert len(found) == 10

@@ -1,0 +1,88 @@
+"""The pointer by its definition: every place is compared with the end of the sequence anew."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from relpe.models.pointer import ALIGNMENTS, LENGTH_CLASSES, NUM_RECORDS, PointerConfig
+
+
+class Source(NamedTuple):
+    token: int
+    similar: int
+    exact: int
+    distance: int
+    """In tokens, from the next token."""
+
+
+class SlowPointer:
+    """Keeps the whole sequence, and compares it from the beginning at each token."""
+
+    def __init__(self, config: PointerConfig, tokens: list[int], generated: int = 0) -> None:
+        """The last `generated` of the tokens do not belong to the prompt."""
+        self.config, self.tokens = config, tokens
+        self.prompt = len(tokens) - generated
+
+    def key(self, token: int) -> tuple[int, int]:
+        """What a tolerant match compares."""
+        ranges = [(first, stop) for first, stop in self.config.ignored if first <= token < stop]
+        return ranges[0] if ranges else (token, token + 1)
+
+    def lengths(self, distance: int) -> tuple[int, int]:
+        """Tolerant and exact length of the match with the place `distance` tokens before."""
+        similar = exact = 0
+        for token, before in zip(self.tokens[distance:], self.tokens, strict=False):
+            similar = similar + 1 if self.key(token) == self.key(before) else similar // 2
+            exact = exact + 1 if token == before else 0
+        return similar, exact
+
+    def units_back(self, distance: int) -> int:
+        """Class of the number of units that begin within the last `distance` tokens."""
+        units = self.tokens[-distance:].count(-1 if self.config.unit is None else self.config.unit)
+        return units if units < 64 else 64 + (units >= 128)
+
+    def sources(self) -> dict[int, Source]:
+        """By class of distances in units."""
+        found: dict[int, Source] = {}
+        for distance in range(1, min(len(self.tokens) - 1, self.config.reach) + 1):
+            units, lengths = self.units_back(distance), self.lengths(distance)
+            if lengths[0] and (units not in found or lengths[0] > found[units].similar):
+                found[units] = Source(self.tokens[-distance], *lengths, distance)
+        return found
+
+    def records(self) -> dict[int, float]:
+        """Share of the recent informative tokens that each class proposed, if any."""
+        hits = dict.fromkeys(range(66), 0.0)
+        tries = 0.0
+        for count in range(1, len(self.tokens)):
+            token = self.tokens[count]
+            if self.is_ignored(token):
+                continue
+            kept = 1 - 1 / self.config.recent
+            sources = SlowPointer(self.config, self.tokens[:count]).sources()
+            for units in hits:
+                hit = units in sources and sources[units].token == token
+                hits[units] = kept * hits[units] + hit
+            tries = kept * tries + 1
+        return {units: hit / max(tries, 1) for units, hit in hits.items()}
+
+    def is_ignored(self, token: int) -> bool:
+        """Whether the token is not informative."""
+        return any(first <= token < stop for first, stop in self.config.ignored)
+
+    def odds(self) -> dict[int, float]:
+        """Odds of each proposed token, as in the formula."""
+        gates, records = self.config.gates, self.records()
+        family = sum(first <= self.tokens[-1] for first in self.config.families) - 1
+        odds: dict[int, float] = {}
+        for units, source in self.sources().items():
+            value = gates.similar[LENGTH_CLASSES[source.similar]]
+            value += gates.exact[LENGTH_CLASSES[source.exact]] + gates.alignment[ALIGNMENTS[units]]
+            share = records[units] * NUM_RECORDS
+            value += gates.record[min(int(share + 1e-9), NUM_RECORDS - 1)]
+            value += gates.family[family]
+            if len(self.tokens) - source.distance >= self.prompt:
+                value += gates.generated
+            odds[source.token] = odds.get(source.token, 0.0) + math.exp(value)
+        return odds

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+
+import numpy as np
+import pytest
+
+import training.continuations as samples
+from relpe.decoding.generate import Request
+from relpe.models.checkpoint import load_model
+from tests.support.paths import ROOT
+from tests.support.runs import changed
+from tokenization.presets import load_tokenizer
+from tokenization.remi.vocabulary import (
+    BAR,
+    MULTITRACK_FAMILIES,
+    MULTITRACK_VOCABULARY,
+    PIANO_VOCABULARY,
+)
+from training.cli import main
+from training.continuations import continuations
+from training.data.corpus import Corpus
+from training.errors import TrainingError
+from training.evaluation.evaluate import EvaluateOptions, evaluate
+from training.evaluation.likelihood import pointer_nats, streaming_nats
+from training.experiment import build_experiment
+from training.fit_pointer import FitPointerOptions, fit_pointer, music_pointer
+from training.release import export
+from training.runs.fit import fit
+from training.runs.pointer import read_pointer
+from training.runs.weights import load_decoder, round_as_released
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    """A run of six steps, to be copied before it is changed."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    model = {"width": 16, "num_layers": 1, "num_heads": 2, "hidden": 16}
+    task = {"data": str(data), "length": 32, "batch_size": 2, "model": model}
+    trainer = {"token_budget": 6 * 64, "device": "cpu", "precision": "32", "samples": 0}
+    values = {"task": task, "optimizer": {}, "trainer": trainer | {"validate_every": 4}}
+    fit(build_experiment(values), folder, show=False)
+    return folder
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def fitted_run(trained, data, tmp_path_factory):
+    """A copy of the run with a fitted pointer."""
+    folder = shutil.copytree(trained, tmp_path_factory.mktemp("fitted") / "run")
+    fit_pointer(FitPointerOptions(model=str(folder), data=data, device="cpu"))
+    return folder
+
+
+def options(folder, data, **changes):
+    return FitPointerOptions(model=str(folder), data=data, device="cpu", **changes)
+
+
+def test_the_pointer_of_music_knows_bars_and_families():
+    piano = music_pointer(PIANO_VOCABULARY)
+    assert piano.unit == BAR
+    assert piano.ignored == ((416, 448), (448, 512))
+    assert piano.families == (0, 4, 5, 21, 117, 328, 416, 448)
+    band = music_pointer(MULTITRACK_VOCABULARY)
+    f = MULTITRACK_FAMILIES
+    assert band.families[:5] == piano.families[:5]
+    assert band.families[5:] == (f.program, f.part, f.pitch, f.drum, f.velocity, f.duration)
+    assert band.ignored[1] == (f.duration, len(MULTITRACK_VOCABULARY))
+    names = list(f.first_ids)
+    assert [*names[:2], *names[-2:]] == ["Other", "Bar", "Velocity", "Duration"]
+
+
+def test_a_run_keeps_its_pointer_and_says_what_it_gains(fitted_run, data):
+    found = read_pointer(fitted_run)
+    assert found is not None
+    decoder, origin = load_decoder(fitted_run)
+    assert decoder.config.pointer == found.pointer
+    assert found.fit.weights == origin.digest
+    assert found.fit.data == json.loads((data / "data.json").read_text())["hash"]
+    round_as_released(decoder)
+    corpus = Corpus.load(data, "test")
+    pieces = [np.asarray(corpus.piece(index), np.int64) for index in range(len(corpus))]
+    nats = streaming_nats(decoder.eval(), pieces, 1024, 8)
+    mixed = [pointer_nats(found.pointer, *pair) for pair in zip(pieces, nats, strict=True)]
+    test = found.fit.test
+    assert test.decoder == pytest.approx(np.concatenate(nats).mean())
+    assert test.mixture == pytest.approx(np.concatenate(mixed).mean())
+    assert test.mixture < test.decoder
+    assert sum(one.tokens for one in test.families) == test.tokens
+    total = sum(one.tokens * one.mixture for one in test.families)
+    assert total == pytest.approx(test.tokens * test.mixture)
+    assert found.fit.fitted.mixture < found.fit.fitted.decoder
+
+
+def test_a_fit_repeats(fitted_run, run, data):
+    again = fit_pointer(options(run, data))[1]
+    before = read_pointer(fitted_run)
+    assert before is not None
+    assert again.pointer == before.pointer
+    assert again.fit.test == before.fit.test
+
+
+def test_export_carries_the_pointer_and_evaluate_measures_it(fitted_run, data, tmp_path):
+    results = evaluate(
+        EvaluateOptions(
+            model=str(fitted_run),
+            data=data,
+            length=32,
+            reach=100,
+            map_length=8,
+            draws=2,
+            output=fitted_run / "evaluation",
+        )
+    )
+    found = read_pointer(fitted_run)
+    assert found is not None
+    whole, mixed = results["streaming"], results["streaming_pointer"]
+    assert mixed["nats_per_note"] < whole["nats_per_note"]
+    assert mixed["nats_per_note_deviation"] >= 0
+    families = results["by_family"].values()
+    for key in ("streaming", "streaming_pointer"):
+        total = sum(family["tokens"] * family[key] for family in families)
+        assert total == pytest.approx(results["tokens"] * results[key]["nats_per_token"])
+    assert len(results["by_position_pointer"]["bins"]) == len(results["by_position"]["bins"])
+    table = (fitted_run / "evaluation" / "evaluation.md").read_text()
+    assert "| nats per note, whole pieces, with pointer |" in table
+
+    folder = export(fitted_run, tmp_path / "model")
+    assert load_model(folder).config.pointer == found.pointer
+    assert json.loads((folder / "training.json").read_text())["pointer"]["fitted"]
+    card = (folder / "README.md").read_text()
+    assert card.index("## Pointer") < card.index("## Measured on the test split")
+    assert "| whole pieces, with pointer |" in card
+    assert "| with pointer |" in card
+    assert f"{found.fit.test.mixture:.4f}" in card
+
+    # results without the pointer are not those of the model that is exported
+    path = fitted_run / "evaluation" / "results.json"
+    path.write_text(json.dumps(results | {"pointer": None}))
+    card = (export(fitted_run, tmp_path / "model") / "README.md").read_text()
+    assert "belong to other weights, or to another pointer" in card
+
+
+def test_without_a_pointer_nothing_of_it_is_measured(run, data):
+    measure = EvaluateOptions(model=str(run), data=data, length=32, reach=100, map_length=8)
+    results = evaluate(measure)
+    assert results["pointer"] is None
+    assert not {"streaming_pointer", "by_position_pointer"} & results.keys()
+    assert all(family.keys() == {"tokens", "streaming"} for family in results["by_family"].values())
+
+
+def test_a_pointer_is_not_used_with_other_weights(fitted_run, tmp_path, caplog):
+    folder = shutil.copytree(fitted_run, tmp_path / "run")
+    path = folder / "pointer.json"
+    content = json.loads(path.read_text())
+    content["fit"]["weights"] = "0" * 64
+    path.write_text(json.dumps(content))
+    with caplog.at_level(logging.WARNING):
+        assert load_decoder(folder)[0].config.pointer is None
+    assert "belongs to other weights than best.ckpt" in caplog.text
+    path.write_text(json.dumps(content | {"format_version": 9}))
+    with pytest.raises(TrainingError, match="format 9, expected 1"):
+        load_decoder(folder)
+    path.write_text("{}")
+    with pytest.raises(TrainingError, match="run relpe-train fit-pointer again"):
+        load_decoder(folder)
+
+
+def test_a_released_model_gets_its_pointer_in_place_or_in_a_copy(run, data, tmp_path, capsys):
+    model = export(run, tmp_path / "model")
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    copy = tmp_path / "new" / "copy"
+    words = ["fit-pointer", str(model), "--data", str(data), "--device", "cpu"]
+    assert main([*words, "--output", str(copy)]) == 0
+    said = capsys.readouterr().out
+    assert "| predicted tokens, test split | number |" in said
+    assert "Nats per note: " in said
+    assert str(copy) in said
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before
+    assert main(words) == 0
+    for folder in (model, copy):
+        pointer = load_model(folder).config.pointer
+        assert pointer is not None
+        assert (folder / "model.safetensors").read_bytes() == before["model.safetensors"]
+        assert "fit-pointer" not in before["README.md"].decode()
+    assert load_model(model).config == load_model(copy).config
+    # a second fit replaces the record of the first one, and keeps what is not fitted
+    description = json.loads((model / "model.json").read_text())
+    description["decoder"]["pointer"]["gates"]["generated"] = -1.5
+    (model / "model.json").write_text(json.dumps(description))
+    fit_pointer(options(model, data, pieces=1))
+    assert (model / "README.md").read_text().count("## Pointer") == 1
+    again = load_model(model).config.pointer
+    assert again is not None
+    assert again.gates.generated == -1.5
+    assert len(list(model.parent.glob("*.partial"))) == 0
+
+
+def test_fresh_runs_have_no_pointer(fitted_run, experiment, tmp_path):
+    folder = shutil.copytree(fitted_run, tmp_path / "run")
+    fit(build_experiment(changed(experiment)), folder, fresh=True, show=False)
+    assert not (folder / "pointer.json").exists()
+
+
+def test_bad_input_of_a_fit(run, data, emptied, tmp_path):
+    with pytest.raises(TrainingError, match="--output is for released models"):
+        fit_pointer(options(run, data, output=tmp_path / "model"))
+    with pytest.raises(TrainingError, match="is empty; choose another one with --test-split"):
+        fit_pointer(options(run, emptied("test")))
+    with pytest.raises(TrainingError, match="is empty; choose another one with --split"):
+        fit_pointer(options(run, emptied("validation")))
+
+
+@pytest.mark.usefixtures("quick_continuations")
+def test_memory_is_an_option_of_sampling(experiment, data, monkeypatch):
+    found = []
+    monkeypatch.setattr(samples, "Request", lambda *x: found.append(x[-1]) or Request(*x))
+    decoder = build_experiment(experiment).task.model.build().eval()
+    tokenizer = load_tokenizer(data)
+    prompt = tokenizer.crop(np.asarray(Corpus.load(data, "test").piece(0), np.int64), 0, 2)
+    continuations(decoder, tokenizer, [prompt], bars=1, memory=0.25)
+    assert found[0].memory == 0.25
+
+
+def test_released_models_can_be_named(data, tmp_path):
+    released = ROOT / "checkpoints" / "piano" / "model.json"
+    before = released.read_bytes()
+    folder, fitted = fit_pointer(
+        options("piano", data, output=tmp_path / "piano", pieces=1, threads=1)
+    )
+    assert folder == tmp_path / "piano"
+    assert load_model(folder).config.pointer == fitted.pointer
+    assert released.read_bytes() == before

@@ -1,0 +1,72 @@
+"""A model and the data on which it is measured, checked against each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relpe.models.checkpoint import find_checkpoint
+from relpe.models.decoder import Decoder
+from tokenization.presets import load_tokenizer
+from tokenization.tokenizer import Tokenizer
+from training.data.corpus import Corpus, read_facts
+from training.errors import TrainingError
+from training.experiment import is_run
+from training.runs.weights import Origin, load_decoder, round_as_released
+
+
+class Subject(NamedTuple):
+    """A model with the tokenizer of some data."""
+
+    place: Path
+    """Folder of the run or of the released model."""
+    decoder: Decoder
+    """In evaluation mode; its weights are rounded as for a release."""
+    origin: Origin
+    tokenizer: Tokenizer
+
+
+def load_subject(model: str, data: Path, weights: str) -> Subject:
+    """Load a model by the folder of a run, or by the folder or name of a released model.
+
+    Raises:
+        TrainingError: the model and the data have different vocabularies.
+    """
+    tokenizer = load_tokenizer(data)
+    size = len(tokenizer.vocabulary)
+    place = Path(model) if is_run(Path(model)) else find_checkpoint(model)
+    if load_tokenizer(place).vocabulary.hash != tokenizer.vocabulary.hash:
+        raise TrainingError(
+            f"{place}: the model has another vocabulary than {data}; use data of its own vocabulary"
+        )
+    decoder, origin = load_decoder(model, weights)
+    if decoder.config.vocabulary_size < size:
+        raise TrainingError(
+            f"{place}: the model has {decoder.config.vocabulary_size} token ids, expected the "
+            f"{size} of its tokenizer"
+        )
+    round_as_released(decoder)
+    return Subject(place, decoder.eval(), origin, tokenizer)
+
+
+def load_pieces(
+    data: Path, split: str, option: str = "--split"
+) -> tuple[Corpus, list[NDArray[np.int64]]]:
+    """A split of a corpus, and its pieces.
+
+    Raises:
+        TrainingError: there is no such split, or it is empty; the message names `option`.
+    """
+    corpus = Corpus.load(data, split)
+    pieces = [np.asarray(corpus.piece(index), np.int64) for index in range(len(corpus))]
+    if not pieces:
+        splits = read_facts(data)["splits"]
+        others = [f"{name} has {entry['files']}" for name, entry in splits.items()]
+        raise TrainingError(
+            f"{data}: split {split!r} is empty; choose another one with {option} "
+            f"({', '.join(others)})"
+        )
+    return corpus, pieces

@@ -1,0 +1,205 @@
+"""Fitting of a model's pointer on a held-out split; the weights of the model do not change."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from relpe.models.pointer import BalanceConfig, GateConfig, PointerConfig
+from tokenization.remi.vocabulary import BAR, Families
+from tokenization.tokenizer import Vocabulary
+from training.config import MOST_THREADS
+from training.data.corpus import note_ids, read_facts
+from training.errors import TrainingError, check_range
+from training.evaluation.likelihood import Nats, pointer_nats, streaming_nats
+from training.evaluation.metrics.by_family import nats_by_family
+from training.evaluation.subject import Subject, load_pieces, load_subject
+from training.experiment import is_run
+from training.learning.gates import examples, fit_gates
+from training.release import release_pointer
+from training.runs.device import choose_device
+from training.runs.pointer import (
+    NAME,
+    FamilyGain,
+    FittedPointer,
+    Gain,
+    PointerFit,
+    write_pointer,
+)
+from training.runs.record import current_command, current_commit
+
+logger = logging.getLogger(__name__)
+
+Pieces = Sequence[NDArray[np.int64]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitPointerOptions:
+    """Settings of a fit."""
+
+    model: str
+    """Folder of a run, or folder or name of a released model."""
+    data: Path
+    split: str = "validation"
+    """Split to which the gates are fitted."""
+    test_split: str = "test"
+    """Split on which the gain is measured."""
+    weights: str = "best"
+    output: Path | None = None
+    """Folder for a released model with the pointer; None: the model's own folder."""
+    pieces: int | None = None
+    """Maximum number of pieces of each split, evenly spaced; None: all."""
+    chunk: int = 1024
+    batch_size: int = 8
+    device: str = "auto"
+    threads: int | None = None
+    """CPU threads of torch; None: its default."""
+
+    def __post_init__(self) -> None:
+        for name in ("pieces", "chunk", "batch_size"):
+            check_range(f"--{name.replace('_', '-')}", getattr(self, name), 1)
+        check_range("--threads", self.threads, 1, MOST_THREADS)
+        if self.split == self.test_split:
+            raise TrainingError(
+                f"--split and --test-split are both {self.split!r}, expected two splits, since the "
+                "gain is measured on pieces to which the gates were not fitted"
+            )
+
+
+def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
+    """Fit the gates of a model's pointer and store it; return the folder and the pointer.
+
+    The pointer of a run is stored in its `pointer.json`, from which `load_decoder` reads it; that
+    of a released model in its `model.json`. Both have a record of the fit. The result depends only
+    on the weights, the data and the arithmetic of the machine.
+
+    Raises:
+        TrainingError: the data and the model do not match, or the pointer cannot be stored.
+    """
+    if options.output is not None and is_run(Path(options.model)):
+        raise TrainingError(
+            f"--output is for released models, but {options.model} is a run, whose pointer is "
+            f"stored in its {NAME}; leave out --output, then write a model with relpe-train export"
+        )
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    device = choose_device(options.device, "--device")
+    facts = read_facts(options.data)
+    subject = load_subject(options.model, options.data, options.weights)
+    fitted_on, tested_on = (
+        _evenly(load_pieces(options.data, split, option)[1], options.pieces)
+        for split, option in ((options.split, "--split"), (options.test_split, "--test-split"))
+    )
+    subject.decoder.to(device)
+    pointer = music_pointer(subject.tokenizer.vocabulary, subject.decoder.config.pointer)
+    nats = _nats(subject, fitted_on, options, options.split)
+    with _progress(f"{options.split}, pointer", fitted_on) as bar:
+        given = examples(pointer, fitted_on, nats, bar.update)
+    with tqdm(desc="fit", unit=" evaluations", mininterval=2) as bar:
+        fit = fit_gates(given, pointer.gates, bar.update)
+    pointer = replace(pointer, gates=fit.gates)
+    fitted = FittedPointer(
+        pointer=pointer,
+        fit=PointerFit(
+            weights=subject.origin.digest,
+            data=facts["hash"],
+            source=facts.get("source"),
+            fitted=Gain(
+                split=options.split,
+                pieces=len(fitted_on),
+                tokens=len(given.nats),
+                notes=_notes(subject, fitted_on),
+                decoder=given.nats.mean().item(),
+                mixture=fit.nats_per_token,
+            ),
+            test=_gain(subject, pointer, tested_on, options),
+            command=current_command(),
+            commit=current_commit(),
+            torch=torch.__version__,
+        ),
+    )
+    if fitted.fit.test.mixture > fitted.fit.test.decoder:
+        logger.warning(
+            "the pointer makes the split %r less likely; fit it to more pieces, or leave it out",
+            options.test_split,
+        )
+    if is_run(subject.place):
+        write_pointer(fitted, subject.place)
+        return subject.place, fitted
+    output = options.output or subject.place
+    release_pointer(subject.place, output, fitted, subject.origin)
+    return output, fitted
+
+
+def music_pointer(vocabulary: Vocabulary, before: PointerConfig | None = None) -> PointerConfig:
+    """A pointer for music, whose units are bars; it ignores differences of velocity and duration.
+
+    Its gates are not fitted; its balance is that of `before`.
+    """
+    families = Families(vocabulary)
+    first = tuple(families.first_ids.values())
+    gates = GateConfig(family=(0.0,) * len(first))
+    balance = BalanceConfig() if before is None else before.balance
+    ignored = ((families.velocity, families.duration), (families.duration, families.size))
+    return PointerConfig(unit=BAR, ignored=ignored, families=first, gates=gates, balance=balance)
+
+
+def _evenly(pieces: Pieces, most: int | None) -> Pieces:
+    count = min(most or len(pieces), len(pieces))
+    return [pieces[index * len(pieces) // count] for index in range(count)]
+
+
+def _progress(name: str, pieces: Pieces) -> tqdm[NoReturn]:
+    total = sum(len(piece) - 1 for piece in pieces)
+    return tqdm(total=total, desc=name, unit="token", unit_scale=True, mininterval=2)
+
+
+def _nats(subject: Subject, pieces: Pieces, options: FitPointerOptions, split: str) -> Nats:
+    with _progress(f"{split}, decoder", pieces) as bar:
+        return streaming_nats(
+            subject.decoder, pieces, options.chunk, options.batch_size, advance=bar.update
+        )
+
+
+def _notes(subject: Subject, pieces: Pieces) -> int:
+    notes = note_ids(subject.tokenizer)
+    return sum(int(np.isin(piece[1:], notes).sum()) for piece in pieces)
+
+
+def _gain(
+    subject: Subject, pointer: PointerConfig, pieces: Pieces, options: FitPointerOptions
+) -> Gain:
+    """Measure the gain on the test split."""
+    nats = _nats(subject, pieces, options, options.test_split)
+    mixed: Nats = []
+    with _progress(f"{options.test_split}, pointer", pieces) as bar:
+        for piece, values in zip(pieces, nats, strict=True):
+            mixed.append(pointer_nats(pointer, piece, values))
+            bar.update(len(values))
+    vocabulary = subject.tokenizer.vocabulary
+    without, with_pointer = (nats_by_family(vocabulary, pieces, of) for of in (nats, mixed))
+    return Gain(
+        split=options.test_split,
+        pieces=len(pieces),
+        tokens=sum(map(len, nats)),
+        notes=_notes(subject, pieces),
+        decoder=float(np.concatenate(nats).mean()),
+        mixture=float(np.concatenate(mixed).mean()),
+        families=tuple(
+            FamilyGain(
+                family=name,
+                tokens=found.tokens,
+                decoder=found.nats_per_token,
+                mixture=with_pointer[name].nats_per_token,
+            )
+            for name, found in without.items()
+        ),
+    )

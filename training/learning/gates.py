@@ -1,0 +1,172 @@
+"""Fitting of the gates of a pointer; the decoder is given by its nats of each token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from relpe.models.pointer import (
+    ALIGNMENTS,
+    LENGTH_CLASSES,
+    MOST_ODDS,
+    RANGES,
+    GateConfig,
+    Pointer,
+    PointerConfig,
+    Sources,
+)
+
+ITERATIONS = 40
+"""Maximum number of iterations of L-BFGS."""
+DECAY = 4e-6
+"""Penalty of the sum of squares of all entries."""
+ROUGHNESS = 2e-5
+"""Penalty of the sum of squared differences of neighbouring entries of ordered tables."""
+TINY = 1e-30
+"""Sums of odds are at least this before their root is taken: the root of 0 has no gradient."""
+DIGITS = 3
+"""Decimals of fitted entries."""
+
+
+class Table(NamedTuple):
+    """How a table of `GateConfig` is fitted."""
+
+    classes: Callable[[Sources, NDArray[np.int64]], NDArray[np.integer]]
+    """Index into the table for each source, of a shape that broadcasts to (tokens, distances), from
+    the sources (tokens, distances) and the family of the token before each token (tokens,)."""
+    ordered: bool
+    """Whether neighbouring entries belong to similar classes."""
+    first: float = 0.0
+    """Initial first entry; initial entries rise linearly to 0."""
+
+
+TABLES = {
+    "similar": Table(lambda of, family: LENGTH_CLASSES[of.similar], ordered=True, first=-5.0),
+    "exact": Table(lambda of, family: LENGTH_CLASSES[of.exact], ordered=True),
+    "distance": Table(lambda of, family: RANGES, ordered=False),
+    "alignment": Table(lambda of, family: ALIGNMENTS, ordered=False),
+    "record": Table(lambda of, family: of.records, ordered=True),
+    "family": Table(lambda of, family: family[:, None], ordered=False),
+}
+"""The fitted fields of `GateConfig`; the others keep their values."""
+
+
+class Examples(NamedTuple):
+    """The sources of n tokens, as a flat list of s sources, token by token."""
+
+    nats: Tensor
+    """Nats of each token by the decoder: (n,), float64."""
+    tokens: Tensor
+    """Index of the token of each source: (s,), int32."""
+    cells: Tensor
+    """Cell of each source: (s,), int32. A cell is a combination of one class of each table."""
+    hits: Tensor
+    """Indices of the sources that propose the token that came: (hits,), int32."""
+    shape: tuple[int, ...]
+    """Number of entries of each table."""
+
+
+def examples(
+    config: PointerConfig,
+    pieces: Sequence[NDArray[np.int64]],
+    nats: Sequence[NDArray[np.float64]],
+    advance: Callable[[int], object] = lambda _: None,
+) -> Examples:
+    """The sources of each token of each piece except its first, and the nats of these tokens.
+
+    `advance` is called with the number of processed tokens.
+    """
+    shape = tuple(len(getattr(config.gates, name)) for name in TABLES)
+    tokens, cells, hits = [], [], []
+    num_tokens = num_sources = 0
+    for piece in (piece for piece in pieces if len(piece) > 1):
+        pointer, rows = Pointer(config), []
+        for token in piece[:-1].tolist():
+            pointer.extend([token])
+            rows.append(pointer.sources())
+        found = Sources(*map(np.stack, zip(*rows, strict=True)))
+        family = np.searchsorted(config.families, piece[:-1], side="right") - 1
+        classes = [
+            np.broadcast_to(table.classes(found, family), found.tokens.shape)
+            for table in TABLES.values()
+        ]
+        rows_of, columns = known = np.nonzero(found.similar)
+        place = np.ravel_multi_index([part[known] for part in classes], shape)
+        hit = np.flatnonzero(found.tokens[known] == piece[1:][rows_of])
+        tokens.append((rows_of + num_tokens).astype(np.int32))
+        cells.append(place.astype(np.int32))
+        hits.append((hit + num_sources).astype(np.int32))
+        num_tokens += len(piece) - 1
+        num_sources += len(columns)
+        advance(len(piece) - 1)
+    return Examples(
+        *(torch.from_numpy(np.concatenate(parts)) for parts in (nats, tokens, cells, hits)),
+        shape=shape,
+    )
+
+
+class Fit(NamedTuple):
+    """Fitted gates, and what they do to the tokens to which they were fitted."""
+
+    gates: GateConfig
+    nats_per_token: float
+    """With the pointer."""
+
+
+def fit_gates(
+    given: Examples, gates: GateConfig, advance: Callable[[], object] = lambda: None
+) -> Fit:
+    """`gates` with its tables fitted: they minimise the penalised mean nats of the mixture.
+
+    The result depends only on the arguments; it does not depend on the entries of the tables of
+    `gates`. `advance` is called after each evaluation of the loss. Source: L-BFGS with a line
+    search for the strong Wolfe conditions (Nocedal and Wright, 2006, sections 3.1 and 7.2).
+    """
+    tables = {
+        name: torch.linspace(table.first, 0, size, dtype=torch.float64).requires_grad_()
+        for (name, table), size in zip(TABLES.items(), given.shape, strict=True)
+    }
+    optimizer = torch.optim.LBFGS(
+        [*tables.values()], max_iter=ITERATIONS, history_size=20, line_search_fn="strong_wolfe"
+    )
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = mixed_nats(given, [*tables.values()]).mean() + _penalty(tables)
+        value.backward()
+        advance()
+        return value
+
+    optimizer.step(loss)  # pyright: ignore[reportArgumentType] - torch declares a float
+    rounded = {
+        name: tuple(round(min(entry, MOST_ODDS), DIGITS) + 0.0 for entry in table.tolist())
+        for name, table in tables.items()
+    }
+    with torch.no_grad():
+        values = [torch.tensor(entries, dtype=torch.float64) for entries in rounded.values()]
+        return Fit(replace(gates, **rounded), mixed_nats(given, values).mean().item())
+
+
+def mixed_nats(given: Examples, tables: Sequence[Tensor]) -> Tensor:
+    """Nats (n,) of each token by the mixture of decoder and pointer."""
+    log_odds = torch.zeros((), dtype=torch.float64)
+    for table in tables:
+        log_odds = log_odds[..., None] + table
+    odds = log_odds.flatten().exp().index_select(0, given.cells)
+    zeros = torch.zeros_like(given.nats)
+    total = zeros.index_add(0, given.tokens, odds)
+    proposed = zeros.index_add(0, given.tokens[given.hits], odds[given.hits])
+    scale = total.clamp_min(TINY).rsqrt()  # see `relpe.models.pointer`: the root of the sum
+    return (total * scale).log1p() - ((-given.nats).exp() + proposed * scale).log()
+
+
+def _penalty(tables: dict[str, Tensor]) -> Tensor:
+    total = torch.stack([table.square().sum() for table in tables.values()]).sum() * DECAY
+    steps = [tables[name].diff() for name, table in TABLES.items() if table.ordered]
+    return total + torch.stack([step.square().sum() for step in steps]).sum() * ROUGHNESS
