@@ -52,7 +52,7 @@ class Codec(NamedTuple):
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
 
-    def ids(self, content: bytes) -> Any:  # noqa: ANN401  every library has a type of its own
+    def ids(self, content: bytes) -> Any:  # noqa: ANN401  every library has its own type
         """From the file to ids."""
         return self.encode(self.parse(content))
 
@@ -73,7 +73,7 @@ def ours(preset: str) -> Codec:
 
 
 def miditok_remi(*, with_tempo: bool = True, with_programs: bool = False) -> Codec:
-    """MidiTok's REMI on twelve positions per quarter; tempos, metres, programs if asked for."""
+    """MidiTok's REMI on twelve positions per quarter; tempos, metres and programs are optional."""
     remi = miditok.REMI(
         miditok.TokenizerConfig(
             pitch_range=(0, 127) if with_programs else (21, 109),
@@ -188,7 +188,7 @@ def grown_megabytes(name: str, files: Sequence[bytes]) -> float:
 
 
 def _peak_megabytes() -> float:
-    """Peak memory of this process alone; that of getrusage includes its parent's."""
+    """Peak memory of this process; getrusage would include that of its parent."""
     words = Path("/proc/self/status").read_text().split()
     return int(words[words.index("VmHWM:") + 1]) / 1024
 

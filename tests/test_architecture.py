@@ -77,7 +77,7 @@ def distributions() -> dict[str, list[str]]:
 
 
 def objections(package: str, path: Path) -> list[str]:
-    """What is wrong with the imports of a file of a package, one sentence each."""
+    """Problems with the imports of a file of a package, one sentence each."""
     asked_for = declared(EXTRAS[package])
     found = []
     for line, name in imports(path):

@@ -65,7 +65,7 @@ class Result:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all variations together, without the prompt."""
+        """Number of tokens generated in all variations, without the prompt."""
         return self._per_second(self.tokens)
 
     @property

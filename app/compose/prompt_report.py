@@ -213,7 +213,7 @@ def _is_piano(tokenizer: Tokenizer) -> bool:
 
 
 def _usual_metre(score: Score) -> str:
-    """The metre with the longest total duration; a pickup bar often has a metre of its own."""
+    """The metre with the longest total duration; a pickup bar often has its own metre."""
     changes = score.time_signatures
     if not changes or changes[0].tick > 0:
         changes = (TimeSignature(0, 4, 4), *changes)

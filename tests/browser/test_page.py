@@ -421,7 +421,7 @@ def test_the_groove_tab_has_a_table_of_tracks(page):
             }
         ],
     )
-    card(page, "the piano model hears no drums")
+    card(page, "the piano model ignores drums")
     checks = page.locator("[data-part=tracks] input[type=checkbox]")
     assert checks.count() >= 4
     last = checks.nth(checks.count() - 2)  # electric piano as a prompt

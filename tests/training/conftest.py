@@ -53,7 +53,7 @@ def data(midi_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def emptied(data: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Makes a copy of the corpus with a split that is empty."""
+    """Makes a copy of the corpus with an empty split."""
 
     def copy(split: str) -> Path:
         folder = tmp_path / f"without_{split}"

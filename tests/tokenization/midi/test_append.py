@@ -432,7 +432,7 @@ _RUNNING = b"\x01\x90\x3c\x40"
 )  # fmt: skip
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory in use from Linux's /proc")
 def test_a_full_file_of_anything_is_continued_and_cut_within_a_gigabyte(file):
-    # The high-water mark of the new program alone: that of getrusage includes its parent's.
+    # the peak memory of the new process only; getrusage would include that of its parent
     script = (
         "import sys; from pathlib import Path; from tokenization.errors import MidiError\n"
         "from tokenization.midi import append_to_midi, cut_midi\n"
