@@ -50,7 +50,7 @@ class StepsMaker(NamedTuple):
     name: str
     """See `TokenSteps.name`."""
     make: Callable[[], TokenSteps]
-    """Returns new steps with slots of their own."""
+    """Returns new steps with separate slots."""
     warm_up: Callable[[], None] = lambda: None
     """Does slow work in advance, such as compiling."""
     fell_back: str | None = None

@@ -426,7 +426,7 @@ def test_the_groove_tab_has_a_table_of_tracks(page):
     assert checks.count() >= 4
     last = checks.nth(checks.count() - 2)  # electric piano as a prompt
     last.uncheck()
-    card(page, "it was left out")
+    card(page, "not part of the prompt")
     checks.nth(checks.count() - 1).uncheck()  # exclude it from the new music as well
     phase(page, "prompt")
     page.locator(".mute").last.click()  # and mute it
@@ -437,7 +437,7 @@ def test_the_groove_tab_has_a_table_of_tracks(page):
     phase(page, "empty")  # each tab has its own frame
     tab(page, "Groove")
     phase(page, "prompt")
-    card(page, "it was left out")
+    card(page, "not part of the prompt")
 
 
 def test_a_piece_from_nothing_stops_and_keeps(page, model, monkeypatch):
