@@ -13,6 +13,7 @@ import platform
 import statistics
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,7 +60,7 @@ def main() -> None:
     for name in options.models:
         folder = find_checkpoint(name)
         decoder, tokenizer = load_model(folder), load_tokenizer(folder)
-        ids = long_prompt(tokenizer, f"examples/{EXAMPLES[name]}.mid", options.context)
+        ids = long_prompt(tokenizer, Path("examples", f"{EXAMPLES[name]}.mid"), options.context)
         for rows in options.rows:
             without, with_pointer = step_times(decoder, tokenizer, ids, rows, options.steps)
             print(
@@ -85,10 +86,9 @@ def pointer_of(tokenizer: Tokenizer) -> PointerConfig:
     )
 
 
-def long_prompt(tokenizer: Tokenizer, path: str, length: int) -> np.ndarray:
-    """Ids of a file, repeated from its first bar line, `length` or a little more; ends with BAR."""
-    with open(path, "rb") as file:  # noqa: PTH123 - read at once
-        ids = np.asarray(tokenizer.encode(read_midi(file.read())).ids)
+def long_prompt(tokenizer: Tokenizer, path: Path, length: int) -> np.ndarray:
+    """Ids of a file, repeated until they are `length` or more, with the Bar token of a new bar."""
+    ids = np.asarray(tokenizer.encode(read_midi(path.read_bytes())).ids)
     bars = np.flatnonzero(ids == BAR)
     once = ids[bars[0] : bars[-1]]
     repeated = np.tile(once, -(-length // len(once)))
@@ -110,11 +110,10 @@ def step_times(
     pointer = Pointer(pointer_of(tokenizer))
     pointer.extend(ids.tolist())
     pointer.end_prompt()
-    for memory in (None, pointer):
-        batch = ContinuousBatch(maker.make())
-        seeds = range(rows)
-        given = (int(ids[-1]), rule, SamplingOptions(), seeds, memory)
-        batch.enter(state, len(ids) - 1, *given)
+    for own in (None, pointer):
+        batch: ContinuousBatch[ConstrainedGrammar] = ContinuousBatch(maker.make())
+        options = SamplingOptions()
+        batch.enter(state, len(ids) - 1, int(ids[-1]), rule, options, range(rows), own)
         batches.append(batch)
     times: list[list[float]] = [[], []]
     for batch in batches:  # compiles, and fills caches
@@ -130,19 +129,21 @@ def step_times(
 def pointer_times(marks: Sequence[int]) -> list[tuple[int, float]]:
     """Microseconds of CPU time for a token of a random sequence, at each of `marks`.
 
-    Each is a mean over the last tenth before the mark, with proposals and one token per call.
+    Each is a mean over the last tenth before the mark, at most 10,000 tokens, one per call; a token
+    is read and mixed with 100 logits.
     """
     rng = np.random.default_rng(0)
     pointer = Pointer(PointerConfig(unit=0))
+    logits, allowed = np.zeros(100, np.float32), np.arange(100)
     rows: list[tuple[int, float]] = []
     for mark in marks:
-        last = mark // 10
+        last = min(mark // 10, 10_000)
         pointer.extend(rng.integers(100, size=mark - last - pointer.count).tolist())
         tokens = rng.integers(100, size=last).tolist()
         started = time.process_time()
         for token in tokens:
             pointer.extend([token])
-            pointer.proposals()
+            pointer.mix(logits, allowed)
         rows.append((mark, 1e6 * (time.process_time() - started) / last))
     return rows
 

@@ -223,6 +223,13 @@ def _add_fit_pointer(command: argparse.ArgumentParser) -> None:
     option(
         "--pieces", type=int, metavar="N", help="maximum number of pieces per split (default: all)"
     )
+    option(
+        "--balance",
+        action="append",
+        metavar="NAME=LOG_ODDS",
+        help="what generation adds to the fitted gates: strength, generated, aligned or near; may "
+        "be repeated (default: what the model has, otherwise 0)",
+    )
     option("--chunk", type=int, help="tokens that the model reads per call (default: 1024)")
     option("--batch-size", type=int, help="pieces per batch (default: 8)")
     option(

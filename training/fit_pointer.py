@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -57,6 +57,8 @@ class FitPointerOptions:
     """Folder for a released model with the pointer; None: the model's own folder."""
     pieces: int | None = None
     """Maximum number of pieces of each split, evenly spaced; None: all."""
+    balance: Sequence[str] = ()
+    """Fields of `BalanceConfig` as NAME=LOG_ODDS; the others stay as they are."""
     chunk: int = 1024
     batch_size: int = 8
     device: str = "auto"
@@ -100,6 +102,7 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
     )
     subject.decoder.to(device)
     pointer = music_pointer(subject.tokenizer.vocabulary, subject.decoder.config.pointer)
+    pointer = replace(pointer, balance=changed_balance(pointer.balance, options.balance))
     nats = _nats(subject, fitted_on, options, options.split)
     with _progress(f"{options.split}, pointer", fitted_on) as bar:
         given = examples(pointer, fitted_on, nats, bar.update)
@@ -150,6 +153,24 @@ def music_pointer(vocabulary: Vocabulary, before: PointerConfig | None = None) -
     balance = BalanceConfig() if before is None else before.balance
     ignored = ((families.velocity, families.duration), (families.duration, families.size))
     return PointerConfig(unit=BAR, ignored=ignored, families=first, gates=gates, balance=balance)
+
+
+def changed_balance(balance: BalanceConfig, changes: Sequence[str]) -> BalanceConfig:
+    """`balance` with some fields changed, each given as NAME=LOG_ODDS.
+
+    Raises:
+        TrainingError: a name is unknown, or a value is not a log-odds.
+    """
+    for change in changes:
+        name, _, value = change.partition("=")
+        known = [field.name for field in fields(balance)]
+        if name not in known:
+            raise TrainingError(f"--balance {change}: expected {', '.join(known)} before =")
+        try:
+            balance = replace(balance, **{name: float(value)})
+        except ValueError as error:
+            raise TrainingError(f"--balance {change}: {error}") from error
+    return balance
 
 
 def _evenly(pieces: Pieces, most: int | None) -> Pieces:

@@ -46,6 +46,8 @@ class Progress:
     """Fraction of the requested bars or seconds that is done, 0 to 1."""
     preparing: bool = False
     """Whether code is being compiled; this takes a while the first time on a machine."""
+    reading_seconds: float = 0.0
+    """Part of `seconds` in which the model read the prompt."""
     place: int = 0
     """Place in the queue of the model: 1 for the next job, 0 once generation has started."""
     seconds_left: float | None = None
@@ -62,24 +64,29 @@ class Result:
     bars: int = 0
     """Number of bars of the shortest variation."""
     prompt_notes: int = 0
+    prompt_tokens: int = 0
+    reading_seconds: float = 0.0
+    """Part of `seconds` in which the model read the prompt."""
 
     @property
     def tokens_per_second(self) -> float:
-        """Number of tokens generated in all variations, without the prompt."""
-        return self._per_second(self.tokens)
+        """Tokens of all variations per second, without the prompt and the time to read it."""
+        return self._per_second(self.tokens, self.seconds - self.reading_seconds)
 
     @property
     def bars_per_second(self) -> float:
-        """Of all variations together."""
-        return self._per_second(sum(piece.bars for piece in self.pieces))
+        """Bars of all variations per second, without the time to read the prompt."""
+        bars = sum(piece.bars for piece in self.pieces)
+        return self._per_second(bars, self.seconds - self.reading_seconds)
 
     @property
     def real_time_factor(self) -> float:
         """Seconds of new music per second of work, of all variations together."""
-        return self._per_second(sum(piece.seconds for piece in self.pieces))
+        return self._per_second(sum(piece.seconds for piece in self.pieces), self.seconds)
 
-    def _per_second(self, amount: float) -> float:
-        return amount / self.seconds if self.seconds else 0.0
+    @staticmethod
+    def _per_second(amount: float, seconds: float) -> float:
+        return amount / seconds if seconds > 0 else 0.0
 
 
 Steps: TypeAlias = Generator[Progress | Result, None, None]
@@ -196,6 +203,8 @@ class Variations:
         self.drafts = [Draft(opening, Sample(seed, opening.rule)) for seed in self.seeds]
         self.seconds = 0.0
         """Duration of the work so far."""
+        self.reading_seconds = 0.0
+        """Part of `seconds` in which the model read the prompt."""
         self._started = 0.0
 
     def start(self, engine: Engine) -> None:
@@ -206,6 +215,8 @@ class Variations:
     def tick(self) -> None:
         """Updates the duration of the work."""
         self.seconds = time.monotonic() - self._started
+        if not self.tokens and self.opening.prompt is not None:
+            self.reading_seconds = self.seconds
 
     def snapshot(self) -> Variations:
         """A copy that does not change while generation continues."""
@@ -230,15 +241,26 @@ class Variations:
             scores=scores,
             part_done=self.part_done,
             preparing=preparing,
+            reading_seconds=self.reading_seconds,
             place=place,
             seconds_left=seconds_left,
         )
 
     def result(self) -> Result:
         """The music so far."""
-        speed = self.tokens / self.seconds if self.seconds else 0.0
+        seconds = self.seconds - self.reading_seconds
+        speed = self.tokens / seconds if seconds > 0 else 0.0
         pieces = tuple(finish(draft, speed) for draft in self.drafts)
-        return Result(pieces, self.seconds, self.tokens, self.bars_done, self.opening.notes)
+        opening = self.opening
+        return Result(
+            pieces,
+            seconds=self.seconds,
+            tokens=self.tokens,
+            bars=self.bars_done,
+            prompt_notes=opening.notes,
+            prompt_tokens=len(opening.context) if opening.prompt else 0,
+            reading_seconds=self.reading_seconds,
+        )
 
     @property
     def done(self) -> bool:
@@ -266,6 +288,12 @@ class Variations:
         seconds = self.options.seconds
         bars = self.options.bars if seconds is None else seconds / 2
         return bars * (1 - self.part_done)
+
+    @property
+    def tokens_to_read(self) -> int:
+        """Number of tokens of the prompt, until it has been read."""
+        is_read = self.tokens or self.opening.prompt is None
+        return 0 if is_read else len(self.opening.context)
 
     @property
     def tokens(self) -> int:

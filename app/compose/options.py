@@ -73,7 +73,8 @@ class Option(NamedTuple):
     only: Literal["prompt", "nothing"] | None
     """Set if it applies only to continuations, or only to pieces from nothing."""
     letter: str
-    """Letter before its value in the names of the page's files; a, b, s, T, p and v are taken."""
+    """Letter before its value in the names of the page's files; a, b, h, i, p, s, T, t and v are
+    taken."""
 
 
 def option(
@@ -109,9 +110,9 @@ class MusicOptions:
         within((1, 3600), scripts=(0.0, 600.0), page=(1, 3600)),
     )
     prompt_bars: int = option(
-        8,
-        "number of bars at the end of the prompt that the model reads; 0: as many as fit into "
-        "16,384 tokens",
+        0,
+        "number of bars at the end of the prompt that the model reads; 0: all, or as many as fit "
+        "into 16,384 tokens",
         within((0, None), scripts=(0, 1_000_000), page=(0, None)),
         only="prompt",
     )
@@ -134,7 +135,7 @@ class MusicOptions:
         ),
     )
     top_p: float = option(
-        0.95,
+        0.97,
         "sample only from the most likely tokens that together have this probability",
         within((0, 1), scripts=(0.05, 1.0), page=(0.5, 1.0)),
         widget=Widget(
@@ -204,6 +205,21 @@ class MusicOptions:
         widget=Widget("slider", "Similarity to the prompt", "steering", step=0.05),
         letter="l",
     )
+    memory: float = option(
+        1.0,
+        "how strongly earlier bars of the piece come back, from 0 (off) to 1 (as in real music); "
+        "models without a pointer ignore it",
+        within((0.0, 1.0)),
+        widget=Widget(
+            "slider",
+            "How much comes back",
+            "steering",
+            "How strongly earlier bars of the piece come back, from 0 (off) to 1 (as in real "
+            "music).",
+            step=0.05,
+        ),
+        letter="e",
+    )
     ending: Literal["bar", "cadence"] = option(
         "bar",
         "bar: all notes end at the last bar line; cadence: the music comes to rest in the last bar "
@@ -265,8 +281,9 @@ STEERING = tuple(
     name
     for name, known in OPTIONS.items()
     if known.only is None and known.widget and known.widget.section in ("key", "steering")
+    if name != "memory"  # the pointer is part of the model
 )
-"""Options that steer any music, with or without a prompt."""
+"""Options that bias the tokens of any music, with or without a prompt."""
 
 
 def only_for(music: Literal["prompt", "nothing"]) -> tuple[str, ...]:

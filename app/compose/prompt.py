@@ -82,6 +82,14 @@ class Prompt:
         lines = notated_lines(self.timing.counted, self.splice)
         return int(self.timing.to_file(lines[bar : bar + 1])[0])
 
+    def first_bar_heard(self, bars: int = 0) -> int:
+        """The first notated bar that the model reads, or reads the end of, counted from 1."""
+        return int(np.searchsorted(self.bar_tokens, self.first_heard(bars), side="right"))
+
+    def tokens_heard(self, bars: int = 0) -> int:
+        """Number of tokens that the model reads."""
+        return len(self.ids) - int(np.flatnonzero(self.ids == BAR)[self.first_heard(bars)])
+
     def first_heard(self, bars: int = 0) -> int:
         """Number of the first Bar token of `ids` that the model reads, from 0.
 

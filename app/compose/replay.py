@@ -173,8 +173,21 @@ def from_settings(told: dict[str, Any]) -> Replay:
     for name in ("model", "seed"):
         if name not in found:
             raise ReplayError(f"the settings have no {name}; {_EXPORT}")
+    chosen = _as_then(chosen, after_prompt="prompt_sha256" in found)
     options = _options(chosen | {"seed": found.pop("seed")})
     return Replay(options=options, beats=beats, **found)
+
+
+def _as_then(chosen: dict[str, Any], *, after_prompt: bool) -> dict[str, Any]:
+    """The options of an earlier release, which lack those that it did not have."""
+    before: dict[str, Any] = {"memory": 0.0}
+    if "prompt_bars" in chosen:
+        before |= {"presence": 0.0, "recall": 0.0}
+        if chosen["prompt_bars"] is None:  # all bars
+            chosen = chosen | {"prompt_bars": 0}
+    elif after_prompt:
+        before["prompt_bars"] = 8
+    return before | chosen
 
 
 def _checked(name: str, value: Any, kind: type) -> Any:  # noqa: ANN401 - values of JSON
@@ -196,10 +209,6 @@ def _options(chosen: dict[str, Any]) -> MusicOptions:
             f"this release has no option {shortened(unknown[0])}; use the release of relpe that "
             "saved the settings"
         )
-    if "prompt_bars" in chosen:  # earlier releases had neither presence nor recall
-        chosen = {"presence": 0.0, "recall": 0.0} | chosen
-    if chosen.get("prompt_bars", 0) is None:  # earlier releases: all bars
-        chosen["prompt_bars"] = 0
     for name, value in chosen.items():
         if not _is_a(value, hints[name]):
             raise ReplayError(f"{name.replace('_', ' ')} is {shortened(value)}; {_EXPORT}")

@@ -160,12 +160,13 @@ class Job:
         line = f"Bar {bar}{whole} · {step.notes} notes"
         if len(step.scores) > 1:
             line += f" in {len(step.scores)} variations"
-        if step.seconds > 0.5:
-            line += f" · {step.notes / step.seconds:.0f} notes/s"
+        seconds = step.seconds - step.reading_seconds
+        if seconds > 0.5:
+            line += f" · {step.notes / seconds:.0f} notes/s"
         if asked is not None:
             line += f" · {part * asked:.0f} of {asked:g} s"
         if 0 < part < 1:
-            line += f" · about {duration(step.seconds * (1 - part) / part)} left"
+            line += f" · about {duration(seconds * (1 - part) / part)} left"
         return self.frame(
             "composing",
             line=line,
@@ -327,8 +328,8 @@ class Job:
         prompt, bars = self.upload.prompt, self.options.prompt_bars
         if prompt.first_bar is not None:
             yield f"h{prompt.first_bar}", f"prompt from bar {prompt.first_bar}"
-        elif bars != MusicOptions.prompt_bars:
-            yield f"l{bars}", f"prompt of {plural(bars, 'bar')}" if bars else "prompt of all bars"
+        elif bars:
+            yield f"l{bars}", f"prompt of {plural(bars, 'bar')}"
         for letter, numbers, what in (
             ("t", prompt.parts.heard, "prompt tracks"),
             ("i", prompt.parts.played, "tracks that may play"),

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 MAX_ROWS = 16
 """Pieces that a model generates at once; each has a state, 4.7 MB for a window of 2,048 tokens."""
 NEWEST_WEIGHT = 0.3
-"""Weight of the newest job in the running mean of the speed."""
+"""Weight of the newest job in running means of speeds."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _SharedModel:
     """The jobs of one model."""
 
@@ -30,13 +30,18 @@ class _SharedModel:
     worker: Worker
     speeds: dict[int, float] = field(default_factory=dict)
     """Bars per second of each row, by the number of rows of a job: running means."""
+    reading_speed: float | None = None
+    """Tokens of prompts per second: a running mean."""
 
     def learn(self, result: Result) -> None:
-        """Updates the running mean with the speed of a job."""
-        if result.bars and result.seconds:
-            rows, newest = len(result.pieces), result.bars / result.seconds
-            before = self.speeds.get(rows, newest)
-            self.speeds[rows] = NEWEST_WEIGHT * newest + (1 - NEWEST_WEIGHT) * before
+        """Updates the running means with the speeds of a job."""
+        reading, rows = result.reading_seconds, len(result.pieces)
+        if result.tokens and result.prompt_tokens and reading:
+            newest = result.prompt_tokens / reading
+            self.reading_speed = _running_mean(self.reading_speed, newest)
+        if result.bars and result.seconds > reading:
+            newest = result.bars / (result.seconds - reading)
+            self.speeds[rows] = _running_mean(self.speeds.get(rows), newest)
 
     def bars_per_second(self, rows: int) -> float | None:
         """Speed of each row, from jobs with the most similar number of rows.
@@ -48,12 +53,22 @@ class _SharedModel:
             return None
         return speeds[min(speeds, key=lambda known: (abs(known - rows), known))]
 
+    def seconds_to_read(self, tokens: int) -> float:
+        """How long a prompt takes to read; 0 before the first job with a prompt."""
+        return tokens / self.reading_speed if self.reading_speed else 0.0
+
     def seconds_left(self, ahead: list[Variations]) -> float | None:
         """Upper bound of the time that these jobs need; None before the first job has ended."""
         if not (speeds := dict(self.speeds)):
             return None
         bars = sum(len(variations.seeds) * variations.bars_left for variations in ahead)
-        return bars / max(rows * speed for rows, speed in speeds.items())
+        unread = sum(variations.tokens_to_read for variations in ahead)
+        fastest = max(rows * speed for rows, speed in speeds.items())
+        return bars / fastest + self.seconds_to_read(unread)
+
+
+def _running_mean(before: float | None, newest: float) -> float:
+    return newest if before is None else NEWEST_WEIGHT * newest + (1 - NEWEST_WEIGHT) * before
 
 
 class Scheduler:
@@ -105,6 +120,11 @@ class Scheduler:
         """Measured speed of each row of a job; None before the first job."""
         shared = self._models.get(model_name)
         return shared.bars_per_second(variations) if shared else None
+
+    def seconds_to_read(self, model_name: str, tokens: int) -> float:
+        """How long a prompt takes to read; 0 before the first job with a prompt."""
+        shared = self._models.get(model_name)
+        return shared.seconds_to_read(tokens) if shared else 0.0
 
     def _shared(self, model: MusicModel) -> _SharedModel:
         with self._lock:

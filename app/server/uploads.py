@@ -62,10 +62,7 @@ class Upload:
     @property
     def first_bar(self) -> int:
         """The first bar that the model reads, counted from 1."""
-        if self.prompt.first_bar is not None:
-            return self.prompt.first_bar
-        usual = MusicOptions.prompt_bars
-        return max(self.bars - usual, 0) + 1 if usual else 1
+        return self.prompt.first_bar_heard(MusicOptions.prompt_bars)
 
     def until(self, last_bar: int) -> Upload:
         """The same file with its prompt ending after `last_bar`, counted from 1.

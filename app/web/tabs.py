@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BEATS = [("As in the file", "file"), ("Estimated", "estimate"), ("120 bpm", "grid")]
 """Sources of beats, offered if the file's own beats are meaningless."""
-CREATIVITY = {"Safe": (0.9, 0.90), "Balanced": (1.0, 0.95), "Wild": (1.1, 0.98)}
+CREATIVITY = {"Safe": (0.9, 0.90), "Balanced": (1.0, 0.97), "Wild": (1.1, 0.99)}
 """Temperature and top-p of each choice."""
 SECONDS = (5, 240, 30)
 """Least, greatest and initial length in seconds that the page offers."""

@@ -119,7 +119,11 @@ class View:
         speed = self.studio.scheduler.bars_per_second(model, tab.variations)
         if not speed:
             return NO_SPEED
-        return f"<p>about <b>{duration(bars / speed)}</b> to generate</p>"
+        seconds = bars / speed
+        if tab.upload is not None:
+            tokens = tab.upload.prompt.tokens_heard()
+            seconds += self.studio.scheduler.seconds_to_read(model, tokens)
+        return f"<p>about <b>{duration(seconds)}</b> to generate</p>"
 
     def new_model(self, tab: Tab) -> str:
         """Name of the model that generates a piece from nothing."""

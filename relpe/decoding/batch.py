@@ -28,7 +28,7 @@ class Row(Generic[RuleT]):
     options: SamplingOptions
     generator: np.random.Generator
     pointer: Pointer | None = None
-    """Has read all tokens of the row."""
+    """Has read all tokens of the row, the last one included."""
 
     @property
     def ended(self) -> bool:
@@ -40,8 +40,6 @@ class Row(Generic[RuleT]):
         rule = self.rule
         bias = getattr(rule, "bias", None)
         self.token = draw(logits, rule.allowed, self.options, self.generator, bias, self.pointer)
-        if self.pointer is not None:
-            self.pointer.extend([self.token])
         self.rule = rule.advance(self.token)
 
 
@@ -104,6 +102,9 @@ class ContinuousBatch(Generic[RuleT]):
                 self._steps.release(row.slot)
             else:
                 going.append(row)
+        for row in going:  # after all are sampled: faster, as code stays in the cache
+            if row.pointer is not None:
+                row.pointer.extend([row.token])
         self.rows = going
         return [(row, row.token) for row in rows]
 

@@ -38,7 +38,7 @@ class SamplingOptions:
     """Divides the logits: below 1 safer, above 1 more surprising, 0 always the likeliest token."""
     top_k: int = 0
     """Keeps only this many of the most likely tokens; 0 keeps all."""
-    top_p: float = 0.95
+    top_p: float = 0.97
     """Keeps the most likely tokens whose probabilities add up to this share; 1 keeps all."""
     min_p: float = 0.0
     """Keeps tokens whose probability is at least this share of the largest one; 0 keeps all."""

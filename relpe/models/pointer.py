@@ -113,7 +113,7 @@ class BalanceConfig:
     generated: float = 0.0
     """Added to sources whose token was generated: it is not part of the prompt."""
     aligned: float = 0.0
-    """Added at distances divisible by four units, and subtracted at odd ones below 64."""
+    """Added at distances of 4, 8 and 12 units, and subtracted at odd ones below 64."""
     near: float = 0.0
     """Added at distances of less than four units."""
 
@@ -283,7 +283,7 @@ def _settings(config: PointerConfig) -> Settings:
     gates, balance = config.gates, config.balance
     by_distance = np.array(gates.distance)[RANGES] + np.array(gates.alignment)[ALIGNMENTS]
     units = np.arange(NUM_DISTANCES)
-    aligned = (ALIGNMENTS >= 3) * 1.0 - ((ALIGNMENTS == 1) & (units < 64))
+    aligned = np.isin(units, (4, 8, 12)) * 1.0 - ((ALIGNMENTS == 1) & (units < 64))
     by_distance += balance.aligned * aligned + balance.near * (units < 4)
     tables = (gates.similar, gates.exact, by_distance, gates.record, gates.family)
     return Settings(

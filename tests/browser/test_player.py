@@ -201,14 +201,27 @@ def test_changed_bar_lines_bring_the_region_into_view(page):
     page.mouse.move(*centre(part(page, "roll")))
     page.mouse.wheel(-4000, 0)
     page.wait_for_timeout(800)
-    assert not page.locator(".player-handle.to").is_visible()
+    assert "away" in page.locator(".player-handle.to").get_attribute("class")
     bars = "".join(f"{3 * 96 * bar};" for bar in range(54))
     anew = {"timeline": frame["timeline"] | {"bars": bars}}
     prompt = {"prompt": frame["prompt"] | {"first": 129.0, "splice": 153.0}}
     show(page, frame | anew | prompt)
     page.wait_for_timeout(800)
     for side in ("from", "to"):
-        assert page.locator(f".player-handle.{side}").is_visible()
+        assert "away" not in page.locator(f".player-handle.{side}").get_attribute("class")
+
+
+def test_a_handle_outside_the_view_is_invisible_and_comes_into_view_when_it_is_focused(page):
+    show(page, harness.prompt_frame(bars=80, first=0))  # the view shows the end of the region
+    start = page.locator(".player-handle.from")
+    seen = "handle => [getComputedStyle(handle).opacity, handle.classList.contains('away')]"
+    assert start.evaluate(seen) == ["0", True]
+    start.focus()
+    page.wait_for_function("!document.querySelector('.player-handle.from.away')")
+    assert start.evaluate(seen) == ["1", False]
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("harness.events.length === 1")
+    assert events(page) == [("region", {"first": 2, "last": 80})]
 
 
 def test_the_region_cannot_be_changed_while_a_job_runs(page):

@@ -27,6 +27,7 @@ from relpe.encodings import (
 )
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
 from relpe.models.decoder import Decoder, DecoderConfig
+from relpe.models.pointer import PointerConfig
 
 SMALL_SIREN = SirenNetworkConfig(width=8)
 SINE = SineSPEConfig(num_sines=3, num_realizations=8)
@@ -138,7 +139,7 @@ def tokens_of(length: int, rows: int = 2) -> torch.Tensor:
     return torch.randint(0, 11, (rows, length), generator=torch.Generator().manual_seed(length))
 
 
-def small_decoder(vocabulary_size: int = 12) -> Decoder:
+def small_decoder(vocabulary_size: int = 12, pointer: PointerConfig | None = None) -> Decoder:
     """A decoder of two layers by sine SPE."""
     torch.manual_seed(0)
     encoding = SineSPEConfig(num_sines=2, num_realizations=8)
@@ -149,6 +150,7 @@ def small_decoder(vocabulary_size: int = 12) -> Decoder:
         num_heads=2,
         hidden=24,
         encoding=encoding,
+        pointer=pointer,
     )
     return config.build().eval()
 

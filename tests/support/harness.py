@@ -212,7 +212,7 @@ def done_frame(
                 sound="ready",
                 files=KINDS,
                 facts=f"{piece.num_notes} notes · 0:16",
-                settings=f"seed {7 + index} · temperature 1.00 · top-p 0.95",
+                settings=f"seed {7 + index} · temperature 1.00 · top-p 0.97",
             )
             for index, piece in enumerate(pieces)
         ],

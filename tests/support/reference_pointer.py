@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from relpe.models.pointer import ALIGNMENTS, LENGTH_CLASSES, NUM_RECORDS, PointerConfig
+from relpe.models.pointer import LENGTH_CLASSES, NUM_RECORDS, PointerConfig
 
 
 class Source(NamedTuple):
@@ -73,16 +73,25 @@ class SlowPointer:
 
     def odds(self) -> dict[int, float]:
         """Odds of each proposed token, as in the formula."""
-        gates, records = self.config.gates, self.records()
+        gates, balance, records = self.config.gates, self.config.balance, self.records()
         family = sum(first <= self.tokens[-1] for first in self.config.families) - 1
         odds: dict[int, float] = {}
         for units, source in self.sources().items():
             value = gates.similar[LENGTH_CLASSES[source.similar]]
-            value += gates.exact[LENGTH_CLASSES[source.exact]] + gates.alignment[ALIGNMENTS[units]]
+            value += gates.exact[LENGTH_CLASSES[source.exact]]
+            value += gates.distance[min(LENGTH_CLASSES[units], 12)]
+            twos = 0  # how often two divides the distance
+            while units and units % 2 ** (twos + 1) == 0 and units < 64:
+                twos += 1
+            value += gates.alignment[0 if not units else min(twos, 4) + 1]
+            if units < 64:
+                value += balance.aligned * ((units in (4, 8, 12)) - units % 2)
+            value += balance.near if units < 4 else 0
             share = records[units] * NUM_RECORDS
             value += gates.record[min(int(share + 1e-9), NUM_RECORDS - 1)]
             value += gates.family[family]
             if len(self.tokens) - source.distance >= self.prompt:
-                value += gates.generated
+                value += balance.generated
             odds[source.token] = odds.get(source.token, 0.0) + math.exp(value)
-        return odds
+        total = math.exp(balance.strength) / math.sqrt(sum(odds.values())) if odds else 0.0
+        return {token: value * total for token, value in odds.items()}

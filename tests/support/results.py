@@ -43,7 +43,7 @@ def music(prompt_bars=8, bars=32, **means):
                 "real_bars": 30.5,
                 "several_tracks": False,
                 "temperature": 1.0,
-                "top_p": 0.95,
+                "top_p": 0.97,
             },
             "figures": {"generated": generated, "real": figures},
             "differences": dict.fromkeys(MEANS, DIFFERENCE),

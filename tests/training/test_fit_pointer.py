@@ -10,6 +10,7 @@ import pytest
 import training.continuations as samples
 from relpe.decoding.generate import Request
 from relpe.models.checkpoint import load_model
+from relpe.models.pointer import BalanceConfig
 from tests.support.paths import ROOT
 from tests.support.runs import changed
 from tokenization.presets import load_tokenizer
@@ -26,7 +27,12 @@ from training.errors import TrainingError
 from training.evaluation.evaluate import EvaluateOptions, evaluate
 from training.evaluation.likelihood import pointer_nats, streaming_nats
 from training.experiment import build_experiment
-from training.fit_pointer import FitPointerOptions, fit_pointer, music_pointer
+from training.fit_pointer import (
+    FitPointerOptions,
+    changed_balance,
+    fit_pointer,
+    music_pointer,
+)
 from training.release import export
 from training.runs.fit import fit
 from training.runs.pointer import read_pointer
@@ -192,13 +198,13 @@ def test_a_released_model_gets_its_pointer_in_place_or_in_a_copy(run, data, tmp_
     assert load_model(model).config == load_model(copy).config
     # a second fit replaces the record of the first one, and keeps what is not fitted
     description = json.loads((model / "model.json").read_text())
-    description["decoder"]["pointer"]["gates"]["generated"] = -1.5
+    description["decoder"]["pointer"]["balance"]["generated"] = -1.5
     (model / "model.json").write_text(json.dumps(description))
     fit_pointer(options(model, data, pieces=1))
     assert (model / "README.md").read_text().count("## Pointer") == 1
     again = load_model(model).config.pointer
     assert again is not None
-    assert again.gates.generated == -1.5
+    assert again.balance.generated == -1.5
     assert len(list(model.parent.glob("*.partial"))) == 0
 
 
@@ -237,3 +243,12 @@ def test_released_models_can_be_named(data, tmp_path):
     assert folder == tmp_path / "piano"
     assert load_model(folder).config.pointer == fitted.pointer
     assert released.read_bytes() == before
+
+
+def test_a_balance_is_changed_field_by_field():
+    changed = changed_balance(BalanceConfig(near=-1.0), ["strength=0.5", "aligned=2"])
+    assert changed == BalanceConfig(strength=0.5, aligned=2.0, near=-1.0)
+    with pytest.raises(TrainingError, match="expected strength, generated, aligned, near before ="):
+        changed_balance(changed, ["power=1"])
+    with pytest.raises(TrainingError, match="--balance near=loud: could not convert"):
+        changed_balance(changed, ["near=loud"])

@@ -68,6 +68,8 @@ class Examples(NamedTuple):
     """Cell of each source: (s,), int32. A cell is a combination of one class of each table."""
     hits: Tensor
     """Indices of the sources that propose the token that came: (hits,), int32."""
+    classes: Tensor
+    """Class of each cell in each table: (cells, tables), int64."""
     shape: tuple[int, ...]
     """Number of entries of each table."""
 
@@ -105,10 +107,11 @@ def examples(
         num_tokens += len(piece) - 1
         num_sources += len(columns)
         advance(len(piece) - 1)
-    return Examples(
-        *(torch.from_numpy(np.concatenate(parts)) for parts in (nats, tokens, cells, hits)),
-        shape=shape,
-    )
+    used, cell = np.unique(np.concatenate(cells), return_inverse=True)
+    parts = np.concatenate(nats), np.concatenate(tokens), cell.astype(np.int32)
+    classes = np.stack(np.unravel_index(used, shape), 1)
+    arrays = (*parts, np.concatenate(hits), classes)
+    return Examples(*map(torch.from_numpy, arrays), shape=shape)
 
 
 class Fit(NamedTuple):
@@ -155,10 +158,8 @@ def fit_gates(
 
 def mixed_nats(given: Examples, tables: Sequence[Tensor]) -> Tensor:
     """Nats (n,) of each token by the mixture of decoder and pointer."""
-    log_odds = torch.zeros((), dtype=torch.float64)
-    for table in tables:
-        log_odds = log_odds[..., None] + table
-    odds = log_odds.flatten().exp().index_select(0, given.cells)
+    log_odds = [table[of] for table, of in zip(tables, given.classes.T, strict=True)]
+    odds = torch.stack(log_odds).sum(0).exp().index_select(0, given.cells)
     zeros = torch.zeros_like(given.nats)
     total = zeros.index_add(0, given.tokens, odds)
     proposed = zeros.index_add(0, given.tokens[given.hits], odds[given.hits])

@@ -71,9 +71,9 @@ class SettingsCallbacks:
                 if upload.whole.facts.beats != saved.beats:
                     upload = upload.counted_by(saved.beats)
                 last = saved.last_bar or upload.whole.bars
-                first, usual = saved.first_bar, MusicOptions.prompt_bars
-                if first is None and (heard := saved.options.prompt_bars) != usual:
-                    first = max(last - heard, 0) + 1 if heard else 1
+                first, heard = saved.first_bar, saved.options.prompt_bars
+                if first is None and 0 < heard < last:
+                    first = last - heard + 1
                 upload = upload.choose(first, last, saved.heard, saved.played)
         except AlertError as alert:
             tab.note = refused(str(alert))

@@ -136,7 +136,8 @@ class UploadCallbacks:
             last = whole_number(event, "last", upload.whole.bars)
             if first is None or last is None or not 1 <= first <= last:
                 return step, ""
-            chosen = upload.choose(first, last, step.heard, step.played)
+            # from bar 1: all bars, as by default
+            chosen = upload.choose(first if first > 1 else None, last, step.heard, step.played)
             return step._replace(upload=chosen), ""
 
         return self._change(None, request, change)

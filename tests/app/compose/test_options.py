@@ -112,7 +112,7 @@ def test_a_value_out_of_its_range_is_refused_by_name() -> None:
 
 
 def test_letters_of_file_names_are_different():
-    """`Job._name` itself uses a, b, s, T, p and v."""
+    """`Job._name` itself uses a, b, h, i, p, s, T, t and v."""
     letters = [option.letter for option in OPTIONS.values() if option.letter]
     assert len(set(letters)) == len(letters) > 3
-    assert not set(letters) & set("absTpv")
+    assert not set(letters) & set("abhipsTtv")

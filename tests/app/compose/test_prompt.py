@@ -50,6 +50,8 @@ def test_the_model_reads_the_end_of_a_long_prompt(small_model: MusicModel) -> No
     assert notice_of_length(prompt) == [
         f"the prompt is long; the model reads at most the last {heard:,} of 128,001 bars"
     ]
+    assert prompt.first_bar_heard() == prompt.first_heard() + 1  # each bar has one Bar token
+    assert HEARD_TOKENS - 10 < prompt.tokens_heard() <= HEARD_TOKENS
     assert prompt.first_heard(100_000) == 28_001  # unless more bars are requested
     assert not notice_of_length(read_prompt(write_midi(two_hands())))
 
@@ -57,7 +59,8 @@ def test_the_model_reads_the_end_of_a_long_prompt(small_model: MusicModel) -> No
 def test_the_model_reads_the_end_of_a_long_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = [(120 * place, 100, 60 + place % 12, 80) for place in range(4 * 51)]
     whole = read_prompt(file_of(*notes, metre=(51, 4)))
-    assert (whole.bars, whole.first_heard()) == (1, 0)
+    assert (whole.bars, whole.first_heard(), whole.first_bar_heard()) == (1, 0, 1)
+    assert whole.tokens_heard() == len(whole.ids) - 1  # all but BOS
     monkeypatch.setattr("app.compose.prompt.HEARD_TOKENS", len(whole.ids) // 2)
     prompt = read_prompt(file_of(*notes, metre=(51, 4)))
     first = np.flatnonzero(prompt.ids == BAR)[prompt.first_heard()]

@@ -26,6 +26,7 @@ TOLD = {"model": "piano", "seed": 1, "options": {"bars": 4}}
     prompt_bars=st.integers(0, 9),
     seed=st.integers(0, LARGEST_SEED - 4),
     top_p=st.floats(0.1, 1.0),
+    memory=st.floats(0, 1),
     key=st.sampled_from([None, "F#m", "D dorian"]),
     ending=st.sampled_from(["bar", "cadence"]),
     variations=st.integers(1, 4),
@@ -56,6 +57,18 @@ def test_the_region_and_the_tracks_are_read_back(quick_model, first, last):
 def test_settings_of_an_earlier_release_let_the_model_hear_all_bars():
     told = TOLD | {"options": {"bars": 4, "prompt_bars": None}}
     assert replay.read(json.dumps(told)).options.prompt_bars == 0
+
+
+def test_settings_without_an_option_are_those_of_a_release_that_did_not_have_it():
+    continued = TOLD | {"options": {"bars": 4, "prompt_bars": 3}}
+    options = replay.read(json.dumps(continued)).options
+    assert (options.presence, options.recall, options.memory) == (0, 0, 0)
+    assert options.prompt_bars == 3
+    assert replay.read(json.dumps(TOLD)).options == MusicOptions(bars=4, seed=1, memory=0)
+    after = TOLD | {"prompt_sha256": "ab"}
+    assert replay.read(json.dumps(after)).options.prompt_bars == 8
+    now = TOLD | {"options": {"memory": 0.5, "prompt_bars": 0, "presence": 1, "recall": 1}}
+    assert replay.read(json.dumps(now)).options == MusicOptions(seed=1, memory=0.5)
 
 
 @pytest.mark.parametrize(

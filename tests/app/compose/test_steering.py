@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
 from app.compose.prompt import read_prompt
 from app.compose.steering import steer
+from relpe.models.pointer import NUM_LENGTHS, GateConfig, PointerConfig
 from tests.support.scores import two_hands
 from tokenization.compat.spe_pop import SpePopConfig
 from tokenization.constraints.cadence import Cadence
@@ -21,6 +23,7 @@ from tokenization.constraints.repetition import Repetition
 from tokenization.errors import TokenizerError
 from tokenization.midi import write_midi
 from tokenization.remi.remi import PianoRemi
+from tokenization.remi.vocabulary import BAR
 
 if TYPE_CHECKING:
     from app.compose.continuation import Steps
@@ -66,9 +69,32 @@ def test_each_option_has_its_bias(options: MusicOptions, kinds: list[type]) -> N
 
 def test_a_vocabulary_that_cannot_be_steered_is_refused() -> None:
     tokenizer = SpePopConfig().build()
-    assert steer(MusicOptions(), tokenizer.grammar(), tokenizer, ()) == ()
+    for options in (MusicOptions(), MusicOptions(memory=0.5)):
+        assert steer(options, tokenizer.grammar(), tokenizer, ()) == ()
     with pytest.raises(TokenizerError, match="spe_pop, expected piano_remi"):
         steer(MusicOptions(density=3), tokenizer.grammar(), tokenizer, ())
+
+
+def test_memory_is_the_strength_of_the_pointer_of_a_model_that_has_one(
+    quick_model: MusicModel,
+) -> None:
+    gates = GateConfig(similar=(2.0,) * NUM_LENGTHS)
+    config = replace(quick_model.decoder.config, pointer=PointerConfig(unit=BAR, gates=gates))
+    decoder = config.build().eval().requires_grad_(requires_grad=False)
+    with_pointer = replace(quick_model, decoder=decoder)
+    prompt = read_prompt(write_midi(two_hands()))
+
+    def made(model: MusicModel, memory: float) -> tuple[bytes, bytes]:
+        options = MusicOptions(bars=2, seed=1, memory=memory)
+        steps = continue_prompt(model, prompt, options), generate_piece(model, options)
+        first, second = (finish(one).pieces[0].midi for one in steps)
+        return first, second
+
+    without = made(quick_model, 1.0)
+    assert made(quick_model, 0.5) == without == made(with_pointer, 0.0)
+    pieces = [without, made(with_pointer, 0.3), made(with_pointer, 1.0)]
+    for one in zip(*pieces, strict=True):
+        assert len(set(one)) == 3
 
 
 @pytest.mark.parametrize("seconds", [1, 7.5, 7.6, 15])

@@ -48,10 +48,14 @@ def test_names_and_settings_suffice_to_make_a_piece_again(studio, upload):
     told = "seed 7 · 3 bars requested after bar 2 · beats at 120 bpm · temperature 0.975 · "
     assert row["settings"].startswith(told + "top-p 0.90 · prompt from bar 2 · prompt tracks 1 · ")
     usual = made(studio, upload)
-    assert Path(usual["midi"]).name == "My-prompt_a4_fake_b3_s7_T1.00_p0.95.mid"
+    last = made(studio, upload, prompt_bars=2, memory=0.5)
+    assert Path(last["midi"]).name == "My-prompt_a4_l2_fake_b3_s7_T1.00_p0.97_e0.50.mid"
+    assert "prompt of 2 bars" in last["settings"]
+    assert "memory 0.50" in last["settings"]
+    assert Path(usual["midi"]).name == "My-prompt_a4_fake_b3_s7_T1.00_p0.97.mid"
     assert "heard" not in usual["settings"]
     alone = made(studio, None)
-    assert Path(alone["midi"]).name == "fake_b3_s7_T1.00_p0.95.mid"
+    assert Path(alone["midi"]).name == "fake_b3_s7_T1.00_p0.97.mid"
     assert alone["settings"].startswith("seed 7 · 3 bars requested · temperature 1.00 · ")
 
 
@@ -66,7 +70,7 @@ def test_names_and_settings_include_the_steering_options(studio):
         repetition=0.5,
         ending="cadence",
     )
-    name = "fake_b3_s7_T1.00_p0.95_k40_m0.05_d12.50_r0.50_in-F-sharp-m_cadence.mid"
+    name = "fake_b3_s7_T1.00_p0.97_k40_m0.05_d12.50_r0.50_in-F-sharp-m_cadence.mid"
     assert Path(row["midi"]).name == name
     assert pitch_classes("F-sharp-m") == pitch_classes("F#m")
     told = "top-k 40 · min-p 0.05 · density 12.50 · repetition 0.50 · in F#m · cadence · "
@@ -266,6 +270,13 @@ def test_the_player_says_that_the_prompt_is_being_read(calls, studio, monkeypatc
     frames = list(studio.compose("someone", None, MusicOptions(seed=1)))
     assert [frame.get("line") for frame in frames[:3]] == ["Starting …"] * 3
     assert "notes" not in str(frames[:3])
+
+
+def test_speed_and_time_left_are_those_after_the_prompt_was_read(upload):
+    score = Score(12, (Track.of([]),))
+    step = continuation.Progress(8, 16, 90, 30, 9.0, (score,), part_done=0.5, reading_seconds=6.0)
+    line = Job(upload.model, upload, MusicOptions()).progress(step).get("line")
+    assert line == "Bar 9 of 16 · 30 notes · 10 notes/s · about 3 s left"
 
 
 @pytest.mark.parametrize("letter", ["a", "ä", "楽", "\U0001d49c"])

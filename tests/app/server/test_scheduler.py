@@ -26,6 +26,8 @@ from app.server.worker import _Job
 from relpe.decoding.base import StepsMaker
 from relpe.decoding.generate import Generation
 from tests.support import fakes
+from tests.support.scores import two_hands
+from tokenization.midi import write_midi
 
 
 def options(seed, **others: Any) -> MusicOptions:
@@ -426,6 +428,28 @@ def test_the_speed_is_known_after_the_first_job(quick_model):
     last(generate(scheduler, quick_model, options(1, variations=4)))
     assert scheduler.bars_per_second("small", 4) != scheduler.bars_per_second("small", 1)
     assert scheduler.bars_per_second("other", 1) is None
+
+
+def test_the_time_to_read_a_prompt_is_learned_apart_from_the_speed(quick_model):
+    scheduler = Scheduler()
+    prompt = read_prompt(write_midi(two_hands()))
+    opening = Opening.after(quick_model, prompt, options(1))
+    last(generate(scheduler, quick_model, options(1)))
+    assert scheduler.seconds_to_read("small", 100) == 0  # no prompt so far
+    made = last(scheduler.generate(opening, threading.Event()))
+    assert made.prompt_tokens == len(opening.context)
+    assert 0 < made.reading_seconds < made.seconds
+    for tokens in (100, 200):
+        wanted = tokens * made.reading_seconds / made.prompt_tokens
+        assert scheduler.seconds_to_read("small", tokens) == pytest.approx(wanted)
+    shared = scheduler._shared(quick_model)
+    shared.learn(replace(made, bars=8, seconds=made.reading_seconds + 2, pieces=made.pieces * 2))
+    assert scheduler.bars_per_second("small", 2) == pytest.approx(4)
+    waiting, shared.speeds = Variations(opening), {1: 2.0}
+    assert shared.seconds_left([waiting]) == pytest.approx(
+        waiting.bars_left / 2 + shared.seconds_to_read(len(opening.context))
+    )
+    assert scheduler.seconds_to_read("other", 100) == 0
 
 
 def test_the_thread_ends_with_the_work(quick_model):

@@ -56,7 +56,7 @@ def test_a_continuation_grows_then_has_files_then_sound(studio, midi, tmp_path):
     last = frames[-1]
     assert len(last["variations"]) == 2
     for index, variation in enumerate(last["variations"]):
-        stem = f"My-prompt_a4_fake_b3_s{7 + index}_T1.00_p0.95_v{index + 1}"
+        stem = f"My-prompt_a4_fake_b3_s{7 + index}_T1.00_p0.97_v{index + 1}"
         assert Path(variation["midi"]).name == f"{stem}.mid"
         assert Path(variation["new_midi"]).name == f"{stem}_new_part.mid"
         assert Path(variation["audio"]).name == f"{stem}.flac"

@@ -27,9 +27,16 @@ def test_a_request_without_a_session_is_refused(calls):
 
 
 def test_the_duration_is_estimated_once_a_speed_was_measured(calls, midi, monkeypatch):
-    view, _ = read(calls, midi)  # 2.5 s a bar
+    view, upload = read(calls, midi)  # 2.5 s a bar
     assert "after the first piece" in view.estimates["continue"]
     monkeypatch.setattr(calls.studio.scheduler, "bars_per_second", lambda *_: 2.0)
     assert "about <b>5 s</b>" in calls.settings.estimate("continue", 10, "bars", 1, SOMEONE)
     assert "about <b>2 s</b>" in calls.settings.estimate("continue", 10, "seconds", 1, SOMEONE)
+    assert "about <b>2 min</b>" in calls.settings.estimate("piano", 240, "bars", 4, SOMEONE)
+    asked = []
+    monkeypatch.setattr(
+        calls.studio.scheduler, "seconds_to_read", lambda *given: asked.append(given) or 4.0
+    )
+    assert "about <b>9 s</b>" in calls.settings.estimate("continue", 10, "bars", 1, SOMEONE)
+    assert asked == [("fake", upload.prompt.tokens_heard())]
     assert "about <b>2 min</b>" in calls.settings.estimate("piano", 240, "bars", 4, SOMEONE)

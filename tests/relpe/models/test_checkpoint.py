@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,21 @@ from relpe.models import checkpoint
 from relpe.models.checkpoint import CheckpointError, find_checkpoint, load_model, save_model
 from relpe.models.config import from_plain, to_plain
 from relpe.models.decoder import Decoder, DecoderConfig
+from relpe.models.pointer import BalanceConfig, GateConfig, PointerConfig
 
 SMALL = DecoderConfig(vocabulary_size=12, width=16, num_layers=2, num_heads=2, hidden=24)
+
+POINTING = replace(
+    SMALL,
+    pointer=PointerConfig(
+        reach=100,
+        unit=4,
+        ignored=((6, 8), (8, 12)),
+        families=(0, 5),
+        gates=GateConfig(family=(0.5, -0.25)),
+        balance=BalanceConfig(generated=-1.5),
+    ),
+)
 
 
 def saved(folder: Path) -> Decoder:
@@ -34,6 +48,7 @@ def saved(folder: Path) -> Decoder:
         DecoderConfig(attention=LinearAttentionConfig(feature_map=FavorConfig(num_features=8))),
         DecoderConfig(encoding=SineSPEConfig(num_sines=2, gated=False)),
         DecoderConfig(attention=LinearAttentionConfig(half_lives=(1.0, 64.0))),
+        POINTING,
     ],
 )
 def test_a_config_survives_json(config: DecoderConfig) -> None:
@@ -112,3 +127,52 @@ def test_bad_files_are_one_clear_error(tmp_path: Path, damage: object, message: 
 def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(CheckpointError, match="no model 'nothing'"):
         find_checkpoint("nothing")
+
+
+def test_a_model_keeps_its_pointer_and_files_without_one_are_read(tmp_path: Path) -> None:
+    save_model(POINTING.build(), tmp_path)
+    assert load_model(tmp_path).config == POINTING
+    file = tmp_path / "model.json"
+    description = json.loads(file.read_text())
+    del description["decoder"]["pointer"]
+    file.write_text(json.dumps(description))
+    assert load_model(tmp_path).config == SMALL
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reach": 0}, "reach is 0, expected 1 to 1048576"),
+        ({"reach": 10**12}, "reach is 1000000000000, expected 1 to 1048576"),
+        ({"recent": -1}, "recent is -1, expected 1 to 1048576"),
+        ({"unit": 12}, "pointer has the id 12, expected ids below vocabulary_size, 12"),
+        ({"ignored": [[6, 13]]}, "pointer has the id 12, expected ids below vocabulary_size, 12"),
+        ({"ignored": [[8, 6]]}, "expected ascending ranges of ids"),
+        ({"ignored": [[6]]}, r"ignored: found \[6\], expected 2 values"),
+        ({"families": [0, 10**30]}, "expected ids below vocabulary_size, 12"),
+        ({"families": [0]}, "gates.family has 2 entries, expected one for each of the 1"),
+        ({"gates": {"similar": [0.0] * 25}}, "similar has 25 entries, expected 26"),
+        ({"gates": {"family": [0, float("nan")]}}, "entries of the gates must be finite"),
+        ({"gates": {"family": [0, 10**400]}}, "entries of the gates must be finite"),
+        ({"gates": {"generated": 1}}, "generated: unknown, expected one of similar, exact"),
+        ({"balance": {"generated": float("nan")}}, r"expected -50\.0 to 50\.0"),
+        ({"gates": {"family": [1e30, 0]}}, "entries of the gates must be finite and at most 50"),
+        ({"gates": {"record": "x"}}, "record: found 'x', expected a value of type float"),
+        ({"gates": []}, r"gates: found \[\], expected a section"),
+        ({"range": 3}, "pointer.range: unknown, expected one of reach, unit"),
+    ],
+)
+def test_a_damaged_pointer_is_one_clear_error(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    save_model(POINTING.build(), tmp_path)
+    file = tmp_path / "model.json"
+    description = json.loads(file.read_text())
+    description["decoder"]["pointer"] |= change
+    text = json.dumps(description)
+    for content in (text, text.replace("NaN", "1e400")):
+        file.write_text(content)
+        with pytest.raises(CheckpointError, match=message) as caught:
+            load_model(tmp_path)
+        assert "\n" not in str(caught.value)
+        assert str(caught.value).startswith("model.json")

@@ -18,6 +18,8 @@ from relpe.models.pointer import (
     LONGEST,
     MOST_IDS,
     NUM_RECORDS,
+    SIZES,
+    BalanceConfig,
     GateConfig,
     Pointer,
     PointerConfig,
@@ -31,9 +33,8 @@ KERNELS: list[ModuleType] = [pointer_numpy, pointer_kernel]
 
 def gates(rng: np.random.Generator, families: int = 3) -> GateConfig:
     """Random gates that tell all classes apart."""
-    sizes = {"similar": 26, "exact": 26, "alignment": 6, "record": 10, "family": families}
-    tables = {name: tuple(rng.normal(size=size).tolist()) for name, size in sizes.items()}
-    return GateConfig(**tables, generated=-0.7)
+    sizes = SIZES | {"family": families}
+    return GateConfig(**{n: tuple(rng.normal(size=size).tolist()) for n, size in sizes.items()})
 
 
 CONFIG = PointerConfig(
@@ -43,6 +44,7 @@ CONFIG = PointerConfig(
     families=(0, 2, 6),
     recent=5,
     gates=gates(np.random.default_rng(0)),
+    balance=BalanceConfig(strength=0.4, generated=-0.7, aligned=0.8, near=-1.1),
 )
 
 
@@ -219,12 +221,14 @@ def test_a_token_that_may_not_come_gets_nothing_and_proposals_add_up(kernel):
     pointer = read(config, [1, 2, 3, 1, 2, 3, 1, 2], kernel)
     proposals = pointer.proposals()
     assert proposals.tokens.tolist() == [3]
-    assert proposals.odds.tolist() == [2.0]  # of two sources, by tables of 0
+    assert proposals.odds == pytest.approx([math.sqrt(2)])  # of two sources, by tables of 0
     logits = np.zeros(5, np.float32)
     mixed = np.exp(pointer.mix(logits, np.array([0, 2, 4])))
     assert mixed / mixed.sum() == pytest.approx(np.full(3, 1 / 3))
     mixed = np.exp(pointer.mix(logits, np.array([0, 3, 4])))
-    assert mixed / mixed.sum() == pytest.approx(np.array([1 / 9, 7 / 9, 1 / 9]))
+    assert mixed / mixed.sum() == pytest.approx(
+        np.array([1 / 3, 1 / 3 + math.sqrt(2), 1 / 3]) / (1 + math.sqrt(2))
+    )
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -270,11 +274,11 @@ def test_a_config_that_cannot_be_is_refused(changes, message):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 50.1])
 def test_gates_are_finite_and_bounded(value):
-    for name in ("similar", "family", "generated"):
-        entries = getattr(CONFIG.gates, name)
-        damaged = value if name == "generated" else (value, *entries[1:])
+    for name in ("similar", "family"):
         with pytest.raises(ValueError, match="finite and at most"):
-            replace(CONFIG.gates, **{name: damaged})
+            replace(CONFIG.gates, **{name: (value, *getattr(CONFIG.gates, name)[1:])})
+    with pytest.raises(ValueError, match="expected -50"):
+        BalanceConfig(near=value)
     with pytest.raises(ValueError, match="exact has 3 entries, expected 26"):
         GateConfig(exact=(0.0,) * 3)
 

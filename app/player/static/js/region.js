@@ -4,7 +4,7 @@
 import { onDrag } from "./dom.js";
 import { lowerBound } from "./roll/notes.js";
 
-const USUAL_BARS = 8; // of the button "last bars"; the same in options.py and player.html
+const USUAL_BARS = 8; // of the button "last bars" in player.html
 const KEY_MS = 500; // delay between the last arrow key and the event
 
 export class PromptRegion {
@@ -39,14 +39,14 @@ export class PromptRegion {
     return { first: line(first) + 1, last: Math.max(1, line(splice)) };
   }
 
-  /** Moves the handles to their bar lines on the roll. */
+  /** Moves the handles to their bar lines on the roll; those outside the view are invisible at its edges. */
   place() {
     if (!this.isOpen) return;
-    const width = this.roll.canvas.clientWidth;
+    const [least, most] = [this.roll.keys, this.roll.canvas.clientWidth];
     for (const [side, handle] of Object.entries(this.handles)) {
       const at = this.roll.x(this.bars[this[side]]);
-      handle.style.transform = `translateX(${at}px)`;
-      handle.classList.toggle("away", at < this.roll.keys - 1 || at > width + 1);
+      handle.style.transform = `translateX(${Math.max(least, Math.min(at, most))}px)`;
+      handle.classList.toggle("away", at < least - 1 || at > most + 1);
     }
   }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -50,6 +51,22 @@ def test_settings_of_another_file_fill_the_form_with_a_note(calls, midi, band, t
     assert (filled["seed"], filled["temperature"]) == (11, 1.1)
     view, _ = read(calls, midi, who=other)  # the settings were kept until the file was uploaded
     assert "All settings are restored" in view.cards["continue"]
+
+
+@pytest.mark.parametrize(("prompt_bars", "first"), [(0, None), (3, 2), (8, None)])
+def test_the_bars_and_the_memory_of_an_earlier_release_are_restored(
+    calls, midi, tmp_path, prompt_bars, first
+):
+    """Its pieces were made from the last 8 bars and without a pointer, unless told otherwise."""
+    told = {"model": "fake", "seed": 3, "options": {"prompt_bars": prompt_bars}}
+    path = tmp_path / "settings.json"
+    path.write_text(
+        json.dumps(told | {"prompt_sha256": hashlib.sha256(midi.read_bytes()).hexdigest()})
+    )
+    read(calls, midi)  # four bars
+    _, upload = read(calls, path)
+    assert upload.prompt.first_bar == first
+    assert filled_form(calls)["memory"] == 0
 
 
 def test_settings_are_forgotten_once_music_is_made_from_another_file(calls, midi, band, tmp_path):

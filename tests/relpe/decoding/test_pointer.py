@@ -1,0 +1,204 @@
+"""Generation with a pointer: rows depend on themselves alone, whatever computes the steps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relpe.decoding.base import TokenSteps
+from relpe.decoding.choose import choose_steps
+from relpe.decoding.compiled import CompiledDecoder, compile_all
+from relpe.decoding.cuda_graph import TileSteps
+from relpe.decoding.eager import PlainSteps
+from relpe.decoding.generate import Generation, Request
+from relpe.decoding.sampling import SamplingOptions, draw
+from relpe.models import pointer, pointer_kernel, pointer_numpy
+from relpe.models.decoder import Decoder
+from relpe.models.pointer import BalanceConfig, GateConfig, Pointer, PointerConfig
+from tests.support.decoders import small_decoder
+
+VOCABULARY = 12
+CONFIG = PointerConfig(
+    reach=16,
+    unit=1,
+    ignored=((8, 12),),
+    gates=GateConfig(similar=tuple(index / 4 - 1 for index in range(26))),
+    balance=BalanceConfig(generated=-0.5, strength=0.5),
+)
+
+
+def decoder_with(config: PointerConfig | None) -> Decoder:
+    return small_decoder(VOCABULARY, pointer=config)
+
+
+PLAIN, POINTING = decoder_with(None), decoder_with(CONFIG)
+
+
+class Counted(NamedTuple):
+    """Allows `left` more tokens, without the one that it names."""
+
+    left: int
+    without: int = VOCABULARY
+
+    @property
+    def allowed(self) -> np.ndarray:
+        return (np.arange(VOCABULARY) != self.without) & (self.left > 0)
+
+    def advance(self, token: int) -> Counted:
+        assert self.allowed[token]
+        return self._replace(left=self.left - 1)
+
+
+HALF, GREEDY = SamplingOptions(memory=0.5, top_p=1.0), SamplingOptions(temperature=0)
+REQUESTS = [
+    Request(np.array([1, 4, 9, 5, 1, 4, 10, 5, 1, 4]), Counted(30), [1, 2, 3]),
+    Request(np.tile([1, 2, 3, 8], 9), Counted(12, without=3), [4], HALF),
+    Request(np.array([5]), Counted(25), [5, 6], GREEDY),
+    Request(np.arange(11), Counted(20), [7], SamplingOptions(memory=0)),
+]
+Tokens = list[list[list[int]]]
+
+
+def generated(
+    decoder: Decoder, steps: TokenSteps, requests: list[Request[Counted]], rows: int | None = None
+) -> Tokens:
+    generation: Generation[Counted] = Generation(decoder, steps, rows)
+    samples = [generation.add(request) for request in requests]
+    while len(generation):
+        for sample in generation.step():
+            assert sample.error is None
+    return [[sample.tokens for sample in group] for group in samples]
+
+
+def alone(decoder: Decoder, make: Callable[[], TokenSteps]) -> Tokens:
+    each = [
+        [Request(one.prompt, one.rule, [seed], one.options) for seed in one.seeds]
+        for one in REQUESTS
+    ]
+    return [[generated(decoder, make(), [one])[0][0] for one in group] for group in each]
+
+
+ALONE = alone(POINTING, lambda: PlainSteps(POINTING))
+COMPILED = CompiledDecoder(POINTING)
+WAYS = {
+    "plain": lambda: PlainSteps(POINTING),
+    "compiled": COMPILED.steps,
+    "tiles": lambda: TileSteps(POINTING, rows=2),
+}
+
+
+@settings(max_examples=8)
+@given(
+    rows=st.none() | st.integers(1, 5), chunk=st.integers(1, 40), order=st.permutations(range(4))
+)
+def test_a_row_is_the_same_in_any_company_and_its_prompt_may_be_read_in_chunks(rows, chunk, order):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("relpe.decoding.eager.PREFILL_CHUNK", chunk)
+        made = generated(POINTING, PlainSteps(POINTING), [REQUESTS[i] for i in order], rows)
+    assert made == [ALONE[i] for i in order]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_are_the_same_alone_in_each_kind_of_steps(way):
+    assert generated(POINTING, WAYS[way](), REQUESTS) == alone(POINTING, WAYS[way])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_pointer_makes_a_difference_and_without_memory_none(way):
+    def memory(value: float) -> list[Request[Counted]]:
+        options = SamplingOptions(memory=value)
+        return [Request(one.prompt, one.rule, one.seeds, options) for one in REQUESTS]
+
+    plain = PlainSteps(PLAIN) if way != "compiled" else CompiledDecoder(PLAIN).steps()
+    plain = TileSteps(PLAIN, rows=2) if way == "tiles" else plain
+    without = generated(PLAIN, plain, memory(1))
+    assert generated(POINTING, WAYS[way](), memory(0)) == without
+    assert generated(POINTING, WAYS[way](), memory(1)) != without
+
+
+def test_a_repeated_prompt_goes_on_if_the_pointer_is_sure():
+    sure = decoder_with(PointerConfig(gates=GateConfig(similar=(30.0,) * 26)))
+    request = Request(np.tile([1, 2, 3, 8], 9), Counted(9))
+    assert generated(sure, PlainSteps(sure), [request]) == [[[1, 2, 3, 8, 1, 2, 3, 8]]]
+
+
+def test_numpy_and_compiled_pointers_generate_the_same(monkeypatch):
+    monkeypatch.setattr(pointer, "fastest_kernel", lambda: pointer_numpy)
+    assert generated(POINTING, PlainSteps(POINTING), REQUESTS) == ALONE
+
+
+def test_without_numba_there_is_numpy(monkeypatch):
+    assert pointer.fastest_kernel() is pointer_kernel
+    monkeypatch.delattr("relpe.models.pointer_kernel")
+    monkeypatch.setitem(sys.modules, "relpe.models.pointer_kernel", None)
+    assert pointer.fastest_kernel() is pointer_numpy
+
+
+def test_a_token_that_is_not_allowed_is_not_drawn():
+    sure = Pointer(PointerConfig(gates=GateConfig(similar=(50.0,) * 26)))
+    sure.extend([1, 2, 1, 2, 1])
+    allowed = np.array([True, True, False, True])
+    rng = np.random.default_rng(0)
+    options = SamplingOptions(top_p=1.0)
+    logits = np.zeros(4, np.float32)
+    drawn = {draw(logits, allowed, options, rng, pointer=sure) for _ in range(50)}
+    assert drawn == {0, 1, 3}
+    assert draw(logits, ~allowed, options, rng, pointer=sure) == 2
+
+
+def test_a_bias_and_the_temperature_apply_to_the_mixture():
+    """At temperature 1/2 probabilities are squared."""
+    pair = Pointer(PointerConfig(gates=GateConfig(similar=(0.0,) * 26)))
+    pair.extend([2, 2])
+    logits, bias = np.zeros(3, np.float32), np.array([0, np.log(2), 0])
+    options = SamplingOptions(temperature=0.5, top_p=1.0)
+    rng = np.random.default_rng(0)
+    drawn = [draw(logits, np.ones(3, bool), options, rng, bias, pair) for _ in range(6000)]
+    expected = np.array([1, 2, 4]) ** 2 / 21
+    assert np.bincount(drawn) / 6000 == pytest.approx(expected, abs=0.02)
+
+
+@pytest.mark.parametrize("logits", [[0, np.nan, 1], [np.inf, 0, 0]])
+def test_damaged_logits_are_an_error_with_a_pointer_too(logits):
+    pair = Pointer(CONFIG)
+    pair.extend([2, 2])
+    with pytest.raises(ValueError, match="not finite"):
+        draw(
+            np.array(logits, np.float32),
+            np.ones(3, bool),
+            SamplingOptions(),
+            np.random.default_rng(0),
+            pointer=pair,
+        )
+
+
+def test_warming_up_compiles_the_pointer(monkeypatch):
+    calls = []
+    monkeypatch.setattr(pointer, "warm_up", lambda: calls.append("pointer"))
+    for model, expected in ((PLAIN, []), (POINTING, ["pointer"])):
+        for backend in ("compiled", "torch"):
+            calls.clear()
+            choose_steps(model, backend).warm_up()
+            assert calls == expected
+    calls.clear()
+    compile_all()
+    assert calls == ["pointer"]
+
+
+def test_one_signature_is_compiled():
+    pointer.warm_up()
+    config = PointerConfig(reach=3, unit=0, ignored=((4, 6),), balance=BalanceConfig(generated=1.0))
+    other = Pointer(config)
+    other.extend(np.arange(6, dtype=np.int32)[::2])
+    other.end_prompt()
+    other.extend((1, 2))
+    frozen = np.zeros((4, 8))[:, ::2][1]
+    frozen.setflags(write=False)
+    other.mix(frozen, np.array([0, 1], np.int32), 1)
+    assert len(pointer_kernel._read.signatures) == len(pointer_kernel._mix.signatures) == 1
