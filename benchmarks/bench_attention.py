@@ -113,7 +113,7 @@ def training_operations(length: int, chunk: int) -> float:
 
 
 class Measured(NamedTuple):
-    """One way at one length."""
+    """Results of one implementation at one length."""
 
     setting: tuple[str, str, str, int]  # dtype, mode, way, length
     cpu: float  # ms
@@ -198,7 +198,7 @@ def share_of_peak(found: Measured, rates: dict[str, float]) -> str:
 
 
 def main() -> None:
-    """Prints CSV, targets, and a table if asked for."""
+    """Prints CSV, targets and, with `--table`, a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
     parser.add_argument("--repeats", type=int, default=5)

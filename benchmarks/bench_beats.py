@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("others", type=Path, nargs="*", metavar="ZIP")
     parser.add_argument("--split", default="validation")
-    parser.add_argument("--songs", type=int, default=1000, help="at most so many")
+    parser.add_argument("--songs", type=int, default=1000, help="maximum number of songs")
     options = parser.parse_args()
     results: dict[str, list[tuple[float, ...]]] = {}
     with zipfile.ZipFile(options.folder / "pop909.zip") as archive:

@@ -2,10 +2,11 @@
 
     python -m benchmarks.bench_chords FOLDER [--split validation] [--songs 1000] > chords.csv
 
-FOLDER holds `pop909.zip`. Counted are all beats that have an annotation, no chord included. Times
-of `original/NNN/NNN.mid` are taken in seconds and moved onto the annotated beats. Sixths count as
-their triads, `sus4(b7)` as `sus4`. Families: major (M 7 M7), minor (m m7), diminished (o o7 /o7),
-augmented, suspended. An algorithm made the annotations as well: this is agreement, not truth.
+FOLDER holds `pop909.zip`. All annotated beats count, also those annotated as no chord. Times of
+`original/NNN/NNN.mid` are converted to seconds and then aligned to the annotated beats. Sixths
+count as their triads, `sus4(b7)` as `sus4`. Families: major (M 7 M7), minor (m m7), diminished
+(o o7 /o7), augmented, suspended. The annotations also come from an algorithm, so the results are
+agreement, not accuracy.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Agreement with POP909's chords, as CSV")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--split", default="validation")
-    parser.add_argument("--songs", type=int, default=1000, help="at most so many")
+    parser.add_argument("--songs", type=int, default=1000, help="maximum number of songs")
     options = parser.parse_args()
     rows: list[np.ndarray] = []
     milliseconds: list[float] = []

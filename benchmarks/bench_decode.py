@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def turns(ways: dict[str, Callable[[], object]], repeats: int, calls: int) -> dict[str, float]:
-    """Median CPU time per call in milliseconds; the ways take turns."""
+    """Median CPU time per call in milliseconds; the methods are timed in turns."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     for way in ways.values():
         way()
@@ -115,7 +115,7 @@ def bytes_read(compiled: CompiledDecoder) -> int:
 
 
 def speed(options: argparse.Namespace) -> None:
-    """One row: our compiled and eager steps, other engines, softmax with caches, and the floor."""
+    """One row: our compiled and eager steps, other engines, softmax with caches, lower bounds."""
     print("size,way,context,ms_per_token,ours_int8_times_faster")
     for size in SIZES:
         model = size.config().build().eval()
@@ -264,7 +264,7 @@ def losses_of(compiled: CompiledDecoder, model: Decoder, tokens: Sequence[int]) 
 
 
 def memory(options: argparse.Namespace) -> None:
-    """One long sequence in a process of its own: time per token and memory as it grows."""
+    """One long sequence in a separate process: time per token and memory as it grows."""
     state = CompiledDecoder(load_model(options.model)).steps().state_bytes
     print(f"# state of a sequence: {state / 1e3:.0f} kB")
     print("model,token,ms_per_token,resident_MB")

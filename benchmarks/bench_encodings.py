@@ -145,7 +145,7 @@ def growth(index: int, shape: Shape, method: Method) -> float:
 
 
 def peak(case: Case, shape: Shape, method: Method) -> float:
-    """`growth` in a process of its own."""
+    """`growth` in a separate process."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as own:
         return own.submit(growth, CASES.index(case), shape, method).result()
 

@@ -5,8 +5,8 @@
 A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#solo/` is the files that
 have `solo/` in their paths. Onsets and ends go to the nearest of 4, 8, 12 or 24 positions of a
 quarter note, lengths to those of the vocabulary (`tokenization/README.md`) on that grid; seconds
-are those of the file's own tempos. Drift is how far the end of the piece moves when tempos become
-whole quarters per minute from 30 to 240, or the nearest of MidiTok's 32 from 40 to 250.
+are those of the file's own tempos. Drift is the change of the end of the piece when tempos are
+rounded to whole quarters per minute from 30 to 240, or to MidiTok's 32 tempos from 40 to 250.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Errors(NamedTuple):
 
 def errors(score: Score, positions: int) -> Errors:
     """Errors of a score on a grid of `positions` per quarter note."""
-    # In ticks this fine both the file's times and the grid's are whole numbers.
+    # At this resolution, the times of both the file and the grid are whole numbers.
     resolution = score.ticks_per_beat * positions
     changes = score.tempos or (Tempo(0, 120.0),)
     exact = Score(resolution, (), tuple(Tempo(tick * positions, bpm) for tick, bpm in changes))
@@ -123,7 +123,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Errors of grids and whole tempos, as CSV")
     parser.add_argument("corpora", nargs="+", metavar="CORPUS")
-    parser.add_argument("--files", type=int, help="at most so many of each")
+    parser.add_argument("--files", type=int, help="maximum number of files per corpus")
     options = parser.parse_args()
     out = csv.writer(sys.stdout)
     out.writerow(["# command", " ".join(sys.argv)])

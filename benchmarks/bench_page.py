@@ -77,7 +77,7 @@ def main() -> None:
                 page = browser.new_page()
                 page.set_default_timeout(PATIENCE)
                 visits.append(one_visit(page, address, options.prompt))
-                page.close()  # which ends the work
+                page.close()  # ends the job
                 time.sleep(1)
             names = (
                 "page drawn",

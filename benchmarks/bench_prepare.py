@@ -11,7 +11,7 @@ folder and in a zip archive, assigns them to splits and plans the work.
 million tokens, 2 MB each, and draws examples from them.
 
 Rates are per CPU second of one process, so that other work on the machine matters little. Each
-measurement runs in a process of its own. Its memory is in MB: `anonymous` is what it has allocated
+measurement runs in a separate process. Its memory is in MB: `anonymous` is what it has allocated
 at the end, `mapped` are pages of files, which the system can reclaim, `peak` is the highest sum.
 """
 

@@ -10,7 +10,7 @@ same grid, velocities and tempos. `encode` starts from parsed files, `decode` fr
 Memory is how much a fresh process grows beyond what it imports and builds at the start.
 `whole corpus` converts all files from bytes to ids in two warm processes: wall and CPU seconds.
 
-Tokenizers that are not packages are measured if they can be imported: `anticipation`
+Tokenizers that are not on PyPI are measured if they can be imported: `anticipation`
 (github.com/jthickstun/anticipation), `ariautils` (github.com/EleutherAI/aria-utils), and
 `midi_tokenizer` with `MIDI` (github.com/SkyTNT/midi-model).
 """
@@ -52,7 +52,7 @@ class Codec(NamedTuple):
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
 
-    def ids(self, content: bytes) -> Any:  # noqa: ANN401  every library has a type of its own
+    def ids(self, content: bytes) -> Any:  # noqa: ANN401  every library has its own type
         """From the file to ids."""
         return self.encode(self.parse(content))
 
@@ -63,7 +63,7 @@ def ours(preset: str) -> Codec:
     return Codec(
         read_midi,
         tokenizer.encode,
-        # as users call it: with the original names and metres
+        # as in typical use, with the original names and metres
         lambda sequence: tokenizer.decode(
             sequence.ids,
             sequence.signatures,
@@ -73,7 +73,7 @@ def ours(preset: str) -> Codec:
 
 
 def miditok_remi(*, with_tempo: bool = True, with_programs: bool = False) -> Codec:
-    """MidiTok's REMI on twelve positions per quarter; tempos, metres, programs if asked for."""
+    """MidiTok's REMI on twelve positions per quarter; tempos, metres and programs are optional."""
     remi = miditok.REMI(
         miditok.TokenizerConfig(
             pitch_range=(0, 127) if with_programs else (21, 109),
@@ -89,7 +89,7 @@ def miditok_remi(*, with_tempo: bool = True, with_programs: bool = False) -> Cod
     )
 
     def decode(encoded: Any) -> object:  # noqa: ANN401  one sequence, or one for each track
-        # From ids, as ours does: MidiTok's own sequence would still hold the names of its tokens.
+        # from ids, as ours does; MidiTok's own sequence would still contain the names of tokens
         if isinstance(encoded, list):
             return remi.decode([sequence.ids for sequence in encoded])
         return remi.decode(encoded.ids)
@@ -188,7 +188,7 @@ def grown_megabytes(name: str, files: Sequence[bytes]) -> float:
 
 
 def _peak_megabytes() -> float:
-    """Peak memory of this process alone; that of getrusage includes its parent's."""
+    """Peak memory of this process; getrusage would include that of its parent."""
     words = Path("/proc/self/status").read_text().split()
     return int(words[words.index("VmHWM:") + 1]) / 1024
 
@@ -239,9 +239,11 @@ def rows(files: Sequence[bytes], sample: Sequence[bytes], num_rounds: int) -> It
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="The tokenizers beside their peers, as CSV")
+    parser = argparse.ArgumentParser(description="Comparison of tokenizers, as CSV")
     parser.add_argument("corpora", nargs="+", metavar="CORPUS")
-    parser.add_argument("--files", type=int, default=60, help="how many, spread over each corpus")
+    parser.add_argument(
+        "--files", type=int, default=60, help="number of files, evenly spread over each corpus"
+    )
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     out = csv.writer(sys.stdout)

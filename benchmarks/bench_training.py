@@ -2,7 +2,7 @@
 
 Run from the top of the repository: `python -m benchmarks.bench_training`. Prints CSV. Each case
 trains the model of a config, with new weights, on one example of random tokens, in float32 on one
-thread, in a process of its own. `peak_MB` is the peak resident memory of that process. `base_MB` is
+thread, in a separate process. `peak_MB` is the peak resident memory of that process. `base_MB` is
 the peak before the step: torch, the weights and a step of 32 tokens.
 """
 
@@ -28,7 +28,7 @@ WAYS = ("whole", "recomputed", "chunks", "truncated")
 
 
 def main() -> None:
-    """Measures all cases, each in a process of its own; with `--one`, one case in this process."""
+    """Measures all cases, each in a separate process; with `--one`, one case in this process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--configs", nargs="+", default=CONFIGS)
     parser.add_argument("--lengths", type=int, nargs="+", default=[4096, 65536])

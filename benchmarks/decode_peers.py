@@ -36,7 +36,7 @@ class Size(NamedTuple):
         return f"d{self.width} L{self.layers}"
 
     def config(self) -> DecoderConfig:
-        """Ours of this size: linear attention with relu features and sine SPE with 64 draws."""
+        """Our decoder of this size: linear attention with relu features, sine SPE with 64 draws."""
         return DecoderConfig(
             vocabulary_size=VOCABULARY,
             width=self.width,
@@ -134,7 +134,7 @@ def dynamic_cache(size: Size, context: int) -> Callable[[], object] | None:
 
     def step() -> object:
         made = model(token, past_key_values=cache, use_cache=True)
-        cache.crop(-1)  # a view: the next step copies all, as any step does
+        cache.crop(-1)  # a view, since every step copies the whole cache
         return made
 
     return step

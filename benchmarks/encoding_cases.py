@@ -112,7 +112,7 @@ class Case:
 
 
 def inputs(shape: Shape, dtype: torch.dtype, count: int = 2) -> list[Tensor]:
-    """Queries and keys, and values if three are wanted: (1, l, h, d), leaves."""
+    """Queries, keys and, if three are requested, values: leaf tensors (1, l, h, d)."""
     size = (1, shape.length, shape.heads, shape.features)
     return [torch.randn(size).to(dtype).requires_grad_() for _ in range(count)]
 
@@ -256,7 +256,7 @@ def scored(
 
 
 WINDOWED = Case("windowed", windowed)
-"""Its times at several lengths and spans have a table of their own."""
+"""Windowed attention, which is also timed at several lengths and spans, in a separate table."""
 
 CASES = [
     Case("sine_spe", partial(sine, gated=False), faster=12, leaner=15),

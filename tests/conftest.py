@@ -1,4 +1,4 @@
-"""Settings of all tests: repeatable draws, no deadlines (machines are shared)."""
+"""Settings for all tests: reproducible examples, no deadlines (machines are shared)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ for name, examples in (("default", 25), ("thorough", 100)):
     )
 settings.load_profile("default")
 torch.set_num_threads(1)
-# shapes in signatures hold, in every call that a test makes
+# check the shapes in signatures in every call
 install_import_hook(
     [
         "relpe.attention.linear.attention",

@@ -1,4 +1,4 @@
-"""What ARCHITECTURE.md says of imports, folders and tests is true."""
+"""Checks the statements of ARCHITECTURE.md about imports, folders and tests."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MAY_IMPORT = {
     "training": {"relpe", "tokenization"},
     "app": {"relpe", "tokenization"},
 }
-# Packages of others; training and app take what their extra declares.
+# Third-party packages; training and app may use those of their extras.
 MAY_USE = {
-    # numpy: the mask of a grammar is an array of it
+    # numpy: the mask of a grammar is an array
     "relpe": {"torch", "safetensors", "jaxtyping", "numpy"},
     "tokenization": {"numpy"},
 }
@@ -33,7 +33,7 @@ EXTRAS = {
     "training": ["train"],
     "app": ["app"],
 }
-# Files that are there for other libraries' objects, or to draw, and import them where they do.
+# Files that convert objects of other libraries, draw or compile; they import these when needed.
 MEETS_OTHERS = {
     "convert.py": {"mido", "miditoolkit", "muspy", "pretty_midi", "symusic"},
     "plots.py": {"matplotlib"},
@@ -45,7 +45,7 @@ FILES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob
 
 
 def imports(path: Path) -> list[tuple[int, str]]:
-    """Line and full name of all that a file imports, wherever in the file it does."""
+    """Line and full name of all imports of a file, including those in functions."""
     found = []
     for node in ast.walk(ast.parse(path.read_text("utf-8"), str(path))):
         if isinstance(node, ast.Import):
@@ -64,7 +64,7 @@ def canonical(distribution: str) -> str:
 
 
 def declared(extras: list[str]) -> set[str]:
-    """Names of the distributions that an installation with these extras asks for."""
+    """Names of the distributions that an installation with these extras requires."""
     lines = list(project()["dependencies"])
     for extra in extras:
         lines += project()["optional-dependencies"][extra]
@@ -77,7 +77,7 @@ def distributions() -> dict[str, list[str]]:
 
 
 def objections(package: str, path: Path) -> list[str]:
-    """What is wrong with the imports of a file of a package, one sentence each."""
+    """Problems with the imports of a file of a package, one sentence each."""
     asked_for = declared(EXTRAS[package])
     found = []
     for line, name in imports(path):
@@ -101,7 +101,7 @@ def test_imports_follow_the_table(path):
 
 
 def table() -> dict[str, tuple[str, str]]:
-    """Of each package in ARCHITECTURE.md: what it may import, and its folders, top to bottom."""
+    """For each package in ARCHITECTURE.md, its allowed imports, and its folders top to bottom."""
     text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|([^|]*)\|$", text, re.MULTILINE)
     return {package: (may_import, folders) for package, may_import, folders in rows}
@@ -144,7 +144,7 @@ def module_of(path: Path) -> str:
 
 @cache
 def graph() -> dict[str, set[str]]:
-    """Modules of the packages, and those that each of them imports, wherever in the file."""
+    """Modules of the packages, and the modules that each imports, including in functions."""
     modules = {module_of(path) for path in FILES}
     found: dict[str, set[str]] = {}
     for path in FILES:
@@ -154,7 +154,7 @@ def graph() -> dict[str, set[str]]:
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module is not None:
                 of_package = {f"{node.module}.{alias.name}" for alias in node.names}
-                # a name of a package is a module of it, or stands in its __init__.py
+                # a name in a package is one of its modules, or is defined in its __init__.py
                 named = {name if name in modules else node.module for name in of_package}
                 names |= named
         found[module_of(path)] = (names & modules) - {module_of(path)}
@@ -166,13 +166,13 @@ def test_no_modules_import_each_other_in_a_circle():
     while free := [module for module, imported in left.items() if not imported & left.keys()]:
         for module in free:
             del left[module]
-    # what is left imports a circle or is part of one
+    # the remaining modules are part of an import cycle or depend on one
     needed = set().union(*left.values()) if left else set()
     assert not sorted(left.keys() & needed)
 
 
 def layers(package: str) -> dict[str, int]:
-    """Folders and files at the top of a package, and their floors: 0 is the highest."""
+    """Folders and files at the top of a package, and their layers; 0 is the highest."""
     floors = table()[package][1].split(">")
     return {name: at for at, floor in enumerate(floors) for name in re.findall(r"`(\w+)`", floor)}
 

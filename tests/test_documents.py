@@ -1,4 +1,4 @@
-"""Files, folders, modules and commands that a document of the project names exist."""
+"""Files, folders, modules and commands that are named in the documents exist."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FOLDER = re.compile(
 )
 
 
-# what runs and reports write, and a config that a reader has
+# written by runs and reports, and a config of the reader
 MADE = {"config.yaml", "other.yaml", "evaluation.md", "report.md"}
 
 

@@ -1,13 +1,13 @@
 """The commands and the Python of README.md, and the commands of app/README.md.
 
-Fenced blocks marked `sh` or `console` hold commands; in `console` a command follows `$ `, and the
-rest is what it prints. Each block runs in a folder of its own in which everything of the repository
-can be read. Targets of make are checked against the Makefile instead. A block that would run for
-ever or for long says why it is left out, on the line above it:
+Fenced blocks marked `sh` or `console` contain commands; in `console`, commands follow `$ ` and the
+other lines are output. Each block runs in a separate folder with all files of the repository.
+Targets of make are only checked against the Makefile. A block that would not end or would take too
+long is not run; the line above it gives the reason:
 
     <!-- not run: the page stays open until it is stopped -->
 
-Its commands `relpe` and `relpe-train` must still be there, with every option that it gives them.
+Its commands `relpe` and `relpe-train` and their options must exist nevertheless.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def is_make(command: str) -> bool:
 
 
 def is_plain(command: str) -> bool:
-    """Whether a command makes music and needs no shell: it can do without seconds of imports."""
+    """Whether a command is `relpe` without shell syntax, so that it can run in this process."""
     return words(command)[0] == "relpe" and not re.search(r"[|&;<>$`*?~]", command)
 
 
 def environment() -> dict[str, str]:
-    """The environment of this interpreter: its commands come first."""
+    """The environment, with the commands of this interpreter first in the path."""
     commands = Path(sys.executable).parent
     installed = shutil.which("relpe", path=commands)
     assert installed is not None, "the project is not installed here: see `make test`"
@@ -86,7 +86,7 @@ def environment() -> dict[str, str]:
 
 
 def run(command: list[str], folder: Path) -> str:
-    """Standard output of a command that has to succeed."""
+    """Standard output of a command, which must succeed."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -102,9 +102,9 @@ def run(command: list[str], folder: Path) -> str:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The current folder of a test, with everything of the repository."""
+    """The current folder of a test, with all files of the repository."""
     for entry in ROOT.iterdir():
-        if entry.name == "examples":  # outputs may land here
+        if entry.name == "examples":  # outputs may be written here
             shutil.copytree(entry, tmp_path / entry.name)
         elif not entry.name.startswith("."):
             (tmp_path / entry.name).symlink_to(entry)
@@ -117,7 +117,7 @@ def test_a_block_of_commands_runs(block, folder):
     commands = [command for command in block.commands if not is_make(command)]
     if all(is_plain(command) for command in commands):
         for command in commands:
-            with warnings.catch_warnings(action="default"):  # as in a process of its own
+            with warnings.catch_warnings(action="default"):  # as in a separate process
                 assert main(words(command)[1:]) == 0
     else:
         run(["bash", "-euxo", "pipefail", "-c", "\n".join(commands)], folder)

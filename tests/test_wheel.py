@@ -1,4 +1,4 @@
-"""The wheel is whole: away from the repository it has commands and released models."""
+"""The wheel is complete: it provides commands and models outside the repository."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(*command: str | Path, folder: Path) -> str:
-    """Standard output of a command that has to succeed, without this repository on its path."""
+    """Standard output of a command, which must succeed without this repository on its path."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
@@ -42,8 +42,8 @@ class Installed:
         self.packages = Path(sysconfig.get_path("purelib", "venv", variables))
         python = self.bin / "python"
         run(*pip, "--python", python, "install", "--no-deps", self.wheel, folder=folder)
-        # A line of a .pth file adds a folder and reads no .pth there: the editable installation
-        # of this repository stays out of sight.
+        # .pth files in a folder added by a .pth file are not read, so the editable installation of
+        # this repository is not visible.
         others = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
         (self.packages / "others.pth").write_text("\n".join(others))
 

@@ -37,8 +37,8 @@ _CONFIGS: dict[str, type[TokenizerConfig]] = {
 def load_tokenizer(folder: Path) -> Tokenizer:
     """Loads the tokenizer that `save` wrote to a folder.
 
-    Raises TokenizerError if the file is missing or damaged, or if ids have another meaning in this
-    release.
+    Raises TokenizerError if the file is missing or damaged, or if this release has a different
+    vocabulary.
     """
     path = folder / FILE_NAME
     try:
@@ -74,7 +74,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     if tokenizer.vocabulary.hash != vocabulary_hash:
         raise TokenizerError(
             f"{path} belongs to vocabulary {vocabulary_hash}, but this release has "
-            f"{tokenizer.vocabulary.hash}, in which ids mean other tokens; install the release "
+            f"{tokenizer.vocabulary.hash}, which assigns ids differently; install the release "
             "that wrote it"
         )
     return tokenizer

@@ -87,7 +87,7 @@ class BatchResult:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all clips together, without prompts."""
+        """Tokens of all clips, without prompts, per second."""
         return self._per_second(self.tokens)
 
     @property

@@ -197,7 +197,7 @@ def _show(steps: BatchSteps) -> BatchResult:
 
 
 def _shape(step: BatchProgress) -> str:
-    """Format of the progress bar: its length includes parts of clips, its count does not."""
+    """Format of the progress bar: the bar includes unfinished clips, the count does not."""
     if not step.total:
         return "{elapsed}{postfix}"
     clips = f"{math.floor(step.done)}/{step.total} clips"
@@ -239,6 +239,6 @@ def _names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
         raise argparse.ArgumentTypeError(
-            f"{text!r} names no model, expected for example piano,groove"
+            f"{text!r} contains no model names, expected for example piano,groove"
         )
     return names

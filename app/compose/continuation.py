@@ -70,12 +70,12 @@ class Result:
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all variations together, without the prompt and the time to read it."""
+        """Tokens of all variations per second, without the prompt and the time to read it."""
         return self._per_second(self.tokens, self.seconds - self.reading_seconds)
 
     @property
     def bars_per_second(self) -> float:
-        """Of all variations together, without the time to read the prompt."""
+        """Bars of all variations per second, without the time to read the prompt."""
         bars = sum(piece.bars for piece in self.pieces)
         return self._per_second(bars, self.seconds - self.reading_seconds)
 

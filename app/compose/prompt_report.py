@@ -22,10 +22,10 @@ from tokenization.tokenizer import Tokenizer
 _Kind = TypeVar("_Kind")
 _MIDI_BPM = 120.0  # the default tempo of MIDI
 _PIANOS = 8  # programs below this are pianos
-_DECIMALS = 2  # tempos equal to this precision are the same: files round to microseconds
+_DECIMALS = 2  # tempos that agree to this precision are equal: files store whole microseconds
 OFF_GRID = (
-    "the notes do not fit the file's beats, as in a recorded performance, so its bars are of no "
-    "use to the model; estimate the beats instead (on the command line: --beats estimate)"
+    "the notes do not fit the file's beats, as in a recorded performance, so the model cannot use "
+    "its bars; estimate the beats instead (on the command line: --beats estimate)"
 )
 
 
@@ -64,7 +64,7 @@ class TrackFacts:
     heard: bool
     """Whether the model reads any of its notes."""
     why: str = ""
-    """Why the model does not read the track, or reads it changed; otherwise empty."""
+    """Why the model ignores the track or reads it in a changed form; otherwise empty."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def prompt_facts(
     parts: Parts,
     more: Iterable[str] = (),
 ) -> PromptFacts:
-    """Facts about a file of which the model reads `parts` in `region`.
+    """Facts about a file, and about the prompt: the tracks `parts` in the bars `region`.
 
     Args:
         timing: the timing of the whole file.
@@ -213,7 +213,7 @@ def _is_piano(tokenizer: Tokenizer) -> bool:
 
 
 def _usual_metre(score: Score) -> str:
-    """The metre with the longest total duration; a pickup bar often has a metre of its own."""
+    """The metre with the longest total duration; a pickup bar often has its own metre."""
     changes = score.time_signatures
     if not changes or changes[0].tick > 0:
         changes = (TimeSignature(0, 4, 4), *changes)

@@ -68,7 +68,7 @@ class Replay:
         """Recorded settings that differ from those here, as `BEFORE (here NOW)`."""
         found: list[str] = []
         if self.model_sha256 and self.model_sha256 != model.sha256:
-            found.append(f"other weights than those of {model.name}")
+            found.append(f"weights that differ from those of {model.name}")
         for was, here in ((self.backend, model.backend), (self.device, model.device.type)):
             if was and was != here:
                 found.append(f"{was} (here {here})")

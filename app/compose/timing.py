@@ -1,4 +1,4 @@
-"""Counts a prompt in the beats of its file, or in other beats, estimated or regular."""
+"""Counts a prompt in beats: those of its file, estimated beats, or a regular grid."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tokenization.remi.bars import BarMap, notated_lines
 from tokenization.score import Score, Tempo
 
 FINE_TICKS = 480
-"""Minimum ticks per quarter note when counting in other beats: about a millisecond per tick."""
+"""Minimum ticks per quarter note if beats are not the file's: a tick lasts about a millisecond."""
 _CLOCK_SECONDS = 0.5
 _CLOCK_BAR = 4
 _STEADY_BEATS = 8
-"""Number of beats at the end whose median sets the tempo of new music; one beat is irregular."""
+"""The tempo of new music is the median of this many last beats, since single beats vary."""
 
 
 class Timing(NamedTuple):
@@ -52,7 +52,8 @@ class Timing(NamedTuple):
     def heard_tempos(self) -> tuple[Tempo, ...]:
         """Tempos that the model reads, in ticks of `counted`.
 
-        Beats other than those of the file get a single tempo: their lengths all differ slightly.
+        If the beats are not the file's own, there is only one tempo, because the lengths of
+        estimated beats all differ slightly.
         """
         return self.counted.tempos if self.bpm is None else (Tempo(0, self.bpm),)
 
@@ -83,7 +84,7 @@ def notes_on_file(table: NDArray[np.int64], bars: BarMap, timing: Timing) -> NDA
 
 
 def find_beats(score: Score, source: BeatSource) -> Beats | None:
-    """The beats of a source; None for the file itself. Raises MidiError if estimation fails."""
+    """Beats from a source; None means the file's own. Raises MidiError if estimation fails."""
     if source == "file":
         return None
     if source == "estimate":

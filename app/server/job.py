@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 NEW_PIECE = "A new piece"
 PROMPT_ALONE = -1
-"""The variation number that stands for the upload."""
+"""The variation number that refers to the upload."""
 _BEATS = {"estimate": "estimated beats", "grid": "beats at 120 bpm"}
 
 
@@ -49,7 +49,7 @@ class Job:
 
     Its `id` is random and cannot be guessed. `new_folder` makes the folder of its files when the
     first one is written; if it is given, the upload can be played before there is new music.
-    `soundfont` None: the General MIDI one.
+    If `soundfont` is None, the General MIDI SoundFont is used.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Job:
         return self.frame(
             "composing",
             line=line,
-            status=f"Bar {(bar - 1) // 4 * 4 + 1}{whole}",  # changes seldom: it is read aloud
+            status=f"Bar {(bar - 1) // 4 * 4 + 1}{whole}",  # screen readers announce it
             progress=part,
         )
 
@@ -242,7 +242,7 @@ class Job:
         return path
 
     def _files(self) -> dict[str, Download]:
-        """The files of a variation by their kinds, except sound."""
+        """The files of a variation except sound, keyed by kind."""
         kept = (d for d in DOWNLOADS if d.content is not None)
         return {d.kind: d for d in kept if self.upload is not None or not d.after_prompt}
 
@@ -322,7 +322,7 @@ class Job:
         )
 
     def _chosen_of_prompt(self) -> Iterator[tuple[str, str]]:
-        """Choices of bars and tracks of the prompt, each for a file name and in words."""
+        """Yields the choices of bars and tracks: short text for a file name, and a description."""
         if self.upload is None:
             return
         prompt, bars = self.upload.prompt, self.options.prompt_bars
@@ -340,7 +340,7 @@ class Job:
                 yield f"{letter}{len(numbers)}", f"{what} {listed}{more}"
 
     def _chosen_options(self) -> Iterator[tuple[str, str]]:
-        """Options that differ from their defaults, each for a file name and in words."""
+        """Yields options that are not at their defaults, in the form of `_chosen_of_prompt`."""
         options = self.options
         for name, option in OPTIONS.items():
             if option.letter and (value := getattr(options, name)) != option.default:
@@ -374,6 +374,6 @@ def _clock(seconds: float) -> str:
 
 
 def _exact(number: float) -> str:
-    """A number with two decimals, or with as many as it needs to be exact."""
+    """A number with two decimals, or with more if two are not exact."""
     text = f"{number:.2f}"
     return text if float(text) == number else str(number)

@@ -34,7 +34,7 @@ MOST_CALLS_OF_SESSION = 8
 RAW_SECONDS = 300.0
 """How long unused raw sound is kept; muting a track later renders it again."""
 MOST_RAW_OF_SESSION = 512 << 20
-"""Bytes; a minute of five tracks takes 64 MB. The newest raw sound is kept whatever its size."""
+"""Bytes; a minute of five tracks takes 64 MB. The newest raw sound is always kept."""
 MOST_RAW = 2 << 30
 
 

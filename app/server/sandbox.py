@@ -30,13 +30,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SECONDS = 20.0
-"""Wall-clock limit of a call; the largest files take two or three on an idle machine."""
+"""Wall-clock limit of a call; the largest files take two or three seconds on an idle machine."""
 MAX_BYTES = 1 << 30
 """Limit for the address space of a worker; an idle one takes 140 MB."""
 MAX_WORKERS = 2
-"""One is started with the page, another when two files arrive at once."""
+"""Maximum number of workers; the second one is started when two files arrive at the same time."""
 MAX_WAITING = 8
-"""Calls that may wait for a worker; each occupies a thread of the page."""
+"""Maximum number of calls that wait for a worker; each occupies a thread of the page."""
 STARTING_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from app.server.job_audio import JobSound
 
 MOST_JOBS = 400
-"""Of all sessions; beyond it, the session with most jobs loses its least recently used one."""
+"""Maximum for all sessions; beyond it, the session with most jobs drops its least recent one."""
 MOST_OF_SESSION = 60
-"""A page shows fewer results, but uploads are jobs as well."""
+"""Maximum for one session; a page shows fewer results, but uploads are also jobs."""
 KEPT_SECONDS = 24 * 3600.0
 """How long the files of a job are kept while its session lasts."""
 LEFT_SECONDS = 3600.0
@@ -72,7 +72,7 @@ class KeptJobs:
             return [(session, job.sound) for session, job in self._jobs.values()]
 
     def _forget_one_of(self, sessions: set[str]) -> None:
-        """Forgets the least recently used job of some sessions."""
+        """Drops the least recently used job of some sessions."""
         name = next(name for name, (owner, _) in self._jobs.items() if owner in sessions)
         self._jobs.pop(name)[1].sound.drop()
 

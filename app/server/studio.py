@@ -56,15 +56,15 @@ class Sharing:
     """Limits for the users that share a page."""
 
     max_rows: int = MAX_ROWS
-    """Pieces that a model generates at the same time."""
+    """Maximum number of pieces that a model generates at the same time."""
     max_waiting: int = MAX_WAITING
-    """Jobs that may wait for each model."""
+    """Maximum number of jobs that wait for each model."""
     max_seconds: float | None = None
-    """Longest time for which a job generates; the music so far is kept."""
+    """Maximum generation time of a job; the music so far is kept."""
 
     @property
     def max_jobs(self) -> int:
-        """Most jobs at any time, including those whose sound is being rendered."""
+        """Maximum number of jobs, including those whose sound is being rendered."""
         return self.max_rows + self.max_waiting
 
 
@@ -113,7 +113,7 @@ class Studio:
         self.sounds.close()
 
     def end(self, job: threading.Event) -> bool:
-        """Forgets a job that has ended; returns whether it was registered."""
+        """Unregisters a job that has ended; returns whether it was registered."""
         return self._sessions.pop(job, None) is not None
 
     def stop(self, session: str) -> bool:

@@ -26,9 +26,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST_NOTES = 100_000
-"""Of an upload: about an hour of orchestral music. Longer files would delay other users."""
+"""Maximum notes of an upload, about an hour of orchestral music; more would delay other users."""
 MOST_CONTROLS = 500_000
-"""Controller and pitch bend events; those of a channel count once for each of its tracks."""
+"""Maximum controller and pitch bend events; those of a channel count for each of its tracks."""
 READER = Sandbox(preload=["app.compose.prompt"])
 """Reads all uploads of this process."""
 

@@ -79,7 +79,7 @@ class Worker:
 
 
 class _Job:
-    """A job in progress; other threads than the worker's may only read it and call `snapshot`."""
+    """A job in progress; threads other than the worker may only read it and call `snapshot`."""
 
     def __init__(self, variations: Variations, stop: threading.Event) -> None:
         self.variations, self.stop = variations, stop

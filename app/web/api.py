@@ -44,8 +44,8 @@ from app.web.view import session_of
 HEALTH = "health"
 """Name of the endpoint behind /healthz."""
 Answer = tuple[list[str], dict[str, object]]
-"""Paths of the files of all variations (MIDI, new part, sound), and facts: the seed; for each
-variation its `settings` in a line and its `replay` as JSON; an `alert` if there is no sound."""
+"""Paths of the files of all variations (MIDI, new part, sound), and facts: the `seed`; lists of
+`settings` (a line of text) and `replay` (JSON) by variation; an `alert` if there is no sound."""
 
 _CONTINUE = (
     *("prompt", "bars", "last_bar", "variations", "temperature", "top_p", "seed", "beats"),
@@ -57,7 +57,7 @@ _GENERATE = (
     *("bars", "variations", "temperature", "top_p", "seed", "model"),
     *("top_k", "min_p", "key", "density", "repetition", "ending", "seconds"),
 )
-"""Likewise of /generate."""
+"""Arguments of /generate, in the same way."""
 _LAST_BAR: Range = (0, 1_000_000)
 
 
@@ -65,14 +65,14 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
     """Adds the endpoints to the page that is being built; hidden widgets declare their types."""
 
     def asked(request: gr.Request, *arguments: object) -> list[object]:
-        """Called when a job joins the queue: it can be stopped from then on."""
+        """Called when a job joins the queue, so that it can be stopped while it waits."""
         if request.session_hash is not None and request.request is not None:
             request.request.state.job = studio.begin(request.session_hash)
         return [gr.validate(True, "")] * len(arguments)
 
     @contextmanager
     def job_of(request: gr.Request) -> Iterator[threading.Event]:
-        """The job of a request, which ends with the block; errors of the input are refusals."""
+        """Ends the job of a request after the block, and turns input errors into refusals."""
         known = getattr(request.request.state, "job", None) if request.request else None
         job = known or studio.begin(session_of(request))
         try:
@@ -112,7 +112,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         }
         return paths, facts | ({"alert": alert} if alert else {})
 
-    # docstrings of endpoints are texts of the API
+    # the API documentation shows the docstrings of endpoints
 
     def continue_piece(request: gr.Request, sent: Mapping[str, object]) -> Answer:
         """Continues a MIDI file.
@@ -141,7 +141,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             return compose(None, options, job, request, name)
 
     def read(path: Path, beats: object = "file", model: object = None) -> Upload:
-        """An uploaded file, for the model of this name if there is one."""
+        """Reads an uploaded file for the named model, or for the one that suits it."""
         how = choice_of("beats", beats, get_args(BeatSource))
         models = studio.models
         if model is not None and model != "":
@@ -200,7 +200,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             api_name=name,
             preprocess=False,
             validator=asked,
-            concurrency_limit=None,  # the studio limits them
+            concurrency_limit=None,  # the studio limits the number of jobs
             concurrency_id="jobs",
         )
     for call, name, widgets, output in (
@@ -220,7 +220,7 @@ def health_of(page: gr.Blocks) -> Callable[[], dict[str, object]]:
 
 
 def _and_later(first: tuple[str, ...], without: tuple[str, ...]) -> tuple[str, ...]:
-    """The `first` arguments, and the options that were declared after them."""
+    """The `first` arguments, followed by all other options except `without`."""
     return *first, *(name for name in OPTIONS if name not in first + without)
 
 
@@ -241,7 +241,7 @@ def _with_parameters(
         return call(request, dict(zip(names, values, strict=True)))
 
     parameters = (Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("request", *names))
-    setattr(called, "__signature__", Signature(list(parameters)))  # noqa: B010 - has no type
+    setattr(called, "__signature__", Signature(list(parameters)))  # noqa: B010 - not declared
     called.__doc__ = call.__doc__
     return called
 

@@ -15,8 +15,8 @@ from app.web.session import Session
 CARD_SCRIPT = SCRIPTS.script("card.js", ("forget", "too_large"))
 RESULTS_SCRIPT = SCRIPTS.script("results.js", ("back", "opened"))
 OFF_GRID_HERE = (
-    "This file was played freely: its notes do not lie on its beats, so its bars mean nothing to "
-    "the model. Choose Estimated under Beats below."
+    "This file was played freely: its notes do not follow its beats, so the model cannot use its "
+    "bars. Choose Estimated under Beats below."
 )
 RESTS = "does not play in the new music"
 _MOST_ROWS = 40

@@ -57,7 +57,7 @@ def example_file(name: str) -> Path:
 def finished_example(name: str) -> Frame:
     """The frame of an empty page: an example continued by a model, or a piece from nothing.
 
-    The frame is shared between callers, who must not change it.
+    Callers share the frame and must not change it.
     """
     empty = Frame(job="", phase="empty", variations=[])
     try:

@@ -37,9 +37,9 @@ _log = logging.getLogger(__name__)
 
 HEALTH = "/healthz"
 MAX_CALL_BYTES = 4_000_000
-"""Size of a call's JSON, which holds no files."""
+"""Maximum size of a call's JSON, which contains no files."""
 MAX_SESSION = 64
-"""Longest name of a session, which is kept with the session; Gradio's have 36 characters."""
+"""Maximum length of the name of a session; Gradio's names have 36 characters."""
 FAILED = "The call failed; see the program's log."
 NOT_UPLOADED = "found a file that was not uploaded, expected an upload; upload it first"
 _CALLS = ("run", "api", "call", "queue/join", "component_server", "cancel", "reset")

@@ -47,7 +47,7 @@ class Serving:
     keep_days: float | None = None
     """How long music is kept in `output_folder`; None: forever."""
     keep_bytes: int | None = None
-    """Most bytes of music in `output_folder`; the oldest is removed. None: no limit."""
+    """Maximum size of the music in `output_folder`; the oldest is removed. None: no limit."""
     max_upload_bytes: int = MAX_FILE_BYTES
     sharing: Sharing = field(default_factory=Sharing)
     soundfont: Path | None = None

@@ -63,7 +63,7 @@ class View:
         """
         with session.lock:
             frame = session.shown() | (Frame(alert=alert) if alert else Frame())
-            # Gradio sends only values that have changed, but a repeated alert has to be sent too
+            # Gradio sends only values that have changed, but repeated alerts must also be sent
             numbered = {**frame, "serial": next(self._serial)}
             uploads = [part for name in UPLOADING for part in self._of_upload(session.tabs[name])]
             running = session.asked is not None

@@ -19,7 +19,7 @@ Precision = Literal["int8", "float32"]
 class TokenSteps(Protocol):
     """Sequences in slots, each with its own state and position, advanced one token at a time.
 
-    The logits of a slot are the same bit for bit, whichever other slots are in the call.
+    The logits of a slot are bit-identical regardless of the other slots in the call.
     """
 
     @property
@@ -50,7 +50,7 @@ class StepsMaker(NamedTuple):
     name: str
     """See `TokenSteps.name`."""
     make: Callable[[], TokenSteps]
-    """Returns new steps with slots of their own."""
+    """Returns new steps with separate slots."""
     warm_up: Callable[[], None] = lambda: None
     """Does slow work in advance, such as compiling."""
     fell_back: str | None = None

@@ -73,7 +73,7 @@ def folder(tmp_path: Path, small_model: MusicModel) -> Path:
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> Counter[bytes]:
-    """How often each MIDI file has been parsed."""
+    """Number of times that each MIDI file has been parsed."""
     counts = Counter[bytes]()
 
     def counting(data: bytes, name: str) -> MidiFile:

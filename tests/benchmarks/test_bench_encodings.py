@@ -20,7 +20,7 @@ def test_what_is_faster_is_equal(case: Case):
     assert all(x.isfinite().all() for x in found)
     if pair.checked is not None:
         assert differences(found, case.call(pair, pair.checked, 3)) < 1e-10
-    if pair.naive is not None:  # of the same shapes, also on noise of its own
+    if pair.naive is not None:  # output of the same shapes, also with its own noise
         drawn = case.call(pair, pair.naive, 3)
         assert [x.shape for x in drawn] == [x.shape for x in found]
 

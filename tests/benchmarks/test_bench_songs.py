@@ -10,7 +10,7 @@ from benchmarks import bench_beats, bench_chords
 
 
 class EnoughError(Exception):
-    """Ends a benchmark once it has said which songs it takes."""
+    """Ends a benchmark after it has chosen its songs."""
 
 
 @pytest.mark.parametrize("benchmark", [bench_beats, bench_chords])

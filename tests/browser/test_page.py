@@ -35,7 +35,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    """A page whose model writes 40 notes a second."""
+    """A page whose model generates 40 notes a second."""
     with served(tmp_path_factory.mktemp("music"), speed=40.0) as page:
         yield page
 
@@ -60,7 +60,7 @@ def browser(address):
 
 @pytest.fixture
 def page(address, browser):
-    """A fresh tab; afterwards: nothing was asked of another host, and no script failed."""
+    """A new tab. Afterwards, checks that no request went to another host and no script failed."""
     tab = browser.new_page(viewport={"width": 1280, "height": 860})
     tab.set_default_timeout(SLOWLY)
     hosts, failures = set(), []
@@ -99,7 +99,7 @@ def downloaded(page, part):
 
 
 def roll_colours(page):
-    """How many different colours the roll shows: a blank one has few."""
+    """Number of different colours on the roll; a blank roll has few."""
     return page.evaluate(
         "(() => { const c = document.querySelector('.player-roll');"
         " const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
@@ -117,7 +117,7 @@ def tab(page, name):
 
 
 def bars(page, count):
-    """Asks for `count` bars of new music."""
+    """Requests `count` bars of new music."""
     field = page.locator("#controls .length input[type=number]").locator("visible=true").first
     field.fill(str(count))
     field.press("Tab")
@@ -142,13 +142,13 @@ def test_the_empty_page_shows_a_finished_example_and_chips_load_with_one_click(p
     assert roll_colours(page) > 20
     assert button(page, "Continue").is_disabled()
     button(page, "Play").click()  # the example
-    page.wait_for_function(f"{TIME} > 10")  # from shortly before its new music on
+    page.wait_for_function(f"{TIME} > 10")  # playback starts shortly before the new music
     button(page, "Waltz").click()
     card(page, "3/4")
     phase(page, "prompt")
     assert page.evaluate(TIME) == 0
     assert button(page, "Continue").is_enabled()
-    button(page, "Play").click()  # before anything is made
+    button(page, "Play").click()  # before anything is generated
     page.wait_for_function(f"{TIME} > 0")
 
 
@@ -292,7 +292,7 @@ def test_a_page_that_is_opened_anew_keeps_all_results(page, model, monkeypatch, 
     count = len(model.ended)
 
     stored = page.evaluate("Object.entries(sessionStorage)")
-    twin = browser.new_page()  # with what it has where a tab is duplicated
+    twin = browser.new_page()  # with the session storage of a duplicated tab
     twin.set_default_timeout(SLOWLY)
     twin.add_init_script(
         f"for (const [name, text] of {json.dumps(stored)})"
@@ -304,12 +304,12 @@ def test_a_page_that_is_opened_anew_keeps_all_results(page, model, monkeypatch, 
     assert twin.locator("#results button").count() == 0
     phase(twin, "empty")
     twin.close()
-    assert len(model.ended) == count  # it is still written
+    assert len(model.ended) == count  # its music is still being generated
 
     page.reload()
     page.wait_for_function("/music that was being generated/.test(document.body.innerText)")
     playwright.expect(results).to_have_count(1, timeout=SLOWLY)
-    assert button(page, "Generate").is_enabled()  # in the tab that was before it
+    assert button(page, "Generate").is_enabled()  # in the tab that was open before
     tab(page, "Continue")
     phase(page, "done")
     assert downloaded(page, "file-midi")[1] == first
@@ -340,7 +340,7 @@ def test_a_short_loss_of_the_connection_loses_no_result(running, browser):
 
 @contextmanager
 def interrupted(target):
-    """Port of a line to another one, and what cuts it for some seconds."""
+    """A port that forwards to `target`, and a function that interrupts it for some seconds."""
     ends, is_down = set(), threading.Event()
     server = socket.create_server(("127.0.0.1", 0))
 
@@ -383,7 +383,7 @@ def interrupted(target):
 
 
 def test_every_button_has_a_tooltip_and_times_are_local(address, browser):
-    page = browser.new_page(timezone_id="Asia/Kathmandu")  # hours and a half from anybody else
+    page = browser.new_page(timezone_id="Asia/Kathmandu")  # its offset from UTC is 5:45 hours
     page.set_default_timeout(SLOWLY)
     page.goto(address)
     page.wait_for_selector(".player-roll")
@@ -398,7 +398,7 @@ def test_every_button_has_a_tooltip_and_times_are_local(address, browser):
         assert [text for text, title in told if not title] == []
     bars(page, 1)
     button(page, "Generate").click()
-    page.wait_for_selector(".stop-keep[title]", state="attached")  # it comes later
+    page.wait_for_selector(".stop-keep[title]", state="attached")  # it appears after a while
     phase(page, "done")
     playwright.expect(page.locator("#results time")).to_have_count(1, timeout=SLOWLY)
     shown = page.locator("#results time").inner_text()
@@ -429,21 +429,21 @@ def test_the_groove_tab_has_a_table_of_tracks(page):
     last = checks.nth(checks.count() - 2)  # electric piano as a prompt
     last.uncheck()
     card(page, "not part of the prompt")
-    checks.nth(checks.count() - 1).uncheck()  # and it is not to play
+    checks.nth(checks.count() - 1).uncheck()  # exclude it from the new music as well
     phase(page, "prompt")
-    page.locator(".mute").last.click()  # nor to be heard by you
+    page.locator(".mute").last.click()  # and mute it
     assert page.locator(".track.quiet").count() == 1
     page.locator(".solo").first.click()
     assert page.locator(".track.quiet").count() == page.locator(".track").count() - 1
     tab(page, "Continue")
-    phase(page, "empty")  # a frame of its own
+    phase(page, "empty")  # each tab has its own frame
     tab(page, "Groove")
     phase(page, "prompt")
     card(page, "not part of the prompt")
 
 
 def test_a_piece_from_nothing_stops_and_keeps(page, model, monkeypatch):
-    monkeypatch.setattr(model, "speed", 5.0)  # so that a slow browser comes in time
+    monkeypatch.setattr(model, "speed", 5.0)  # slow enough for a slow browser
     tab(page, "Piano")
     button(page, "Generate").click()
     page.wait_for_function("/Bar [3-9] of 32/.test(document.body.innerText)")
@@ -471,7 +471,7 @@ def test_a_refused_upload_says_why_and_the_box_takes_the_next(page):
     page.wait_for_function("/notes.txt:/.test(document.querySelector('.refused')?.innerText)")
     upload(page, bytes(30_000), "large.mid")
     page.wait_for_function("/large.mid: found 30,000 bytes/.test(document.body.innerText)")
-    upload(page, bytes(60_000), "huge.mid")  # which is not sent
+    upload(page, bytes(60_000), "huge.mid")  # refused before it is sent
     page.wait_for_function("/huge.mid: found 60,000 bytes/.test(document.body.innerText)")
     assert "large.mid" not in page.inner_text("#controls")
     assert page.locator(".toast-body").count() == 0
@@ -578,7 +578,7 @@ def test_closing_the_tab_ends_the_job(model, page):
     until = time.monotonic() + 30
     while len(model.ended) == before and time.monotonic() < until:
         page.wait_for_timeout(100)
-    assert model.ended[before] < 300  # all would be over 350
+    assert model.ended[before] < 300  # the whole piece has more than 350
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1280, "dark")])

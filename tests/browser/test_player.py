@@ -1,4 +1,4 @@
-"""The player in a browser, on a page of its own: mouse, keyboard and touch."""
+"""The player in a browser, on a separate page: mouse, keyboard and touch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def browser():
 
 @pytest.fixture
 def page(address, browser):
-    """A new page 1060 pixels wide; no script may fail in it."""
+    """A new page, 1060 pixels wide, in which no script may fail."""
     tab = browser.new_page(viewport={"width": 1060, "height": 900})
     yield from opened(tab, address)
 
@@ -141,7 +141,7 @@ def test_a_handle_is_dragged_from_bar_to_bar_and_tells_the_page_once_it_is_let_g
     page.mouse.down()
     page.mouse.move(x - 20 * bar, y, steps=8)
     page.mouse.up()
-    assert events(page)[-1] == ("region", {"first": 7, "last": 7})  # one bar is left at least
+    assert events(page)[-1] == ("region", {"first": 7, "last": 7})  # at least one bar remains
 
 
 def test_a_finger_drags_a_handle(phone):
@@ -277,7 +277,7 @@ def test_the_new_mix_continues_without_a_gap(page):
     assert min(count for _, count, _ in seen) >= 1
     assert max(count for _, count, _ in seen) == 2
     for (then, _, one), (at, _, other) in pairwise(seen):
-        assert abs((other - one) - (at - then) / 1000) < 0.25  # as the clock goes, more or less
+        assert abs((other - one) - (at - then) / 1000) < 0.25  # roughly in step with the clock
 
 
 def test_m_and_s_mute_and_solo_the_track_in_focus(page):
@@ -302,7 +302,7 @@ def test_a_failed_mix_is_reported_and_taken_back(page):
     assert page.locator(".mute").nth(1).get_attribute("aria-pressed") == "false"
     assert "sound_v0_.wav" in page.evaluate("document.querySelector('.player audio').src")
     page.evaluate("harness.refuse = null")
-    page.locator(".mute").nth(1).click()  # the same once more
+    page.locator(".mute").nth(1).click()  # the same request again
     wait_for_sound(page, "sound_v0_1.wav")
     assert page.locator(".mute").nth(1).get_attribute("aria-pressed") == "true"
 
@@ -445,7 +445,7 @@ def test_space_plays_after_any_click_and_writes_in_texts(page):
     plays(page, playing=False)
     page.keyboard.press("Tab")
     part(page, "from-splice").focus()
-    page.keyboard.press("Space")  # reached by keys, so that it is pressed
+    page.keyboard.press("Space")  # it has keyboard focus, so Space presses it
     plays(page, playing=False)
     assert now(page) == pytest.approx(16, abs=0.1)
 
@@ -462,7 +462,7 @@ def test_a_given_sound_file_is_played_without_a_request(page):
     assert part(page, "play").is_disabled()
 
 
-# variations, files, what else can be done
+# variations, files and other actions
 
 
 def test_variations_are_side_by_side_and_chosen_by_click_and_key(page):
@@ -535,13 +535,13 @@ def test_a_waiting_user_reads_place_and_time_once(page, monkeypatch, tmp_path):
     studio = Studio(Models.only(cast("MusicModel", model)), tmp_path, sharing=sharing)
     options = MusicOptions(bars=2, seed=1)
     frames: Any = studio.compose("a", None, options)
-    assert list(frames)[-1]["phase"] == "done"  # so long it takes
+    assert list(frames)[-1]["phase"] == "done"  # measures the duration
     frames = studio.compose("a", None, options)
-    assert any(frame["variations"][0]["tracks"] for frame in frames)  # it writes
+    assert any(frame["variations"][0]["tracks"] for frame in frames)  # it is generating
     others: Any = studio.compose("b", None, options)
     frame = next(frame for frame in others if frame["phase"] in ("waiting", "done"))
     assert {"Waiting", "next", "about"} <= set(re.findall(r"\w+", frame["line"]))
-    show(page, frame | {"place": 1, "seconds_left": 9.0})  # adds nothing to the line
+    show(page, frame | {"place": 1, "seconds_left": 9.0})  # does not change the line
     assert part(page, "subtitle").inner_text() == frame["line"]
 
 
@@ -550,7 +550,7 @@ def test_the_progress_bar_shows_a_known_fraction(page):
     frame: Any = harness.done_frame() | {"phase": "rendering", "line": "Rendering the sound"}
     for phase, progress, shown in (
         ("composing", 0.25, "25"),
-        ("rendering", 0.0, None),  # it waits for that of others
+        ("rendering", 0.0, None),  # it waits for other renderings
         ("rendering", 0.5, "50"),
         ("waiting", 0.0, None),
     ):
@@ -620,7 +620,7 @@ def test_two_fingers_zoom(phone):
     phone.wait_for_timeout(800)
     roll = part(phone, "roll").bounding_box()
     middle = x + 30 - roll["x"]
-    # what lay 30 pixels left of the fingers' middle lies 30 * 180 / 120 pixels left of it
+    # a point 30 pixels left of the fingers' centre moves to 30 * 180 / 120 pixels left of it
     assert before == pytest.approx(middle - 30, abs=2)
     assert playhead(phone) == pytest.approx(middle - 45, abs=3)
 
@@ -643,4 +643,4 @@ def test_ten_thousand_notes_move_smoothly(page):
     page.wait_for_timeout(1000)
     playing = harness.smoothness(page, 2)
     assert max(panning.work, playing.work) < 16  # milliseconds: 60 frames a second
-    assert min(panning.rate, playing.rate) > 1  # however busy the machine is
+    assert min(panning.rate, playing.rate) > 1  # even on a busy machine

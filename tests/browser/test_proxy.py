@@ -26,12 +26,12 @@ pytestmark = [
 
 @contextmanager
 def proxy(target):
-    """Address of a proxy that takes PREFIX off the paths; what is elsewhere is not there."""
+    """Address of a proxy that removes PREFIX from paths; other paths return 404."""
     server_of_page = urlsplit(target).netloc
 
     class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format, *_):  # noqa: A002 - as the class has it
-            """Says nothing."""
+        def log_message(self, format, *_):  # noqa: A002 - named so by the base class
+            """Logs nothing."""
 
         def do_GET(self):
             self.hand_on()
@@ -114,7 +114,7 @@ def test_everything_works_below_a_path_and_with_a_login(tmp_path):
         with page.expect_download() as download:
             page.locator("[data-part=file-midi]").click()
         assert download.value.suggested_filename.endswith(".mid")
-        # two that browsers ask the host itself for
+        # browsers request these two from the root of the host
         lost = [url for url in wrong if not url.endswith(("/manifest.json", "/favicon.ico"))]
         assert lost == []
         browser.close()

@@ -1,4 +1,4 @@
-"""The laws of the tokenizers on whole corpora, against a quantizer as slow and obvious as can be.
+"""Properties of the tokenizers on whole corpora, checked against a naive quantizer.
 
 RELPE_CORPORA=FOLDER pytest -m slow tests/slow/test_corpora.py
 """
@@ -25,10 +25,10 @@ CORPORA = os.environ.get("RELPE_CORPORA", "")
 """Folder that contains groove.zip, pop909.zip and giantmidi_sample.zip at any depth."""
 
 EVERY = 25
-"""One in this many files is checked token by token."""
+"""Every n-th file is checked token by token."""
 
 
-# ---- the quantizer: what tokenization/README.md says, and nothing of the package
+# ---- the quantizer, written from tokenization/README.md without code of the package
 
 DURATIONS = [*range(1, 49), *(math.floor(48 * 2 ** (k / 4) + 0.5) for k in range(1, 17))]
 NEVER = 1 << 40
@@ -56,7 +56,7 @@ def places_of(preset: str, tracks: Iterable[Track]) -> list[Place]:
 
 
 def without_repetitions(changes: dict[int, Any], end: int) -> list[tuple[int, Any]]:
-    """Changes before `end` in the order of time, each to something else."""
+    """Changes before `end` in order of time, without repeated values."""
     kept: list[tuple[int, Any]] = []
     for step, value in sorted(changes.items()):
         if step < end and (not kept or kept[-1][1] != value):
@@ -66,7 +66,7 @@ def without_repetitions(changes: dict[int, Any], end: int) -> list[tuple[int, An
 
 class Quantized(NamedTuple):
     notes: dict[Place, list[Row]]
-    """Sorted, of all places with notes."""
+    """Sorted notes of each place that has any."""
     tempos: list[Tempo]
     signatures: list[TimeSignature]
     end: int
@@ -77,7 +77,7 @@ class Quantized(NamedTuple):
 
 def quantized(score: Score, preset: str) -> Quantized:
     def step(tick: int) -> int:
-        # Multiplied first: halves are then exact.
+        # multiply first, so that halves are exact
         return half_up(12 * tick / score.ticks_per_beat)
 
     struck: dict[tuple[Place, int], dict[int, tuple[int, int]]] = defaultdict(dict)
@@ -126,7 +126,7 @@ def quantized(score: Score, preset: str) -> Quantized:
 
 
 def bars(score: Score, last: int) -> tuple[list[tuple[int, tuple[int, int]]], int]:
-    """Metres on the eighths where they begin, and the first bar line at or after `last`."""
+    """Metres with their first eighths, and the first bar line at or after `last`."""
     changes = {0: (4, 4)} | {
         6 * half_up(2 * tick / score.ticks_per_beat): (numerator, denominator)
         for tick, numerator, denominator in score.time_signatures
@@ -137,7 +137,7 @@ def bars(score: Score, last: int) -> tuple[list[tuple[int, tuple[int, int]]], in
         metres, [*metres[1:], (NEVER, None)], strict=True
     ):
         length, rest = divmod(48 * numerator, denominator)
-        # Other bars are split or drawn to the eighths: test_quantize.py has them.
+        # other bars are split or moved to eighths; test_quantize.py covers them
         assert rest == 0
         assert length % 6 == 0
         assert length <= 96
@@ -146,11 +146,11 @@ def bars(score: Score, last: int) -> tuple[list[tuple[int, tuple[int, int]]], in
     return metres, line
 
 
-# ---- the laws
+# ---- the properties
 
 
-def laws_broken(preset: str, score: Score, *, walk: bool) -> tuple[Any, list[str]]:
-    """The TokenSequence of a score, and the laws that do not hold for it."""
+def violations(preset: str, score: Score, *, walk: bool) -> tuple[Any, list[str]]:
+    """The TokenSequence of a score, and the properties that it violates."""
     tokenizer: Any = PRESETS[preset].build()
     sequence = tokenizer.encode(score)
     ids = sequence.ids
@@ -165,7 +165,7 @@ def laws_broken(preset: str, score: Score, *, walk: bool) -> tuple[Any, list[str
     }
     heard = sum(len(track) for track in score.tracks if preset != "piano" or not track.is_drum)
     lost = (wanted.dropped, wanted.merged, wanted.clipped)
-    laws = {
+    properties = {
         "the notes are the quantized ones": found == wanted.notes,
         "so are the tempos": list(decoded.tempos) == wanted.tempos,
         "so are the bars": list(decoded.time_signatures) == wanted.signatures
@@ -179,13 +179,13 @@ def laws_broken(preset: str, score: Score, *, walk: bool) -> tuple[Any, list[str
         "the grammar knows the end": _ends(tokenizer.grammar().resume(ids)),
     }
     if walk:
-        laws["the grammar accepts every token"] = _accepts(tokenizer.grammar(), ids)
+        properties["the grammar accepts every token"] = _accepts(tokenizer.grammar(), ids)
     if preset == "multitrack":
-        laws["tracks have their names"] = (
+        properties["tracks have their names"] = (
             identities(places, decoded.tracks).items()
             >= identities(places_of(preset, score.tracks), score.tracks).items()
         )
-    return sequence, [law for law, holds in laws.items() if not holds]
+    return sequence, [name for name, holds in properties.items() if not holds]
 
 
 def _ends(state: Any) -> bool:
@@ -205,7 +205,7 @@ def _accepts(state: Any, ids: Sequence[int]) -> bool:
 def identities(
     places: Sequence[Place], tracks: Sequence[Track]
 ) -> dict[Place, tuple[str, int, int, int | None]]:
-    """Name, program, channel and chunk of the fullest track with notes at each place."""
+    """For each place, name, program, channel and chunk of the track with the most notes."""
     fullest: dict[Place, Track] = {}
     for place, track in zip(places, tracks, strict=True):
         if len(track) > (len(fullest[place]) if place in fullest else 0):
@@ -217,11 +217,13 @@ def identities(
 
 
 def files_of(folder: str) -> Iterator[tuple[str, bytes]]:
-    """MIDI files below a folder of the corpus that its name begins with, in the order of names."""
+    """MIDI files of a folder, sorted by name; the first part of `folder` is the corpus."""
     corpus = f"{folder.split('/')[0]}*.zip"
     paths = sorted(Path(CORPORA).rglob(corpus)) if CORPORA else []
     if not paths:
-        pytest.skip(f"the variable RELPE_CORPORA names no folder with {corpus} in it")
+        pytest.skip(
+            f"the variable RELPE_CORPORA is not the path of a folder that contains {corpus}"
+        )
     with zipfile.ZipFile(paths[0]) as archive:
         for name in sorted(archive.namelist()):
             if name.startswith(folder) and name.endswith(".mid"):
@@ -254,20 +256,20 @@ KNOWN = {
     ("piano", "giantmidi"): Totals(48, 202_586, 0, 3, 0, 737_957, "0edc0a2fad2c3496"),
     ("multitrack", "giantmidi"): Totals(48, 202_586, 0, 3, 0, 856_695, "48fe2e2d01dbe143"),
 }
-"""Of each preset and folder: weights that were trained on these ids depend on every one of them."""
+"""Totals by preset and folder. Ids must not change, because released weights depend on them."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("preset", "folder"), KNOWN)
-def test_the_laws_hold_for_every_file_of_a_corpus(preset, folder):
+def test_the_properties_hold_for_every_file_of_a_corpus(preset, folder):
     hashed = hashlib.sha256()
     counts = np.zeros(6, np.int64)
     broken: dict[str, list[str]] = {}
     for number, (name, data) in enumerate(files_of(folder)):
         score = read_midi(data, name=name)
-        sequence, laws = laws_broken(preset, score, walk=number % EVERY == 0)
-        if laws:
-            broken[name] = laws
+        sequence, properties = violations(preset, score, walk=number % EVERY == 0)
+        if properties:
+            broken[name] = properties
         lost = (sequence.dropped, sequence.merged, sequence.clipped)
         counts += (1, score.num_notes, *lost, len(sequence.ids))
         hashed.update(sequence.ids.astype("<i4").tobytes())

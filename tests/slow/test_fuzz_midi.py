@@ -1,4 +1,4 @@
-"""Damaged files: read, made tokens and music again, and continued; or refused in one sentence."""
+"""Damaged files are either read, tokenized, decoded and continued, or refused in one sentence."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def band() -> Score:
 
 
 def seed_files() -> list[bytes]:
-    """Small files: ordinary ones and all legal oddities. What is refused anyway teaches less."""
+    """Small valid files, ordinary and unusual ones."""
     events = b"".join(bytes((1, 0xB0, 64, i % 128, 1, 0xE0, i % 128, 64)) for i in range(20))
     running = b"\x00\x90\x3c\x40" + b"".join(
         bytes((10, 60 + i % 9, 0, 0, 61 + i % 9, 64)) for i in range(30)
@@ -124,7 +124,7 @@ def _long_time(data: bytearray, noise: random.Random) -> None:
 
 
 def _behind(data: bytearray, noise: random.Random, mark: bytes, content: bytes) -> None:
-    """Content in the place of what follows one of the marks, if there is any."""
+    """Overwrites the bytes after one of the marks with `content`, if there is a mark."""
     places = [at for at in range(len(data)) if data.startswith(mark, at)]
     if places:
         at = noise.choice(places) + len(mark)
@@ -138,7 +138,7 @@ def _length(data: bytearray, noise: random.Random) -> None:
 
 
 def _mend_lengths(data: bytearray) -> None:
-    """Each track gets what there is before the next one: so damage reaches the events."""
+    """Makes the length of each track match its content, so that the events are parsed."""
     head, *tracks = data.split(b"MTrk")
     whole = (chunk(b"MTrk", bytes(track[4:])) for track in tracks)
     data[:] = b"".join((head, *whole))
@@ -178,11 +178,11 @@ def damaged_file(noise: random.Random) -> bytes:
     return bytes(data)
 
 
-# ---- what has to become of them
+# ---- expected outcomes
 
 
 def refusal(data: bytes) -> str:
-    """Why a file is refused; empty where it is read, and then everything else has worked."""
+    """Why a file is refused; empty if it is read and all further steps succeed."""
     try:
         score = read_midi(data)
         for track in score.tracks:
@@ -207,14 +207,14 @@ def refusal(data: bytes) -> str:
 
 
 class Shard(NamedTuple):
-    """What became of some files."""
+    """Outcomes for some of the files."""
 
     reasons: Counter[str]
-    """How often the files were refused and for what; "" for those that were read."""
+    """Number of files by the reason of the refusal; "" for files that were read."""
     slowest: tuple[float, int, int]
     """Processor time of the slowest file in seconds, its seed and number."""
     megabytes: float
-    """New memory at the worst moment; 0 where the system does not say."""
+    """Maximum additional memory; 0 if the system does not report it."""
     failures: list[str]
 
 
@@ -228,7 +228,7 @@ def run_shard(seed: int, count: int) -> Shard:
         begin = time.process_time()
         try:
             reasons[_kind(refusal(data))] += 1
-        # every kind of error is a finding, and the others are wanted as well
+        # any other error is a failure; continue with the remaining files
         except Exception as error:  # noqa: BLE001
             failures.append(f"seed {seed}, file {index}: {error!r}: {data[:2000].hex()}")
         seconds = time.process_time() - begin
@@ -239,14 +239,14 @@ def run_shard(seed: int, count: int) -> Shard:
 
 
 def _kind(message: str) -> str:
-    """What a refusal says, without what it says of this file."""
+    """The message of a refusal without details of the file."""
     return re.sub(r"\(.*|,.*|;.*|: export.*|0x\w+|\d+", "", message).strip()
 
 
 def memory(field: str) -> float:
-    """Megabytes of this program, now (VmRSS:) or at most so far (VmHWM:).
+    """Memory of this process in megabytes, current (VmRSS:) or maximum so far (VmHWM:).
 
-    getrusage would count those of the program that has started this one.
+    The value of getrusage would include the process that started this one.
     """
     if sys.platform != "linux":
         return 0.0

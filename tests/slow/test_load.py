@@ -51,9 +51,9 @@ class Load(NamedTuple):
 
 @contextmanager
 def program(log: Path, temporary: Path | None = None) -> Iterator[str]:
-    """Runs the command in a process of its own, and yields the address of its page.
+    """Runs the command in a separate process, and yields the address of its page.
 
-    Ctrl+C ends it. Its temporary files are in `temporary`, by default where the system puts them.
+    Ctrl+C ends it. Its temporary files are in `temporary`, by default the system's folder.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -89,7 +89,7 @@ def answers(address: str) -> bool:
 
 
 def load(folder: Path, seconds: float, users: int, bars: int = 8) -> Load:
-    """`users` request piece after piece, while another one loads the page again and again."""
+    """`users` clients request pieces, while another client loads the page repeatedly."""
     errors: list[str] = []
     over = threading.Event()
     with program(folder / "log.txt") as address, ThreadPoolExecutor(users + 1) as threads:
@@ -111,7 +111,7 @@ def load(folder: Path, seconds: float, users: int, bars: int = 8) -> Load:
                         api_name="/continue",
                     )
                     assert len(files) == 3 * (1 + number % 2), facts
-                except Exception as error:  # noqa: BLE001 - told at the end
+                except Exception as error:  # noqa: BLE001 - reported at the end
                     errors.append(f"user {number}: {error!r}")
                     return done
                 done += 1
@@ -143,7 +143,7 @@ def load(folder: Path, seconds: float, users: int, bars: int = 8) -> Load:
 
 
 def with_marks(test):
-    """The marks of other tests of a served page."""
+    """Adds the marks of tests of a served page."""
     for mark in MARKS:
         test = mark(test)
     return test

@@ -24,7 +24,7 @@ def relpe(folder: Path, command: str, *extra: str) -> int:
 
 
 def help_without_engine(command: str) -> str:
-    """What a command prints with --help, in a process that must not load PyTorch or Gradio."""
+    """Output of a command with --help, in a process that must not load PyTorch or Gradio."""
     code = (
         "import sys\nfrom app.cli.main import main\n"
         f"try:\n    main(['{command}', '--help'])\nexcept SystemExit:\n    pass\n"

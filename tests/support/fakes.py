@@ -1,6 +1,6 @@
 """A model without weights that generates broken chords and a melody at a steady speed.
 
-And steps of a decoder that take no time.
+Also contains steps of a decoder that take no time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FakeModel:
     """Number of notes of each job when it ended."""
 
     def preparing(self) -> Iterator[None]:
-        """Nothing: it is ready."""
+        """Yields nothing, since it is ready."""
         return iter(())
 
 
@@ -74,7 +74,7 @@ class FakeWorker:
 
 
 class QuickSteps:
-    """Steps whose logits depend on position and tokens so far: a table replaces the decoder."""
+    """Steps with a table instead of a decoder; logits depend on position and earlier tokens."""
 
     name = "quick"
 

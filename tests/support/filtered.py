@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 REACH = [-1, 0, 1]
 """Tiles that a tile's filters read, as offsets on one axis."""
 NEIGHBOURS = tuple((offset,) for offset in REACH)
-"""The same as a stencil says it."""
+"""The same in the format of a stencil."""
 
 
 def line(length: int, start: int = 0) -> torch.Tensor:
@@ -26,7 +26,7 @@ def line(length: int, start: int = 0) -> torch.Tensor:
 
 
 def noise_field(drawn: list[int] | None = None) -> NoiseField:
-    """Noise on one axis; appends the index of each tile that is drawn to `drawn`."""
+    """Noise on one axis; the index of each tile that is drawn is appended to `drawn`."""
 
     class Counted(NoiseField):
         def tile(self, index: tuple[int, ...]) -> torch.Tensor:

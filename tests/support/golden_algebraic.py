@@ -1,4 +1,4 @@
-"""Expected values of algebraic encodings, and how tests compare with them."""
+"""Expected values of algebraic encodings, and functions that compare with them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.paths import GOLDEN_FOLDER
 
 ARRAYS = np.load(GOLDEN_FOLDER / "algebraic.npz", allow_pickle=False)
 KINDS = {"f64": torch.float64, "f32": torch.float32}
-"""Precisions that values were computed in, by the ends of their names."""
+"""Precisions of the stored values, keyed by the suffixes of their names."""
 
 
 def golden(name: str) -> torch.Tensor:
@@ -20,10 +20,10 @@ def golden(name: str) -> torch.Tensor:
 
 
 def close(made: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> None:
-    """Fails unless they differ by no more than `tolerance` anywhere."""
+    """Asserts that no element differs by more than `tolerance`."""
     torch.testing.assert_close(made, wanted.to(made.dtype), rtol=0, atol=tolerance)
 
 
 def scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    """(b, l, s, h) of q and k in the stored layout, (b, l, d, h)."""
+    """Scores (b, l, s, h) of q and k in the stored layout, (b, l, d, h)."""
     return torch.einsum("bldh,bsdh->blsh", q, k) / math.sqrt(q.shape[2])

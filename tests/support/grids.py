@@ -30,7 +30,7 @@ def half_width(width: float, threshold: float) -> int:
 
 
 def span_size(grid: Sequence[int], widths: Sequence[float], threshold: float) -> tuple[int, ...]:
-    """Offsets per axis, odd, that a window of `widths` in units of the grid's extent leaves.
+    """Number of offsets per axis, odd, within a window of `widths` in units of the grid's extent.
 
     An axis of s places has 2s - 1 offsets and extent s - 1; a threshold of 0 or less keeps them all
     (Alfons, 2022, algorithm 6).
@@ -50,7 +50,7 @@ def relative_steps(sizes: Sequence[int]) -> Int[Tensor, "... p"]:
 
 
 def centred_crop(grid: Tensor, sizes: Sequence[int]) -> Tensor:
-    """The middle of a grid (..., p) with odd `sizes`, as wide as asked for along each axis."""
+    """The middle of a grid (..., p) with odd `sizes`, of the requested width along each axis."""
     for axis, (full, size) in enumerate(zip(grid.shape, sizes, strict=False)):
         grid = grid.narrow(axis, (full - size) // 2, size)
     return grid

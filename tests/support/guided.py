@@ -1,4 +1,4 @@
-"""Rules of new pieces with biases, sampled with logits that a test chooses."""
+"""Rules with biases for new pieces, and sampling with logits that a test chooses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rule_of(
     name: str = "piano",
     four_four: bool = False,
 ) -> ConstrainedGrammar:
-    """The rule of a piece from nothing, or one after `Bar TimeSignature Position_0 Tempo`."""
+    """The rule of a piece from nothing; if `four_four`, after the tokens of a first 4/4 bar."""
     grammar = TOKENIZERS[name].grammar(tempo="bar_line", time_signature=not four_four, end=False)
     rule = ConstrainedGrammar(
         grammar.advance(BOS), BarLimit(1, bars, seconds=seconds), tuple(biases)
@@ -46,7 +46,7 @@ def rule_of(
 
 
 def flat(_: ConstrainedGrammar, families: Families) -> np.ndarray:
-    """Logits of a model that likes all tokens alike."""
+    """Equal logits for all tokens."""
     return np.zeros(families.size, np.float32)
 
 
@@ -57,7 +57,7 @@ def sample(
     name: str = "piano",
     most: int = 100_000,
 ) -> tuple[list[int], ConstrainedGrammar]:
-    """The tokens of a row, at most `most`, and the rule after them."""
+    """Samples at most `most` tokens; returns them and the rule after them."""
     generator = np.random.Generator(np.random.PCG64(seed))
     options, tokens = SamplingOptions(top_p=1.0), []
     while rule.allowed.any() and len(tokens) < most:
@@ -68,7 +68,7 @@ def sample(
 
 
 def piano_bar(*notes: tuple[int, int], tempo: int | None = None, velocity: int = 16) -> list[int]:
-    """A bar of piano notes, each a position and a pitch."""
+    """Tokens of a bar of piano notes, each given by its position and pitch."""
     ids = TOKENIZERS["piano"].vocabulary.ids
     tokens, at = [BAR], -1
     if tempo is not None:
@@ -83,4 +83,4 @@ def piano_bar(*notes: tuple[int, int], tempo: int | None = None, velocity: int =
 
 
 A, B, C = ((0, 60), (12, 64)), ((0, 62), (6, 65)), ((0, 40),)
-"""Notes of three bars."""
+"""Notes of three bars, as arguments of `piano_bar`."""

@@ -1,4 +1,4 @@
-"""Serves the player on a page of its own, with made-up frames and a server that answers at once.
+"""Serves the player on a separate page, with made-up frames and a server that answers at once.
 
 `harness` serves the page and seekable sounds. The object `harness` in the browser shows frames and
 records the events and requests of the player.
@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
     sound = b""
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # its name there
-        """Says nothing."""
+        """Logs nothing."""
 
     def do_HEAD(self) -> None:
         self._send(body=False)

@@ -1,4 +1,4 @@
-"""What the model reads of a prompt, as a score."""
+"""The part of a prompt that the model reads, as a score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large the tensors are that a computation makes."""
+"""Size of the largest tensor in a computation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class LargestTensor(TorchDispatchMode):
-    """Elements of the largest tensor that any operation makes."""
+    """Records the number of elements of the largest tensor that any operation returns."""
 
     elements = 0
 

@@ -1,8 +1,9 @@
-"""Runs experiments in several processes, as torchrun would start them; a script of the tests.
+"""Runs experiments in several processes, as torchrun does; tests run it as a script.
 
-`launch.py WORLD JOBS`, JOBS a JSON list of [experiment, folder, stop]: each in WORLD processes,
-forks of one that has loaded the engine, which meet in a store whose port the system has chosen. The
-last of them gets a SIGTERM when it draws the rows of step `stop`, if that is a number.
+Usage: `launch.py WORLD JOBS`, where JOBS is a JSON list of [experiment, folder, stop]. Each
+experiment runs in WORLD processes, forked after the imports to save time. They connect through a
+store on a free port. If `stop` is a number, the last process receives a SIGTERM when it draws the
+rows of that step.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch.distributed import (
-    TCPStore,  # pyright: ignore[reportPrivateImportUsage]  # documented there
+    TCPStore,  # pyright: ignore[reportPrivateImportUsage]  # public in its documentation
 )
 
 from training.data.corpus import Crops
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def launch(world: int, experiment: dict[str, object], folder: Path, stop: int | None) -> int:
-    """Sum of what the processes have ended with."""
+    """Run an experiment; return the sum of the exit statuses of its processes."""
     store = TCPStore("127.0.0.1", 0, world, is_master=True, wait_for_workers=False)
     children: list[int] = []
     for rank in range(world):
@@ -55,7 +56,7 @@ def launch(world: int, experiment: dict[str, object], folder: Path, stop: int | 
                 stop_at(stop)
             result = fit(build_experiment(experiment), folder, show=False)
             code = 0 if result.rank == rank and (result.stopped_by is None) == (stop is None) else 3
-        except Exception:  # noqa: BLE001 - whatever it was: nothing of the parent's runs here
+        except Exception:  # noqa: BLE001 - the child must not run the code of its parent
             traceback.print_exc()
         finally:
             sys.stderr.flush()
@@ -64,7 +65,7 @@ def launch(world: int, experiment: dict[str, object], folder: Path, stop: int | 
 
 
 def stop_at(step: int) -> None:
-    """Let this process end by SIGTERM while it draws the rows of a step."""
+    """Send SIGTERM to this process when it draws the rows of a step."""
     draw = Crops.__getitem__
 
     def drawn(self: Crops, index: int) -> NDArray[np.int64]:
@@ -72,7 +73,7 @@ def stop_at(step: int) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         return draw(self, index)
 
-    setattr(Crops, "__getitem__", drawn)  # noqa: B010 - a method of another signature
+    setattr(Crops, "__getitem__", drawn)  # noqa: B010 - the signatures differ
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""MIDI files made from bytes: ordinary, odd and broken ones, and a slow parser to compare with."""
+"""MIDI files made from bytes: ordinary, unusual and broken ones; and a naive parser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ END = b"\x00\xff\x2f\x00"
 
 
 def quantity(value: int, *, padding: int = 0) -> bytes:
-    """Variable-length quantity, with superfluous leading bytes where padding asks for them."""
+    """Variable-length quantity, with `padding` superfluous leading bytes."""
     groups = [value >> shift & 0x7F for shift in (21, 14, 7, 0)]
     while len(groups) > 1 + padding and groups[0] == 0:
         groups.pop(0)
@@ -147,13 +147,13 @@ def bad_files() -> list[BadFile]:
     return [BadFile(*file) for file in files]
 
 
-# ---- a parser as slow and obvious as can be
+# ---- a naive parser
 
 
 class SlowEvent(NamedTuple):
     tick: int
     content: bytes
-    """With the status byte, also where the file leaves it out."""
+    """With the status byte, even if the file omits it."""
 
 
 def slow_quantity(data: bytes, at: int) -> tuple[int, int]:
@@ -198,7 +198,7 @@ def slow_track_and_end(data: bytes) -> tuple[list[SlowEvent], int]:
 
 
 def slow_chunks(data: bytes) -> list[tuple[bytes, bytes]]:
-    """Kind and content of all chunks; out of a RIFF wrapper."""
+    """Kind and content of all chunks, without a RIFF wrapper."""
     if data[:4] == b"RIFF":
         data = data[data.index(b"MThd") :]
     chunks: list[tuple[bytes, bytes]] = []
@@ -237,7 +237,7 @@ def tracks_of_anything(draw: st.DrawFn) -> bytes:
             dump = draw(st.binary(max_size=4))
             event = bytes([draw(st.sampled_from([0xF0, 0xF7]))]) + quantity(len(dump)) + dump
         else:
-            # few channels, pitches and controllers, so that events have to do with each other
+            # few channels, pitches and controllers, so that events interact
             new = kind | draw(st.integers(0, 1))
             first = draw(st.sampled_from([1, 60, 64]))
             event = bytes([first, draw(st.integers(0, 127))])[: 1 if kind in (0xC0, 0xD0) else 2]
@@ -266,7 +266,7 @@ def files_of_anything(draw: st.DrawFn) -> bytes:
 
 
 def without_overlaps(notes: Iterable[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Notes of which no two of one pitch sound together: what MIDI can say without ambiguity."""
+    """Notes without overlaps at the same pitch, which MIDI can represent unambiguously."""
     free_from: dict[int, int] = {}
     kept: list[tuple[int, int, int, int]] = []
     for onset, duration, pitch, velocity in sorted(notes):
@@ -290,7 +290,7 @@ def notes_of_a_track(
 
 @st.composite
 def scores(draw: st.DrawFn, *, shortest: int = 0) -> Score:
-    """Scores that a MIDI file can say: one instrument for each channel, no ambiguous notes."""
+    """Scores that MIDI can represent: one instrument per channel, no ambiguous notes."""
     channels = draw(st.lists(st.integers(0, 15), min_size=1, max_size=4, unique=True))
     tracks: list[Track] = []
     for number, channel in enumerate(channels):
@@ -353,7 +353,7 @@ _MUTATIONS: list[Mutation] = [_flip, _flip, _replace, _replace, _delete, _insert
 
 
 def mutated(data: bytes, noise: random.Random) -> bytes:
-    """A file with a few random damages."""
+    """A file with random damage in a few places."""
     damaged = bytearray(data)
     for _ in range(noise.choice([1, 1, 1, 2, 4, 8])):
         if len(damaged) > 1:

@@ -1,4 +1,4 @@
-"""Attention that scores offsets, for a sequence in parts."""
+"""Attention with a table of offsets, computed part by part."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ def attend(
     dense: bool = False,
     changed_from: int | None = None,
 ) -> torch.Tensor:
-    """Values (2, l, 2, 4) of random inputs for an encoding of two layers, heads of 4 features.
+    """Attention output (2, l, 2, 4) for random inputs and the table of the second layer.
 
-    The second layer's table, at positions (b, l, p); by the windowed operation with its state, or
-    `dense`. Inputs from `changed_from` on are changed.
+    The `positions` (b, l, p) are processed in parts of the lengths `pieces`, by the windowed
+    operation with its state or, if `dense`, by naive softmax attention. If `changed_from` is given,
+    inputs from that position on are changed.
     """
     generator = torch.Generator().manual_seed(4)
     q, k, v = torch.randn(3, 2, sum(pieces), 2, 4, dtype=torch.float64, generator=generator)

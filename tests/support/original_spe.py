@@ -1,9 +1,9 @@
 """Parameters of the original implementation of stochastic encodings, spe.py (2021).
 
-Its names and shapes, with h heads of d features, k sines: `freqs`, `offsets`, `gains` (h, d, k);
-`conv_q.weight`, `conv_k.weight` (h * d, 1, *taps), where the filter named for queries makes the
-codes of keys and the other way round; and one `gate` (h, d) for each layer. An encoding here that
-gives each layer parameters of its own would be several encoders there, and is refused.
+Their names and shapes, with h heads of d features and k sines: `freqs`, `offsets`, `gains`
+(h, d, k); `conv_q.weight`, `conv_k.weight` (h * d, 1, *taps), where `conv_q` makes the codes of
+keys and `conv_k` those of queries; and one `gate` (h, d) for each layer. Encodings with separate
+parameters for each layer are refused: the original would need several encoders for them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SINE_NAMES = {"frequencies": "freqs", "offsets": "offsets", "gains": "gains"}
 _CONV_NAMES = {"query_filter": "conv_k.weight", "key_filter": "conv_q.weight"}
-"""Ours by effect, beside those that have the same effect in the original."""
+"""Names of parameters here, with the names of those that have the same effect in the original."""
 
 
 def import_sine_spe(
@@ -77,8 +77,8 @@ def export_conv_spe(encoding: ConvSPE) -> tuple[dict[str, Tensor], list[Tensor]]
 def _check_shared(encoding: SineSPE | ConvSPE) -> None:
     if not encoding.config.shared_by_layers:
         raise ValueError(
-            "parameters for each layer; one encoder of the original has those of all: build the "
-            "encoding with shared_by_layers = true"
+            "the encoding has separate parameters for each layer, but an encoder of the original "
+            "has one set for all; build the encoding with shared_by_layers = true"
         )
 
 

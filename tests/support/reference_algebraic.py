@@ -1,4 +1,4 @@
-"""Naive algebraic encodings, which the fast ones are tested against."""
+"""Naive algebraic encodings, as a reference for the fast ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def sequence_map(skew: Float[Tensor, "*n d d"], position: float) -> Float[Tensor
 
 
 def tree_map(generators: Float[Tensor, "h k d d"], word: Sequence[int]) -> Float[Tensor, "h d d"]:
-    """Product of the branches' rotations in the order of the word; negative branches are none."""
+    """Product of the rotations of the branches in `word`, in order; negative ones are padding."""
     out = torch.eye(generators.shape[-1], dtype=generators.dtype).expand(len(generators), -1, -1)
     for branch in word:
         if branch >= 0:
@@ -24,7 +24,7 @@ def tree_map(generators: Float[Tensor, "h k d d"], word: Sequence[int]) -> Float
 
 
 def heap_word(node: int, branching: int) -> list[int]:
-    """Branches from the root (1) to a node told by its heap id."""
+    """Branches from the root (id 1) to the node with this heap id."""
     word: list[int] = []
     node -= 1
     while node > 0:
@@ -34,7 +34,7 @@ def heap_word(node: int, branching: int) -> list[int]:
 
 
 def tree_steps(one: Sequence[int], other: Sequence[int]) -> int:
-    """Edges between two nodes, told by their words."""
+    """Number of edges between two nodes, given by their words."""
     one, other = ([branch for branch in word if branch >= 0] for word in (one, other))
     common = 0
     while common < min(len(one), len(other)) and one[common] == other[common]:
@@ -45,5 +45,5 @@ def tree_steps(one: Sequence[int], other: Sequence[int]) -> int:
 def apply_maps(
     maps: Float[Tensor, "b l h d d"], x: Float[Tensor, "b l h d"]
 ) -> Float[Tensor, "b l h d"]:
-    """Each vector times the map of its position."""
+    """Multiplies each vector by the map of its position."""
     return torch.einsum("blhde,blhe->blhd", maps, x)

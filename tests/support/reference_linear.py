@@ -1,4 +1,4 @@
-"""Naive causal attention with all scores, which the fast operations are tested against."""
+"""Naive causal attention with all scores, as a reference for the fast operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def causal_linear_attention(
     log_scale: Float[Tensor, "b l h"] | None = None,
     half_lives: Float[Tensor, " h"] | None = None,
 ) -> Float[Tensor, "b l h e"]:
-    """All weights at once: (b, l, h, e) of features (b, l, h, f) and values (b, l, h, e)."""
+    """Output (b, l, h, e) for features (b, l, h, f) and values (b, l, h, e), with all weights."""
     scores = torch.einsum("blhf,bshf->bhls", q, k)
     if log_scale is not None:
         scores = (

@@ -1,4 +1,4 @@
-"""Naive stochastic encodings, which the fast ones are tested against."""
+"""Naive stochastic encodings, as a reference for the fast ones."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def apply_filtered_noise(
     state: FilteredNoiseState,
     layer: int,
 ) -> tuple[Float[Tensor, "b l h r"], Float[Tensor, "b l h r"]]:
-    """Encoded queries and keys by the codes themselves, every product written out."""
+    """Encoded queries and keys, computed from codes with explicit products."""
     codes = filtered_codes(encoding, positions, state)
     return _gated(encoding, q, k, codes, state.gates, layer)
 
@@ -91,7 +91,7 @@ def sine_codes(encoding: SineSPE, positions: Tensor, noise: SineNoise) -> tuple[
 def apply_sine_spe(
     encoding: SineSPE, q: Tensor, k: Tensor, positions: Tensor, noise: SineNoise, layer: int
 ) -> tuple[Tensor, Tensor]:
-    """Encoded queries and keys (b, l, h, r) by the codes themselves, every product written out."""
+    """Encoded queries and keys (b, l, h, r), computed from codes with explicit products."""
     codes = sine_codes(encoding, positions, noise)
     return _gated(encoding, q, k, codes, noise.gates, layer)
 

@@ -1,4 +1,4 @@
-"""What evaluate writes of a model."""
+"""Made-up results, in the format that `relpe-train evaluate` writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DIFFERENCE = {"mean": -0.05, "standard_error": 0.025, "prompts": 2}
 
 
 def music(prompt_bars=8, bars=32, **means):
-    """Music of a piano model that reaches all goals; `means` change those of its figures."""
+    """Results for music of a piano model that reaches all goals; `means` replaces some means."""
     figures = {name: {"mean": mean, "deviation": 0.1} for name, mean in MEANS.items()}
     generated = {name: {"mean": mean, "deviation": 0.1} for name, mean in (MEANS | means).items()}
     style = {"onset_drum": {g: {"mean": [0.8, 0.8, 0.8, 0.75]} for g in ("generated", "real")}}
@@ -60,7 +60,7 @@ def music(prompt_bars=8, bars=32, **means):
 
 
 def results(**changes):
-    """Of a model that reaches all goals."""
+    """Results of a model that reaches all goals; `changes` replaces some entries."""
     found = {
         "model": "x",
         "weights": {"file": "best.ckpt", "tokens": 1_000_000},

@@ -13,7 +13,7 @@ SOMEONE = SimpleNamespace(session_hash="someone")
 VALUES = {"unit": "bars", "fresh": False} | {
     name: getattr(MusicOptions(bars=3, seed=5, presence=0, recall=0), name) for name in FORM
 }
-"""Values that the form of a tab sends, in the order of its widgets."""
+"""Values of the form of a tab, in the order of its widgets."""
 
 
 class Seen(NamedTuple):

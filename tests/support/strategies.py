@@ -1,4 +1,4 @@
-"""Hypothesis strategies: scores as hostile as MIDI allows, and rows of token ids."""
+"""Hypothesis strategies: unusual but valid scores, and sequences of token ids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METRES = (
 
 
 def notes(last_tick: int) -> st.SearchStrategy[tuple[int, int, int, int]]:
-    """Rows of a track: few pitches beside all of them, so that notes meet."""
+    """Rows of a track; a few pitches are frequent, so that notes overlap."""
     return st.tuples(
         st.integers(0, last_tick),
         st.integers(0, last_tick),
@@ -41,7 +41,7 @@ def time_signatures(draw: st.DrawFn, last_tick: int = 2000) -> list[TimeSignatur
 
 @st.composite
 def scores(draw: st.DrawFn, max_beats: int = 40, programs: tuple[int, ...] = (0,)) -> Score:
-    """Scores of any resolution, with drums, overlaps, unheard pitches, odd metres and tempos."""
+    """Scores of any resolution, with drums, overlaps, ignored pitches, odd metres and tempos."""
     ticks_per_beat = draw(st.sampled_from(RESOLUTIONS))
     last = max_beats * ticks_per_beat
     tracks = [
@@ -63,7 +63,7 @@ def scores(draw: st.DrawFn, max_beats: int = 40, programs: tuple[int, ...] = (0,
 
 
 def first_ids(remi: Remi) -> tuple[int, ...]:
-    """Rising ids with which the families of tokens begin."""
+    """The first id of each family of tokens, in ascending order."""
     of = remi.families
     begin = (of.program, of.part, of.pitch, of.drum, of.velocity, of.duration)
     return tuple(sorted({BOS, BAR, TIME_SIGNATURE, POSITION, TEMPO, *begin}))
@@ -77,7 +77,7 @@ def canonical_ids(draw: st.DrawFn, remi: Remi = PIANO, max_tokens: int = 60) -> 
     ids = [BOS]
     choices = st.tuples(st.integers(0, len(families) - 1), st.integers(0, 255))
     for kind, which in draw(st.lists(choices, max_size=max_tokens)):
-        # Kinds come in the order of their ids, so a kind is a range of the allowed ones.
+        # kinds are in the order of their ids, so each is a range of the allowed ids
         allowed = np.flatnonzero(state.allowed)
         allowed = allowed[allowed != EOS]
         kinds = np.searchsorted(families, allowed, side="right")
@@ -92,7 +92,7 @@ def canonical_ids(draw: st.DrawFn, remi: Remi = PIANO, max_tokens: int = 60) -> 
 
 
 def any_ids(remi: Remi = PIANO, max_tokens: int = 60) -> st.SearchStrategy[list[int]]:
-    """Integers in a row, most of them ids, some of them in a sensible order."""
+    """Sequences of integers, most of them ids, some in a plausible order."""
     of = remi.families
     token = (
         st.integers(0, of.size - 1)
@@ -108,12 +108,12 @@ def any_ids(remi: Remi = PIANO, max_tokens: int = 60) -> st.SearchStrategy[list[
 
 
 class Case(NamedTuple):
-    """A vocabulary, and what its laws are tested with."""
+    """A vocabulary, and strategies to test its properties."""
 
     name: str
     remi: Remi
     pitches: range
-    """What a track that is not the drums can play."""
+    """Pitches of tracks other than drums."""
     scores: st.SearchStrategy[Score]
     ids: st.SearchStrategy[np.ndarray]
     """Canonical."""

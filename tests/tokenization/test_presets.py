@@ -33,7 +33,7 @@ def test_a_saved_tokenizer_is_loaded_again(saved):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"vocabulary_hash": "0" * 64}, "in which ids mean other tokens; install the release"),
+        ({"vocabulary_hash": "0" * 64}, "which assigns ids differently; install the release"),
         ({"format_version": 2}, "has format 2, expected 1"),
         ({"config": {"kind": "words"}}, "has the tokenizer 'words', expected one of piano_remi"),
         ({"config": {"kind": ["words"]}}, "expected one of piano_remi"),

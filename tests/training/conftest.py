@@ -53,7 +53,7 @@ def data(midi_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def emptied(data: Path, tmp_path: Path) -> Callable[[str], Path]:
-    """Makes a copy of the corpus with a split that is empty."""
+    """Makes a copy of the corpus with an empty split."""
 
     def copy(split: str) -> Path:
         folder = tmp_path / f"without_{split}"
@@ -72,7 +72,7 @@ def emptied(data: Path, tmp_path: Path) -> Callable[[str], Path]:
 
 @pytest.fixture
 def experiment(data: Path) -> dict[str, Any]:
-    """Plain values of an experiment that takes a moment: six steps."""
+    """Plain values of a short experiment of six steps."""
     return {
         "task": {
             "kind": "music",
@@ -97,7 +97,7 @@ def experiment(data: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def quick_continuations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Continuations by the decoder's own steps, as there is nothing to compile; short bars."""
+    """Makes continuations with uncompiled steps and short bars."""
 
     def plain(decoder: Decoder, *_: object, **__: object) -> StepsMaker:
         return StepsMaker("plain", lambda: PlainSteps(decoder))

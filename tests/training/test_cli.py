@@ -188,5 +188,5 @@ def test_what_is_not_installed_and_ctrl_c_while_loading_are_reported_in_one_sent
     assert main(words) == code
     assert capsys.readouterr().err == said
     error = ModuleNotFoundError("No module named 'relpe.x'", name="relpe.x")
-    with pytest.raises(ModuleNotFoundError):  # a bug of ours keeps its traceback
+    with pytest.raises(ModuleNotFoundError):  # a bug in the project keeps its traceback
         main(words)

@@ -1,4 +1,4 @@
-"""Every configuration that is shipped: it is read, described, and trains."""
+"""Every configuration in the repository can be loaded and trained, and is documented."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_every_config_builds_at_its_own_size_and_is_described(path):
 
 
 WHOLE = ("piano", "windowed", "groove", "delayed", "long")
-"""Recipes of models for use, which are compared with nothing."""
+"""Configurations of released models, which are not part of a comparison."""
 
 
 def test_what_is_compared_has_the_same_budget():

@@ -48,7 +48,7 @@ def test_a_continuation_holds_its_prompt_and_as_many_new_bars_as_asked_for(decod
         np.testing.assert_array_equal(ids[: len(given)], given)
         assert np.count_nonzero(ids == BAR) == np.count_nonzero(given == BAR) + 3
         assert EOS not in ids
-        # what is written is canonical: the grammar takes all of it
+        # the generated ids are canonical: the grammar accepts all of them
         tokenizer.grammar().resume(ids)
     assert not np.array_equal(made[0], made[1])
 
@@ -102,7 +102,7 @@ def test_bars_of_a_model_that_has_learnt_nothing_are_ended(decoder, tokenizer):
     given = prompt(tokenizer, 1)
     (made,) = continuations(decoder, tokenizer, [given], bars=3)
     lines = [*np.flatnonzero(made[len(given) :] == BAR), len(made) - len(given)]
-    # a note that was begun is ended first
+    # a note is completed first
     assert max(np.diff(lines)) <= samples.MAX_BAR_TOKENS + 4
 
 

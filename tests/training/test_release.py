@@ -42,7 +42,7 @@ def test_export_compares_weights_and_not_what_they_are_called(experiment, data, 
     assert "Not measured yet" in readme
     assert "belong to other weights" in readme
 
-    # a new run in the folder of the old one leaves nothing that could be taken for its own
+    # a new run in the same folder removes the files of the old one
     fit(build_experiment(other), one, fresh=True, show=False)
     assert not (one / "evaluation").exists()
     assert len(list((one / "tensorboard").glob("events*"))) == 1

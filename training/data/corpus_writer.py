@@ -30,10 +30,10 @@ def join(
 ) -> dict[str, Any]:
     """Write the batches of each split as one corpus; return its entries for `data.json`.
 
-    A batch is an npz file with the `ids` of all pieces and the `lengths` of each piece, likewise
-    `bars` and `num_bars`, the `counts` of notes and of `COUNTS`, and `texts`: names, refused files
-    and damaged files as JSON. The hash covers the vocabulary and all tokens, and does not depend on
-    shards and batches.
+    A batch is an npz file with the `ids` of all pieces and their `lengths`, the `bars` of all
+    pieces and their numbers `num_bars`, the `counts` of notes and of `COUNTS`, and `texts`: names,
+    refused files and damaged files as JSON. The hash covers the vocabulary and all tokens, and does
+    not depend on shards and batches.
     """
     lists = {name: _List(folder / f"{name}.txt") for name in (*LISTS, "unassigned")}
     lists["unassigned"].add(dict.fromkeys(unassigned, ""))

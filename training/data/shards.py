@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from training.errors import TrainingError
 
 SHARD_TOKENS = 2**27
-"""Maximum tokens of a shard, 256 MiB; a longer piece is a shard of its own."""
+"""Maximum tokens of a shard, 256 MiB; a longer piece has its own shard."""
 
 
 def shard_folders(folder: Path, count: int) -> list[Path]:

@@ -111,7 +111,7 @@ def choose_strategy(settings: TrainerConfig, processes: Processes) -> Any:  # no
 
 
 def choose_plugins(processes: Processes, environment: Mapping[str, str]) -> list[Any]:
-    """The SLURM plugin, without requeueing because it writes checkpoints of its own."""
+    """The SLURM plugin without requeueing, which would write additional checkpoints."""
     by_slurm = "TORCHELASTIC_RUN_ID" not in environment and _is_a_task(environment)
     if not by_slurm or processes.world == 1:
         return []

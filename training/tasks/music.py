@@ -125,8 +125,8 @@ class MusicData(pl.LightningDataModule):
         tokenizer = load_tokenizer(task.data)
         if self.facts["vocabulary"] != tokenizer.vocabulary.hash:
             raise TrainingError(
-                f"{task.data}: the corpus has another vocabulary than its tokenizer; prepare it "
-                "again"
+                f"{task.data}: the vocabularies of the corpus and of its tokenizer differ; prepare "
+                "the corpus again"
             )
         known, used = task.model.vocabulary_size, len(tokenizer.vocabulary)
         sizes = (
@@ -228,7 +228,7 @@ class MusicModule(pl.LightningModule):
 
     @property
     def window(self) -> Window | None:
-        """The window of the encoding; as an attribute, it would be stored in checkpoints twice."""
+        """The window of the encoding, if any; a property, so that it is not stored twice."""
         return self.decoder.encoding.training_window()
 
     def losses(self, batch: Tensor, state: DecoderState) -> Iterator[Tensor]:
@@ -241,8 +241,8 @@ class MusicModule(pl.LightningModule):
         """Compute the gradients of a whole step, the same in all processes.
 
         The loss is the mean negative log-likelihood in nats per token over the rows of all
-        processes, plus the penalty of a window; only the former is returned. The noise depends on
-        the step.
+        processes. If there is a window, its penalty is added for the gradients, but it is not part
+        of the returned value. The noise depends on the step.
         """
         optimizer = self.optimizers(use_pl_optimizer=True)
         assert isinstance(optimizer, LightningOptimizer)
@@ -258,9 +258,9 @@ class MusicModule(pl.LightningModule):
         return {"nats_per_token": torch.tensor(sums / max(count, 1.0))}
 
     def gradients(self, batch: Tensor, count: float) -> float:
-        """Accumulate the gradients of all micro-batches and chunks; return the sum of their nats.
+        """Accumulate the gradients of all micro-batches and chunks; return the loss in nats.
 
-        `count` is the number of tokens of all processes, by which gradients are divided.
+        Gradients are divided by `count`, the number of tokens in all processes.
         """
         seed, step = self._trainer_settings.seed, self.global_step
         noise = noise_seed(seed, step)
@@ -285,7 +285,7 @@ class MusicModule(pl.LightningModule):
 
     @contextmanager
     def _alone(self, alone: bool) -> Iterator[None]:
-        """Do not synchronise gradients if `alone`, since the step is not complete."""
+        """Skip the synchronisation of gradients if `alone`: more of the step follows."""
         model = self.trainer.model
         if isinstance(model, DistributedDataParallel) and alone:
             with model.no_sync():
@@ -396,7 +396,7 @@ class MusicModule(pl.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore the state of a run that is resumed."""
-        # checkpoints of older versions, with automatic optimisation, counted steps elsewhere
+        # older versions used automatic optimisation, which stores the step count elsewhere
         steps = "epoch_loop.manual_optimization.optim_step_progress"
         for number in ("ready", "completed"):
             checkpoint["loops"]["fit_loop"][steps]["total"][number] = checkpoint["global_step"]

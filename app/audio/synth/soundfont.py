@@ -54,9 +54,10 @@ class Generator(IntEnum):
     VIBRATO_DELAY = 23
     VIBRATO_FREQUENCY = 24
     MOD_ENVELOPE = 25
-    """First of eight: delay, attack, hold, decay, sustain, release, key to hold, key to decay."""
+    """The first of eight consecutive numbers: delay, attack, hold, decay, sustain, release, key to
+    hold, key to decay."""
     VOLUME_ENVELOPE = 33
-    """First of eight, in the same order."""
+    """The first of eight consecutive numbers, in the same order."""
     INSTRUMENT = 41
     KEY_RANGE = 43
     VELOCITY_RANGE = 44
@@ -174,11 +175,11 @@ class Zone:
         return self.loops and self.values[_G.SAMPLE_MODES] & 3 == _LOOP_UNTIL_RELEASE
 
     def played_key(self, key: int) -> int:
-        """Key that sounds when `key` is struck; some zones have a fixed key."""
+        """The key to play for a note on `key`; some zones have a fixed key."""
         return self.values[_G.KEY] if self.values[_G.KEY] >= 0 else key
 
     def played_velocities(self, velocities: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Velocities that sound when `velocities` are struck; some zones have a fixed velocity."""
+        """The velocities to play for notes of `velocities`; some zones have a fixed velocity."""
         fixed = self.values[_G.VELOCITY]
         return np.full_like(velocities, fixed) if fixed > 0 else velocities
 

@@ -84,12 +84,12 @@ class SettingsCallbacks:
         session.fill[name] = saved.options
 
     def bring_to(self, session: Session, name: str, saved: Replay) -> None:
-        """Applies settings to the file that was uploaded after them, which may be another one."""
+        """Applies settings to a file that was uploaded after them; it may be the wrong file."""
         tab = session.tabs[name]
         assert tab.upload is not None
         if saved.fits(tab.upload.whole.data):
             self.apply(session, name, saved)
-        else:  # the settings still wait for their own file
+        else:  # the right file may still be uploaded
             tab.note = said(ANOTHER_FILE)
             session.fill[name] = saved.options
 

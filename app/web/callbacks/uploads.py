@@ -22,7 +22,7 @@ from app.web.view import View, session_of
 from tokenization.errors import MidiError
 
 MOST_LETTERS = 200
-"""Longest name of a file in a message."""
+"""Maximum length of a file name in a message."""
 GONE = "This music cannot be continued because its files were removed; generate it again."
 REGION_ANEW = "The bars have changed: choose again which of them the model reads."
 TRACKS_ANEW = (
@@ -177,7 +177,7 @@ class UploadCallbacks:
                 if note or tab.replay is None:  # settings that wait for their file keep their note
                     tab.note = said(note) if note else ""
                 if tab.frame.get("phase") == "prompt":
-                    # changing the prompt again is not a step of its own
+                    # changing the prompt again is not a separate step
                     frame = shown(step.upload, tab.frame.get("job", ""))
                     tab.set(step._replace(frame=frame))
                 else:

@@ -91,7 +91,7 @@ def linear_attention(
     """Weighted means of all values, for each query (Katharopoulos et al., 2020, section 3.2).
 
     Like `causal_linear_attention`, but every query attends to every key for which `key_mask` (b, s)
-    is True. Padding has no effect, whatever its values. Rows are independent, since the common
+    is True. Padding has no effect, regardless of its values. Rows are independent, since the common
     factor is taken out per row and head. Memory beyond inputs and outputs: copies of keys and
     values, and the sums (b, h, f, e).
     """

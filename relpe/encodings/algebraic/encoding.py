@@ -107,7 +107,7 @@ class AlgebraicConfig:
 class Algebraic(Encoding):
     """See `AlgebraicConfig`; `parts` rotate consecutive features of the head.
 
-    Adjacent lines and cycles form one part; each tree is a part of its own.
+    Adjacent lines and cycles form one part; each tree is a separate part.
     """
 
     def __init__(

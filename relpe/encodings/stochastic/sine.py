@@ -64,7 +64,7 @@ class SineCodes(NamedTuple):
     queries: Tensor | None  # (l, h, d, r)
     keys: Tensor | None  # (l, h, d, r)
     by_layer: tuple[SineCodes, ...] = ()  # codes of each layer, if they differ
-    by_row: bool = False  # whether each row has one position of its own
+    by_row: bool = False  # whether each row has its own position
 
 
 class SineSPE(StochasticEncoding):

@@ -80,7 +80,7 @@ def test_a_port_is_a_number(port: str, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def serving_of(monkeypatch: pytest.MonkeyPatch, folder: Path, *extra: str) -> Any:
-    """What `relpe ui` serves with some options."""
+    """The arguments with which `relpe ui` serves the page."""
     served = []
     monkeypatch.setattr(
         "app.web.serving.launch", lambda _, serving, announce: served.append(serving)

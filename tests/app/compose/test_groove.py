@@ -185,7 +185,7 @@ def test_presence_makes_an_instrument_that_rests_too_long_likelier(groove_model)
     assert np.flatnonzero(whole).tolist() == [BAR, program]
     assert (
         whole[BAR] < 0 < whole[program]
-    )  # ending a bar before an instrument plays is less likely, too
+    )  # ending a bar before an instrument plays is also less likely
     np.testing.assert_array_equal(bias(presence=0.5), whole / 2)
     assert bias(key="C")[program] == whole[program] == bias(repetition=1)[program]
     listening = Opening.after(groove_model, prompt, MusicOptions(presence=0)).rule.bias

@@ -60,7 +60,7 @@ def test_new_music_has_exactly_the_notated_bars(
     assert len(begins)
     assert prompt.splice_ticks <= begins.min()
     assert begins.max() < 5 * bar
-    # the last bar has music, too, so no bar is missing
+    # the last bar also has music, so no bar is missing
     assert begins.max() >= 4 * bar - 0.51
     assert piece.score.end_ticks <= round(5 * bar)
     assert piece.score.time_signatures == prompt.score.time_signatures

@@ -98,7 +98,7 @@ def test_differences_are_named(quick_model, monkeypatch):
     other = {"device": "cuda", "backend": "torch float32", "model_sha256": "ef", "threads": 99}
     found = replay.read(json.dumps(told | other)).differences(quick_model)
     assert found == [
-        "other weights than those of small",
+        "weights that differ from those of small",
         "torch float32 (here quick)",
         "cuda (here cpu)",
     ]

@@ -52,7 +52,7 @@ metres = st.dictionaries(
 ).map(lambda changes: tuple(TimeSignature(tick, *metre) for tick, metre in changes.items()))
 
 
-# laws
+# properties
 
 
 @given(
@@ -262,7 +262,7 @@ def test_colours_stand_out_from_the_paper(colours):
 def test_instruments_are_distinguishable_with_any_colour_vision(colours, age):
     for one, other in combinations(range(6), 2):
         pair = colours[f"{age}-{one}"], colours[f"{age}-{other}"]
-        # as far as the closest of the six bright colours of Okabe and Ito (2008)
+        # 0.076 is the smallest distance between the six bright colours of Okabe and Ito (2008)
         assert min(distance(*pair, eye) for eye in EYES) > 0.076, (one, other)
 
 

@@ -82,7 +82,7 @@ def test_seventy_requests_for_sound_leave_threads_for_the_page(held, midi):
     assert {type(error) for error in refused} == {SoundError}
     assert str(refused[0]).startswith("too many requests for sound: found 24, 0 of this session")
     assert studio.sounds._calls == Counter()
-    assert studio.mix(jobs[-1].id, PROMPT_ALONE, ()).is_file()  # there is room again
+    assert studio.mix(jobs[-1].id, PROMPT_ALONE, ()).is_file()  # there is space again
 
 
 def test_one_page_does_not_delay_the_sound_of_others(held, midi):
@@ -202,7 +202,7 @@ def test_a_mute_works_after_the_raw_sound_was_dropped(heard, upload, tmp_path, m
     time.sleep(0.01)
     heard.sounds.tidy()
     assert raw_of(tmp_path) == []
-    whole = heard.mix(job, PROMPT_ALONE, ())  # its file is there
+    whole = heard.mix(job, PROMPT_ALONE, ())  # its file exists
     assert raw_of(tmp_path) == []
     muted, _ = soundfile.read(heard.mix(job, PROMPT_ALONE, {0}))
     assert muted.any()
@@ -260,7 +260,7 @@ def test_raw_sound_that_is_no_longer_needed_is_removed(heard, upload, tmp_path, 
         heard.leave("me")
     elif how == "the end":
         heard.stop_all()
-    else:  # it was forgotten while its sound was being made
+    else:  # it was dropped while its sound was being rendered
         heard.kept._jobs.clear()
         heard.sounds.rendered(found.sound)
     assert raw_of(tmp_path) == []

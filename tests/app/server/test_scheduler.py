@@ -119,7 +119,7 @@ def test_two_jobs_are_generated_side_by_side(held, monkeypatch):
         wait = made.over.wait
 
         def waiting(*seconds):
-            joined.add(id(made))  # waits for the worker, which has the job
+            joined.add(id(made))  # waits until the worker has taken the job
             return wait(*seconds)
 
         monkeypatch.setattr(made.over, "wait", waiting)
@@ -150,8 +150,8 @@ def test_rows_are_bounded_and_jobs_admitted_in_order(held):
         works = []
         for seed, variations, counts in (
             (1, 3, (1, 0)),
-            (2, 3, (1, 1)),  # there is no room for three more
-            (3, 1, (1, 2)),  # there is room, but another came before
+            (2, 3, (1, 1)),  # there are no rows for three more
+            (3, 1, (1, 2)),  # there are enough rows, but another job is first in the queue
             (4, 4, (1, 3)),
         ):
             works.append(threads.submit(job, seed, variations))
@@ -217,7 +217,7 @@ def test_too_many_waiting_jobs_are_refused(held):
         next(second)
         with pytest.raises(BusyError, match="1 running and 1 waiting jobs, expected at most 1"):
             next(generate(scheduler, model, options(3)))
-        second.close()  # a job that leaves makes room
+        second.close()  # a job that ends frees its rows
         third = next(generate(scheduler, model, options(3)))
         assert isinstance(third, Progress)
         assert third.place == 1

@@ -36,7 +36,7 @@ class Silent:
         self.raw: dict[int, object] = {}
 
     def drop(self) -> None:
-        """There is nothing to drop."""
+        """Does nothing, since there is no sound to drop."""
 
 
 def ids_of(jobs: KeptJobs, names: list[str]) -> list[str]:
@@ -169,7 +169,7 @@ def test_removed_and_kept_folders_are_forgotten(tmp_path, clock, keep):
         clock[0] += 1
         folders.new(f"session {number}")
         folders.leave(f"session {number}")
-        folders.leave(f"nobody {number}")
+        folders.leave(f"unknown {number}")
     assert len(folders._made) <= 2
     assert len(folders._left) <= 2
 
@@ -207,7 +207,7 @@ def test_old_music_is_removed_by_age_and_by_size_and_other_files_are_kept(tmp_pa
     assert not middle.parent.exists()
     assert young.exists()
     assert prune(tmp_path, 0.5, 1) == [young]
-    assert newest.exists()  # kept whatever its size
+    assert newest.exists()  # kept regardless of its size
     assert prune(tmp_path, 0.5, 1) == []
     assert (mine / "me.jpg").exists()
 
@@ -233,7 +233,7 @@ def test_a_file_that_vanishes_while_sizes_are_added_up_leaves_the_others(tmp_pat
 
 
 def test_raw_sound_counts_by_its_size_on_disk(tmp_path):
-    """It is in a folder of its own, in files with holes where it is silent."""
+    """Raw sound is in a separate folder, in sparse files with holes where it is silent."""
     old, young = (
         kept_job(tmp_path, 1, number, 1, age_days=3 - number, size=10) for number in (1, 2)
     )

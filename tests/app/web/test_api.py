@@ -265,7 +265,7 @@ def test_health_counts_the_jobs(page, client):
 
 @on_a_server
 def test_jobs_run_concurrently_and_too_many_are_refused(page, client):
-    """Two run, two wait, and the fifth is asked to try again later."""
+    """Two jobs run, two wait, and the fifth is refused with a request to try again later."""
     long = {"bars": 256, "api_name": "/generate"}
     clients = [Client(page.address, verbose=False, httpx_kwargs=PATIENT) for _ in range(2)]
     jobs = [one.submit(**long) for one in clients for _ in range(2)]

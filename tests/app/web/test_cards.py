@@ -1,4 +1,4 @@
-# widgets and frames are looked into as the browser does
+# tests read widgets and frames as the browser does
 # pyright: reportTypedDictNotRequiredAccess=false, reportAttributeAccessIssue=false
 """HTML of uploads and results."""
 

@@ -62,7 +62,7 @@ def page(tmp_path_factory):
         yield page
         page.close(verbose=False)
         asyncio.set_event_loop(None)
-        for _ in range(5):  # loops and sockets that the server leaves to the collector
+        for _ in range(5):  # the server does not close its loops and sockets
             gc.collect()
 
 
@@ -138,7 +138,7 @@ def test_an_unknown_call_is_refused(client, route, index):
 @pytest.mark.parametrize("name", ["x" * 65, "\0", "\ud800", "a\nb", "é"])
 @pytest.mark.parametrize("route", ["run/stop", "queue/join", "call/stop", "component_server"])
 def test_an_invalid_name_of_a_session_is_refused(client, route, name):
-    """Names are kept as long as the program runs, so their length is limited."""
+    """The length of names is limited, since they are kept while the program runs."""
     answer = post(client, route, {"data": [], "fn_index": 0, "session_hash": name})
     assert refused(answer).json()["error"].startswith("session_hash is ")
 
@@ -170,7 +170,7 @@ def server_functions(page):
 
 @pytest.mark.parametrize("value", JUNK, ids=range(len(JUNK)))
 def test_functions_of_components_answer_anything_with_a_sentence(page, client, value):
-    """Each gives {"error": …}, or is refused; nothing of another file comes back."""
+    """Each returns {"error": …} or is refused, and discloses no other file."""
     assert server_functions(page)
     for known, name in server_functions(page):
         body = {"component_id": known, "fn_name": name, "session_hash": SESSION, "data": value}
@@ -182,7 +182,7 @@ def test_functions_of_components_answer_anything_with_a_sentence(page, client, v
 
 
 def calls_of(page):
-    """All that is called at once, and takes values."""
+    """All functions that are called without the queue and accept values."""
     return [
         fn
         for fn in page.fns.values()
@@ -191,7 +191,7 @@ def calls_of(page):
 
 
 def tried(page, client, values):
-    """Every call with the same value in all places, one too few, and one too many."""
+    """Calls every function with the right number of values, one too few, and one too many."""
     for fn in calls_of(page):
         for number in {0, len(fn.inputs) - 1, len(fn.inputs), len(fn.inputs) + 1} - {-1}:
             data = [next(values) for _ in range(number)]
@@ -281,7 +281,7 @@ def test_the_log_contains_neither_paths_nor_values(error):
 
 
 def test_the_log_contains_no_name_of_a_session(caplog, capfd):
-    """Name and password of a login, name of the session, text that was sent."""
+    """Nor does it contain the name and password of a login, or text that was sent."""
 
     def broken(text, request: gr.Request):
         raise KeyError(f"{text} of {request.session_hash} {request.username}")

@@ -28,7 +28,7 @@ SCRIPTED = {*OPTIONS, "last_bar", "beats", "model", "Run"}
 
 @pytest.fixture
 def page(model, tmp_path):
-    """The page, built inside a running event loop: Gradio would not close a loop that it made."""
+    """The page, built inside a running event loop, since Gradio does not close its own loop."""
 
     async def build():
         return build_page(Models.only(model), tmp_path)

@@ -1,4 +1,4 @@
-"""Folders that a page serves and leaves on the disk."""
+"""Folders that a page serves, and folders that it removes or keeps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.web.serving import Serving, launch
 
 
 def test_raw_sound_is_removed_at_the_end_and_music_is_kept(tmp_path, monkeypatch):
-    """Also the raw sound of a page that was killed long ago, but not that of one still running."""
+    """Also removes raw sound of a page that was killed, but not of a page that is running."""
 
     def build(_, folder, **__):
         job = folder / ("a" * 16) / "001"

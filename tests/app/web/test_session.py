@@ -1,4 +1,4 @@
-"""Sessions of pages that are closed and come back."""
+"""Sessions of pages that are closed and opened again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKENS = ["0" * 31 + digit for digit in "0123456789abcdef"]
 
 @pytest.fixture
 def back():
-    """Names of the pages that have come back."""
+    """Names of the pages that have been opened again."""
     return []
 
 
@@ -52,7 +52,7 @@ def test_a_page_that_was_left_continues_in_its_tab_of_the_browser(sessions, back
     assert sessions.of("b") is mine
     assert "a" in back
     assert sessions.of("a") is not mine
-    assert sessions.leave("c") == ["c"]  # one that never had the page open: a script
+    assert sessions.leave("c") == ["c"]  # a script, which never opened the page
 
 
 def test_files_are_left_and_come_back_by_all_names_that_a_session_had(sessions, back):

@@ -16,7 +16,7 @@ def test_the_same_alert_twice_is_sent_twice(calls, midi):
         calls.uploads.choose_tracks(event(heard=[], played=[0]), SOMEONE)[0] for _ in range(2)
     ]
     assert refusals[0]["alert"] == refusals[1]["alert"]
-    assert refusals[0] != refusals[1]  # else the second would not reach the browser
+    assert refusals[0] != refusals[1]  # otherwise, the second one would not reach the browser
 
 
 def test_a_request_without_a_session_is_refused(calls):

@@ -1,4 +1,4 @@
-"""When random features are drawn anew, and that attention takes as many features as are encoded."""
+"""Redrawing of random features, and the number of features in attention."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_by_default_every_step_has_features_of_its_own(step: int, run: int) -> N
 
 @given(config=REDRAWS, step=STEPS, run=RUNS)
 def test_features_are_held_until_the_next_redraw(config: FavorConfig, step: int, run: int) -> None:
-    """A step has the features of the step before, or its own; and this depends on nothing else."""
+    """A step has the features of the previous step or new ones, depending only on step and run."""
     last = config.last_redraw(step, run)
     assert last <= step
     assert config.last_redraw(last, run) == last
@@ -92,7 +92,7 @@ def test_an_interval_is_one_projection(interval: int, step: int, run: int) -> No
 @pytest.mark.parametrize("probability", [0.004, 0.05, 0.5])
 @pytest.mark.parametrize("run", [0, 2**31 - 1])
 def test_redraws_are_as_frequent_as_they_are_probable(probability: float, run: int) -> None:
-    """And as far apart as those of independent steps: to 5 standard deviations."""
+    """Their number and spacing are those of independent steps, to 5 standard deviations."""
     config, steps = FavorConfig(redraw_probability=probability), 4000
     redraws = [step for step in range(50, 50 + steps) if config.last_redraw(step, run) == step]
     deviation = math.sqrt(steps * probability * (1 - probability))
@@ -135,7 +135,7 @@ def test_redraws_that_make_no_sense_are_refused(
 @given(config=REDRAWS, step=st.integers(1, 10**6), run=st.integers(0, 99))
 @settings(max_examples=30)
 def test_held_features_meet_new_noise(config: FavorConfig, step: int, run: int) -> None:
-    """As a training asks for them: with seeds that are a function of the step, here its double."""
+    """As in training, seeds are a function of the step; here, twice the step."""
     config = dataclasses.replace(config, num_features=4)
     model = decoder(ENCODINGS["sine"], LinearAttentionConfig(feature_map=config))
     states = [
@@ -147,7 +147,7 @@ def test_held_features_meet_new_noise(config: FavorConfig, step: int, run: int) 
     held = model.last_redraw(step, run) != step
     for before, after in zip(*projections, strict=True):
         assert torch.equal(before, after) == held
-    assert not torch.equal(*projections[1])  # layers have their own
+    assert not torch.equal(*projections[1])  # each layer has its own features
 
 
 @given(seed=st.integers(0, 2**31 - 1))
@@ -166,7 +166,7 @@ def test_the_seed_of_features_is_that_of_the_noise_where_none_is_given(seed: int
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @torch.no_grad()
 def test_with_other_realizations_any_split_equals_the_whole(encoding: str, attention: str) -> None:
-    """And both equal the model whose config says so: no parameter depends on their number."""
+    """Both also equal a model with that number in its config, since no parameter depends on it."""
     model = decoder(ENCODINGS[encoding], ATTENTIONS[attention])
     tokens = torch.randint(11, (2, 90))
     positions = torch.arange(90)[None, :, None]

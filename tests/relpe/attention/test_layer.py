@@ -88,7 +88,7 @@ def test_fading_keys_are_the_slow_ones_with_gradients(config: FeatureMapConfig) 
         queries.values, keys.values, v, keys.log_scale, half_lives=lives
     )
     outs = []
-    for part in range(3):  # the state carries what has faded so far
+    for part in range(3):  # the state includes the decay so far
         span = slice(50 * part, 50 * part + 50)
         out, state = operation(q[:, span], k[:, span], v[:, span], state)
         outs.append(out)
@@ -110,7 +110,7 @@ def test_a_half_life_must_be_positive() -> None:
 
 @pytest.mark.parametrize("size", [5.0, 15.0, 30.0])
 def test_large_queries_and_keys_have_gradients(size: float) -> None:
-    """Products of exponentials underflow, and the inverse of what is left would overflow."""
+    """Products of exponentials underflow, and the inverse of their sum would overflow."""
     operation = LinearAttentionConfig(feature_map=FavorConfig(num_features=64)).build()
     q, k, v = (size * torch.randn(3, 2, 100, 2, 32)).unbind(0)
     q, k, v = (x.requires_grad_() for x in (q, k, v / size))

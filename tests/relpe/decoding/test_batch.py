@@ -16,7 +16,7 @@ VOCABULARY = 12
 
 
 class Rule(NamedTuple):
-    """Tokens from `least` on, `left` of them; `liked`, where there is one, almost always."""
+    """Allows `left` tokens from `least` on; `liked`, if given, has almost all the probability."""
 
     left: int
     least: int = 0
@@ -36,7 +36,7 @@ class Rule(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What is written after a prompt by some seeds."""
+    """The tokens generated after a prompt with some seeds."""
 
     prompt: list[int]
     seeds: list[int]
@@ -53,7 +53,7 @@ PIECES = (
 
 
 class Writer:
-    """A batch that keeps what its rows write."""
+    """A batch that records the tokens of its rows."""
 
     def __init__(self) -> None:
         self.decoder = small_decoder(VOCABULARY)
@@ -84,7 +84,7 @@ class Writer:
 
 
 def alone(piece: Piece) -> list[list[int]]:
-    """What each seed writes where nothing else is written."""
+    """The tokens of each seed, generated alone."""
     rows = []
     for seed in piece.seeds:
         writer = Writer()

@@ -1,4 +1,4 @@
-"""Which steps a decoder gets, and that an encoding of a user's own is decoded rightly."""
+"""Choice of the steps for a decoder, and correct steps for user-defined encodings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_without_a_compiler_torch_takes_over(case, monkeypatch):
 
 
 class Kerple(OffsetEncoding):
-    """A bias that falls with the logarithm of the distance; states no capability."""
+    """A bias that falls with the logarithm of the distance; declares no capabilities."""
 
     def __init__(self, num_heads: int, head_dim: int) -> None:
         super().__init__(num_layers=2, head_dim=head_dim)
@@ -70,13 +70,13 @@ class Signs(Encoding):
 
 
 class SignsByPosition(Signs):
-    """The same, and says that compiled steps can have it."""
+    """The same, and declares that compiled steps support it."""
 
     codes_by_position = True
 
 
 class OwnConfig:
-    """The config of an encoding that is not of this package."""
+    """The config of an encoding that is not part of this package."""
 
     kind: Literal["own"] = "own"
 

@@ -80,7 +80,7 @@ def test_all_that_can_be_released_is_compiled():
 
 
 def stepped(steps, model: Decoder, tokens: torch.Tensor, prompt: int, start: int = 0) -> np.ndarray:
-    """(l - prompt, v) by steps, after a prompt that the decoder read."""
+    """Logits (l - prompt, v) computed by steps, after a prompt that the decoder has read."""
     state = prefill(model, model.init_state(1), tokens[None, :prompt], start)
     slot = steps.admit(state, start + prompt)
     made = [steps.step([slot], [token])[0] for token in tokens[prompt:].tolist()]
@@ -137,7 +137,7 @@ def test_a_row_does_not_know_of_the_others(precision, changes, threads):
         steps = compiled.steps(threads)
         slots = [steps.admit(model.init_state(1), starts[row]) for row in range(rows)]
         for place in range(40):
-            # in another order each time, and not all of them in each step
+            # in a different order each time, and not all rows in each step
             order = np.random.default_rng(place).permutation(rows).tolist()
             for part in (order[: rows // 2], order[rows // 2 :]):
                 if not part:
@@ -149,7 +149,7 @@ def test_a_row_does_not_know_of_the_others(precision, changes, threads):
 
 @pytest.mark.parametrize("precision", ["int8", "float32"])
 def test_rings_that_are_taken_over_are_those_that_steps_write(precision):
-    """In whole groups that no size of the model fills."""
+    """The sizes of the model are not multiples of the groups."""
     model = big_decoder(encoding=AlgebraicConfig(), attention=WindowedAttentionConfig(span=13))
     steps, tokens = CompiledDecoder(model, precision).steps(), torch.randint(97, (11,))
     stepped_to = steps.admit(model.init_state(1), 0)
@@ -177,7 +177,7 @@ def test_slots_are_forked_and_used_again():
     for token in range(10, 20):
         steps.step([slot], [token])
     copy = steps.fork(slot)
-    steps.step([slot], [50])  # the copy does not see it
+    steps.step([slot], [50])  # does not affect the copy
     made = [steps.step([copy], [token])[0] for token in range(20, 30)]
     assert (made[-1] == fresh[-1]).all()
     held = len(steps._positions)
@@ -236,7 +236,7 @@ def test_exponentials():
 @pytest.mark.parametrize("size", [1, 7, 256, 704, 4096, 100_000])
 def test_sums_of_whole_numbers_stay_within_32_bits(size):
     x = np.random.default_rng(0).normal(size=size).astype(np.float32)
-    x[:] = np.sign(x)  # all as large as the largest
+    x[:] = np.sign(x)  # all have the maximum magnitude
     whole = np.empty(size, np.int16)
     step = narrowed(x, whole)
     np.testing.assert_allclose(whole * step, x, rtol=1e-6)
@@ -288,7 +288,7 @@ def test_rows_of_a_continuous_batch_are_what_they_are_alone():
             last, rule = int(prompt[0, -1]), Some(3 * length)
             rows = batch.enter(state, length - 1, last, rule, SamplingOptions(), seeds)
             texts.update({row: [] for row in rows})
-            for _ in range(4):  # the others enter while these are under way
+            for _ in range(4):  # further rows enter while these are being generated
                 for row, token in batch.step():
                     texts[row].append(token)
         while found := batch.step():

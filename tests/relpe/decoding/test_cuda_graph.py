@@ -1,4 +1,4 @@
-"""Steps of rows in tiles; on CPUs, where the graph of a GPU is left out."""
+"""Steps of rows in tiles, on CPUs and therefore without a CUDA graph."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_at_different_places_are_as_they_are_alone(name: str) -> None:
-    """Two tiles of three rows; some wait while others continue, some end and others enter."""
+    """Two tiles of three rows: rows wait, end and enter while others continue."""
     model, tokens = decoder(name), tokens_of(60)[0].tolist()
     tiles, plain = TileSteps(model, rows=3), PlainSteps(model)
     slots: dict[int, int] = {}
@@ -64,7 +64,7 @@ def test_a_row_does_not_know_of_the_others_bit_for_bit(name: str) -> None:
     model, tokens = decoder(name), tokens_of(6)[0].tolist()
 
     def steps(*others: int) -> list[np.ndarray]:
-        """Logits of a row that begins at 17, before others; which row it is may count on CPUs."""
+        """Logits of a row that begins at 17, beside others; always row 0, which matters on CPUs."""
         tiles = TileSteps(model, rows=32)
         slots = [tiles.admit(model.init_state(1), place) for place in (17, *others)]
         beside = [9] * len(others)

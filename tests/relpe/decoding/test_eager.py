@@ -45,7 +45,9 @@ def test_plain_steps_are_the_decoder_s(name):
         made = steps.step([first, *others], tokens[place].expand(4).tolist())
         np.testing.assert_allclose(made, wanted[place][None].repeat(4, 0), atol=1e-5, rtol=1e-4)
     steps.release(others[1])
-    made = steps.step([others[2], first], [int(tokens[12])] * 2)  # the other waits
+    made = steps.step(
+        [others[2], first], [int(tokens[12])] * 2
+    )  # the remaining row is not advanced
     np.testing.assert_allclose(made[1], wanted[12], atol=1e-5, rtol=1e-4)
     made = steps.step([others[0]], [int(tokens[12])])
     np.testing.assert_allclose(made[0], wanted[12], atol=1e-5, rtol=1e-4)

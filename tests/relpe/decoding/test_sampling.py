@@ -27,7 +27,7 @@ def seeded(seed: int) -> np.random.Generator:
 
 
 def mask(logits: np.ndarray, seed: int) -> np.ndarray:
-    """Some tokens, at least one."""
+    """A random mask of allowed tokens, at least one."""
     allowed = seeded(seed).random(len(logits)) < 0.6
     allowed[seed % len(logits)] = True
     return allowed
@@ -105,7 +105,7 @@ def test_of_equals_the_first_are_kept() -> None:
 
 
 class Points:
-    """Stands for a generator: gives the numbers that it was given."""
+    """Fake generator that returns given numbers."""
 
     def __init__(self, points: list[float]) -> None:
         self.points = iter(points)
@@ -115,7 +115,7 @@ class Points:
 
 
 def test_draws_follow_the_tempered_probabilities_exactly() -> None:
-    """By inversion: even points give each token as often as its probability says."""
+    """By inversion sampling: evenly spaced points yield each token in proportion."""
     logits = np.array([0.0, 1.0, 2.0, 3.0], np.float32)
     allowed = np.array([True, True, False, True])
     options = SamplingOptions(temperature=2.0, top_p=1.0)

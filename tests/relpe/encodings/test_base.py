@@ -1,4 +1,4 @@
-"""The family as a whole: which pairs are refused, and how one more member joins."""
+"""All encodings: refused combinations, and how a new encoding is added."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_training_finds_the_window_of_those_that_have_one(config: Any):
     def find(encoding: Any) -> Window | None:
         return encoding.build(num_layers=1, num_heads=2, head_dim=8).training_window()
 
-    if not hasattr(config(), "window") or config is ShawConfig:  # whose window is a clamp
+    if not hasattr(config(), "window") or config is ShawConfig:  # its window only clamps offsets
         assert find(config()) is None
         return
     assert find(config(window=None)) is None
@@ -99,7 +99,7 @@ def test_kinds_are_told_apart():
 
 
 def test_it_is_importable_with_torch_alone():
-    """And so that an encoding goes in front of somebody else's attention."""
+    """Importing PyTorch is enough, so that encodings can be used with other attention code."""
     allowed = {"torch", "safetensors", "numpy", "jaxtyping"}
     script = (
         "import sys\n"
@@ -114,7 +114,7 @@ def test_it_is_importable_with_torch_alone():
     assert set(run.stdout.split()) <= allowed | {"relpe"}
 
 
-# ---- one more member: a config, a module, and a name in a union
+# ---- a new encoding: a config, a module, and a name in a union
 
 
 @dataclass(frozen=True, kw_only=True)

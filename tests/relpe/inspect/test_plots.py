@@ -33,7 +33,7 @@ def test_files_are_written_and_show_something(name, tmp_path, capsys):
     assert main([str(tmp_path / "model"), "--output", str(folder)]) == 0
     printed = capsys.readouterr().out.splitlines()
     expected = {f"{kind}.png" for kind in CASES[name][2]}
-    assert {path.name for path in folder.iterdir()} == expected  # and nothing half written
+    assert {path.name for path in folder.iterdir()} == expected  # no temporary files
     for path in folder.iterdir():
         assert str(path) in printed
         assert imread(path)[..., :3].std() > 0.01
@@ -71,7 +71,7 @@ def test_the_spectrum_picture_has_all_of_each_head_where_its_periods_are():
     model = decoder("sine")
     encoding = model.encoding
     assert isinstance(encoding, SineSPE)
-    wanted = torch.tensor([3.0, 100.0, 10**6])  # the last is beyond the picture
+    wanted = torch.tensor([3.0, 100.0, 10**6])  # the last is outside the picture
     with torch.no_grad():
         encoding.frequencies.copy_((2 / wanted).logit().expand_as(encoding.frequencies))
     picture = pictures(model)["spectrum"]
@@ -119,7 +119,7 @@ def test_fading_is_that_of_the_attention():
     state = operation.init_state((1, 2, length), torch.Generator(), ones, 4)
     weights, _ = operation(ones, ones, values, state)
     (curves,) = picture.panels.values()
-    found = torch.log2(curves[:, -1]) / picture.x[-1]  # exponential: one point tells all
+    found = torch.log2(curves[:, -1]) / picture.x[-1]  # exponential, so one point suffices
     ratio = weights[0, -1] / weights[0, -1, :, -1:]
     lags = torch.arange(length - 1, -1, -1)
     torch.testing.assert_close(torch.exp2(found[:, None] * lags), ratio)

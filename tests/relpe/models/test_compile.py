@@ -13,16 +13,16 @@ from tests.support.decoders import CONFIGS, decoder, tokens_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # the compiler warns of much in itself
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the compiler itself
 
 MACHINE_CODE = ("algebraic favor",)
 BREAKS = ("conv", "siren spe", "windowed", "decay")
-"""Noise is drawn, spans are read and boxes are attended to between graphs, not in them."""
+"""These have graph breaks, where noise is drawn, spans are read or boxes are attended to."""
 
 
 @pytest.fixture(autouse=True)
 def _unwrapped() -> Iterator[None]:
-    """Compilers do not trace the shape checks of the tests."""
+    """Disables the shape checks of the tests, which compilers cannot trace."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -59,7 +59,7 @@ def test_traced_and_differentiated_by_the_compiler(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MACHINE_CODE)
 def test_compiled_to_machine_code(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # its cache would take what an earlier version of an operation said of its outputs
+    # its cache could contain the outputs' metadata of an earlier version of an operation
     monkeypatch.setattr("torch._inductor.config.force_disable_caches", True)
     compare(name, "inductor")
 

@@ -169,7 +169,7 @@ def test_encodings_keep_the_initial_values_that_they_chose(name: str) -> None:
     torch.manual_seed(7)
     whole = config.build()
     torch.manual_seed(7)
-    nn.Embedding(config.vocabulary_size, config.width)  # what is drawn before
+    nn.Embedding(config.vocabulary_size, config.width)  # its weights are drawn first
     sizes = {"num_layers": config.num_layers, "num_heads": config.num_heads, "head_dim": 8}
     alone = config.encoding.build(**sizes).state_dict()
     for key, values in whole.encoding.state_dict().items():

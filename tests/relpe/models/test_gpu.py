@@ -1,4 +1,4 @@
-"""A GPU gives what the CPU gives. Skipped where there is none: `pytest -m gpu`."""
+"""Results on a GPU equal those on the CPU. Run with `pytest -m gpu`; skipped without a GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _exact_products() -> None:
 
 
 def results(name: str, device: torch.device) -> list[torch.Tensor]:
-    """Logits of a whole, of pieces and of single tokens, and gradients of all parameters."""
+    """Logits of a sequence at once, in parts and token by token, and gradients of parameters."""
     model, tokens = decoder(name).to(device), tokens_of(150).to(device)
     positions = torch.arange(150, device=device)[None, :, None]
     whole, _ = model(tokens, positions, model.init_state(2))

@@ -73,7 +73,7 @@ def steady_scores(draw: st.DrawFn) -> Score:
 
 @st.composite
 def pedalled(draw: st.DrawFn) -> Score:
-    """Few pitches and times, so that notes, strikes and pedals meet."""
+    """Few pitches and times, so that notes and pedals often coincide."""
     time = st.integers(0, 30)
     note = st.tuples(time, st.integers(0, 12), st.integers(60, 62), st.integers(1, 127))
     control = st.tuples(time, st.sampled_from((64, 64, 64, 1)), st.integers(0, 127))
@@ -127,7 +127,7 @@ def test_warping_keeps_seconds(score, beats):
     half_tick = np.diff(beats).max() / warped.ticks_per_beat / 2
     for before, after in zip(score.tracks, warped.tracks, strict=True):
         wanted = score.seconds_at(before.notes[:, 0]) + shift
-        # Half a microsecond for every quarter.
+        # half a microsecond per quarter note
         slack = half_tick + 1e-6 * (2 + after.end_ticks / warped.ticks_per_beat)
         found = warped.seconds_at(after.notes[:, 0])
         np.testing.assert_allclose(found, np.sort(wanted), rtol=0, atol=slack)

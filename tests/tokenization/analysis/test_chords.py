@@ -42,7 +42,7 @@ def progressions() -> st.SearchStrategy[list[tuple[int, str, int]]]:
     return st.lists(chord, min_size=1, max_size=8)
 
 
-# ---- laws
+# ---- properties
 
 
 @given(chords=progressions(), semitones=st.integers(-12, 12))
@@ -93,7 +93,7 @@ def test_chords_are_runs_of_beats_from_the_beginning(score):
     assert again.beats.tolist() == chords.beats.tolist()
 
 
-# ---- fast against slow
+# ---- compared with a naive implementation
 
 
 @given(rows=st.lists(st.tuples(*[st.integers(0, 24)] * 3), min_size=1, max_size=6))

@@ -1,4 +1,4 @@
-"""Every expected value is MidiTok's own, of the installed package."""
+"""Expected values come from the installed MidiTok."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ METRES = (
     *((4, 4), (3, 4), (2, 4), (1, 4), (5, 4), (7, 4), (3, 8), (6, 8), (7, 8), (12, 8)),
     *((2, 2), (8, 4), (4, 8), (5, 16)),
 )
-"""Known to the vocabulary, and not."""
+"""Metres inside and outside the vocabulary."""
 CORPORA = os.environ.get("RELPE_CORPORA", "")
-"""Folder with pop909.zip and groove.zip, wherever in it."""
+"""Folder that contains pop909.zip and groove.zip at any depth."""
 
 
 def theirs() -> miditok.REMI:
@@ -108,7 +108,7 @@ def ids_of(text: str) -> list[int]:
 
 @st.composite
 def scores(draw: st.DrawFn) -> Score:
-    """Scores with notes, of metres that the vocabulary knows and does not, one at a tick."""
+    """Scores with notes and metres inside and outside the vocabulary, one per tick."""
     score = draw(strategies.scores(programs=(0, 0, 0, 33, 65)))
     assume(score.num_notes)
     ticks = st.integers(0, 40 * score.ticks_per_beat)
@@ -118,7 +118,7 @@ def scores(draw: st.DrawFn) -> Score:
 
 
 def any_ids() -> st.SearchStrategy[list[int]]:
-    """Ids in a row, some of them in a sensible order."""
+    """Sequences of ids, some in a plausible order."""
     firsts = (
         *("Bar_None", "Pitch_21", "Velocity_3", "Duration_0.1.12", "Position_0", "PitchDrum_27"),
         *("Tempo_30.0", "Program_0", "Program_-1", "TimeSig_1/4", "TimeSig_6/8"),
@@ -148,7 +148,7 @@ def ours_decoded(score: Score) -> tuple[object, ...]:
 
 
 def theirs_decoded(ids: list[int]) -> tuple[object, ...]:
-    """The same of MidiTok's score; of several changes at one tick the last."""
+    """The same for MidiTok's score, with only the last of several changes at one tick."""
     score = THEIRS.decode(np.array(ids))
     return (
         [
@@ -317,7 +317,9 @@ def test_a_score_without_notes():
 def test_ids_of_a_corpus_match_miditok(corpus, num_files):
     paths = sorted(Path(CORPORA).rglob(f"{corpus}.zip")) if CORPORA else []
     if not paths:
-        pytest.skip(f"the variable RELPE_CORPORA names no folder with {corpus}.zip in it")
+        pytest.skip(
+            f"the variable RELPE_CORPORA is not the path of a folder that contains {corpus}.zip"
+        )
     with zipfile.ZipFile(paths[0]) as archive:
         names = [name for name in archive.namelist() if name.endswith(".mid")]
         files = {name: archive.read(name) for name in names}
@@ -326,11 +328,11 @@ def test_ids_of_a_corpus_match_miditok(corpus, num_files):
     assert other == []
 
 
-# ---- where they differ
+# ---- differences
 
 
 def chord(*pitches: int) -> bytes:
-    """Note-ons at one tick in the order given, all of one length."""
+    """Note-ons at one tick in the given order, all of the same length."""
     ons = b"".join(b"\x00" + bytes([0x90, pitch, 80]) for pitch in pitches)
     offs = [bytes([0x80, pitch, 0]) for pitch in pitches]
     return ons + quantity(480) + b"\x00".join(offs)
@@ -380,7 +382,7 @@ def test_events_after_the_limit_are_rejected(score):
         REMI.encode(score)
 
 
-# ---- the rest
+# ---- other functions
 
 
 def test_one_bar():
@@ -427,7 +429,7 @@ def test_a_crop_is_the_same_bars_of_the_score(score, first, count):
     assert crop.dtype == ids.dtype
     assert named(crop).split()[3].startswith("Tempo_")
     whole, part = REMI.decode(ids[:stop]), REMI.decode(crop)
-    # Where the crop begins: what the bars before it have reached.
+    # the crop begins at the end of the bars before it
     begin = round(24 * float(REMI.encode(score).beats[starts[first] + 1]))
     for track in part.tracks:
         [same] = [

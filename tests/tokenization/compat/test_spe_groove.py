@@ -56,7 +56,7 @@ def accepts(groove: SpeGroove, ids) -> bool:
 
 @st.composite
 def canonical_ids(draw: st.DrawFn, groove: SpeGroove, max_tokens: int = 60) -> np.ndarray:
-    """Whole pieces drawn from the grammar: first a kind of token, then one of it, often few."""
+    """Whole pieces drawn from the grammar: a kind of token, then a token of it, often the first."""
     state = groove.grammar().advance(BOS)
     ids = [BOS]
     some = st.integers(0, 1) | st.integers(0, 400)
@@ -77,14 +77,14 @@ def canonical_ids(draw: st.DrawFn, groove: SpeGroove, max_tokens: int = 60) -> n
 
 
 def any_ids(max_tokens: int = 60) -> st.SearchStrategy[list[int]]:
-    """Integers in a row, most of them ids, few pitches beside all of them so that notes end."""
+    """Sequences of integers, mostly ids; a few pitches are frequent, so that notes end."""
     events = st.sampled_from([60, 61, 188, 316, 60 + 384, 61 + 384, 188 + 384, 316 + 384])
     shifts = st.sampled_from([SHIFT, SHIFT + 5, SHIFT + 12, SHIFT + 23])
     return st.lists(events | shifts | events | st.integers(-3, PAD + 3), max_size=max_tokens)
 
 
 def first_in_first_out(notes) -> list[tuple[int, int, int, int, int]]:
-    """(onset, pitch, length, velocity, track), those of a pitch ending as they begin."""
+    """(onset, pitch, length, velocity, track); notes of a pitch end in order of onset."""
     paired = []
     for track, pitch in {(track, pitch) for _, pitch, _, _, track in notes}:
         own = sorted(n for n in notes if (n[4], n[1]) == (track, pitch))
@@ -107,7 +107,7 @@ def slow_quantize(score: Score) -> list[tuple[int, int, int, int, int]]:
 
 
 def slow_encode(notes, compact: bool) -> list[int]:
-    """Section 5.2 of the specification, a note and a shift at a time."""
+    """Section 5.2 of the specification, implemented note by note."""
     notes = sorted((t, pitch, d, 0 if compact else v, track) for t, pitch, d, v, track in notes)
     events = []
     for onset, pitch, length, _, track in notes:
@@ -156,7 +156,7 @@ def untied(notes) -> list[tuple[int, int, int, int]]:
 
 
 def is_canonical(groove: SpeGroove, ids) -> bool:
-    """Whether there is a score that has these tokens; with velocities as the order of notes."""
+    """Whether some score has these tokens; velocities represent the order of notes."""
     notes = slow_decode(ids)
     ranks = {note[3]: rank for rank, note in enumerate(sorted(notes, key=lambda n: n[3]))}
     tracks = [
@@ -166,7 +166,7 @@ def is_canonical(groove: SpeGroove, ids) -> bool:
     return np.array_equal(groove.encode(Score(12, tuple(tracks))).ids, ids)
 
 
-# ---- laws
+# ---- properties
 
 
 @both_modes
@@ -279,7 +279,7 @@ def test_transposing_moves_everything_but_drums(groove, data, semitones):
         return
     assert accepts(groove, moved)
     assert notes_of(groove.decode(moved)) == untied(notes)
-    # compatible tokens keep an order of unisons that transposing made
+    # compatible tokens keep the order of unisons that result from transposing
     back = groove.transpose(moved, -semitones) if groove is COMPACT else groove.transpose(ids, 0)
     np.testing.assert_array_equal(back, ids)
 
@@ -307,7 +307,7 @@ def test_compatible_tokens_are_those_of_the_original(notes, tokens):
     original = GOLDEN[tokens].tolist()
     assert COMPATIBLE.encode(score).ids.tolist() == [BOS, *original]
     assert accepts(COMPATIBLE, [BOS, *original])
-    # compact: the same without shifts that move nothing
+    # compact: the same without shifts of zero
     times = COMPATIBLE.encode(score).beats[1:]
     moves = np.append(times[1:] > times[:-1], True)
     is_shift = np.array([SHIFT <= token < EOS for token in original])
@@ -422,7 +422,7 @@ def test_the_config_builds_and_is_saved(tmp_path):
 
 
 def test_simultaneous_notes_are_limited():
-    """Or a model that never ends one would make each step slower than the one before."""
+    """Otherwise, if a model never ended notes, each step would be slower than the last."""
     state = COMPACT.grammar().advance(BOS)
     for _ in range(MAX_SOUNDING):
         state = state.advance(0)

@@ -36,7 +36,7 @@ FAMILIES = (BAR, BEAT, CHORD, EOS, DURATION, PITCH, VELOCITY, TEMPO)
 
 
 def ids_of(text: str) -> np.ndarray:
-    """Of names without their None, as `Bar Beat_0 Pitch_60`."""
+    """Ids of short names, such as `Bar Beat_0 Pitch_60`."""
     full = {"Bar": "Bar_None", "EOS": "EOS_None", "PAD": "PAD"}
     kinds = ("Beat", "Chord", "Tempo")
     names = [full.get(n) or (n if n.startswith(kinds) else f"Note_{n}") for n in text.split()]
@@ -99,7 +99,7 @@ def any_ids(max_tokens: int = 60) -> st.SearchStrategy[list[int]]:
 
 
 def slow_encode(score: Score, named_chords) -> tuple[list[str], int]:
-    """Names of the tokens by the book, and bars left out."""
+    """Token names according to the specification, and the number of bars left out."""
 
     def step_of(ticks: int) -> int:
         return (8 * ticks + score.ticks_per_beat) // (2 * score.ticks_per_beat)
@@ -139,7 +139,7 @@ def slow_encode(score: Score, named_chords) -> tuple[list[str], int]:
 
 
 def slow_notes(ids) -> list[Note]:
-    """Notes of any ids, times in twelfths of a quarter."""
+    """Notes that any ids represent, with times in twelfths of a quarter note."""
     names = [NAMES[token] if 0 <= token < PAD else "PAD_" for token in ids]
     notes, bar, position = [], 0, 0
     for index, name in enumerate(names):
@@ -163,7 +163,7 @@ def notes_of(score: Score) -> list[Note]:
     return [Note(*row) for row in score.tracks[0].notes.tolist()]
 
 
-# ---- laws
+# ---- properties
 
 
 @given(score=scores(), chords=chords())

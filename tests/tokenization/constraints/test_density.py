@@ -11,7 +11,7 @@ from tokenization.remi.vocabulary import BAR, PIANO_FAMILIES, POSITION, TEMPO
 
 
 def notes_of_bars(tokens: list[int]) -> np.ndarray:
-    """Number of notes in each bar that a Bar ends."""
+    """Number of notes in each bar that is followed by a Bar token."""
     array = np.array(tokens)
     is_note = (array >= PIANO_FAMILIES.pitch) & (array < PIANO_FAMILIES.velocity)
     bars = np.cumsum(array == BAR)

@@ -73,7 +73,7 @@ def test_an_instrument_that_rests_no_longer_than_before_is_not_called():
 
 
 def test_a_bar_in_which_an_instrument_is_called_is_not_left_empty():
-    """Where only times may follow, the bias is against the next bar, until something begins."""
+    """If only time tokens are allowed, the bias is against a new bar until an instrument plays."""
     grammar, presence = heard(band(bass=range(5), drums=range(5)), 4)
     against = []
     for _ in range(5):
@@ -125,7 +125,7 @@ def test_a_note_that_still_sounds_is_no_rest():
 
 @pytest.mark.parametrize("both", [False, True])
 def test_the_first_part_of_a_program_is_called_by_a_bias_against_parts(both):
-    """Else a model that prefers the second part would answer every call with it."""
+    """Otherwise, a model that prefers the second part would always choose it."""
     bars = (range(2), range(2) if both else range(6))
     tracks = [Track.of([(bar * 1920, 240, 40, 80) for bar in some], 33) for some in bars]
     drums = Track.of([(bar * 1920, 60, 38, 80) for bar in range(6)], is_drum=True)

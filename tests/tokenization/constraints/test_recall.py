@@ -25,7 +25,7 @@ MOST = GAIN * MANNER * (ANYWHERE[0] + IN_PHRASE[0])
 
 
 def loop(bars):
-    """A bar of bass and drums, again and again."""
+    """A repeated bar of bass and drums."""
     bass = [
         (1920 * bar + at, 240, pitch, 80)
         for bar in range(bars)
@@ -92,7 +92,7 @@ def test_of_two_instruments_the_second_parts_are_two():
     ids = REMI.encode(Score(480, tracks, (Tempo(0, 100.0),), (TimeSignature(0, 4, 4),))).ids
     recall = Recall.after(FAMILIES, ids[: np.flatnonzero(ids == BAR)[8] + 1])
     ids_of = REMI.vocabulary.ids
-    for name in ("Position_0", "Program_33", "Part_1"):  # never the second alone before
+    for name in ("Position_0", "Program_33", "Part_1"):  # the second part never played alone before
         recall = recall.advance(ids_of[name])
     bias = recall.logits()
     assert bias is not None
@@ -113,7 +113,9 @@ def test_every_number_of_bars_has_a_phrase_that_it_holds():
     assert phrases[:9] == [1, 1, 2, 2, 4, 4, 4, 4, 8]
     assert all(phrase <= max(bars, 1) for bars, phrase in enumerate(phrases))
     assert max(phrases) == LONGEST_PHRASE
-    assert phrase_bars([set()] * 8) == 4  # what repeats after four bars is a phrase of four bars
+    assert (
+        phrase_bars([set()] * 8) == 4
+    )  # music that repeats after four bars is a phrase of four bars
 
 
 def test_more_often_is_surer_and_the_strength_is_a_factor():
@@ -121,7 +123,7 @@ def test_more_often_is_surer_and_the_strength_is_a_factor():
     for bars in (1, 2, 4, 8):
         ids = loop(bars + 1)
         heard = ids[: np.flatnonzero(ids == BAR)[bars] + 1]
-        at = ids[: len(heard) + 2]  # behind a Position and a Program
+        at = ids[: len(heard) + 2]  # after a Position and a Program
         whole, half = Recall.after(FAMILIES, at), Recall.after(FAMILIES, at, 0.5)
         full, halved = whole.logits(), half.logits()
         assert full is not None
@@ -143,7 +145,7 @@ def test_the_place_is_that_of_all_tokens_at_once_and_the_bias_finite(score, at):
         if bias is not None:
             assert (bias >= 0).all()
             assert bias.sum() <= MOST
-            bias[:] = np.nan  # a caller's own
+            bias[:] = np.nan  # callers may change it
         recall = recall.advance(token)
     assert recall.place == Recall.after(FAMILIES, ids).place
 

@@ -29,7 +29,7 @@ EMPTY = ()
 
 
 def copies(*bars: tuple[tuple[int, int], ...], then: tuple[str, ...] = ()) -> dict[str, int]:
-    """Tokens that would continue a copy, in a new bar after `bars` that begins with `then`."""
+    """Tokens that would continue a copy, if a new bar after `bars` begins with `then`."""
     tokens = [token for notes in bars for token in piano_bar(*notes)] + [IDS["Bar"]]
     repetition = Repetition.after(PIANO_FAMILIES, [*tokens, *(IDS[name] for name in then)])
     names = PianoRemi().vocabulary.names
@@ -133,7 +133,7 @@ def test_a_rule_that_stays_behind_sees_what_it_saw(bars) -> None:
 
 
 def copying(rule: ConstrainedGrammar, families: Families) -> np.ndarray:
-    """A model that plays two bars in turn for ever and returns to them where it can."""
+    """Logits of a model that alternates between two bars."""
     bars = ([*piano_bar(*A)[1:], BAR], [*piano_bar(*B)[1:], BAR])
     logits = np.zeros(families.size, np.float32)
     played = bars[rule.limit.notated_bar(rule.grammar) % 2]
@@ -159,7 +159,7 @@ def biased(strength: float) -> ConstrainedGrammar:
 
 
 def pairs_heard(strength: float) -> int:
-    """How often the commonest pair of bars occurs in eighty bars of a model that copies."""
+    """Count of the most frequent pair of bars in eighty bars of the copying model."""
     bars = contents(sample(biased(strength), seed=3, logits=copying)[0])
     assert len(bars) == 80
     pairs = list(pairwise(bars))

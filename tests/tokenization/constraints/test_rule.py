@@ -40,7 +40,7 @@ CHOICES = st.lists(st.booleans(), min_size=4, max_size=4)
     seed=st.integers(0, 99),
 )
 def test_biased_music_keeps_to_the_grammar(chosen, density, seconds, name, seed):
-    """`advance` raises for a token that is not allowed, however large the biases are."""
+    """`advance` raises for a token that is not allowed, even with large biases."""
     every = all_biases(FAMILIES[name], density)
     biases = [bias for bias, wanted in zip(every, chosen, strict=True) if wanted]
     rule = rule_of(*biases, bars=3, seconds=seconds, name=name)

@@ -41,7 +41,7 @@ def appended(draw: st.DrawFn, *, late: bool) -> tuple[bytes, Score, int]:
     last = -(-_last_tick(prompt) * ticks_per_beat // division) + 1
     splice = last + draw(st.integers(0, 50)) if late else draw(st.integers(0, last))
     tracks: list[Track] = []
-    # One new track for each channel: otherwise their notes could not be told apart.
+    # one new track for each channel; otherwise their notes could not be distinguished
     for channel in draw(st.lists(st.integers(0, 8), min_size=1, max_size=3, unique=True)):
         chunk = draw(st.none() | st.integers(0, num_tracks - 1))
         notes = draw(midi_files.notes_of_a_track(splice, shortest=1))
@@ -131,7 +131,7 @@ def test_new_notes_are_read_back(case):
         for begin in [_scaled(onset, new, result)]
     ]
     assert sorted(found) == sorted(expected)
-    # On the grid of the new music nothing has moved.
+    # on the grid of the new music, times are unchanged
     ticks, division = new.ticks_per_beat, _division(result)
     assert [(2 * row[1] * ticks + division) // (2 * division) for row in sorted(found)] == [
         note[0]
@@ -142,7 +142,7 @@ def test_new_notes_are_read_back(case):
 
 
 def _held(data: bytes) -> dict[tuple[int, ...], int]:
-    """What pedals, modulation and bends of all channels are left at, where it is not 0."""
+    """Final values of pedals, modulation and bends of all channels, except zeros."""
     held: dict[tuple[int, ...], int] = {}
     tracks = midi_files.slow_tracks(data)
     for _, content in sorted(itertools.chain(*tracks), key=lambda event: event.tick):
@@ -348,13 +348,13 @@ def _fade(*values: int, control: int = 7, channel: int = 0, delta: int = 10) -> 
 @pytest.mark.parametrize(
     ("prompt", "restored"),
     [
-        # set to 0 behind the last note: back to what it was, or to what MIDI begins with
+        # set to 0 after the last note: restored to the earlier value or to the default of MIDI
         (_fade(90, delta=0) + note(60) + _fade(0), [(0, 0xB0, 7, 90)]),
         (note(60) + _fade(0), [(0, 0xB0, 7, 100)]),
         (note(60) + _fade(0, control=11), [(0, 0xB0, 11, 127)]),
-        # faded while notes sounded: loud enough to be heard
+        # faded while notes sounded: restored to an audible value
         (_fade(90) + note(60) + _fade(40, 9) + note(60) + _fade(0), [(0, 0xB0, 7, 64)]),
-        # never louder than it was
+        # never louder than before
         (_fade(30, delta=0) + note(60) + _fade(4), [(0, 0xB0, 7, 30)]),
         # no fade
         (_fade(5, delta=0) + note(60), []),
@@ -373,7 +373,7 @@ def test_a_fade_is_undone_in_its_own_track_for_the_channels_that_continue():
                        division=96)  # fmt: skip
     assert _controls(_continue(prompt)) == [(1, 0xB0, 7, 100)]
     assert _controls(_continue(prompt, notes=[])) == []
-    # a track of its own may get the channel as well
+    # a new track may also use the channel
     assert _controls(_continue(prompt, chunk=None)) == [(1, 0xB0, 7, 100)]
 
 
@@ -432,7 +432,7 @@ _RUNNING = b"\x01\x90\x3c\x40"
 )  # fmt: skip
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory in use from Linux's /proc")
 def test_a_full_file_of_anything_is_continued_and_cut_within_a_gigabyte(file):
-    # The high-water mark of the new program alone: that of getrusage includes its parent's.
+    # the peak memory of the new process only; getrusage would include that of its parent
     script = (
         "import sys; from pathlib import Path; from tokenization.errors import MidiError\n"
         "from tokenization.midi import append_to_midi, cut_midi\n"

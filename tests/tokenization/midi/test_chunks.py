@@ -11,7 +11,7 @@ from tokenization.midi import read_midi
 @pytest.mark.parametrize("wrong", [1, 500])
 @pytest.mark.parametrize("track", [0, 1])
 def test_a_wrong_length_is_not_a_missing_end(track, wrong):
-    """No track that is there is left out without a word."""
+    """Existing tracks are never left out without an error."""
     parts = [midi_files.melody(3) + END for _ in range(3)]
     sizes = [len(part) + wrong * (at == track) for at, part in enumerate(parts)]
     chunks = [b"MTrk" + n.to_bytes(4, "big") + p for n, p in zip(sizes, parts, strict=True)]

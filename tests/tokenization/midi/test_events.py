@@ -39,7 +39,7 @@ def test_the_scanner_finds_the_events_of_a_slow_parser(data):
 
 
 def _slow_notes(data: bytes) -> list[tuple[int, int, int, int, int, int]]:
-    """Chunk, channel, onset, duration, pitch, velocity; ends go to the earliest note of a pitch."""
+    """Chunk, channel, onset, duration, pitch, velocity; ends match the earliest note of a pitch."""
     notes = []
     for number, track in enumerate(midi_files.slow_tracks(data)):
         sounding: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -71,7 +71,7 @@ def test_notes_are_paired_in_order(data):
 
 
 def test_too_many_other_events_are_rejected_before_the_rest_is_read(monkeypatch):
-    """Each of them takes its own time, so what stands behind, damaged or not, is not looked at."""
+    """Reading these events is slow, so the rest of the file, damaged or not, is not read."""
     monkeypatch.setattr("tokenization.midi.events.MAX_OTHERS", 100)
     texts = b"\x00\xff\x01\x00"
     assert read_midi(midi_file(note(60) + texts * 99)).num_notes == 1

@@ -119,7 +119,7 @@ def test_a_missing_file_is_a_midi_error(tmp_path):
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory in use from Linux's /proc")
 def test_a_full_file_of_one_kind_of_event_stays_under_a_gigabyte(content):
-    # The high-water mark of the new program alone: that of getrusage includes its parent's.
+    # the peak memory of the new process only; getrusage would include that of its parent
     script = (
         "import sys, time; from pathlib import Path; from tokenization.errors import MidiError;"
         "from tokenization.midi import read_midi\n"

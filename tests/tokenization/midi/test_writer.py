@@ -47,7 +47,7 @@ def all_notes(score: Score) -> list[list[int]]:
 @settings(max_examples=25)
 @given(score=midi_files.scores(shortest=1))
 def test_other_libraries_read_the_same_from_written_files(score):
-    # Their readers stop at metres of 2^7 or tempos of hours per beat; ours are tested above.
+    # other readers fail at metres of 2^7 or tempos of hours per beat, which are tested above
     score = Score(480, score.tracks, (Tempo(0, 100.0),), (TimeSignature(0, 3, 4),))
     data = write_midi(score)
     rows = sorted(tuple(row) for track in score.tracks for row in track.notes.tolist())
@@ -97,7 +97,7 @@ def test_more_instruments_than_channels_keep_their_programs_note_by_note():
     assert Counter((t.program, t.is_drum, str(t.notes)) for t in again.tracks) == Counter(
         (t.program, t.is_drum, str(t.notes)) for t in (*tracks, odd)
     )
-    # and for a player, who knows no chunks: what the channel has when a note begins
+    # players ignore chunks: the program of the channel applies when a note begins
     programs = {}
     heard = []
     for message in mido.merge_tracks(mido.MidiFile(file=io.BytesIO(data)).tracks):

@@ -29,7 +29,7 @@ def changes(metres: tuple[tuple[int, int], ...]) -> st.SearchStrategy[list[TimeS
 
 
 def slow_lines(score: Score, end: int) -> list[Fraction]:
-    """Written bar lines from 0 to the first at or after `end`, where no bar is cut to nearly 0."""
+    """Notated bar lines from 0 to the first at or after `end`, if no bar is cut to nearly 0."""
     signatures = [TimeSignature(0, 4, 4), *score.time_signatures]
     at, now, lines = 0, Fraction(0), [Fraction(0)]
     while now < end:
@@ -55,7 +55,7 @@ def test_notated_lines_are_exact_and_a_change_cuts_the_bar(
     lines = notated_lines(score, end).tolist()
     assert lines[-1] >= end > lines[-2]
     exact = [line for line in slow_lines(score, lines[-1]) if line <= lines[-1]]
-    # but for bars of less than half a grid step, of which nothing is left
+    # bars of less than half a grid step disappear
     near = [line for line in exact if min(abs(line - found) for found in lines) <= Fraction(1, 2)]
     assert len(lines) <= len(exact)
     for line in set(exact) - set(near):
@@ -115,7 +115,7 @@ def test_every_line_is_a_bar_and_times_are_restored(
     steps = bars.steps(times)
     assert (np.diff(steps) >= 0).all()
     assert np.abs(bars.ticks(steps) - times).max() <= 20
-    # what stands in a bar stays in it, or goes to the line that ends it
+    # times remain in their bar or move to the bar line at its end
     bar = np.searchsorted(lines, times, side="right") - 1
     assert (steps >= bars.starts[bar]).all()
     assert (steps <= np.append(bars.starts, bars.starts[-1] + 10**6)[bar + 1]).all()

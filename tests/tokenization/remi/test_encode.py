@@ -1,4 +1,4 @@
-"""How many tokens a file can make."""
+"""The maximum number of tokens of a file."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ BAR_TOKENS = 175_000
 
 
 def most_others(file: bytes) -> int:
-    """No file makes more: 175,000 tokens for its bars, and one for each of its bytes.
+    """A file has at most 175,000 tokens for its bars, plus one for each of its bytes.
 
-    Bars: `read_midi` refuses notes that end after 65,536 quarters, that is 786,432 steps. Rounding
-    adds 61 at most to the last note, and its bar line 96. A bar takes one token, two where its
-    length differs from the one before. Lengths are multiples of 6. So two bars that differ have 18
-    steps or more together: two tokens for half of that. Two that do not have 12 or more: one token
-    for half of that. The worst is 2/9 of a token for a step, 174,800 in all, which is what 3/16
-    makes: bars of 12 and 6 steps in turn. The cap does not depend on the size of the file.
+    Bars: `read_midi` refuses notes that end after 65,536 quarters, which are 786,432 steps.
+    Rounding adds at most 61 steps to the last note, and its bar line 96. A bar takes one token, or
+    two if its length differs from that of the previous bar. Lengths are multiples of 6, so two
+    different bars have at least 18 steps together: two tokens for 9 steps. Two equal bars have at
+    least 12: one token for 6 steps. The maximum is 2/9 of a token per step, 174,800 in all, which
+    3/16 reaches with alternating bars of 12 and 6 steps. It does not depend on the size of the
+    file.
 
-    Other tokens: a note takes up to six, Position, Program, Part, Pitch, Velocity, Duration, and at
-    least six bytes: time, pitch and velocity, twice. A tempo takes two, and at least seven bytes.
-    BOS, EOS, and the first Position and Tempo are fewer than the bytes of the headers.
+    Other tokens: a note takes up to six (Position, Program, Part, Pitch, Velocity, Duration), and
+    at least six bytes: time, pitch and velocity, twice. A tempo takes two, and at least seven
+    bytes. BOS, EOS, and the first Position and Tempo are fewer than the bytes of the headers.
     """
     return len(file)
 
@@ -50,7 +51,7 @@ def metre(numerator: int, power: int) -> bytes:
 
 
 def struck(delta: int, channel: int, pitch: int, length: int) -> bytes:
-    """A note as short as MIDI can say it."""
+    """A note in as few bytes as possible."""
     on = quantity(delta) + bytes([0x90 | channel, pitch, 64])
     return on + quantity(length) + bytes([pitch, 0])
 

@@ -1,4 +1,4 @@
-"""Which token may follow: laws of both vocabularies, then one state after the other."""
+"""Which tokens may follow: properties for both vocabularies, then each state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def positions_allowed(state: RemiGrammar) -> list[int]:
 
 
 def walk(remi: Remi, ids: Iterable[int]) -> RemiGrammar:
-    """State after each token was checked."""
+    """State after all tokens, each of which is checked."""
     state = remi.grammar()
     for token in ids:
         state = state.advance(int(token))
@@ -60,7 +60,7 @@ def is_canonical(remi: Remi, ids: list[int]) -> bool:
     return np.array_equal(remi.encode(remi.decode(ids)).ids, ids)
 
 
-# ---- laws
+# ---- properties
 
 
 @for_each_vocabulary
@@ -150,7 +150,7 @@ RINGING = {
     "multitrack": "Bar Position_3 Program_Drums Drum_36 Velocity_9 "
     "Program_33 Part_2 Pitch_60 Velocity_9 Duration_48 Pitch_62 Velocity_9 Duration_48 ",
 }
-"""A bar the notes of which sound on in the next one."""
+"""A bar whose notes continue to sound in the next one."""
 
 
 @for_each_vocabulary
@@ -244,7 +244,7 @@ def test_a_track_all_pitches_of_which_sound_does_not_begin():
     assert "Pitch" in names_allowed(state.advance(names["Part_1"]))
 
 
-# ---- one state after the other, in the piano
+# ---- each state, for the piano tokenizer
 
 
 def test_the_first_bar_has_a_time_signature_a_position_and_a_tempo():

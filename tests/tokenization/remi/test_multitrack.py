@@ -1,4 +1,4 @@
-"""Examples of several tracks; the laws are those of `test_remi.py` and `test_grammar.py`."""
+"""Examples with several tracks; properties are in `test_remi.py` and `test_grammar.py`."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_steps_are_nearest_and_halves_are_rounded_up(ticks, ticks_per_beat):
 
 
 def slow_separate(rows: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Rows of one per pitch and onset, cut where the pitch comes again."""
+    """Rows with one note per pitch and onset, cut where the pitch is repeated."""
     best: dict[tuple[int, int], tuple[int, int]] = {}
     for pitch, onset, duration, velocity in rows:
         best[pitch, onset] = max(best.get((pitch, onset), (0, 0)), (duration, velocity))

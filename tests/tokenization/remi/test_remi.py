@@ -1,4 +1,4 @@
-"""What the REMI tokenizers write and read: laws of both, and the piano's examples."""
+"""The REMI tokenizers: properties of both, and examples for the piano tokenizer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def notes_of(score: Score) -> list[Note]:
 
 
 def notes_by_rank(remi: Remi, score: Score) -> dict[int, list[Note]]:
-    """Notes of each rank that has any, those that are not heard at -1."""
+    """Notes keyed by rank; tracks that are not encoded have rank -1."""
     found: dict[int, list[Note]] = {}
     for rank, track in zip(remi.track_ranks(score.tracks), score.tracks, strict=True):
         if len(track):
@@ -40,7 +40,7 @@ def notes_by_rank(remi: Remi, score: Score) -> dict[int, list[Note]]:
 
 
 def slow_notes(case: Case, score: Score) -> tuple[dict[int, list[Note]], int, int, int]:
-    """What the grid makes of each track's notes; how many are dropped, merged, clipped."""
+    """Naively quantized notes by rank, and numbers of dropped, merged and clipped notes."""
     quantized: dict[int, list[Note]] = {}
     dropped = merged = clipped = 0
     for rank, notes in notes_by_rank(case.remi, score).items():
@@ -70,7 +70,7 @@ def slow_notes(case: Case, score: Score) -> tuple[dict[int, list[Note]], int, in
 
 
 def bar_starts(remi: Remi, ids: np.ndarray) -> list[int]:
-    """Steps where bars begin; the grammar checks every token."""
+    """Grid steps at which bars begin; the grammar checks every token."""
     state = remi.grammar()
     lines = []
     for token in ids.tolist():
@@ -80,7 +80,7 @@ def bar_starts(remi: Remi, ids: np.ndarray) -> list[int]:
     return lines
 
 
-# ---- laws
+# ---- properties
 
 
 @for_each_vocabulary
@@ -120,7 +120,7 @@ def test_notated_signatures_are_restored(case, data):
     decoded = case.remi.decode(sequence.ids, sequence.signatures)
     end, restored = decoded.end_ticks, decoded.time_signatures
     if restored != sequence.signatures:
-        # only a last notated bar that is cut short has other names: it may be several whole bars
+        # only the last notated bar may differ: if cut short, it may be decoded as several bars
         last = [change for change in sequence.signatures if change.tick < end][-1]
         length = int(12 * last.bar_quarters())
         cut = last.tick + (end - 1 - last.tick) // length * length
@@ -228,11 +228,11 @@ def test_transposing_moves_every_pitch_but_drums(case, data, semitones):
         np.testing.assert_array_equal(case.remi.transpose(moved, -semitones), ids)
 
 
-# ---- fast, and the same ids for ever
+# ---- ids do not change between releases
 
 
 def long_piece(programs: tuple[int, ...]) -> Score:
-    """A thousand notes of nothing in particular; 9 stands for drums."""
+    """A thousand pseudo-random notes; program 9 means drums."""
     state, rows = 1, []
     for _ in range(4000):
         state = state * 6364136223846793005 % 2**64
@@ -266,7 +266,7 @@ def test_the_ids_of_a_long_piece_do_not_change(case, programs, expected):
     assert hashlib.sha256(ids.astype("<i4").tobytes()).hexdigest() == expected
 
 
-# ---- examples of the piano
+# ---- examples for the piano tokenizer
 
 
 def test_one_bar():

@@ -26,7 +26,7 @@ ids = PianoRemi().vocabulary.ids
 @given(seed=st.integers(0, 2**31 - 1), step=st.integers(0, 10**6))
 def test_a_batch_is_a_function_of_seed_and_step(data, seed, step):
     first, second = crops(data, seed=seed), crops(data, seed=seed)
-    second[step + 1]  # what was drawn before leaves no trace
+    second[step + 1]  # does not depend on earlier draws
     batch = first[step]
     assert batch.shape == (4, 65)
     assert np.array_equal(batch, second[step])

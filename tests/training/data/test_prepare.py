@@ -80,7 +80,7 @@ def test_a_folder_with_other_things_is_not_overwritten(midi_folder, tmp_path):
 def test_a_corpus_of_another_source_or_tokenizer_is_not_overwritten(midi_folder, tmp_path):
     output = tmp_path / "corpus"
     prepare(midi_folder, output, PianoRemi())
-    prepare(midi_folder, output, PianoRemi())  # again: files may have changed
+    prepare(midi_folder, output, PianoRemi())  # repeatable, since files may have changed
     other = shutil.copytree(midi_folder, tmp_path / "other")
     with pytest.raises(TrainingError, match=r"made from .*, not from other; choose a new folder"):
         prepare(other, output, PianoRemi())
@@ -141,7 +141,7 @@ def test_another_plan_does_not_take_over_what_a_stopped_run_left(midi_folder, tm
 
 
 def stop_after(monkeypatch, batches):
-    """Make a run end before it has encoded one batch more; returns the files that are read."""
+    """Make a run stop after some batches; returns the list of files that are read."""
     monkeypatch.setattr(preparation, "BATCH_FILES", 2)
     read: list[str] = []
     encode = preparation._encode
@@ -253,7 +253,7 @@ def test_what_an_archive_does_not_give_back_is_refused_and_the_rest_taken(midi_f
         infos = archive.infolist()
     content = bytearray(path.read_bytes())
     for number in (0, 1):
-        # behind the header, the first bytes of a deflated block and of a stored file
+        # damage the first bytes after the header, of a compressed and of an uncompressed file
         start = infos[number].header_offset + 30 + len(infos[number].filename)
         content[start : start + 3] = b"\xff\xff\xff"
     path.write_bytes(content)

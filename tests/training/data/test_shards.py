@@ -29,7 +29,7 @@ def test_shards_are_bounded_and_have_the_hash_of_one(
     parts = Corpus.load(out, "train").shards
     assert facts["splits"]["train"]["shards"] == len(parts) > 1
     assert all(len(part) == 1 or len(part.tokens) <= limit for part in parts)
-    for part, following in pairwise(parts):  # none is smaller than it need be
+    for part, following in pairwise(parts):  # no shard is smaller than necessary
         assert len(part.tokens) + following.offsets[1] > limit
     names = [line for part in parts for line in (part.folder / "names.txt").read_text().split()]
     assert names == (data / "train" / "names.txt").read_text().split()
@@ -52,7 +52,7 @@ def test_shards_change_nothing_of_what_is_read(data, midi_folder, tmp_path, monk
         assert cut.length(index) == whole.length(index) == len(whole.piece(index))
     of_places = np.repeat(np.arange(len(whole)), whole.lengths).tolist()
     assert [cut.piece_at(place) for place in range(whole.num_tokens)] == of_places
-    changed = Augmentation(drums=1, dropped=0.3, velocity=0.5)  # which draws other examples too
+    changed = Augmentation(drums=1, dropped=0.3, velocity=0.5)  # also draws other examples
     one, many = crops(data, augmentation=changed), crops(tmp_path / "data", augmentation=changed)
     assert all(np.array_equal(one[step], many[step]) for step in range(10))
     assert np.array_equal(windows(cut, 50), windows(whole, 50))

@@ -57,7 +57,7 @@ def test_tables_and_folders_may_call_validation_val(other, tmp_path):
 
 @pytest.fixture
 def tree(tmp_path):
-    """Files in folders, links to a file, to a folder and to nothing."""
+    """Files in folders, and links to a file, to a folder and to a missing file."""
     folder = tmp_path / "midi"
     for number, name in enumerate(("b.mid", "a/c.mid", "a/d/e.MID", "a/f.txt", "a b/g.midi")):
         path = folder / name

@@ -1,4 +1,4 @@
-"""Laws of long examples: what is carried from chunk to chunk, and what is computed again."""
+"""Losses of long examples: the state between chunks, and recomputation of activations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def batch():
 
 
 def gradients(model, chunk=None, *, truncated=False):
-    """The sum of all nats, how many parts it came in, and its gradients."""
+    """The sum of all losses in nats, the number of parts, and the gradients."""
     window = model.encoding.training_window()
     if window is not None:
         window.load_span_state({"spans": None, "calls": 0, "outgrown": 0})
@@ -74,7 +74,7 @@ def test_truncated_gradients_stay_in_their_chunk(name):
     model = decoder(name)
     whole, _, expected = gradients(model)
     total, parts, found = gradients(model, 7, truncated=True)
-    assert total == pytest.approx(whole, rel=1e-9)  # the state is carried on all the same
+    assert total == pytest.approx(whole, rel=1e-9)  # the state is kept between chunks
     assert parts == 6
     assert any((found[key] - gradient).abs().max() > 1e-6 for key, gradient in expected.items())
 
@@ -104,4 +104,6 @@ def test_what_blocks_compute_again_changes_nothing(chunk):
     assert total == whole
     assert all(torch.equal(found[key], gradient) for key, gradient in expected.items())
     assert [name for name, _ in model.named_parameters()] == names
-    assert len(calls) == (2 if chunk is None else 9)  # forwards, again, and again in the block
+    assert len(calls) == (
+        2 if chunk is None else 9
+    )  # forward pass, recomputation, and recomputation in the block

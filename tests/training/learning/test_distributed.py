@@ -1,4 +1,4 @@
-"""One step, however it is divided into processes, micro-batches and chunks."""
+"""A step does not depend on its division into processes, micro-batches and chunks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SLURM = {"SLURM_NTASKS": "8", "SLURM_NNODES": "2", "SLURM_PROCID": "6"}
 
 @pytest.fixture
 def unequal(experiment):
-    """Plain values of an experiment whose rows differ in length: no mean of means is the mean."""
+    """Plain values of an experiment whose rows differ in length, so means must be weighted."""
 
     def make(sections=None, **trainer):
         plain = changed(experiment)
@@ -98,7 +98,7 @@ def test_two_processes_agree_with_one(unequal, tmp_path):
         assert mine[1:] == pytest.approx(alone[1:], rel=2e-5)
     assert json.loads((two / "run.json").read_text())["sessions"][0]["processes"] == 2
     assert (two / "best.ckpt").exists()
-    # a run continues with another number of processes
+    # a run can be resumed with another number of processes
     assert_close(trained(longer, two), checkpoint(on))
 
 
@@ -125,7 +125,7 @@ def test_a_step_of_many_calls_counts_once_for_a_window(unequal, tmp_path):
     found = trained(unequal(cut, accumulate=2), tmp_path / "cut")
     assert found["spans"] == whole["spans"]
     assert found["spans"]["calls"] == 4
-    # not weights: a shift of all scores has no gradient, and Adam makes steps of what is rounding
+    # not weights: a shift of all scores has a gradient of rounding errors, which Adam scales up
     columns = ("train/nats_per_token", "validation/nats_per_token", "mean_span", "encoding_change")
     for cut, at_once in zip(
         figures(tmp_path / "cut", *columns), figures(tmp_path / "whole", *columns), strict=True
@@ -237,7 +237,7 @@ def test_shares_of_weights_give_what_whole_ones_give(unequal, tmp_path, kind, ch
     ddp, fsdp, parts = (checkpoint(Path(folder)) for folder in (ddp, fsdp, parts))
     assert_close(fsdp, ddp)
     assert_same(parts, fsdp)
-    # without shares, a run continues from them
+    # a run can be resumed from unsharded checkpoints
     more = {"ema_decay": 0.5, "accumulate": 2, "token_budget": 6 * 640}
     runs = [tmp_path / "ddp", tmp_path / "fsdp"]
     launch(2, *([unequal(sections, **more), str(run), None] for run in runs))

@@ -16,7 +16,7 @@ def test_movement_is_relative_and_continues_in_another_segment():
     assert movement.changes("x") == {}
     movement.begin()
     layers[0].weight.data += 5.0
-    # what began at zero has no relative change of its own
+    # parameters that began at zero have no relative change
     assert movement.changes("x") == pytest.approx({"x": 1.0, "x/weight": 1.0})
     layers[1].bias.data += 5.0
     assert movement.changes("x") == pytest.approx({"x": 2**0.5, "x/weight": 1.0})

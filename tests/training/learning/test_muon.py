@@ -157,7 +157,7 @@ def test_each_rate_moves_its_own_parameters(experiment, tmp_path, rate, own):
     assert moves == {key for key in before if key.startswith("encoding.") == (own > 0)}
     rates = [group["lr"] for group in after["optimizer_states"][0]["param_groups"]]
     shares = [1e-2 if value else 0.0 for value in (rate, own)]
-    # the same fall at the end for both
+    # the learning rates of both decay by the same factor
     last = Budget(config.trainer, config.optimizer, 64).learning_rate(5, 1.0)
     assert rates == [shares[0] * last] * (len(rates) - 1) + [shares[1] * last]
 

@@ -1,4 +1,4 @@
-"""An encoding with a window of learned width, trained: its penalty, its spans, its figures."""
+"""Training of an encoding with a window of learned width: penalty, spans and figures."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SPANS = ("mean_span", "receptive_field", "outgrown_spans")
 
 @pytest.fixture
 def windowed(experiment):
-    """A tiny SIREN whose window grows and shrinks within six steps, read every second one."""
+    """A tiny SIREN encoding whose spans, refreshed every second step, grow and shrink."""
 
     def make(trainer=None, **window):
-        # weights beyond the span are not zero in this mode: results depend on which one is in force
+        # in this mode, weights beyond the span are not zero, so results depend on the span
         window = {
             **{"mode": "log_bias", "width": 3.0, "per_head": True, "block": 1},
             **{"span_refresh": 2, "max_span": 31},
@@ -117,7 +117,7 @@ def test_a_step_goes_down_the_mean_likelihood_and_the_penalty(windowed, accumula
     assert nats / 23 == pytest.approx(mean.item())
     for name, value in module.named_parameters():
         torch.testing.assert_close(found[name], value.grad, rtol=1e-4, atol=1e-6, msg=name)
-    assert found["decoder.encoding.window.log_width"].min() > 1e-2  # that of the penalty
+    assert found["decoder.encoding.window.log_width"].min() > 1e-2  # the gradient of the penalty
 
 
 def test_a_released_model_holds_no_more_than_its_parameters(windowed, tmp_path):
@@ -145,10 +145,10 @@ def test_a_run_of_earlier_versions_goes_on(experiment, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         stop_at(patch, 4)
         assert fit(config, parts, show=False).step == 4
-    # as they wrote it: fewer columns, and nothing of where the encoding began
+    # the older format: fewer columns, and no initial values of the encoding
     held = checkpoint(parts)
     del held["encoding_start"]
-    # steps were counted as those of Lightning's own optimization
+    # steps were counted by Lightning's automatic optimization
     steps = "epoch_loop.manual_optimization.optim_step_progress"
     held["loops"]["fit_loop"][steps]["total"] = {"ready": 0, "completed": 0}
     torch.save(held, parts / "last.ckpt")

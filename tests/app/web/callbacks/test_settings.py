@@ -49,7 +49,7 @@ def test_settings_of_another_file_fill_the_form_with_a_note(calls, midi, band, t
     assert "the music will differ" in view.cards["continue"]
     filled = filled_form(calls, other)
     assert (filled["seed"], filled["temperature"]) == (11, 1.1)
-    view, _ = read(calls, midi, who=other)  # they have waited for it
+    view, _ = read(calls, midi, who=other)  # the settings were kept until the file was uploaded
     assert "All settings are restored" in view.cards["continue"]
 
 
@@ -113,7 +113,7 @@ def test_settings_beyond_the_ranges_of_the_page_are_refused_by_name(calls, midi,
 
 def test_settings_of_a_new_piece_fill_its_tab_and_choose_its_model(calls, tmp_path, second):
     path = tmp_path / "settings.json"
-    options = {"seconds": 2.0, "temperature": 1.2}  # shorter than what the page begins with
+    options = {"seconds": 2.0, "temperature": 1.2}  # shorter than the page's default
     path.write_text(json.dumps({"model": second, "seed": 3, "options": options}))
     view = seen(calls.uploads.read("continue", str(path), SOMEONE)[1:])
     assert "data-open='piano'" in view.results

@@ -81,7 +81,7 @@ def test_files_of_a_page_that_is_opened_again_are_kept(calls, midi, monkeypatch)
     _, view = make(calls)
     monkeypatch.setattr("app.server.store.LEFT_SECONDS", -1.0)
     calls.tabs.leave(SOMEONE)
-    calls.tabs.open_tab("continue", SOMEONE)  # the connection is there again
+    calls.tabs.open_tab("continue", SOMEONE)  # the connection is restored
     third = SimpleNamespace(session_hash="third")
     make(calls, "piano", who=third)  # old files are removed when new ones are made
     wanted = {"job": view.frame["job"], "variation": 0, "kind": "midi"}

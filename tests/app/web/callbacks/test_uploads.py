@@ -126,7 +126,7 @@ def test_the_region_decides_which_bars_are_read_and_where_new_music_begins(calls
     assert view.frame["job"] == job  # view and sound stay
     assert view.frame["prompt"]["sound"] == "ready"
     assert "reads bars 2 to 3" in view.cards["continue"]
-    assert not view.frame["can_undo"]  # not a step of its own
+    assert not view.frame["can_undo"]  # not a separate step
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_nothing_depends_on_a_later_key(kind: str) -> None:
     q, k, v, projection = inputs(100, kind)
     before = run(kind, q, k, v, projection, [100])
     k, v = k.clone(), v.clone()
-    k[:, 70:] *= 30  # a large later key would show through a maximum over the whole sequence
+    k[:, 70:] *= 30  # would change a maximum over the whole sequence
     v[:, 70:] += 1
     assert torch.equal(run(kind, q, k, v, projection, [100])[:, :70], before[:, :70])
 
@@ -176,7 +176,7 @@ def test_the_recurrent_step_equals_the_chunked_operation(kind: str) -> None:
 
 @pytest.mark.parametrize("scales", ["none", "shared", "own"])
 def test_bfloat16_rounds_products_and_sums_are_exact(scales: str) -> None:
-    a, b = torch.rand(2, 2, 700, 2, 8) + 0.1  # without it gradients are differences of near equals
+    a, b = torch.rand(2, 2, 700, 2, 8) + 0.1  # avoids cancellation in gradients
     v = torch.randn(2, 700, 2, 4)
     log_scale = 0.01 * torch.arange(700.0)[None, :, None].expand(1, 700, 2)
     if scales == "own":
@@ -198,7 +198,7 @@ def test_bfloat16_rounds_products_and_sums_are_exact(scales: str) -> None:
 
 
 def test_long_sums_in_bfloat16_do_not_stall() -> None:
-    """Bfloat16 counts to 256: a mean over 5,000 equal keys would be wrong if sums were in it."""
+    """Bfloat16 cannot count beyond 256, so a mean over 5,000 equal keys needs wider sums."""
     q = torch.ones(1, 5000, 1, 2)
     v = torch.linspace(0, 1, 5000)[None, :, None, None].expand(1, 5000, 1, 2)
     how = Tiling(128, 16, 8, torch.bfloat16)
@@ -206,7 +206,7 @@ def test_long_sums_in_bfloat16_do_not_stall() -> None:
     torch.testing.assert_close(out, v / 2, rtol=0.01, atol=0.003)
 
 
-# ---- of all queries to all keys
+# ---- attention from all queries to all keys
 
 
 @pytest.mark.parametrize("kind", MAPS)
@@ -214,7 +214,7 @@ def test_masked_attention_is_that_of_the_original(kind: str) -> None:
     q, k, log_scale = golden_features(kind)
     mask = torch.arange(k.shape[1]) < golden("attn_lengths")[:, None]
     out = linear_attention(q, k, golden("attn_v"), mask, log_scale)
-    # the original adds 1e-6 to denominators, which ours has no need of
+    # the original adds 1e-6 to denominators; this implementation does not
     torch.testing.assert_close(out, golden(f"attn_full_masked_{kind}"), rtol=1e-4, atol=1e-6)
 
 
@@ -270,7 +270,7 @@ def simple_gla(
     initial_state: torch.Tensor,
     output_final_state: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the package documents, position by position: it runs on GPUs alone."""
+    """The operation of the package as documented, one position at a time; it requires a GPU."""
     assert output_final_state
     sums, outs = initial_state.double(), []
     for place in range(q.shape[1]):
@@ -302,7 +302,7 @@ def test_its_kernels_are_given_the_same_attention(kind: str, first: int) -> None
 
 
 class Package(ModuleType):
-    """Stands for the package: `operation` is what it has, an error what it raises when used."""
+    """Fake of the package with `operation`; if that is an exception, it is raised on access."""
 
     def __init__(self, operation: object) -> None:
         super().__init__("fla.ops.simple_gla")
@@ -350,7 +350,7 @@ def test_what_does_not_import_run_or_agree_is_not_used(
     assert re.search(message, caplog.text) if message else not caplog.text
     monkeypatch.setitem(sys.modules, "fla.ops.simple_gla", Package(simple_gla))
     fla_backend.kernel.cache_clear()
-    with torch.inference_mode():  # where sampling meets it first
+    with torch.inference_mode():  # as when generation uses it first
         assert fla_backend.kernel(torch.device("cpu")) is simple_gla
     fla_backend.kernel.cache_clear()
 

@@ -114,7 +114,7 @@ class GoldenCase:
         return OffsetTable(features, bias, self.leaves["u"], self.window(offsets), **self.options)
 
     def check(self, out: torch.Tensor) -> None:
-        """Outputs (b, l, h, e) and all gradients are those of the original."""
+        """Asserts that outputs (b, l, h, e) and all gradients equal those of the original."""
         tight = self.dtype == torch.float64
         atol, rtol = (1e-9, 0.0) if tight else (2e-5, 1e-4)
         wanted = self.get("out").permute(0, 3, 1, 2)
@@ -132,8 +132,8 @@ class GoldenCase:
             if tight:
                 torch.testing.assert_close(found, expected, atol=1e-8, rtol=1e-7)
             elif expected.abs().max() < 1e-12:
-                # zero by cancellation, as that of what is added to all logits of a query: what
-                # float32 leaves has no magnitude of its own to be compared with
+                # zero by cancellation, as for terms added to all logits of a query, so that only
+                # an absolute tolerance is meaningful in float32
                 assert found.abs().max() <= 2e-5, golden
             else:
                 assert (found - expected).abs().max() <= 5e-4 * expected.abs().max(), golden
@@ -378,7 +378,7 @@ def test_rows_of_a_table_name_the_offsets_of_irregular_positions(shared: bool) -
     split, _ = run((q, k, v), table, [1, 20, 3, 26])
     torch.testing.assert_close(split, dense, rtol=1e-10, atol=1e-10)
 
-    # and in words: the features of a pair are the sum of its rows'
+    # explicitly: the features of a pair are the sum of the features of its rows
     plain = table._replace(factor=None, log_weight=None, bias=None)
     found, _ = run((q, k, v), plain, [length])
     assert table.features is not None
@@ -433,7 +433,7 @@ def test_boxes_on_grids_are_dense_with_gradients(
         features, bias, factor, log_weight = (x[index] for x in by_offset)
         assert table.content_bias is not None
         seen = allowed & mask.flatten(1)[:, None]  # (b, l, s)
-        # a query without keys: its output has no meaning, and must not spread
+        # the output of a query without keys is undefined and must not affect others
         empty = ~seen.any(-1)
         seen = (seen | empty[..., None])[:, None]
         logits = torch.einsum("blhd,bshd->bhls", q + table.content_bias, k)
@@ -496,7 +496,7 @@ def test_state_is_of_constant_size_and_never_changed() -> None:
         _, late = run((x[:, 3:] for x in (q, k, v)), table, [1] * 50 + [147], state=early)
     assert [x.shape for x in early] == [x.shape for x in late]
     assert all(map(torch.equal, early, kept))
-    # nor does it hold on to the memory of a long piece
+    # the memory of a long piece is released
     assert late.keys.untyped_storage().nbytes() <= 2 * late.keys.nbytes
 
 
@@ -516,8 +516,8 @@ def test_training_keeps_nothing_of_the_size_of_scores() -> None:
         return sum(kept)
 
     small, twice, wide = kept_for(512, 33), kept_for(1024, 33), kept_for(1024, 129)
-    assert twice - small <= 1.1 * 512 * 3 * 2 * 3 * 4  # of each position its q, k and v
-    # a wider span costs its band, (h, c, w) a few times over, whatever the length
+    assert twice - small <= 1.1 * 512 * 3 * 2 * 3 * 4  # q, k and v of each position
+    # a wider span needs a few bands (h, c, w), regardless of the length
     assert wide - twice <= 10 * 3 * 64 * 96
 
 

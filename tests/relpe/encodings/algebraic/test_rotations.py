@@ -52,13 +52,13 @@ def imported(skews: list[torch.Tensor], structure: Structure, dtype: torch.dtype
 
 
 def mapped(encoding: Algebraic, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """x (b, l, d, h) of the golden layout, turned at positions (l,) or (l, p)."""
+    """x (b, l, d, h) in the layout of golden files, rotated for positions (l,) or (l, p)."""
     codes, _ = encoding.prepare(positions.view(1, len(positions), -1), START)
     return encoding.rotate_features(x.transpose(2, 3), codes, 0).transpose(2, 3)
 
 
 def dense(encoding: Algebraic, positions: torch.Tensor) -> torch.Tensor:
-    """Maps (l, h, d, d) at positions (l, p), by what they make of unit vectors."""
+    """Maps (l, h, d, d) at positions (l, p), found by applying them to unit vectors."""
     features, heads = encoding.out_features, encoding.num_heads
     eye = torch.eye(features, dtype=next(encoding.parameters()).dtype)
     x = eye[:, None, None].expand(features, len(positions), heads, features)
@@ -161,7 +161,7 @@ def test_rotary_embedding_is_the_sequence_of_its_angles(kind: str, converted: bo
 
 
 def test_features_are_turned_within_heads() -> None:
-    """The original turned head 2i against head 2i + 1 (O1): a head's scores were not relative."""
+    """The original mixed heads 2i and 2i + 1 (O1), so that a head's scores were not relative."""
     encoding = built(SequenceStructure(), 8, heads=3)
     q, k = torch.randn(2, 1, 5, 8, 3, dtype=torch.float64)
     at = torch.arange(5)
@@ -183,7 +183,7 @@ def test_the_band_is_that_of_rotary_embedding_or_of_the_original() -> None:
 
 @st.composite
 def spectra(draw: st.DrawFn) -> Spectrum:
-    """Planes with angles that often are equal, zero, or half turns."""
+    """Planes with angles that are often equal, zero or half turns."""
     pairs = draw(st.integers(1, 6))
     angle = st.sampled_from([0.0, math.pi, 1.0, 0.3, 1e-4, math.pi / 2]) | st.floats(0, math.pi)
     angles = torch.tensor(
@@ -280,7 +280,7 @@ def test_float32_is_exact_at_a_million(basis: bool) -> None:
     encoding = built(SequenceStructure(), 16, dtype=torch.float32, basis=basis)
     (spectrum,) = rotations_of(encoding).spectra()
     angles = rotations_of(encoding).angles.double()
-    assert torch.equal(spectrum.angles, angles)  # what is turned by: rounded once, not each phase
+    assert torch.equal(spectrum.angles, angles)  # angles are rounded once, phases are not
     whole = torch.tensor([0, 1, 10**6, 10**6 + 1, 12_345_679, 2**24 + 1, -(10**7)])
     real = torch.tensor([0.3, 1_000_000.3, -123_456.789], dtype=torch.float64)
     for places in (whole, real):

@@ -118,7 +118,7 @@ def test_words_are_those_of_heap_ids(node: int, branching: int) -> None:
 
 @given(node=st.integers(1, 10**9), branching=st.integers(1, 5))
 def test_children_hang_under_their_parents(node: int, branching: int) -> None:
-    """The original looked up the word of the next id (O2)."""
+    """The original used the word of the next id (O2)."""
     node = min(node, 60) if branching == 1 else node
     first = branching * (node - 1) + 2
     family = torch.tensor([node, *range(first, first + branching)])
@@ -139,7 +139,7 @@ def padded(words: list[list[int]], letters: int = 0) -> torch.Tensor:
 
 @given(words=st.lists(words_strategy, min_size=1, max_size=6), others=st.integers(0, 5))
 def test_steps_do_not_depend_on_the_batch(words: list[list[int]], others: int) -> None:
-    """The original's grew with the deepest word of the batch (O3)."""
+    """In the original, steps grew with the deepest word of the batch (O3)."""
     table = steps(padded(words), padded(words, others + 7))
     for i, one in enumerate(words):
         for j, other in enumerate(words):
@@ -160,7 +160,7 @@ def test_each_node_is_computed_once(words: list[list[int]]) -> None:
     seed=st.integers(0, 2**31),
 )
 def test_a_common_prefix_cancels(words: list[list[int]], prefix: list[int], seed: int) -> None:
-    """A child's map is its parent's times its branch on the right: on the left this fails."""
+    """A child's map is its parent's map times the map of its branch, in this order."""
     torch.manual_seed(seed)
     generators = torch.matrix_exp(skew_from_triangle(torch.randn(2, 3, 10).double(), 5))
 
@@ -217,7 +217,7 @@ def test_fast_equals_slow_with_gradients(
 
 
 def test_every_head_and_branch_has_a_generator_that_learns() -> None:
-    """In the original all heads shared those of the first (O4)."""
+    """In the original, all heads shared the generators of the first one (O4)."""
     encoding, maps = built(3, heads=4)
     codes, _ = encoding.prepare(nodes(2, 3, 4, 9), START)
     out = encoding.rotate_features(torch.randn(1, 4, 4, 6).double(), codes, 0)
@@ -232,7 +232,7 @@ def test_every_head_and_branch_has_a_generator_that_learns() -> None:
     ("branching", "features"), [(2, 3), (2, 4), (3, 8), (5, 4), (4, 7), (9, 6), (20, 4)]
 )
 def test_branches_start_in_planes_of_their_own(law: str, branching: int, features: int) -> None:
-    """In the original all branches started equal (O5)."""
+    """In the original, all branches had the same initial values (O5)."""
     config = AlgebraicConfig(structure=TreeStructure(branching=branching), initialization=law)  # type: ignore[arg-type]
     encoding = config.build(num_layers=1, num_heads=1, head_dim=features).double()
     (maps,) = encoding.parts
@@ -298,7 +298,7 @@ def test_words_that_are_none_are_refused() -> None:
 
 
 def test_deep_maps_stay_orthogonal_in_float32() -> None:
-    """2000 levels, which no table of words could hold."""
+    """2000 levels; a table of all words would be too large."""
     depth = 2000
     generators = torch.matrix_exp(skew_from_triangle(torch.randn(1, 2, 28).double(), 8))
     word = torch.randint(0, 2, (1, depth))
@@ -313,7 +313,7 @@ def test_equal_angles_have_finite_gradients() -> None:
     encoding, maps = built(heads=1)
     with torch.no_grad():
         maps.triangle.zero_()
-        maps.triangle[..., 0] = 1.0  # one plane turned, the others not at all
+        maps.triangle[..., 0] = 1.0  # rotates only one plane
     codes, _ = encoding.prepare(nodes(2, 5, 9), START)
     out = encoding.rotate_features(torch.randn(1, 3, 1, 6).double(), codes, 0)
     (grad,) = torch.autograd.grad(out.mul(torch.randn_like(out)).sum(), maps.triangle)

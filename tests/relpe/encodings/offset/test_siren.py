@@ -71,7 +71,7 @@ def build(name: str) -> RelativeEncoding:
 
 
 def places(name: str, length: int, start: int = 0) -> torch.Tensor:
-    """Positions (1 or 2, length, p): places of tokens, or bar, beat and place in bar, by row."""
+    """Positions (1 or 2, length, p): token positions, or bar, beat and place in the bar."""
     steps = torch.arange(start, start + length)
     if CONFIGS[name].num_axes == 1:
         return steps[None, :, None]
@@ -359,5 +359,5 @@ def test_window_advances_with_steps_of_training_alone() -> None:
     with torch.no_grad():
         encoding.window.log_width.fill_(math.log(10.0))
         for _ in range(3):
-            assert span() == 13  # without gradients no step is counted
+            assert span() == 13  # steps without gradients are not counted
     assert [span() for _ in range(2)] == [13, 25]

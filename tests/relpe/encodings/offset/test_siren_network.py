@@ -33,7 +33,7 @@ def test_grids_are_those_of_the_original(name: str) -> None:
 
 
 def test_an_axis_of_one_point_has_the_coordinate_zero() -> None:
-    """The original has -1 there: its window would not be 1 at its middle."""
+    """In the original it is -1, so that its window would not be 1 at the centre."""
     assert torch.equal(normalized(relative_steps([1, 3]), [1, 3])[..., 0], torch.zeros(1, 5))
     assert torch.equal(normalized_points([1, 3])[..., 0], torch.zeros(1, 3))
 
@@ -95,7 +95,7 @@ def test_first_periods_are_from_four_steps_to_twice_the_reference_length(axes: i
 
 @pytest.mark.parametrize("length", [64, 1024, 4096])
 def test_neighbours_differ_however_long_the_reference_length(length: int) -> None:
-    """At the published setting the ratio is 0.0017 for 4096 steps."""
+    """With the published settings, the ratio is 0.0017 for 4096 steps."""
     features = network_of(SirenNetworkConfig(), length=length).at(torch.arange(length)[:, None])
     change = (features[1:] - features[:-1]).norm(dim=-1).mean()
     spread = (features - features.mean(0)).norm(dim=-1).mean()
@@ -103,7 +103,7 @@ def test_neighbours_differ_however_long_the_reference_length(length: int) -> Non
 
 
 def test_sinusoidal_features_are_in_the_family() -> None:
-    """Two layers, a phase of a quarter of a turn for every other sine."""
+    """It takes two layers, with the phase of every other sine shifted by a quarter turn."""
     size, length = 16, 512.0
     config = SirenNetworkConfig(depth=2, width=size, w0_init=30.0)
     network = network_of(config, features=size, length=length)

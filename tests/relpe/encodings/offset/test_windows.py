@@ -136,7 +136,7 @@ def test_rounding_a_soft_span_up_changes_nothing(mode: str, width: float, more: 
 
 
 def change_at_border(mode: str, border: int, step: float) -> float:
-    """How much a loss changes as the width grows by 2 `step` and a key enters half-way."""
+    """Change of a loss as the width grows by 2 `step` and a key enters the window half-way."""
     made = window(mode=mode, ramp=4.0, block=1).eval()
     middle = border - 4.0 if mode == "adaptive_ramp" else border / math.sqrt(-2 * math.log(0.1))
     losses = []
@@ -175,7 +175,7 @@ def test_gradients_of_the_width(mode: str) -> None:
 
 
 def test_soft_window_gradient_is_finite_at_the_border() -> None:
-    # the border falls on an offset exactly: weight zero, and a logarithm of minus infinity
+    # the border is exactly at an offset, whose weight is zero and its logarithm minus infinity
     made = window(mode="adaptive_ramp", width=(4.0,), ramp=4.0)
     with torch.no_grad():
         made.log_width.fill_(math.log(4.0))
@@ -202,7 +202,11 @@ def set_width(made: Window, value: float) -> None:
 def test_spans_are_read_now_and_then_in_training() -> None:
     made = window(width=(10.0,), block=16, span_refresh=5, max_span=200)
     made.advance()
-    assert made.keys_per_head(0) == (33, 33, 33)  # 22 steps, rounded up to 32, and the query's own
+    assert made.keys_per_head(0) == (
+        33,
+        33,
+        33,
+    )  # 22 steps, rounded up to 32, plus the query's own key
     set_width(made, 20.0)
     for _ in range(4):
         made.advance()
@@ -210,7 +214,7 @@ def test_spans_are_read_now_and_then_in_training() -> None:
     made.advance()
     assert made.keys_per_head(0)[0] == 49
     assert made.metrics()["outgrown_spans"] == 1.0
-    # one block less is no reason to change, two are
+    # the span shrinks only if at least two blocks are unused
     set_width(made, 14.5)
     for _ in range(5):
         made.advance()

@@ -87,7 +87,7 @@ def test_covariance_ends_with_the_filters() -> None:
 def test_second_moments_are_the_covariance_wherever_positions_begin(
     taps: tuple[int, ...], far: int
 ) -> None:
-    """Over white noise, exactly; so no expected score changes when all positions shift."""
+    """Exact over white noise: expected scores do not change when all positions are shifted."""
     for offset in (0, 13, -29):
         positions = white_noise.lattice({1: (40,), 2: (5, 7), 3: (2, 3, 3)}[len(taps)])
         positions = positions + offset + far
@@ -108,7 +108,7 @@ def test_fast_equals_slow_with_gradients(
     monkeypatch.setattr(noise_products, "SHARED_CODE_BYTES", 0 if fused else 2**30)
     monkeypatch.setattr(white_noise, "HELD_NOISE_BYTES", 2**30 if held else 0)
     encoding = small(taps, gated=gated, noise="signs" if held else "normal")
-    # in no order, some twice, on both sides of zero and far away
+    # unsorted, with duplicates, negative and positive, and far away
     positions = torch.randint(-9, 30, (8, len(taps)))
     positions = torch.cat([positions, positions[:2], positions[:1] + 10**6])
     q, k = torch.randn(2, 3, len(positions), 2, 3, dtype=torch.float64).unbind(0)
@@ -195,7 +195,7 @@ def test_a_step_draws_no_noise_twice_and_the_state_does_not_grow(
     for place in range(100, 400):
         _, state = encoding.prepare(line(1, place), state)
         sizes.add(tuple(x.shape for x in state))
-    # positions to 399 are in tiles to 12, whose filters read 39 + 31 samples beyond its start
+    # positions up to 399 are in tiles up to 12, whose filters read up to 39 + 31 samples further
     assert sorted(drawn) == [(tile,) for tile in range(12 + 2 + 1)]
     assert len(sizes) == 1
 
@@ -215,8 +215,8 @@ def test_codes_kept_for_steps_are_not_used_in_training() -> None:
 
 @torch.no_grad()
 def test_a_calls_realizations_leave_the_mean_of_scores_and_divide_their_variance() -> None:
-    """Over seeds, to 5 standard errors; the variance is that of one realization, which
-    `test_mean_and_variance_of_scores` looks at, over their number."""
+    """Over seeds, to 5 standard errors. The variance is that of one realization, which
+    `test_mean_and_variance_of_scores` checks, divided by their number."""
     encoding, seeds, num_realizations = small((3,), gated=False), 800, 15
     q, k = torch.randn(2, 1, 3, 2, 3, dtype=torch.float64).unbind(0)
     found = []
@@ -266,7 +266,7 @@ def test_a_layer_with_its_own_filters_is_an_encoding_of_these_with_gradients(
     names = ["query_filter", "key_filter", "gates"]
     with torch.set_grad_enabled(trained):
         codes, state = encoding.prepare(positions[None], encoding.init_state(7, CPU))
-        # the last position's codes are kept where nothing is trained
+        # without training, the codes of the last position are kept
         again, _ = encoding.prepare(positions[None, -1:], state)
         for layer in range(2):
             alone = small(taps)
@@ -313,8 +313,8 @@ def test_the_bound_of_codes_is_that_of_all_layers_together(monkeypatch: pytest.M
 @pytest.mark.parametrize("noise", ["normal", "signs"])
 @torch.no_grad()
 def test_mean_and_variance_of_scores(noise: white_noise.NoiseKind) -> None:
-    """Every realization is an estimate: unbiased, with the variance of the derivation, from which
-    signs take the fourth moments that they lack. The mean holds to 5 standard errors."""
+    """Every realization is an unbiased estimate with the derived variance; for signs, the variance
+    lacks the terms of fourth moments. The mean is checked to 5 standard errors."""
     draws, length = 40_000, 4
     encoding = small((3,), noise=noise, draws=draws)
     assert encoding.gates is not None
@@ -349,7 +349,7 @@ def test_mean_and_variance_of_scores(noise: white_noise.NoiseKind) -> None:
 
 
 def noise_correlation(a: torch.Tensor, b: torch.Tensor, lags: torch.Tensor) -> torch.Tensor:
-    """sum_i a_i b_(i + lag) of (h, d, n), by the letter."""
+    """sum_i a_i b_(i + lag) of (h, d, n), computed literally."""
     taps = a.shape[-1]
     return torch.stack(
         [
@@ -378,11 +378,11 @@ def test_no_tensor_of_all_products_ever_exists(
         a, b = encoding.encode(q, k, codes, 0)
         (a.square().sum() + b.square().sum()).backward()
     codes_of_all = length * heads * features * draws
-    if fused:  # what comes in and goes out, and what belongs to one tile
+    if fused:  # inputs, outputs and the tensors of one tile
         assert largest.elements == max(2 * q.numel(), a.numel(), largest_of_a_tile(config, q))
         assert largest.elements < codes_of_all
     else:
-        assert largest.elements == 2 * codes_of_all  # of queries and keys, for all rows
+        assert largest.elements == 2 * codes_of_all  # codes of queries and keys, shared by all rows
 
 
 def largest_of_a_tile(config: ConvSPEConfig, q: torch.Tensor) -> int:

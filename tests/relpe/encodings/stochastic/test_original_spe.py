@@ -18,7 +18,7 @@ from tests.support.original_spe import (
 
 @pytest.mark.parametrize("axes", [1, 2])
 def test_parameters_of_the_original_make_the_codes_of_the_original(axes: int) -> None:
-    """The original's encoder filters noise for keys with the filter named for queries."""
+    """The encoder of the original filters the noise of keys with the filter named `conv_q`."""
     config = ConvSPEConfig(taps=(4, 3)[:axes], num_realizations=6)
     encoding = config.build(num_layers=2, num_heads=2, head_dim=3).double()
     taps, space = encoding.config.taps, (6, 5)[:axes]
@@ -51,7 +51,7 @@ def test_parameters_of_the_original_make_the_codes_of_the_original(axes: int) ->
 
 
 def test_parameters_of_each_layer_are_refused() -> None:
-    """Those of one encoder would fit none of the layers, or all."""
+    """An encoder of the original has one set of parameters for all layers."""
     sines = SineSPEConfig(shared_by_layers=False).build(num_layers=2, num_heads=2, head_dim=3)
     filters = ConvSPEConfig(taps=(2,), shared_by_layers=False).build(
         num_layers=2, num_heads=2, head_dim=3

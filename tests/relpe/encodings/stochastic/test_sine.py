@@ -109,8 +109,7 @@ def test_fast_equals_slow_with_gradients(
 
 @given(start=st.integers(0, 10**7), shift=st.integers(0, 10**6), length=st.integers(1, 140))
 def test_shifting_positions_changes_no_expected_score(start: int, shift: int, length: int) -> None:
-    """Over the noise, by its exact second moments: products of waves do not change when all
-    positions do."""
+    """Uses the exact second moments of the noise: products of waves depend on offsets only."""
     encoding, noise, _, _ = small(length)
     identity = torch.eye(6, dtype=torch.float64).view(3, 2, 6)  # unit noise in place of random
     unit = noise._replace(sines=identity.expand(2, 4, 3, 2, 6))
@@ -125,8 +124,8 @@ def test_shifting_positions_changes_no_expected_score(start: int, shift: int, le
 
 @pytest.mark.parametrize(("num_realizations", "draws"), [(None, 4000), (24, 1000)])
 def test_mean_and_variance_of_scores(num_realizations: int | None, draws: int) -> None:
-    """The estimate is unbiased with the variance of the derivation (reference formula, independent
-    draws), which falls with the number of realizations: here the config's, or the call's."""
+    """The estimate is unbiased and has the derived variance, which falls with the number of
+    realizations; the number is that of the config or of the call."""
     encoding, _, q, k = small(4)
     q, k = q[:1], k[:1]
     lags = torch.arange(4)[:, None] - torch.arange(4)

@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 def raw(x: torch.Tensor) -> torch.Tensor:
-    """What softplus makes x of."""
+    """The inverse of softplus."""
     return x + (-(-x).expm1()).log()
 
 
@@ -93,7 +93,7 @@ def test_two_gaussians_give_a_gaussian_of_twice_the_variance(width: float) -> No
 
 
 def test_an_impulse_for_keys_leaves_the_query_filter() -> None:
-    """Keys carry the noise of their own position: P(m - n) is the filter m - n steps back."""
+    """The code of a key is the noise at its position, so P(m - n) is the filter at m - n."""
     encoding = small()
     phi = encoding.steps_back()[0]
     impulse = torch.zeros_like(phi)
@@ -147,7 +147,7 @@ def test_first_widths_are_spread_up_to_a_quarter_of_the_reference_length() -> No
 
 
 def test_one_learning_rate_moves_narrow_and_wide_windows_by_the_same_share() -> None:
-    """The first step of Adam, which goes as far for every parameter."""
+    """The first step of Adam changes every parameter by the same amount."""
     encoding = SirenSPEConfig(reference_length=400.0).build(num_layers=1, num_heads=3, head_dim=2)
     before = encoding.window_widths().detach()
     optimizer = torch.optim.Adam([encoding.log_widths], lr=0.01)
@@ -162,7 +162,9 @@ def test_a_layer_with_its_own_filters_is_an_encoding_of_these_with_gradients(
     max_taps: tuple[int, ...],
 ) -> None:
     encoding, length = small(max_taps, shared=False), 30
-    with torch.no_grad():  # layers that differ, the first the widest, so that taps are the same
+    with (
+        torch.no_grad()
+    ):  # different layers; the first is the widest, so that the taps are the same
         encoding.log_widths.copy_(
             torch.tensor([2.0, 1.9])[:, None, None].expand_as(encoding.log_widths)
         )
@@ -202,7 +204,7 @@ def test_a_layer_with_its_own_filters_is_an_encoding_of_these_with_gradients(
 def test_second_moments_are_the_covariance_wherever_positions_begin(
     max_taps: tuple[int, ...], far: int
 ) -> None:
-    """Exactly, over white noise, from the first position on: what is before it is noise as well."""
+    """Exact over white noise, also at the first position, since noise extends before it."""
     positions = white_noise.lattice({1: (25,), 2: (3, 7), 3: (2, 3, 3)}[len(max_taps)]) + far
     encoding = small(max_taps, draws={1: 160, 2: 32 * 16, 3: 32 * 64}[len(max_taps)])
     made = moments(encoding, positions, unit_noise(encoding, positions, max_taps))
@@ -213,7 +215,7 @@ def test_second_moments_are_the_covariance_wherever_positions_begin(
 
 @torch.no_grad()
 def test_many_realizations_reproduce_the_covariance() -> None:
-    """To 5 standard errors of the formula: variance V V + P^2 of a product of two codes."""
+    """To 5 standard errors; a product of two codes has the variance V V + P^2."""
     draws, length = 20_000, 6
     encoding = small(draws=draws)
     codes, _ = encoding.prepare(line(length), encoding.init_state(4, CPU))

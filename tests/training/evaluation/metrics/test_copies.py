@@ -31,7 +31,7 @@ def moved(score: Score, semitones: int = 0, ticks: int = 0) -> Score:
 
 
 def joined(*scores: Score) -> Score:
-    """One track of several, each behind the last one."""
+    """One score with the notes of several, one after another."""
     tables, start = [], 0
     for score in scores:
         tables.append(score.tracks[0].notes + np.array((start, 0, 0, 0)))
@@ -63,7 +63,7 @@ def test_random_notes_are_no_copies(seed):
 @given(start=st.integers(0, 40), length=st.integers(2, 40))
 def test_the_longest_run_is_the_part_that_was_taken(start, length):
     taken = random_score(2, 80).tracks[0].notes[start : start + length]
-    # what stands beside it is too late for its steps to be the corpus's
+    # the music beside it is at other distances, so that the run cannot be longer
     part = Score(12, (Track(taken - [taken[0, 0], 0, 0, 0]),))
     found = copies(INDEX, [joined(random_score(500), part, random_score(501))], (8,))
     assert found.longest == (len(taken) if len(taken) >= 8 else 0)
@@ -74,7 +74,7 @@ def test_the_longest_run_is_the_part_that_was_taken(start, length):
 @few
 @given(seed=st.integers(0, 9))
 def test_runs_are_those_that_a_plain_search_finds(seed):
-    """Few pitches and times, so that parts of all lengths come back."""
+    """Few pitches and times, so that passages of all lengths are repeated."""
     draw = np.random.default_rng(seed)
 
     def score(notes: int) -> Score:

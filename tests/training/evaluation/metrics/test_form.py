@@ -98,7 +98,7 @@ def test_transposing_changes_nothing(score, first_bar, semitones):
     if not all(0 <= pitch + semitones <= 127 for pitch in pitches):
         return
     higher = score.with_tracks([up(track) for track in score.tracks])
-    # of equally good chords the first is taken, which may be another one
+    # of equally good chords the first is chosen, which may differ after transposing
     but = {name for name in form(BarNotes.of(score), 0) if name.startswith(CHORDS)}
     same(form(BarNotes.of(higher), first_bar), form(BarNotes.of(score), first_bar), but)
 
@@ -124,7 +124,7 @@ def test_similarity_of_bars_is_symmetric_and_one_with_itself(score):
 
 
 def test_each_playing_track_has_an_equal_vote_in_the_similarity_of_bars():
-    # the first track repeats itself, one of three notes of the second does, the third rests
+    # the first track repeats all its notes, the second one of three, and the third rests
     tune = [(0, 12, 60), (12, 12, 62), (24, 12, 64), (36, 12, 65)]
     bass = [(0, 12, 36), (12, 12, 38)], [(48, 12, 36), (60, 12, 40)]
     notes = passage([*tune, *moved(tune, 1)], [*bass[0], *bass[1]], [(96, 12, 80)])
@@ -143,7 +143,7 @@ def test_a_section_that_returns_has_an_equal_earlier_bar_and_new_music_has_none(
     assert returns(exact_similarity(again), again, 8)["like_bar_before"] < 0.2
     assert returns(exact_similarity(new), new, 8)["most_similar_earlier"] < 0.3
     assert repeated_bars(again, 8).of_any_earlier == 1
-    # among the new bars alone there is nothing that returns
+    # nothing is repeated among the new bars alone
     found = form(passage([*section, *moved(section, 8), *moved(section, 16)]), 8)
     assert found["self_similarity_8"] == 1
     assert found["self_similarity_4"] < 0.2
@@ -245,7 +245,7 @@ def test_semitones_clash_in_any_octave_and_not_sevenths():
     chord = passage([(0, 12, 60), (0, 12, 64), (0, 12, 65)])
     assert clashes(chord, 0) == pytest.approx(1 / 3)
     assert math.isnan(clashes(passage([], drums=[(0, 12, 36), (0, 12, 37)]), 0))
-    # held over from the prompt; what the prompt does among itself is not counted
+    # notes held over from the prompt; clashes within the prompt are not counted
     held = passage([(0, 60, 60), (0, 40, 61), (48, 12, 72)])
     assert clashes(held, 1) == 0
 

@@ -40,7 +40,7 @@ def test_counts_add_up(first, second, order):
 
 @given(pieces=pieces, history=tokens, token=st.integers(1, VOCABULARY - 1), order=orders)
 def test_witten_bell_is_its_formula(pieces, history, token, order):
-    """Chen & Goodman (1998), section 2.5, counted word by word."""
+    """Chen & Goodman (1998), section 2.5, with a naive count of each word."""
 
     def follows(context):
         padded = [[0] * (order - 1) + piece for piece in pieces]

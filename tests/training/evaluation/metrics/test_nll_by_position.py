@@ -50,7 +50,7 @@ def test_what_lies_beyond_the_training_length_is_compared_within_pieces(lengths,
     assert found is not None
     assert found.pieces == len(long)
     np.testing.assert_allclose(found.within, np.mean(long), atol=1e-12)
-    # however far the pieces lie apart, the step from within to beyond is that of each
+    # the difference is computed for each piece, so differences between pieces do not affect it
     np.testing.assert_allclose(found.difference, step, atol=1e-12)
     np.testing.assert_allclose(found.beyond - found.within, found.difference, atol=1e-12)
     if len(long) > 1:

@@ -176,7 +176,7 @@ def test_scores_are_those_that_attention_turns_into_its_weights(attention, encod
         expected = scores.masked_fill(~seen, 0.0)
         if not numerator:
             expected = expected / expected.sum(-1, keepdim=True)
-        else:  # the denominator is another sum: rows agree up to a factor
+        else:  # denominators differ, so rows agree up to a factor
             expected = expected * (weights[..., :1] / expected[..., :1])
     else:
         expected = scores.masked_fill(~seen, -torch.inf).softmax(-1)

@@ -104,7 +104,7 @@ def test_divergence_by_hand():
 
 
 def random_song(seed: int, numerator: int, drums: bool) -> Score:
-    """No two notes of one pitch of one track meet, which MIDI could not say."""
+    """Random notes without overlaps at the same pitch of a track, which MIDI cannot represent."""
     draw = np.random.default_rng(seed)
     tracks = []
     for number in range(3):
@@ -160,7 +160,7 @@ def test_measures_without_notes_or_with_drums_alone_are_defined():
 
 
 def test_metres_may_change_within_the_music():
-    """Bars of 4, 3 and 2 beats, each with a note on its first beat: no groove ever changes."""
+    """Bars of 4, 3 and 2 beats, each with a note on the first beat, so the groove is constant."""
     lines = [0, 48, 84, 108]
     signatures = tuple(
         TimeSignature(tick, beats, 4) for tick, beats in zip(lines[:3], (4, 3, 2), strict=True)
@@ -248,7 +248,7 @@ def test_stuck_notes_are_those_longer_than_bars_and_than_the_prompt():
     assert stuck_notes(notes, 1) == (4, 1, 3, 1)
     assert stuck_notes(notes, 1, bars=0.4) == (4, 4, 3, 3)
     assert stuck_notes(notes, 0) == (5, 1, 5, 1)
-    # one is longer than its short bar allows, the other than the prompt: neither is both
+    # one note is too long for its short bar, the other for the prompt, but neither for both
     notes = notes_of([(0, 130, 50, 80), (48, 120, 60, 80), (96, 140, 64, 80)], bars=8)
     short = notes._replace(lines=np.array([0, 48, 72, 168, 216, 264, 312, 360, 408]))
     assert stuck_notes(short, 1, bars=4) == (2, 1, 1, 0)

@@ -60,7 +60,7 @@ def shifted(score: Score, ticks: int, semitones: int = 0) -> Score:
 
 
 def profiles(score, track, form: Form = "exact") -> dict[Any, np.ndarray]:
-    """Counts of a track; in the compatible form densities, as they were published."""
+    """Counts of a track; in the compatible form, densities as in the publication."""
     counts = style.profiles(track.notes, track.is_drum, score, form)
     if form == "exact":
         return counts
@@ -185,7 +185,7 @@ def test_similarity_of_a_profile_with_itself_is_one_and_symmetric(seed, form):
 
 
 def looped(bars: int) -> Score:
-    """The same bar of drums, bass and two pianos again and again."""
+    """A repeated bar of drums, bass and two pianos."""
     tracks = []
     for program, pitch in ((128, 36), (33, 40), (0, 60), (0, 72)):
         onsets = np.arange(4 * bars) * 12
@@ -207,7 +207,7 @@ def test_a_loop_that_continues_keeps_its_style_in_all_quarters(form):
         (TrackKey(0, 1), "time_pitch_diff"),
         (TrackKey(0, 1), "onset_duration"),
     ]
-    # pairs across the ends of a quarter are missing, and nothing else
+    # only pairs across the ends of a quarter are missing
     assert min(row.similarities.min() for row in rows) > 0.99
     means = mean_style(rows)
     assert set(means) == {"onset_drum", "onset_duration", "time_pitch_diff"}
@@ -237,7 +237,7 @@ def test_a_track_that_is_missing_counts_as_zero():
 
 
 def test_continuations_are_pooled_before_they_are_compared():
-    """A profile that each of two has one half of is met by both together."""
+    """If each of two continuations has half of a profile, both together match it."""
     reference, empty = looped(8), looped(8).tracks[1].notes
     beat = (empty[:, 0] // 12) % 4
     halves = [
