@@ -101,7 +101,7 @@ MOST_ODDS = 50.0
 
 @dataclass(frozen=True, kw_only=True)
 class BalanceConfig:
-    """Log-odds that generation adds to the gates.
+    """Log-odds that generation adds to the gates, and their upper bound.
 
     Gates are fitted to real sequences, which never contain the model's own tokens. In generation a
     copy of a copy confirms itself, and a wrong token ends a return that a real sequence would have
@@ -110,6 +110,8 @@ class BalanceConfig:
 
     strength: float = 0.0
     """Added to the log-odds of all sources together."""
+    most: float = MOST_ODDS
+    """Upper bound of these log-odds. However long a copy, the decoder can always end it."""
     generated: float = 0.0
     """Added to sources whose token was generated: it is not part of the prompt."""
     aligned: float = 0.0
@@ -290,6 +292,7 @@ def _settings(config: PointerConfig) -> Settings:
         -1 if config.unit is None else config.unit,
         1 - 1 / config.recent,
         math.exp(balance.strength),
+        math.exp(balance.most),
         math.exp(balance.generated),
         np.array(config.ignored, np.int64).reshape(-1, 2),
         np.array(config.families, np.int64),

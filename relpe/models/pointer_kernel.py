@@ -221,7 +221,7 @@ def _propose(parts, settings, count, first_generated):
     for index in range(number):
         total += odds[index]
     if total:
-        scale = settings.strength / math.sqrt(total)
+        scale = min(settings.strength / math.sqrt(total), settings.most / total)
         for index in range(number):
             odds[index] *= scale
     proposed[classes] = number

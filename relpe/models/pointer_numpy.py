@@ -79,6 +79,8 @@ class Settings(NamedTuple):
     """Factor of `Sections.hits` at an informative token."""
     strength: float
     """Factor of the odds of all sources together."""
+    most: float
+    """Upper bound of these odds."""
     generated: float
     """Factor of the odds of generated tokens."""
     ignored: NDArray[np.int64]
@@ -186,7 +188,7 @@ def _propose(parts: Sections, settings: Settings, count: int, first_generated: i
     total = 0.0
     for value in sums.values():  # in this order, as in compiled code
         total += value
-    scale = settings.strength / math.sqrt(total) if total else 0.0
+    scale = min(settings.strength / math.sqrt(total), settings.most / total) if total else 0.0
     parts.proposed[: len(sums)] = list(sums)
     parts.odds[: len(sums)] = [value * scale for value in sums.values()]
     parts.proposed[-1] = len(sums)

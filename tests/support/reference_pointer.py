@@ -93,5 +93,6 @@ class SlowPointer:
             if len(self.tokens) - source.distance >= self.prompt:
                 value += balance.generated
             odds[source.token] = odds.get(source.token, 0.0) + math.exp(value)
-        total = math.exp(balance.strength) / math.sqrt(sum(odds.values())) if odds else 0.0
-        return {token: value * total for token, value in odds.items()}
+        total = sum(odds.values())
+        bounded = min(math.exp(balance.strength) * math.sqrt(total), math.exp(balance.most))
+        return {token: value * bounded / total for token, value in odds.items()}

@@ -248,7 +248,7 @@ def test_released_models_can_be_named(data, tmp_path):
 def test_a_balance_is_changed_field_by_field():
     changed = changed_balance(BalanceConfig(near=-1.0), ["strength=0.5", "aligned=2"])
     assert changed == BalanceConfig(strength=0.5, aligned=2.0, near=-1.0)
-    with pytest.raises(TrainingError, match="expected strength, generated, aligned, near before ="):
+    with pytest.raises(TrainingError, match="expected strength, most, generated, aligned, near"):
         changed_balance(changed, ["power=1"])
     with pytest.raises(TrainingError, match="--balance near=loud: could not convert"):
         changed_balance(changed, ["near=loud"])
