@@ -1,4 +1,4 @@
-"""Fitting of a model's pointer on a held-out split; the weights of the model do not change."""
+"""Fits a model's pointer to a held-out split; the weights of the model do not change."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
 
     The pointer of a run is stored in its `pointer.json`, from which `load_decoder` reads it; that
     of a released model in its `model.json`. Both have a record of the fit. The result depends only
-    on the weights, the data and the arithmetic of the machine.
+    on the weights, the data and the machine's floating-point arithmetic.
 
     Raises:
         TrainingError: the data and the model do not match, or the pointer cannot be stored.
@@ -131,7 +131,8 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
     )
     if fitted.fit.test.mixture > fitted.fit.test.decoder:
         logger.warning(
-            "the pointer makes the split %r less likely; fit it to more pieces, or leave it out",
+            "the pointer lowers the likelihood of the split %r; fit it to more pieces, or "
+            "leave it out",
             options.test_split,
         )
     if is_run(subject.place):
@@ -165,7 +166,9 @@ def changed_balance(balance: BalanceConfig, changes: Sequence[str]) -> BalanceCo
         name, _, value = change.partition("=")
         known = [field.name for field in fields(balance)]
         if name not in known:
-            raise TrainingError(f"--balance {change}: expected {', '.join(known)} before =")
+            raise TrainingError(
+                f"--balance {change}: expected NAME=LOG_ODDS with NAME one of {', '.join(known)}"
+            )
         try:
             balance = replace(balance, **{name: float(value)})
         except ValueError as error:

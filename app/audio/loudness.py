@@ -73,7 +73,7 @@ def true_peak(channels: NDArray[np.float32], at_least: float = 0.0) -> float:
 
 
 def gain_for(channels: NDArray[np.float32], sample_rate: int) -> np.float32:
-    """Factor that scales `channels` (c, n) to LOUDNESS_LUFS, or lower to respect CEILING.
+    """Factor that scales `channels` (c, n) to LOUDNESS_LUFS, or to a peak of CEILING if lower.
 
     The factor is 1 for silence.
     """

@@ -33,9 +33,9 @@ from app.files import RAW_SOUND, appearing, safe_name, size_on_disk
 from tokenization.score import Score
 
 MOST_SECONDS = 3600.0
-"""Maximum duration of all tracks together, 635 MB on disk at 44,100 Hz; above it, no stems."""
+"""Maximum total duration of all tracks, 635 MB at 44,100 Hz; longer pieces have no stems."""
 MOST_MIXES = 16
-"""Maximum number of mixes without some tracks in a folder; the oldest ones are removed."""
+"""Maximum number of mixes that leave out tracks, per folder; the oldest ones are removed."""
 _AT_ONCE = threading.BoundedSemaphore(2)
 """Limits simultaneous renderings, each of which uses one core and memory for two mixes."""
 _FULL_SCALE = 32767
@@ -185,9 +185,9 @@ class Stems:
     def _check_apart(self) -> None:
         if self.names and not self.tracks:
             raise SoundError(
-                f"the piece lasts {self.seconds / 60:.0f} minutes in {len(self.names)} tracks, "
-                f"expected at most {MOST_SECONDS / 60:.0f} minutes of all tracks together for "
-                "separate tracks; use the mix of all tracks"
+                f"the piece has {len(self.names)} tracks of {self.seconds / 60:.0f} minutes, "
+                f"expected at most {MOST_SECONDS / 60:.0f} minutes in total to render tracks "
+                "separately; use the mix of all tracks"
             )
 
 

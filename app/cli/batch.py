@@ -37,9 +37,10 @@ _MOST_CLIPS, _MOST_WIDTH = 100_000, 1024
 def add_batch(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.description = (
-        "Generate clips for listening tests: midi/NAME_v01.mid and so on, with --audio also "
-        "audio/NAME_v01.flac, and manifest.csv. The loudness is -23 LUFS, or lower if the true "
-        "peak would exceed -1 dB. A clip depends only on its own prompt, model, options and seed."
+        "Generate clips for listening tests: MIDI files such as midi/NAME_v01.mid, a table of all "
+        "clips in manifest.csv, and, with --audio, files such as audio/NAME_v01.flac. The loudness "
+        "is -23 LUFS, or lower if the true peak would exceed -1 dB. A clip depends only on its own "
+        "prompt, model, options and seed."
     )
     parser.add_argument(
         "--prompts",
@@ -69,10 +70,10 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         type=_names,
         default=(),
         metavar="NAMES",
-        help="comma-separated names or folders of models. A prompt with drums or several "
-        "instruments is continued by groove, any other by piano; if that model is not listed, by "
-        "the first one. Without prompts, each model generates clips (default: all released models; "
-        "without prompts, only piano)",
+        help="comma-separated names or folders of models. Prompts with drums or several "
+        "instruments are continued by groove, others by piano; if that model is not listed, the "
+        "first one is used. Without prompts, each listed model generates clips (default: all "
+        "released models with prompts, piano without)",
     )
     parser.add_argument(
         "--seed",

@@ -28,7 +28,7 @@ class Targets:
 
     @classmethod
     def of(cls, output: Path, audio: Path | None, count: int, prompt: Path | None) -> Targets:
-        """OUT.mid, or OUT.1.mid to OUT.K.mid for K variations; also for audio files.
+        """OUT.mid, or OUT.1.mid to OUT.K.mid for K variations; audio files are numbered alike.
 
         Raises CommandError if a file cannot be written or would overwrite the prompt.
         """

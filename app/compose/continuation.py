@@ -103,7 +103,7 @@ def continue_midi(
 ) -> Result:
     """Continues a MIDI file: `result.pieces[0].midi` is the file with new music appended.
 
-    The prompt is kept event for event; new music begins at the next bar line. The same seed gives
+    Every event of the prompt is kept; new music begins at the next bar line. The same seed gives
     the same bytes on the same machine. `name` is the name of the file in error messages.
 
     Raises:
@@ -284,14 +284,14 @@ class Variations:
 
     @property
     def bars_left(self) -> float:
-        """Number of bars until all pieces are finished, assuming two seconds per bar if needed."""
+        """Number of bars left; a length in seconds is converted at two seconds per bar."""
         seconds = self.options.seconds
         bars = self.options.bars if seconds is None else seconds / 2
         return bars * (1 - self.part_done)
 
     @property
     def tokens_to_read(self) -> int:
-        """Number of tokens of the prompt, until it has been read."""
+        """Number of tokens of the prompt; 0 once the model has read it."""
         is_read = self.tokens or self.opening.prompt is None
         return 0 if is_read else len(self.opening.context)
 

@@ -32,11 +32,11 @@ _PIANOS = range(8)
 AskedFor: TypeAlias = str | Path | Sequence[str | Path] | None
 """A model by name or folder, several of them, or the released ones (None)."""
 LOADING_SECONDS = 1.5
-"""Time before the first report; usually enough to load code that was compiled earlier."""
+"""Time until `preparing` first yields; usually enough to load code compiled earlier."""
 PREPARING_SECONDS = 0.2
-"""Time between later reports."""
+"""Interval at which `preparing` yields after that."""
 PREPARING_TOLD = "compiling the model, which takes half a minute the first time"
-"""Text of these reports on the command line."""
+"""What the command line prints while `preparing` yields."""
 _PREPARING = threading.Lock()
 _PREPARED: WeakKeyDictionary[Decoder, Future[None]] = WeakKeyDictionary()
 

@@ -91,9 +91,9 @@ class NewBars:
     def still_sounding(self, tokenizer: Tokenizer, start: int) -> list[tuple[int, int, int]]:
         """Notes of the prompt that sound beyond the splice: rank of the track, pitch, end in steps.
 
-        `start` is the splice in steps from the first bar of the context. Ends come from the file
-        because tokens round them, and a new note on a key that still sounds would end with the
-        earlier note.
+        `start` is the splice in steps from the first bar of the context. Ends are those
+        in the file, since tokens round them: a new note on a key that still sounds in the file
+        would end with the earlier note.
         """
         splice = self.prompt.splice
         playing = self.prompt.parts.of_score(self.prompt.timing.counted)

@@ -30,8 +30,8 @@ WAITING_BARS = 2
 """Maximum number of bars that new music waits for longer notes to end. Notes that are longer still,
 for instance held by the pedal, overlap the new music."""
 HEARD_TOKENS = 16_384
-"""Maximum number of tokens that the model reads if no number of bars is given, starting at a bar
-line. Without it, a malicious file of a few bytes could have a hundred thousand bars."""
+"""If no number of bars is given, the model reads at most this many tokens, from a bar line on.
+Without this limit, a malicious file of a few bytes could contain a hundred thousand bars."""
 ROOM_BEATS = 1024
 """Quarter notes that a prompt must leave free for new music; a file may have 65,536."""
 
@@ -83,7 +83,7 @@ class Prompt:
         return int(self.timing.to_file(lines[bar : bar + 1])[0])
 
     def first_bar_heard(self, bars: int = 0) -> int:
-        """The first notated bar that the model reads, or reads the end of, counted from 1."""
+        """The first notated bar of which the model reads at least a part, counted from 1."""
         return int(np.searchsorted(self.bar_tokens, self.first_heard(bars), side="right"))
 
     def tokens_heard(self, bars: int = 0) -> int:
@@ -91,10 +91,10 @@ class Prompt:
         return len(self.ids) - int(np.flatnonzero(self.ids == BAR)[self.first_heard(bars)])
 
     def first_heard(self, bars: int = 0) -> int:
-        """Number of the first Bar token of `ids` that the model reads, from 0.
+        """Index of the first Bar token that the model reads, among the Bar tokens of `ids`.
 
-        The model reads from `first_bar` on, or the last `bars` notated bars if none was chosen.
-        With `bars` = 0 or a chosen bar, it reads at most the last HEARD_TOKENS tokens.
+        The model reads from `first_bar` on. If that is None, it reads the last `bars` notated bars.
+        If `first_bar` is given or `bars` is 0, it reads at most the last HEARD_TOKENS tokens.
         """
         first = _first_in_room(self.ids, self.bar_tokens)
         if self.first_bar is not None:

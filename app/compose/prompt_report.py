@@ -22,10 +22,10 @@ from tokenization.tokenizer import Tokenizer
 _Kind = TypeVar("_Kind")
 _MIDI_BPM = 120.0  # the default tempo of MIDI
 _PIANOS = 8  # programs below this are pianos
-_DECIMALS = 2  # tempos that agree to this precision are equal: files store whole microseconds
+_DECIMALS = 2  # precision to which tempos are compared: files store whole microseconds per beat
 OFF_GRID = (
     "the notes do not fit the file's beats, as in a recorded performance, so the model cannot use "
-    "its bars; estimate the beats instead (on the command line: --beats estimate)"
+    "the file's bars; estimate the beats instead (on the command line: --beats estimate)"
 )
 
 

@@ -34,7 +34,10 @@ class Queue(Generic[WorkT]):
     """
 
     def __init__(self, name: str, capacity: int, max_waiting: int | None = None) -> None:
-        """`name` is the resource in messages; `max_waiting` None: any number of jobs may wait."""
+        """Creates an empty queue.
+
+        Messages call the resource `name`. Any number of jobs may wait if `max_waiting` is None.
+        """
         self.name, self.capacity, self.max_waiting = name, capacity, max_waiting
         self._tickets: list[Ticket[WorkT]] = []  # admitted ones first
         self._changed = threading.Condition()  # with a re-entrant lock

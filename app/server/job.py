@@ -48,7 +48,7 @@ class Job:
     """A user's request for music: its state, frames, MIDI files and sound.
 
     Its `id` is random and cannot be guessed. `new_folder` makes the folder of its files when the
-    first one is written; if it is given, the upload can be played before there is new music.
+    first one is written. With `new_folder`, the upload can be played before there is new music.
     If `soundfont` is None, the General MIDI SoundFont is used.
     """
 
@@ -322,7 +322,7 @@ class Job:
         )
 
     def _chosen_of_prompt(self) -> Iterator[tuple[str, str]]:
-        """Yields the choices of bars and tracks: short text for a file name, and a description."""
+        """Yields each choice of bars or tracks: a short text for file names, and a description."""
         if self.upload is None:
             return
         prompt, bars = self.upload.prompt, self.options.prompt_bars

@@ -29,7 +29,7 @@ class _SharedModel:
     queue: Queue[Variations]
     worker: Worker
     speeds: dict[int, float] = field(default_factory=dict)
-    """Bars per second of each row, by the number of rows of a job: running means."""
+    """Running means of the bars per second of each row, by the number of rows of the job."""
     reading_speed: float | None = None
     """Tokens of prompts per second: a running mean."""
 

@@ -193,8 +193,8 @@ class Studio:
     ) -> Generator[Frame, None, tuple[Result, str]]:
         """Yields frames while a job waits and generates; returns the result.
 
-        Also returns the reason if the job has exceeded its time limit, else an empty text. The time
-        of compilation does not count.
+        Also returns the reason if the job has exceeded its time limit, otherwise an empty string.
+        The time of compilation does not count.
         """
         options = with_seed(job.options)
         if job.upload is None:
@@ -256,7 +256,7 @@ class Studio:
         return job
 
     def file(self, job: str, variation: int, kind: str) -> Path:
-        """A file of a job, by its id; it is made if it does not exist, sound in turn with others.
+        """The path of a file of a job, made if necessary; sound waits for other renderings.
 
         Raises:
             LookupError: there is no such job, or no file of this kind.

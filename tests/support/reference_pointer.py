@@ -1,4 +1,4 @@
-"""The pointer by its definition: every place is compared with the end of the sequence anew."""
+"""A direct implementation of the pointer, which recomputes every match for each token."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Source(NamedTuple):
     similar: int
     exact: int
     distance: int
-    """In tokens, from the next token."""
+    """Distance in tokens between the proposed token and the next token."""
 
 
 class SlowPointer:
-    """Keeps the whole sequence, and compares it from the beginning at each token."""
+    """Keeps the whole sequence and recomputes everything from its beginning."""
 
     def __init__(self, config: PointerConfig, tokens: list[int], generated: int = 0) -> None:
         """The last `generated` of the tokens do not belong to the prompt."""
@@ -25,7 +25,7 @@ class SlowPointer:
         self.prompt = len(tokens) - generated
 
     def key(self, token: int) -> tuple[int, int]:
-        """What a tolerant match compares."""
+        """Tokens with equal keys are equal in a tolerant match."""
         ranges = [(first, stop) for first, stop in self.config.ignored if first <= token < stop]
         return ranges[0] if ranges else (token, token + 1)
 
@@ -43,7 +43,7 @@ class SlowPointer:
         return units if units < 64 else 64 + (units >= 128)
 
     def sources(self) -> dict[int, Source]:
-        """By class of distances in units."""
+        """The source of each class of distances in units, if it has one."""
         found: dict[int, Source] = {}
         for distance in range(1, min(len(self.tokens) - 1, self.config.reach) + 1):
             units, lengths = self.units_back(distance), self.lengths(distance)
@@ -52,7 +52,7 @@ class SlowPointer:
         return found
 
     def records(self) -> dict[int, float]:
-        """Share of the recent informative tokens that each class proposed, if any."""
+        """Share of the recent informative tokens that the source of each class proposed."""
         hits = dict.fromkeys(range(66), 0.0)
         tries = 0.0
         for count in range(1, len(self.tokens)):

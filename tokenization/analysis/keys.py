@@ -42,7 +42,7 @@ def pitch_classes(key: str) -> frozenset[int]:
     if match is None or name not in SCALES:
         raise ValueError(
             f"key is {key[:_MOST_LETTERS]!r}, expected a note from A to G, optionally with # or b, "
-            "then m or the name of a scale if it is not major, such as C, F#m, Bb or D dorian; "
+            "and m or the name of a scale unless it is major, such as C, F#m, Bb or D dorian; "
             f"scales are {', '.join(SCALES)}"
         )
     tonic = _NOTES[match[1].upper()] + _SIGNS[match[2]]

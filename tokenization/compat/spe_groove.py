@@ -1,7 +1,7 @@
 """Note-on, note-off and shift tokens of bass, drums and harmony: the SPE groove experiment.
 
-Source: Liutkus et al. (2021). The grid has twelve ticks per quarter note; a shift moves to a tick
-of a beat.
+Source: Liutkus et al. (2021). The grid has twelve ticks per quarter note. A shift gives the number
+of beats to move forward and the tick within the new beat.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tokenization.score import MAX_BEATS, NO_NOTES, Score, TimeSignature, Track,
 from tokenization.tokenizer import BaseTokenizer, Rules, TokenSequence, Vocabulary, end_of_crop
 
 MAX_SOUNDING = 512
-"""Maximum of simultaneous notes; more are an error, or come from a model that does not end them."""
+"""Maximum number of simultaneous notes. `encode` rejects more; the grammar forbids more."""
 BASS, DRUMS, HARMONY = range(3)
 """Tracks, each with 128 note-on and 128 note-off tokens."""
 NUM_TRACKS = 3
 NOTE_ON, NOTE_OFF, SHIFT = 0, NUM_TRACKS * 128, 2 * NUM_TRACKS * 128
 MAX_SHIFT = 2 * STEPS_PER_BEAT
-"""Shifts are 1 to 24: 12 b + t moves to tick t of the beat b beats later, 24 moves two beats."""
+"""Largest shift. Shift 12 b + t moves to tick t of the beat that is b beats later."""
 EOS, BOS, PAD = range(SHIFT + MAX_SHIFT, SHIFT + MAX_SHIFT + 3)
 TWO_BEATS = EOS - 1
 
@@ -56,7 +56,7 @@ class GrooveTokens(TokenSequence):
     """A piece as tokens, which contain neither velocities nor tempos nor time signatures."""
 
     velocities: tuple[int, ...]
-    """Mean of each track, rounded down; an argument of `decode`."""
+    """Mean velocity of each track, rounded down; pass them to `decode`."""
 
     @cached_property
     def beats(self) -> NDArray[np.float64]:
@@ -70,8 +70,8 @@ class SpeGrooveConfig:
 
     kind: Literal["spe_groove"] = "spe_groove"
     mode: Literal["compact", "compatible"] = "compact"
-    """`compatible`: the tokens of the original, which has shifts by zero between simultaneous notes
-    off the beat. `compact`: shifts only where time advances."""
+    """`compatible`: as in the original code, a shift precedes every event off the beat, even if it
+    is simultaneous with the previous event. `compact`: shifts only where time advances."""
 
     def build(self) -> SpeGroove:
         """The tokenizer."""
@@ -122,7 +122,7 @@ class SpeGroove(BaseTokenizer["GrooveGrammar"]):
             )
         ties = np.zeros_like(onsets) if self._is_compact else table[:, 3]
         velocities = [table[tracks == role, 3] for role in range(NUM_TRACKS)]
-        kept = dict(sorted(parts, key=lambda part: len(part[1])))  # most notes of each role
+        kept = dict(sorted(parts, key=lambda part: len(part[1])))  # the largest track of each role
         return GrooveTokens(
             ids=self._write(_in_turn(onsets, ends, tracks * 128 + table[:, 2], ties), [BOS], [EOS]),
             dropped=score.num_notes - len(table),
@@ -258,13 +258,13 @@ def _in_turn(
     keys: NDArray[np.int64],
     ties: NDArray[np.int64],
 ) -> _Notes:
-    """Notes of which those of one key end in the order in which they begin."""
+    """Reassigns ends so that the notes of each key end in the order in which they begin."""
     begins = np.lexsort((ties, ends, onsets, keys))
     return _Notes(onsets[begins], ends[np.lexsort((ends, keys))], keys[begins], ties[begins])
 
 
 def _times(ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Time in ticks reached by the tokens before each one, and by all of them (l + 1,)."""
+    """Time in ticks before each token, and after the last one (l + 1,)."""
     is_shift = (ids >= SHIFT) & (ids < EOS)
     shifts = ids[is_shift] - (SHIFT - 1)
     beats = np.cumsum(shifts // STEPS_PER_BEAT)
@@ -303,7 +303,7 @@ class GrooveGrammar(SpeGrammar):
     sounding: tuple[tuple[int, int], ...] = ()
     """(onset, key) of the sounding notes, in the order of their tokens."""
     num_before: int = 0
-    """Number of sounding notes that began before the last one that ended at this time."""
+    """Index in `sounding` of the first note that may still end at this time."""
     ended: tuple[int, int] = (-1, -1)
     """Last note that ended at this time."""
     pitch: int = -1
@@ -343,7 +343,7 @@ class GrooveGrammar(SpeGrammar):
         return mask
 
     def _allow_events(self, mask: NDArray[np.bool_]) -> None:
-        """Allows pitches from the last one struck upwards; before any is struck, also note-offs."""
+        """Allows note-ons from the last pitch upwards, and note-offs before the first note-on."""
         if len(self.sounding) < MAX_SOUNDING:
             mask[NOTE_ON:NOTE_OFF].reshape(NUM_TRACKS, 128)[:, max(self.pitch, 0) :] = True
         if self.pitch >= 0:
@@ -352,8 +352,8 @@ class GrooveGrammar(SpeGrammar):
         places: set[tuple[int, int]] = set()
         for index, (onset, key) in enumerate(self.sounding):
             place = (onset, key & 127)
-            # Of notes of one pitch, the one that began first ends first, even if two tracks strike
-            # it at once: the shorter note comes first, and of equal ones that of the first track.
+            # Notes of one pitch end in the order in which they began. If two tracks begin one at
+            # the same time, the shorter note comes first; a tie goes to the first track.
             is_next = key not in keys and place not in places
             keys.add(key)
             places.add(place)

@@ -45,7 +45,7 @@ def write_ids(
     events.sort()
 
     # One row per event: the Position if it is new, Program and Part if the track is new, then the
-    # ids of the event. BOS and EOS are in the places of a Position and a Bar.
+    # ids of the event. BOS takes the column of a Position, and EOS that of a Bar.
     has_programs = families.only_track < 0
     rows = np.zeros((len(events), 6 if has_programs else 4), np.int32)
     steps, whats, *ids = _EVENT.unpack(events)
@@ -71,7 +71,7 @@ def write_ids(
 
 @cache
 def _run_heads(families: Families) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Program and Part with which the notes of a track begin, by type of event; 0 for none."""
+    """Ids of the Program and Part before the notes of a track, by type of event; 0: no token."""
     ranks = np.arange((families.part - families.program) * NUM_PARTS, dtype=np.int32)
     programs = families.program + ranks // NUM_PARTS
     parts = ranks % NUM_PARTS
@@ -103,7 +103,7 @@ def _note_events(
 
 @cache
 def _first_ids(families: Families) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Offsets from the numbers of notes to ids, and from Pitch ids to Drum ids."""
+    """Offsets that convert pitches, velocities and durations to ids, and Pitch ids to Drum ids."""
     first_pitch = families.pitch - families.lowest_pitch
     notes = _EVENT.row(0, _IS_NOTE, first_pitch, families.velocity, families.duration)
     return notes, _EVENT.row(0, 0, families.num_pitches, 0, -families.duration)

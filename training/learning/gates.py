@@ -1,4 +1,4 @@
-"""Fitting of the gates of a pointer; the decoder is given by its nats of each token."""
+"""Fits the gates of a pointer, given the decoder's negative log-likelihood of each token."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from relpe.models.pointer import (
 ITERATIONS = 40
 """Maximum number of iterations of L-BFGS."""
 DECAY = 4e-6
-"""Penalty of the sum of squares of all entries."""
+"""Weight of the penalty on the sum of squares of all entries."""
 ROUGHNESS = 2e-5
-"""Penalty of the sum of squared differences of neighbouring entries of ordered tables."""
+"""Weight of the penalty on squared differences of neighbouring entries in ordered tables."""
 TINY = 1e-30
-"""Sums of odds are at least this before their root is taken: the root of 0 has no gradient."""
+"""Lower bound of a sum of odds whose root is taken, since the root of 0 has no gradient."""
 DIGITS = 3
 """Decimals of fitted entries."""
 
@@ -38,8 +38,10 @@ class Table(NamedTuple):
     """How a table of `GateConfig` is fitted."""
 
     classes: Callable[[Sources, NDArray[np.int64]], NDArray[np.integer]]
-    """Index into the table for each source, of a shape that broadcasts to (tokens, distances), from
-    the sources (tokens, distances) and the family of the token before each token (tokens,)."""
+    """Returns the index into the table for each source.
+
+    Takes the sources (tokens, distances) and the family of the previous token (tokens,). The shape
+    of the result broadcasts to (tokens, distances)."""
     ordered: bool
     """Whether neighbouring entries belong to similar classes."""
     first: float = 0.0
@@ -58,16 +60,16 @@ TABLES = {
 
 
 class Examples(NamedTuple):
-    """The sources of n tokens, as a flat list of s sources, token by token."""
+    """All s sources of n tokens in flat tensors, in the order of the tokens."""
 
     nats: Tensor
-    """Nats of each token by the decoder: (n,), float64."""
+    """Negative log-likelihood of each token by the decoder: (n,), float64."""
     tokens: Tensor
-    """Index of the token of each source: (s,), int32."""
+    """Index of the token that each source tries to predict: (s,), int32."""
     cells: Tensor
     """Cell of each source: (s,), int32. A cell is a combination of one class of each table."""
     hits: Tensor
-    """Indices of the sources that propose the token that came: (hits,), int32."""
+    """Indices of the sources that propose the correct token: (hits,), int32."""
     classes: Tensor
     """Class of each cell in each table: (cells, tables), int64."""
     shape: tuple[int, ...]
@@ -115,11 +117,11 @@ def examples(
 
 
 class Fit(NamedTuple):
-    """Fitted gates, and what they do to the tokens to which they were fitted."""
+    """Fitted gates, and the likelihood of the tokens to which they were fitted."""
 
     gates: GateConfig
     nats_per_token: float
-    """With the pointer."""
+    """Mean negative log-likelihood with the pointer."""
 
 
 def fit_gates(

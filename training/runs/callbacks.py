@@ -168,7 +168,7 @@ class Checkpoints(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
         """Handle signals: the first stops the run after the step, the second immediately.
 
-        A validation that was due when the run was stopped comes first.
+        If a validation was due when the run was stopped, runs it now.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             try:
@@ -204,8 +204,8 @@ class Checkpoints(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
         """Write `best.ckpt` if the validation is the best so far, and `last.ckpt`.
 
-        `last.ckpt` is written too because it stores the best value: a run resumed from an earlier
-        one could replace a better `best.ckpt`.
+        `last.ckpt` stores the best value. If it were not updated, a resumed run would compare with
+        an older value and could overwrite a better `best.ckpt`.
         """
         self._due = None
         value = pl_module.validation["validation/nats_per_token"]
@@ -228,8 +228,8 @@ class Samples(pl.Callback):
     """Generates continuations of validation pieces after each validation.
 
     Writes MIDI files and piano rolls to folders such as `samples/step_000500` in the run's folder.
-    Prompts and seeds are always the same, so that samples differ only by the weights, which are
-    those just validated. Training is not affected: random states are restored, and errors are
+    Prompts and seeds are always the same, so that samples differ only because of the weights, which
+    are those just validated. Training is not affected: random states are restored, and errors are
     logged in one line.
     """
 

@@ -81,7 +81,7 @@ def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Ori
         decoder.config = replace(decoder.config, pointer=fitted.pointer)
     elif fitted is not None:
         logger.warning(
-            "%s belongs to other weights than %s, and is not used; run relpe-train fit-pointer "
+            "%s was fitted to other weights than %s and is not used; run relpe-train fit-pointer "
             "with --weights %s",
             *(folder / NAME, path.name, weights),
         )
@@ -109,7 +109,7 @@ class CheckpointFiles(TorchCheckpointIO):
                 raise
             raise TrainingError(
                 f"{path}: cannot be written ({cause.strerror or cause}). The previous checkpoint "
-                "is unchanged; free some disk space, and the same command resumes from it"
+                "is unchanged; free some disk space, then run the command again to resume from it"
             ) from error
 
 
@@ -147,7 +147,7 @@ def fill(decoder: Decoder, checkpoint: dict[str, Any], where: Path) -> None:
         decoder.load_state_dict(state)
     except RuntimeError as error:
         first = " ".join(str(error).splitlines()[1].split())
-        raise TrainingError(f"{where}: has the weights of another model: {first}") from error
+        raise TrainingError(f"{where} has the weights of another model: {first}") from error
     mean = checkpoint.get("average", {}).get("mean")
     if mean:
         for parameter, value in zip(decoder.parameters(), mean, strict=True):
@@ -157,8 +157,8 @@ def fill(decoder: Decoder, checkpoint: dict[str, Any], where: Path) -> None:
 def start_from(decoder: Decoder, first: Decoder, where: Path) -> None:
     """Initialise a decoder with the weights of another one.
 
-    Weights of a model with rotary embedding can initialise one with the algebraic encoding of
-    sequences and windowed attention, since both compute the same function within the window.
+    A model with rotary embedding can initialise a model with windowed attention and the algebraic
+    encoding of sequences, since both compute the same function within the window.
 
     Raises:
         TrainingError: the weights belong to another model.

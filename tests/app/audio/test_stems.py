@@ -116,7 +116,7 @@ def test_long_pieces_have_no_stems(tmp_path, monkeypatch):
     made = stems.render(band(), tmp_path, "long", sample_rate=RATE)
     assert len(read(made.mix())) == len(made.whole)
     for ask in (lambda: made.mix({1}), made.zip):
-        with pytest.raises(SoundError, match="tracks together for separate tracks"):
+        with pytest.raises(SoundError, match="in total to render tracks separately"):
             ask()
     assert not list(tmp_path.glob("*.zip"))
 

@@ -141,7 +141,7 @@ def test_another_plan_does_not_take_over_what_a_stopped_run_left(midi_folder, tm
 
 
 def stop_after(monkeypatch, batches):
-    """Make a run stop after some batches; returns the list of files that are read."""
+    """Makes a run stop after some batches; returns a list to which it adds the files it reads."""
     monkeypatch.setattr(preparation, "BATCH_FILES", 2)
     read: list[str] = []
     encode = preparation._encode
