@@ -24,7 +24,7 @@ def test_a_wrong_key_is_explained_below_its_field():
 
 
 def test_settings_of_a_piece_fill_the_form():
-    options = MusicOptions(seconds=40.0, seed=7, temperature=1.1, top_p=0.98, key="C", variations=2)
+    options = MusicOptions(seconds=40.0, seed=7, temperature=1.1, top_p=0.99, key="C", variations=2)
     mood, unit, fresh, *values = widget_values(options)
     filled = dict(zip(FORM, values, strict=True))
     assert (mood, unit, fresh, filled["key"]) == ("Wild", "seconds", False, "C")
