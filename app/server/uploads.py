@@ -176,7 +176,7 @@ def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = 
     if controls > MOST_CONTROLS:
         raise MidiError(
             f"{path.name}: found {controls:,} controllers and bends in all tracks together, "
-            f"expected at most {MOST_CONTROLS:,}; thin them out and export it again"
+            f"expected at most {MOST_CONTROLS:,}; remove some of them and export it again"
         )
     return _whole(data, path.name, models.to_continue(score), beats, score)
 

@@ -169,13 +169,16 @@ def _plain(cell: str) -> _Label:
     if window := re.fullmatch(r"windows of (\d+) tokens, no overlap", cell):
         return _Label(f"pieces cut into {int(window[1]):,} tokens each", cell)
     if cell == "whole pieces, state carried on":
-        return _Label("whole pieces", cell)
+        return _Label("whole pieces, model alone", cell)
+    if cell == "whole pieces, with pointer":
+        return _Label("whole pieces, with the memory of earlier bars", cell)
     return _Label(cell)
 
 
 def _results(readme: str) -> str:
-    """The first table of a model's README: results on its test split."""
-    table = re.search(r"(?:^\|.+\n)+", readme, re.MULTILINE)
+    """The first table below the heading `Measured …` of a model's README."""
+    measured = readme[max(readme.find("\n## Measured"), 0) :]
+    table = re.search(r"(?:^\|.+\n)+", measured, re.MULTILINE)
     if table is None:
         return ""
     rows = [

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.remi.quantize import name_bars, nearest_step, split_long_bars
+from tokenization.remi.quantize import ends_of_runs, name_bars, nearest_step, split_long_bars
 from tokenization.remi.vocabulary import BAR_UNIT, MAX_BAR_STEPS, STEPS_PER_BEAT
 from tokenization.score import Score, Tempo, TimeSignature, Track, nearest_ratio
 
@@ -19,17 +19,18 @@ def notated_lines(score: Score, end: int, more: int = 0) -> NDArray[np.int64]:
     """Notated bar lines in ticks: from 0 to the first one at or after `end`, and `more` after it.
 
     Each is the tick nearest to its exact place, so that bar lines never drift. A change of time
-    signature ends the bar in which it occurs; if less than half a grid step of that bar would be
-    left, its bar line moves to the change instead. A repeated time signature has no effect. A
-    quarter note has at least 12 ticks.
+    signature ends the bar in which it occurs; if at most half a grid step of that bar would be
+    left, its bar line moves to the change instead. Of several time signatures at one tick the last
+    applies; a repeated one has no effect. A quarter note has at least 12 ticks.
     """
     changes = [TimeSignature(0, 4, 4)]
     changes += [change for change in score.time_signatures if change.numerator > 0]
     table = np.array(changes, np.int64)
+    table = table[ends_of_runs(table[:, 0])]
     table = table[np.append(True, (table[1:, 1:] != table[:-1, 1:]).any(1))]
     starts, numerators, denominators = table.T
     wholes = 4 * score.ticks_per_beat * numerators  # a bar has wholes / denominators ticks
-    # Bars of a time signature begin at least half a grid step before the next change.
+    # Bars of a time signature begin more than half a grid step before the next change.
     halves = 2 * STEPS_PER_BEAT
     rooms = halves * np.diff(starts, append=starts[-1]) - score.ticks_per_beat
     counts = np.maximum(-(-rooms * denominators // (halves * wholes)), 0)
@@ -93,7 +94,11 @@ class BarMap(NamedTuple):
         return split_long_bars(self.starts, int(self.starts[-1]))
 
     def on_grid(self, score: Score) -> Score:
-        """The score in grid steps: twelve ticks per quarter, in bars of whole eighths."""
+        """The score in grid steps: twelve ticks per quarter, in bars of whole eighths.
+
+        It has the time signatures of these bars only. After the last bar line, where a note may
+        end, bars continue in the length of the last bar of the vocabulary.
+        """
         tracks: list[Track] = []
         for track in score.tracks:
             onsets = self.steps(track.notes[:, 0])
