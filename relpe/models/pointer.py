@@ -12,7 +12,8 @@ The log-odds g of a source are a sum of entries of small tables: by the length o
 distance and its alignment to phrases of 2, 4, 8 and 16 units, by how well sources at that distance
 have predicted lately, and by the family of the last token. `relpe-train fit-pointer` fits the
 tables to held-out sequences; the weights of the decoder stay as they are. The root, because sources
-agree for the same reason: a fitted exponent of S was 0.52. In generation sqrt(S) is bounded.
+are not independent: several often propose a token for the same reason. In generation sqrt(S) is
+bounded.
 
 Sources: Merity et al. (2017), section 2.2: mixture of softmax and pointer; Grave, Joulin and
 Usunier (2017), section 3: a cache that needs no training of the model; Akyürek et al. (2024),

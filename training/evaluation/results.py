@@ -20,7 +20,7 @@ def readings(results: Results) -> dict[str, Mapping[str, float]]:
 
 
 def music_key(prompt_bars: int, bars: int) -> str:
-    """Key in results.json of music of this many bars after prompts of so many."""
+    """Key in results.json for continuations of `bars` bars after prompts of `prompt_bars` bars."""
     return f"music_{prompt_bars}_{bars}"
 
 
