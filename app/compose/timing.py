@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.compose.options import BeatSource
-from tokenization.analysis.beats import Beats, estimate_beats, pickup_beats, warp
+from tokenization.analysis.beat_tracker import estimate_beats
+from tokenization.analysis.beats import Beats, pickup_beats, warp
 from tokenization.remi.bars import BarMap, notated_lines
 from tokenization.score import Score, Tempo
 
