@@ -75,7 +75,7 @@ class SlowPointer:
         """Odds of each proposed token, as in the formula."""
         gates, balance, records = self.config.gates, self.config.balance, self.records()
         family = sum(first <= self.tokens[-1] for first in self.config.families) - 1
-        odds: dict[int, float] = {}
+        values: list[tuple[int, bool, float]] = []
         for units, source in self.sources().items():
             value = gates.similar[LENGTH_CLASSES[source.similar]]
             value += gates.exact[LENGTH_CLASSES[source.exact]]
@@ -90,9 +90,14 @@ class SlowPointer:
             share = records[units] * NUM_RECORDS
             value += gates.record[min(int(share + 1e-9), NUM_RECORDS - 1)]
             value += gates.family[family]
-            if len(self.tokens) - source.distance >= self.prompt:
-                value += balance.generated
-            odds[source.token] = odds.get(source.token, 0.0) + math.exp(value)
-        total = sum(odds.values())
+            generated = len(self.tokens) - source.distance >= self.prompt
+            values.append((source.token, generated, math.exp(value)))
+        total = sum(value for _, _, value in values)
         bounded = min(math.exp(balance.strength) * math.sqrt(total), math.exp(balance.most))
-        return {token: value * bounded / total for token, value in odds.items()}
+        own = sum(value for _, generated, value in values if generated) * bounded / (total or 1)
+        share = min(1, math.exp(balance.most_generated) / (own or 1))
+        odds: dict[int, float] = {}
+        for token, generated, value in values:
+            value *= bounded / total * (share if generated else 1)
+            odds[token] = odds.get(token, 0.0) + value
+        return odds

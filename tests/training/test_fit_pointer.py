@@ -198,13 +198,13 @@ def test_a_released_model_gets_its_pointer_in_place_or_in_a_copy(run, data, tmp_
     assert load_model(model).config == load_model(copy).config
     # a second fit replaces the record of the first one, and keeps what is not fitted
     description = json.loads((model / "model.json").read_text())
-    description["decoder"]["pointer"]["balance"]["generated"] = -1.5
+    description["decoder"]["pointer"]["balance"]["most_generated"] = 1.5
     (model / "model.json").write_text(json.dumps(description))
     fit_pointer(options(model, data, pieces=1))
     assert (model / "README.md").read_text().count("## Pointer") == 1
     again = load_model(model).config.pointer
     assert again is not None
-    assert again.balance.generated == -1.5
+    assert again.balance.most_generated == 1.5
     assert len(list(model.parent.glob("*.partial"))) == 0
 
 
@@ -248,7 +248,7 @@ def test_released_models_can_be_named(data, tmp_path):
 def test_a_balance_is_changed_field_by_field():
     changed = changed_balance(BalanceConfig(near=-1.0), ["strength=0.5", "aligned=2"])
     assert changed == BalanceConfig(strength=0.5, aligned=2.0, near=-1.0)
-    with pytest.raises(TrainingError, match="NAME one of strength, most, generated, aligned, near"):
+    with pytest.raises(TrainingError, match="NAME one of strength, most, most_generated, aligned"):
         changed_balance(changed, ["power=1"])
     with pytest.raises(TrainingError, match="--balance near=loud: could not convert"):
         changed_balance(changed, ["near=loud"])

@@ -29,7 +29,7 @@ CONFIG = PointerConfig(
     unit=1,
     ignored=((8, 12),),
     gates=GateConfig(similar=tuple(index / 4 - 1 for index in range(26))),
-    balance=BalanceConfig(generated=-0.5, strength=0.5),
+    balance=BalanceConfig(most_generated=-0.5, strength=0.5),
 )
 
 
@@ -193,7 +193,8 @@ def test_warming_up_compiles_the_pointer(monkeypatch):
 
 def test_one_signature_is_compiled():
     pointer.warm_up()
-    config = PointerConfig(reach=3, unit=0, ignored=((4, 6),), balance=BalanceConfig(generated=1.0))
+    balance = BalanceConfig(most_generated=-1.0)
+    config = PointerConfig(reach=3, unit=0, ignored=((4, 6),), balance=balance)
     other = Pointer(config)
     other.extend(np.arange(6, dtype=np.int32)[::2])
     other.end_prompt()

@@ -44,7 +44,7 @@ CONFIG = PointerConfig(
     families=(0, 2, 6),
     recent=5,
     gates=gates(np.random.default_rng(0)),
-    balance=BalanceConfig(strength=0.4, most=0.9, generated=-0.7, aligned=0.8, near=-1.1),
+    balance=BalanceConfig(strength=0.4, most=0.9, most_generated=-0.4, aligned=0.8, near=-1.1),
 )
 
 
