@@ -198,8 +198,8 @@ def test_processes_are_those_that_were_started(settings, environment, expected):
 @pytest.mark.parametrize(
     ("settings", "environment", "message"),
     [
-        ({"devices": 8}, TORCHRUN, "trainer.devices is 8, torchrun has started 4"),
-        ({"nodes": 1}, SLURM, "trainer.nodes is 1, srun has started 2"),
+        ({"devices": 8}, TORCHRUN, "trainer.devices is 8, but torchrun has started 4"),
+        ({"nodes": 1}, SLURM, "trainer.nodes is 1, but srun has started 2"),
         ({}, SLURM | {"SLURM_NTASKS": "7"}, "7 tasks on 2 nodes, expected the same number on each"),
     ],
 )

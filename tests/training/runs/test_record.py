@@ -69,7 +69,8 @@ def test_what_weights_depend_on_is_refused_when_it_changes(
     experiment, describe, tmp_path, path, value
 ):
     other = build_experiment(changed(experiment, path, value))
-    with pytest.raises(TrainingError, match=rf"started with another {path} \(.*, now .*--fresh$"):
+    message = rf"started with another {path} \(.*; it is now .*--fresh$"
+    with pytest.raises(TrainingError, match=message):
         check_same_run(other, tmp_path, describe(), describe()["data"], None)
 
 
