@@ -61,8 +61,8 @@ def test_a_longer_prompt_equals_a_shorter_one_played_on(score, at, then):
     _, presence = played_on(grammar, presence, ids[bars[at] + 1 : bars[until] + 1])
     _, later = presence_after(ids, until)
     assert presence.rests == {rank: later.rests[rank] for rank in presence.rests}
-    heard_first = presence.rests.keys()
-    assert presence.played & heard_first == later.played & heard_first
+    known = presence.rests.keys()
+    assert presence.played & known == later.played & known
 
 
 def test_an_instrument_that_rests_no_longer_than_before_has_no_bias():

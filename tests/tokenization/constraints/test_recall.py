@@ -78,9 +78,9 @@ def test_the_opening_of_the_first_new_bar_is_not_part_of_the_prompt():
     for num_bars in (1, 3, 7, 8, 12, 15, 40):
         ids = form(num_bars + 1, 12)
         bars = np.flatnonzero(ids == BAR)
-        presence_after = ids[: bars[num_bars] + 1]
-        opening = [*presence_after, POSITION, TEMPO + 3]
-        plain, opened = Recall.after(FAMILIES, presence_after), Recall.after(FAMILIES, opening)
+        read = ids[: bars[num_bars] + 1]
+        opening = [*read, POSITION, TEMPO + 3]
+        plain, opened = Recall.after(FAMILIES, read), Recall.after(FAMILIES, opening)
         assert opened.phrase == plain.phrase
         assert opened.followed == plain.followed
         assert plain.advance(POSITION).advance(TEMPO + 3) == opened
@@ -102,11 +102,9 @@ def test_second_parts_of_two_instruments_are_distinct():
 def test_only_the_last_bars_of_a_long_prompt_are_used():
     ids = form(200, 16)
     bars = np.flatnonzero(ids == BAR)
-    presence_after = Recall.after(FAMILIES, ids[: bars[100] + 1])
-    assert len(presence_after.followed) == len(
-        Recall.after(FAMILIES, ids[: bars[199] + 1]).followed
-    )
-    assert presence_after.phrase == LONGEST_PHRASE
+    read = Recall.after(FAMILIES, ids[: bars[100] + 1])
+    assert len(read.followed) == len(Recall.after(FAMILIES, ids[: bars[199] + 1]).followed)
+    assert read.phrase == LONGEST_PHRASE
 
 
 def test_a_phrase_is_never_longer_than_the_music():
@@ -124,8 +122,8 @@ def test_frequent_tokens_have_a_larger_bias_and_strength_is_a_factor():
     least = []
     for bars in (1, 2, 4, 8):
         ids = loop(bars + 1)
-        presence_after = ids[: np.flatnonzero(ids == BAR)[bars] + 1]
-        at = ids[: len(presence_after) + 2]  # after a Position and a Program
+        read = ids[: np.flatnonzero(ids == BAR)[bars] + 1]
+        at = ids[: len(read) + 2]  # after a Position and a Program
         whole, half = Recall.after(FAMILIES, at), Recall.after(FAMILIES, at, 0.5)
         full, halved = whole.logits(), half.logits()
         assert full is not None

@@ -258,9 +258,7 @@ def test_measuring_music_keeps_other_results_of_the_same_weights(
     assert other["music_8_32"] == made
 
 
-def test_an_encoding_without_maps_is_evaluated_without_them(
-    experiment, data, tmp_path, monkeypatch
-):
+def test_an_encoding_without_maps_is_evaluated(experiment, data, tmp_path, monkeypatch):
     def refused(*_, **__):
         raise ValueError("no map of it")
 

@@ -122,9 +122,7 @@ def test_only_matrices_decay(experiment, orthogonalized):
 
 @pytest.mark.parametrize("orthogonalized", [True, False])
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_encodings_have_no_decay_and_may_have_their_own_learning_rate(
-    experiment, name, orthogonalized
-):
+def test_encodings_have_no_decay_and_may_have_their_own_rate(experiment, name, orthogonalized):
     decoder = with_encoding(experiment, name).task.model.build()
     names = {id(value): key for key, value in decoder.named_parameters()}
 
