@@ -172,8 +172,8 @@ def bench_files(work: Path, options: argparse.Namespace) -> None:
     show(f"on disk: {size / whole['tokens']:.3f} bytes a token", {})
     arguments = (corpus, options.include, work / "parts", options.tokenizer)
     killed(max(1, whole["files"] // 400), *arguments)
-    show("prepare: the rest, after it was killed in the middle", measured(preparing, *arguments))
-    read_all(work / "whole", "what was prepared", options.steps)
+    show("prepare: the rest, after being killed in the middle", measured(preparing, *arguments))
+    read_all(work / "whole", "the prepared corpus", options.steps)
     for folder in options.data:
         read_all(folder, folder.name, options.steps)
 
@@ -212,7 +212,7 @@ def bench_shards(work: Path, options: argparse.Namespace) -> None:
         )
     found = measured(joining, work / "batch.npz", options.count or 1000, work / "out")
     show("join", found)
-    read_all(work / "out", "what was joined", options.steps)
+    read_all(work / "out", "the joined corpus", options.steps)
 
 
 def main() -> None:
