@@ -20,17 +20,17 @@ class SlowPointer:
     """Keeps the whole sequence and recomputes everything from its beginning."""
 
     def __init__(self, config: PointerConfig, tokens: list[int], generated: int = 0) -> None:
-        """The last `generated` of the tokens do not belong to the prompt."""
+        """The last `generated` tokens do not belong to the prompt."""
         self.config, self.tokens = config, tokens
         self.prompt = len(tokens) - generated
 
     def key(self, token: int) -> tuple[int, int]:
-        """Tokens with equal keys are equal in a tolerant match."""
+        """Tokens with the same key are equal in a tolerant match."""
         ranges = [(first, stop) for first, stop in self.config.ignored if first <= token < stop]
         return ranges[0] if ranges else (token, token + 1)
 
     def lengths(self, distance: int) -> tuple[int, int]:
-        """Tolerant and exact length of the match with the place `distance` tokens before."""
+        """Tolerant and exact length of the match with the tokens `distance` earlier."""
         similar = exact = 0
         for token, before in zip(self.tokens[distance:], self.tokens, strict=False):
             similar = similar + 1 if self.key(token) == self.key(before) else similar // 2
@@ -80,7 +80,7 @@ class SlowPointer:
             value = gates.similar[LENGTH_CLASSES[source.similar]]
             value += gates.exact[LENGTH_CLASSES[source.exact]]
             value += gates.distance[min(LENGTH_CLASSES[units], 12)]
-            twos = 0  # how often two divides the distance
+            twos = 0  # number of factors 2 of the distance
             while units and units % 2 ** (twos + 1) == 0 and units < 64:
                 twos += 1
             value += gates.alignment[0 if not units else min(twos, 4) + 1]

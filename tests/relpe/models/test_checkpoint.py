@@ -64,7 +64,9 @@ def test_a_loaded_model_is_the_saved_one_in_bfloat16(tmp_path: Path) -> None:
         assert torch.equal(weights, model.state_dict()[name].bfloat16().float()), name
 
 
-def test_large_models_are_cut_into_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_models_are_split_into_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checkpoint, "SHARD_BYTES", 2**16 + 2000)
     model = saved(tmp_path)
     files = list(tmp_path.glob("*.safetensors"))
