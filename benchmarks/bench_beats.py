@@ -75,7 +75,7 @@ class Measures(NamedTuple):
 
 
 def f_measure(found: np.ndarray, wanted: np.ndarray) -> float:
-    """F-measure of beats (n,) against (m,), in rising seconds; each has at most one partner."""
+    """F-measure of beats (n,) against (m,), in ascending seconds; each is matched at most once."""
     if not len(found) or not len(wanted):
         return 0.0
     nearest = np.abs(found[:, None] - wanted).argmin(axis=1)
