@@ -34,9 +34,7 @@ def align(score: Score, recording: Score) -> tuple[Performance, float] | None:
     notes, played = all_notes(score.tracks), all_notes(recording.tracks)
     notes, played = notes[np.argsort(notes[:, 0])], played[np.argsort(played[:, 0])]
     ticks, wanted = _chords(notes[:, 0], notes[:, 2], 0)
-    seconds, found = _chords(
-        recording.seconds_at(played[:, 0]), played[:, 2], _TOGETHER_SECONDS
-    )
+    seconds, found = _chords(recording.seconds_at(played[:, 0]), played[:, 2], _TOGETHER_SECONDS)
     pairs = _path(wanted, found)
     common = np.minimum(wanted[pairs[:, 0]], found[pairs[:, 1]]).sum(axis=1)
     pairs, common = pairs[common > 0], common[common > 0]

@@ -31,6 +31,7 @@ import time
 import types
 import zipfile
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -135,7 +136,7 @@ def tracker_of(revision: str) -> Callable[[Score], Beats]:
         shown = subprocess.run(["git", "show", f"{revision}:{path}"], capture_output=True)
         if shown.returncode == 0:
             sys.modules[module.__name__] = module  # dataclasses look their module up
-            exec(compile(shown.stdout, path, "exec"), module.__dict__)  # noqa: S102
+            exec(compile(shown.stdout, path, "exec"), module.__dict__)
     return module.estimate_beats
 
 
@@ -199,7 +200,7 @@ def main() -> None:
         sys.stdout.flush()
     out.writerow(["confidence from", "to", "number", "confidence", "beats"])
     table = np.array(pairs)
-    for low, high in zip(CONFIDENCES, CONFIDENCES[1:], strict=False):
+    for low, high in pairwise(CONFIDENCES):
         inside = table[(table[:, 0] >= low) & (table[:, 0] < high)]
         if len(inside):
             means = (f"{mean:.3f}" for mean in inside.mean(axis=0))

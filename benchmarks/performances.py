@@ -7,7 +7,6 @@ measures it on those of other scores.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import zipfile
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import numpy as np
 
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi
-from tokenization.score import Score, Tempo, Track
+from tokenization.score import Score, Tempo, Track, all_notes
 
 CORPORA = (
     *("chopin", "mutopia", "polish", "lieder", "quartets", "leadsheets", "pop909"),
@@ -26,7 +25,7 @@ CORPORA = (
 )
 RECORDED = ("Op. 10", "Op.10", "Op. 25", "Op. 44", "Op. 61")
 """Works of Chopin with recordings in `giantmidi`; they are never fitted to."""
-_MICROSECONDS = 1000
+_TICKS_PER_SECOND = 1000
 
 
 class Performance(NamedTuple):
@@ -44,8 +43,8 @@ def score_names(folder: Path, corpus: str, split: str) -> list[str]:
     if corpus == "pop909":
         splits = json.loads((folder / corpus / "splits.json").read_text(encoding="utf-8"))
         return [f"pop909/solo/{name}.mid" for name in splits[split]]
-    table = (folder / corpus / "pieces.tsv").read_text(encoding="utf-8")
-    rows = csv.DictReader(io.StringIO(table), delimiter="\t", quoting=csv.QUOTE_NONE)
+    lines = (folder / corpus / "pieces.tsv").read_text(encoding="utf-8").splitlines()
+    rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     if corpus == "groove":
         split = {"validation": "val"}.get(split, split)
         return [f"groove/midi/{split}/{row['piece']}.mid" for row in rows if row["split"] == split]
@@ -55,7 +54,10 @@ def score_names(folder: Path, corpus: str, split: str) -> list[str]:
         if row["split"] == split
         and row["time_signature"].split("/")[1] in ("2", "4", "8")
         and int(row["notes"]) >= 200
-        and (corpus in ("quartets", "groovemidi") or _is_for_keyboard(row["instruments"], alone=corpus == "polish"))
+        and (
+            corpus in ("quartets", "groovemidi")
+            or _is_for_keyboard(row["instruments"], alone=corpus == "polish")
+        )
         and (corpus != "chopin" or not any(work in row["title"] for work in RECORDED))
     ]
 
@@ -140,19 +142,19 @@ def perform(score: Score, seed: int, strength: float | None = None) -> Performan
         onsets += rng.normal(0, together, len(notes)) - lead * (top & (count[inside] > 1))
         onsets += strength * rng.normal(0, 0.006, len(chord))[inside]
         broken = rng.random(len(chord)) < rng.choice([0, 0.02, 0.1]) * strength
-        onsets += (broken & (count > 2))[inside] * (rank - count[inside] / 2) * rng.uniform(0.02, 0.05)
+        step = rng.uniform(0.02, 0.05)
+        onsets += (broken & (count > 2))[inside] * (rank - count[inside] / 2) * step
         lengths = (ends - onsets) * length * np.exp(rng.normal(0, 0.2, len(notes)))
         velocity = notes[:, 3] * rng.uniform(0.7, 1.3) + rng.normal(0, 6, len(notes)) + 4 * top
         pitch = notes[:, 2]
         rows = np.column_stack([onsets, np.maximum(lengths, 0.03), pitch, velocity])
-        rows = np.concatenate([rows, _trills(rng, rows[top], 0.004 * strength)])
-        rows[:, :2] = np.maximum(np.rint(rows[:, :2] * _MICROSECONDS), 0)
+        rows = np.concatenate([rows, _trills(rng, rows[top], 0.04 * strength)])
+        rows[:, :2] = np.maximum(np.rint(rows[:, :2] * _TICKS_PER_SECOND), 0)
         rows[:, 3] = np.clip(rows[:, 3], 1, 127)
         tracks.append(Track.of(np.rint(rows).astype(np.int64), is_drum=track.is_drum))
-    played = Score(_MICROSECONDS, tuple(tracks), (Tempo(0, 60.0),))
+    played = Score(_TICKS_PER_SECOND, tuple(tracks), (Tempo(0, 60.0),))
     beats = at(ticks)
-    first, last = (played.seconds_at(np.concatenate([t.notes[:, 0] for t in tracks])).take((0, -1)))
-    onsets = np.concatenate([t.notes[:, 0] for t in tracks]) / _MICROSECONDS
+    onsets = all_notes(tracks)[:, 0] / _TICKS_PER_SECOND
     first, last = onsets.min(), onsets.max()
     begin, stop = np.searchsorted(beats, (first - 0.07, last + 0.07))
     stop = max(stop, begin + 2)
@@ -190,9 +192,13 @@ def _log_periods(rng: np.random.Generator, count: int, lines: np.ndarray) -> np.
 def _trills(rng: np.random.Generator, rows: np.ndarray, share: float) -> np.ndarray:
     """The further notes of trills on some of the longer notes."""
     added = []
-    for onset, length, pitch, velocity in rows[(rows[:, 1] > 0.3) & (rng.random(len(rows)) < 10 * share)]:
+    chosen = (rows[:, 1] > 0.3) & (rng.random(len(rows)) < share)
+    for onset, length, pitch, velocity in rows[chosen]:
         step = rng.uniform(0.05, 0.1)
         times = np.arange(onset + step, onset + length - step, step)
         pitches = pitch + np.where(np.arange(len(times)) % 2 == 0, rng.integers(1, 3), 0)
-        added.append(np.column_stack([times, np.full(len(times), step), np.minimum(pitches, 127), np.full(len(times), velocity)]))
+        same = np.ones(len(times))
+        added.append(
+            np.column_stack([times, step * same, np.minimum(pitches, 127), velocity * same])
+        )
     return np.concatenate(added) if added else np.empty((0, 4))

@@ -8,6 +8,7 @@ begin in each frame. Its weights are in `beat_salience.npz`; `benchmarks.fit_bea
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -110,7 +111,7 @@ def _features(
         found[:, column] += np.bincount(at + 1, amount * part, num_frames)
 
     ones, tonal = np.ones(len(onsets)), ~is_drum
-    for number, (low, high) in enumerate(zip(_REGISTERS, _REGISTERS[1:], strict=False)):
+    for number, (low, high) in enumerate(pairwise(_REGISTERS)):
         add(number, tonal & (pitches >= low) & (pitches < high), ones)
     add(4, tonal, velocities / max(float(velocities.mean()), 1.0))
     add(5, tonal, np.clip(lengths, 0, 2))

@@ -35,7 +35,7 @@ _LOGS = np.log(_INTERVALS)
 # Fitted to performances for development: benchmarks.fit_beats.
 _CHANGE_COST = 30.0
 _FREE_CHANGE = 0.5
-_BEAT_BIAS = 0.7
+_BEAT_BIAS = 0.9
 _MAX_ODDS = 5.0
 _METRES = (2, 3, 4)
 _METRE_CHANGE_COST = 6.0
@@ -69,7 +69,8 @@ def estimate_beats(score: Score) -> Beats:
     beats, added = _around(beats, onsets)
     lines += added
     inside = lines[(lines >= 0) & (lines < len(beats))]
-    return Beats(beats, inside, 1 / (1 + np.exp(-evidence(odds[:, 0], frames) @ load()["confidence"])))
+    sure = evidence(odds[:, 0], frames) @ load()["confidence"]
+    return Beats(beats, inside, float(1 / (1 + np.exp(-sure))))
 
 
 def beat_frames(odds: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -110,7 +111,8 @@ def bar_lines(odds: NDArray[np.float32], frames: NDArray[np.int64]) -> NDArray[n
     best: list[list[float]] = []
     before: list[list[int]] = []
     for beat, gain in enumerate(gains):
-        totals, origins = [], []
+        totals: list[float] = []
+        origins: list[int] = []
         for own, length in enumerate(_METRES):
             # The first bar line has fewer beats before it than a bar has.
             total, origin = (0.0, -1) if beat < length else (-np.inf, -1)
@@ -148,20 +150,20 @@ def _on_onsets(
     sums = np.append(0, np.cumsum(onsets - onsets[0]))
     means = onsets[0] + (sums[stop] - sums[first]) / np.maximum(stop - first, 1)
     index = np.arange(len(beats))
-    moves = np.interp(index, index[has_onsets], (means - beats)[has_onsets])
+    moves = np.zeros(len(beats))
+    moves[:] = np.interp(index, index[has_onsets], (means - beats)[has_onsets])
     return beats + moves, has_onsets
 
 
-def _evened(
-    beats: NDArray[np.float64], has_onsets: NDArray[np.bool_]
-) -> NDArray[np.float64]:
+def _evened(beats: NDArray[np.float64], has_onsets: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Evenly spaced beats if they are as near to the onsets as a player could be, else `beats`."""
     if np.count_nonzero(has_onsets) < 3:
         return beats
     index = np.arange(len(beats))
     slope, intercept = np.polyfit(index[has_onsets], beats[has_onsets], 1)
     even = intercept + slope * index
-    usual, largest = np.quantile(np.abs(even - beats)[has_onsets], (0.5, 0.95))
+    apart = np.sort(np.abs(even - beats)[has_onsets])
+    usual, largest = float(apart[len(apart) // 2]), float(apart[19 * len(apart) // 20])
     return even if usual < _STEADY_SECONDS[0] and largest < _STEADY_SECONDS[1] else beats
 
 
@@ -172,8 +174,8 @@ def _around(
 
     Also returns how many beats are added before the given ones; negative if some are removed.
     """
-    interval = (np.diff(beats[:2]), np.diff(beats[-2:])) if len(beats) > 1 else (0.5, 0.5)
-    early, late = float(np.squeeze(interval[0])), float(np.squeeze(interval[1]))
+    intervals = np.diff(beats) if len(beats) > 1 else np.array([0.5])
+    early, late = float(intervals[0]), float(intervals[-1])
     added = max(0, int(np.ceil((beats[0] - onsets[0] - _NEAR_SECONDS) / early)))
     beats = np.concatenate([beats[0] - early * np.arange(added, 0, -1), beats, beats[-1:] + late])
     first, stop = np.searchsorted(beats, onsets[[0, -1]] + _NEAR_SECONDS, side="right")

@@ -42,8 +42,6 @@ def share_found(found: np.ndarray, wanted: np.ndarray) -> float:
     return 2 * np.count_nonzero(near) / (len(found) + len(wanted))
 
 
-
-
 @given(
     seed=st.integers(0, 999),
     bpm=st.floats(60, 110),

@@ -16,6 +16,7 @@ from tokenization.analysis.beats import (
 )
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
+
 @st.composite
 def rising_seconds(draw: st.DrawFn) -> np.ndarray:
     periods = draw(st.lists(st.floats(0.2, 2), min_size=1, max_size=20))
