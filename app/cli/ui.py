@@ -29,6 +29,15 @@ def add_ui(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=_port, default=7860, help="port to listen on (default: %(default)s)"
     )
+    parser.add_argument(
+        "--allow-host",
+        type=_host_name,
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="another host name under which the page is opened, such as music.example; repeatable "
+        "(default: --host, localhost and addresses)",
+    )
     add_model(parser, "all released models")
     add_file_size(parser)
     parser.add_argument(
@@ -111,6 +120,7 @@ def ui_command(options: argparse.Namespace) -> None:
     serving = Serving(
         host=options.host,
         port=options.port,
+        allowed_hosts=tuple(options.allow_host),
         root_path=options.root_path,
         accounts=accounts,
         output_folder=folder,
@@ -175,6 +185,15 @@ def _check_address(host: str, port: int) -> None:
         what = "another --port" if is_port else "a --host of this machine, such as 127.0.0.1"
         reason = getattr(error, "strerror", None) or error
         raise CommandError(f"{address}: {reason}; choose {what}") from error
+
+
+def _host_name(text: str) -> str:
+    """Argument type: the name of a host, without protocol and port."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,253}", text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not the name of a host, expected one such as music.example"
+        )
+    return text
 
 
 def _port(text: str) -> int:

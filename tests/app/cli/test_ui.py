@@ -102,7 +102,9 @@ def test_arguments_reach_the_page(
         *("--root-path", "/music/", "--auth-file", str(accounts), "--max-queue", "3"),
         *("--max-seconds", "60", "--output-dir", str(folder / "kept")),
         *("--keep-days", "7.5", "--keep-size", "1GB"),
+        *("--allow-host", "music.example", "--allow-host", "other.example"),
     )
+    assert serving.allowed_hosts == ("music.example", "other.example")
     assert serving.root_path == "/music"
     assert serving.accounts == (("ada", "se:cret"), ("bob", " x "))
     assert (serving.sharing.max_waiting, serving.sharing.max_seconds) == (3, 60)
@@ -123,6 +125,8 @@ def test_arguments_reach_the_page(
         (["--keep-days", "0"], "not a number above 0"),
         (["--max-seconds", "nan"], "not a number above 0"),
         (["--max-queue", "-1"], "not a whole number"),
+        (["--allow-host", "http://music.example"], "expected one such as music.example"),
+        (["--allow-host", "music.example:80"], "not the name of a host"),
         (["--root-path", "music"], "expected one such as /music"),
         (["--auth-file", "nothing"], "No such file"),
         (["--auth-file", "wrong"], "line 2 is not user:password"),
