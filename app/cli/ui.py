@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from app.cli.arguments import add_file_size, add_model, add_soundfont, chosen_models, size
-from app.compose.options import MAX_WAITING
+from app.compose.options import MAX_SECONDS, MAX_WAITING
 from app.errors import CommandError
 from app.files import check_folder
 
@@ -69,9 +69,11 @@ def add_ui(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-seconds",
-        type=_positive,
+        type=_seconds,
+        default=MAX_SECONDS,
         metavar="N",
-        help="maximum generation time of a job; the music so far is kept (default: no limit)",
+        help="maximum generation time of a job in seconds; the music so far is kept (default: "
+        "%(default)g; 0: no limit)",
     )
     parser.add_argument(
         "--auth-file",
@@ -216,6 +218,11 @@ def _positive(text: str) -> float:
         if 0 < float(text) < math.inf:
             return float(text)
     raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+
+
+def _seconds(text: str) -> float | None:
+    """Argument type: a number above 0, or 0 for no limit."""
+    return None if text == "0" else _positive(text)
 
 
 def _root_path(text: str) -> str:

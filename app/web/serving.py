@@ -34,8 +34,8 @@ from app.server.temporary import is_running, make_room, private_folder, running
 from app.server.uploads import READER
 from app.web import api as endpoints
 from app.web.assets import PAGE_STYLE, theme
-from app.web.guard.connections import Connection
 from app.web.guard import Calls, Guard, Hosts, answer_errors, answer_invalid
+from app.web.guard.connections import Connection
 from app.web.page import build_page
 from app.web.session import MOST_SESSIONS
 

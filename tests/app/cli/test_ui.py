@@ -110,6 +110,7 @@ def test_arguments_reach_the_page(
     assert (serving.sharing.max_waiting, serving.sharing.max_seconds) == (3, 60)
     assert (serving.keep_days, serving.keep_bytes) == (7.5, 1_000_000_000)
     assert "chmod" not in caplog.text
+    assert serving_of(monkeypatch, folder, "--max-seconds", "0").sharing.max_seconds is None
     assert replace(serving_of(monkeypatch, folder), port=7860) == Serving()
     if os.name == "posix":
         accounts.chmod(0o644)
