@@ -76,6 +76,7 @@ class View:
         no job can begin.
         """
         with session.lock:
+            self.sessions.trim(session)
             frame = session.shown() | (Frame(alert=alert) if alert else Frame())
             # Gradio sends only values that have changed, but repeated alerts must also be sent
             numbered = {**frame, "serial": next(self._serial)}
