@@ -99,28 +99,28 @@ def steps(sizes):
 
 
 def test_a_session_drops_its_earliest_steps_if_they_take_too_much_memory(monkeypatch, sessions):
-    monkeypatch.setattr(history, "MOST_BYTES_OF_SESSION", 30_000)
+    monkeypatch.setattr(history, "MOST_BYTES_OF_SESSION", 3_000_000)
     session = sessions.of("a")
-    for tab, sizes in (("continue", [10_000] * 5), ("groove", [100])):
+    for tab, sizes in (("continue", [1_000_000] * 5), ("groove", [100])):
         for step in steps(sizes):
             session.tabs[tab].go(step)
             sessions.trim(session)
-    assert [len(step.frame.get("line", "")) for step in session.tabs["continue"].past] == [10_000]
-    assert session.tabs["continue"].frame.get("line") == "x" * 10_000
-    assert session.size <= 30_000
-    session.tabs["piano"].go(*steps([50_000]))  # what is shown is kept
+    assert [len(step.frame.get("line", "")) for step in session.tabs["continue"].past] == [1_000_000]
+    assert session.tabs["continue"].frame.get("line") == "x" * 1_000_000
+    assert session.size <= 3_000_000
+    session.tabs["piano"].go(*steps([5_000_000]))  # what is shown is kept
     sessions.trim(session)
     assert all(not tab.past for tab in session.tabs.values())
-    assert session.tabs["continue"].frame.get("line") == "x" * 10_000
+    assert session.tabs["continue"].frame.get("line") == "x" * 1_000_000
 
 
 def test_all_sessions_together_have_a_limit(monkeypatch, sessions):
     """Sixty uploads, each in a session of its own, as a script can make them."""
-    monkeypatch.setattr(history, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(history, "MOST_BYTES", 10_000_000)
     for number in range(60):
         session = sessions.of(str(number))
-        session.tabs["continue"].go(*steps([10_000]))
+        session.tabs["continue"].go(*steps([1_000_000]))
         sessions.trim(session)
-    assert sum(one.size for one in sessions._sessions.values()) <= 100_000
+    assert sum(one.size for one in sessions._sessions.values()) <= 10_000_000
     assert sessions.of("59").tabs["continue"].frame.get("line")
     assert not sessions.of("0").tabs["continue"].frame.get("line")
