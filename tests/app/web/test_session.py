@@ -105,7 +105,9 @@ def test_a_session_drops_its_earliest_steps_if_they_take_too_much_memory(monkeyp
         for step in steps(sizes):
             session.tabs[tab].go(step)
             sessions.trim(session)
-    assert [len(step.frame.get("line", "")) for step in session.tabs["continue"].past] == [1_000_000]
+    assert [len(step.frame.get("line", "")) for step in session.tabs["continue"].past] == [
+        1_000_000
+    ]
     assert session.tabs["continue"].frame.get("line") == "x" * 1_000_000
     assert session.size <= 3_000_000
     session.tabs["piano"].go(*steps([5_000_000]))  # what is shown is kept
