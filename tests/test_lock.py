@@ -8,7 +8,7 @@ from tests.support.paths import ROOT
 
 LOCK = (ROOT / "requirements.lock").read_text()
 CONSTRAINTS = (ROOT / "constraints.txt").read_text()
-PINS = dict(re.findall(r"^([\w.-]+)==([^ ;]+)", CONSTRAINTS, re.MULTILINE))
+PINS = dict(re.findall(r"^([\w.-]+)==([^ ;\n]+)", CONSTRAINTS, re.MULTILINE))
 
 
 def plain(name: str) -> str:
@@ -16,7 +16,7 @@ def plain(name: str) -> str:
 
 
 def test_the_versions_are_those_of_the_constraints():
-    locked = dict(re.findall(r"^([\w.-]+)==([^ ;]+)", LOCK, re.MULTILINE))
+    locked = dict(re.findall(r"^([\w.-]+)==([^ ;\n]+)", LOCK, re.MULTILINE))
     pinned = {plain(name): version for name, version in PINS.items()}
     assert len(locked) > 100
     assert {name: pinned.get(plain(name), version) for name, version in locked.items()} == locked
