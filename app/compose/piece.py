@@ -68,16 +68,17 @@ class Opening:
     def after(cls, model: MusicModel, prompt: Prompt, options: MusicOptions) -> Opening:
         """The opening after a prompt. Raises MidiError if the piece is too long for a file."""
         tokenizer, tracks = model.tokenizer, prompt.parts.of_score(prompt.score)
-        silent = [at for at, track in enumerate(tracks) if not prompt.parts.may_play(track)]
         options = in_bars(options, prompt)
         bars = NewBars.after(prompt, options.bars)
         context = tokenizer.crop(prompt.ids, prompt.first_heard(options.prompt_bars))
         context = np.append(context, bars.opening(context))
-        grammar = tokenizer.grammar(tempo="never", end=False, tracks=tracks, silent=silent)
+        # tracks that may not play are generated too, since the others depend on them
+        grammar = tokenizer.grammar(tempo="never", end=False, tracks=tracks)
         grammar = grammar.resume(context)
         grammar = grammar.hold(bars.still_sounding(tokenizer, grammar.bar_start))
         strengths = {"presence": options.presence, "recall": options.recall}
-        biases = biases_of_prompt(context, grammar, **strengths)
+        joining = prompt.parts.joining(tracks, tokenizer)
+        biases = biases_of_prompt(context, grammar, joining, **strengths)
         biases += steer(options, grammar, tokenizer, context.tolist())
         limit = BarLimit(grammar.bar, grammar.bar + len(bars.planned) - 1, bars.planned)
         rule = ConstrainedGrammar(grammar, limit, biases)
