@@ -146,7 +146,7 @@ class Upload:
         return PromptFrame(tracks=tracks, splice=self.splice, first=first)
 
 
-def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = "file") -> Upload:
+def read_upload(path: Path, max_bytes: int, models: Models, beats: BeatSource = "auto") -> Upload:
     """Reads a file as an upload whose continuation begins at its end.
 
     Raises:

@@ -6,7 +6,7 @@ import html
 import re
 import time
 
-from app.compose.prompt_report import OFF_GRID, TrackFacts
+from app.compose.prompt_report import TrackFacts
 from app.server.uploads import Upload
 from app.text import plural
 from app.web.assets import SCRIPTS
@@ -14,10 +14,6 @@ from app.web.session import Session
 
 CARD_SCRIPT = SCRIPTS.script("card.js", ("forget", "too_large"))
 RESULTS_SCRIPT = SCRIPTS.script("results.js", ("back", "opened"))
-OFF_GRID_HERE = (
-    "This file was played freely: its notes do not follow its beats, so the model cannot use its "
-    "bars. Choose Estimated under Beats below."
-)
 RESTS = "does not play in the new music"
 _MOST_ROWS = 40
 
@@ -37,8 +33,8 @@ def card(upload: Upload, why: str) -> str:
     numbers = "".join(
         f"<div><dt>{name}</dt><dd>{html.escape(text)}</dd></div>" for name, text in cells.items()
     )
-    texts = (OFF_GRID_HERE if notice == OFF_GRID else notice for notice in facts.notices)
-    notices = "".join(f"<li>{html.escape(_sentence(notice))}</li>" for notice in texts)
+    shown = [notice for notice in facts.notices if notice != upload.whole.facts.beats_notice]
+    notices = "".join(f"<li>{html.escape(sentence(notice))}</li>" for notice in shown)
     return (
         f"<article class='card'><header><h2>{html.escape(upload.title)}</h2>"
         "<button type='button' data-forget aria-label='Remove the file' title='Remove the file'>"
@@ -50,14 +46,14 @@ def card(upload: Upload, why: str) -> str:
     )
 
 
-def refused(sentence: str) -> str:
+def refused(reason: str) -> str:
     """HTML of the reason why a file is refused."""
-    return f"<p class='refused' role='alert'>{html.escape(_sentence(sentence))}</p>"
+    return f"<p class='refused' role='alert'>{html.escape(sentence(reason))}</p>"
 
 
-def said(sentence: str) -> str:
+def said(message: str) -> str:
     """HTML of a message about an upload."""
-    return f"<p class='said' role='status'>{html.escape(sentence)}</p>"
+    return f"<p class='said' role='status'>{html.escape(message)}</p>"
 
 
 def _used(upload: Upload) -> str:
@@ -67,9 +63,11 @@ def _used(upload: Upload) -> str:
     return f"The model reads {which}; new music begins in bar {last + 1:,}."
 
 
-def _sentence(text: str) -> str:
-    """A text with a capital and a full stop; the name of a file at its start stays as it is."""
+def sentence(text: str) -> str:
+    """A text with a capital and a full stop; empty if it is. The name of a file at its start stays as it is."""
     text = text.strip()
+    if not text:
+        return ""
     is_named = re.match(r"[^:]+\.\w+:", text)
     begins = text if is_named else text[:1].upper() + text[1:]
     return begins if begins.endswith((".", "!", "?")) else f"{begins}."

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from app.compose.models import Models
 
 BEATS = [("As in the file", "file"), ("Estimated", "estimate"), ("120 bpm", "grid")]
-"""Sources of beats, offered if the file's own beats are meaningless."""
+"""Sources of beats, offered if the notes do not follow the file's beats."""
 CREATIVITY = {"Safe": (0.9, 0.90), "Balanced": (1.0, 0.97), "Wild": (1.1, 0.99)}
 """Temperature and top-p of each choice."""
 SECONDS = (5, 240, 30)
@@ -124,19 +124,15 @@ def _upload(name: str) -> UploadWidgets:
             for example in (OF_BANDS if name == "groove" else EXAMPLES)
             for classes in [["chip", f"chip-{example.name}"]]
         ]
+    # above the card, so that its notice is visible at once on a small screen
+    beats = gr.Radio(
+        BEATS, value="file", label="Beats", visible=False, elem_classes=["segments", "beats"]
+    )
     card = gr.HTML(
         elem_classes="facts",
         elem_id=f"{name}-facts",
         apply_default_css=False,
         js_on_load=CARD_SCRIPT,
-    )
-    beats = gr.Radio(
-        BEATS,
-        value="file",
-        label="Beats",
-        info="The source of bars and beats. Recorded performances rarely follow those of the file.",
-        visible=False,
-        elem_classes="segments",
     )
     return UploadWidgets(file, examples, card, beats)
 

@@ -14,9 +14,8 @@ from app.player.frames import Frame
 from app.server.studio import Studio
 from app.text import duration
 from app.web.about import model_line
-from app.web.cards import card, results_list
+from app.web.cards import card, results_list, sentence
 from app.web.session import AUTOMATIC, UPLOADING, Session, Sessions, Tab
-from tokenization.analysis.beats import ON_GRID
 
 BY_FILE = "The model that suits your file."
 NO_SPEED = "<p>The time it takes is estimated after the first piece.</p>"
@@ -93,8 +92,8 @@ class View:
         if tab.upload is None:
             return tab.note, gr.Radio(value="file", visible=False)
         facts = tab.upload.whole.facts
-        off_grid = facts.on_grid < ON_GRID or facts.beats != "file"
-        beats = gr.Radio(value=facts.beats, visible=off_grid)
+        about = facts.beats_notice  # the card leaves it out
+        beats = gr.Radio(value=facts.beats, visible=bool(about), info=sentence(about))
         return card(tab.upload, self._why(tab)) + tab.note, beats
 
     def _why(self, tab: Tab) -> str:

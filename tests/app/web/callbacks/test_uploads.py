@@ -100,20 +100,24 @@ def test_each_example_loads_with_one_click(calls):
         assert view.go["continue"].interactive
 
 
-def test_sources_of_beats_are_offered_if_those_of_the_file_mean_nothing(calls, tmp_path):
+def test_beats_of_a_recording_are_estimated_and_those_of_the_file_are_one_click_away(
+    calls, tmp_path
+):
     path = tmp_path / "played.mid"
     path.write_bytes(write_midi(performance()))
     view, _ = read(calls, path)
     beats = view.beats["continue"]
-    assert (beats.visible, beats.value) == (True, "file")
-    assert "played freely" in view.cards["continue"]
-    assert "--beats" not in view.cards["continue"]  # an option of the commands
-    view = seen(calls.uploads.count_anew("continue", "estimate", SOMEONE))
+    assert (beats.visible, beats.value) == (True, "estimate")
+    assert beats.info.startswith("The notes do not follow the file's beats, as in a recording")
     assert "83 bpm" in view.cards["continue"]
-    assert (view.beats["continue"].visible, view.beats["continue"].value) == (True, "estimate")
+    assert "do not follow" not in view.cards["continue"]  # said once
     assert not view.frame["timeline"]["beats"]
     calls.uploads.choose_region(event(first=1, last=4), SOMEONE)
     assert calls.view.session(SOMEONE).current.upload.prompt.facts.beats == "estimate"
+    view = seen(calls.uploads.count_anew("continue", "file", SOMEONE))
+    assert "120 bpm" in view.cards["continue"]
+    assert (view.beats["continue"].visible, view.beats["continue"].value) == (True, "file")
+    assert "estimate them instead" in view.beats["continue"].info
 
 
 def test_the_region_decides_which_bars_are_read_and_where_new_music_begins(calls, midi):
