@@ -95,7 +95,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         request: gr.Request,
         model: str | None = None,
     ) -> Answer:
-        frames = studio.compose(session_of(request), upload, options, job, model)
+        frames = studio.compose(session_of(request), upload, options, job, model, whole_sound=True)
         (frame,) = deque(frames, maxlen=1)  # each frame contains all notes so far
         variations, alert = frame.get("variations", []), frame.get("alert")
         if not variations:

@@ -64,7 +64,7 @@ def _used(upload: Upload) -> str:
 
 
 def sentence(text: str) -> str:
-    """A text with a capital and a full stop; empty if it is. The name of a file at its start stays as it is."""
+    """A text with a capital and a full stop; the name of a file at its start stays as it is."""
     text = text.strip()
     if not text:
         return ""

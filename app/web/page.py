@@ -52,10 +52,10 @@ def build_page(
     if closing is not None:
         closing.callback(studio.stop_all)
 
-    def file(request: object) -> dict[str, str]:  # Gradio sets attributes, which methods forbid
+    def file(request: object) -> dict[str, object]:  # Gradio sets attributes, which methods forbid
         return calls.files.file(request)
 
-    def mix(request: object) -> dict[str, str]:
+    def mix(request: object) -> dict[str, object]:
         return calls.files.mix(request)
 
     with gr.Blocks(

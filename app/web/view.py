@@ -112,17 +112,14 @@ class View:
     def estimate(self, tab: Tab) -> str:
         """How long the music of a tab will take to generate, as HTML."""
         model = tab.upload.model.name if tab.upload else self.new_model(tab)
+        prompt = tab.upload.prompt if tab.upload else None
         bars = tab.length if tab.unit == "bars" else tab.length / 2
-        if tab.upload is not None and tab.unit == "seconds":
-            bars = in_bars(MusicOptions(seconds=tab.length), tab.upload.prompt).bars
-        speed = self.studio.scheduler.bars_per_second(model, tab.variations)
-        if not speed:
+        if prompt is not None and tab.unit == "seconds":
+            bars = in_bars(MusicOptions(seconds=tab.length), prompt).bars
+        seconds = self.studio.seconds_needed(model, prompt, bars, tab.variations)
+        if seconds is None:
             return NO_SPEED
-        seconds = bars / speed
-        if tab.upload is not None:
-            tokens = tab.upload.prompt.tokens_heard()
-            seconds += self.studio.scheduler.seconds_to_read(model, tokens)
-        return f"<p>about <b>{duration(seconds)}</b> to generate</p>"
+        return f"<p>about <b>{duration(seconds)}</b>, sound included</p>"
 
     def new_model(self, tab: Tab) -> str:
         """Name of the model that generates a piece from nothing."""
