@@ -45,7 +45,9 @@ class Piece:
     notes: int
     tokens_per_second: float
     bars: int = 0
-    """Notated bars of the new music."""
+    """Notated bars of the new music; the last one may be incomplete if it was stopped."""
+    stopped: bool = False
+    """Whether generation was stopped before its end."""
     seconds: float = 0.0
     """Duration of the new music."""
 
@@ -137,6 +139,11 @@ class Draft:
     def bars_done(self) -> int:
         """Finished notated bars."""
         return self.rule.limit.notated_bar(self.rule.grammar) + self.rule.finished
+
+    @property
+    def bars_begun(self) -> int:
+        """Notated bars, including the one that is being generated."""
+        return self.rule.limit.notated_bar(self.rule.grammar) + 1
 
     @property
     def part_done(self) -> float:

@@ -386,6 +386,8 @@ class Job:
     def _replay(self, piece: Piece) -> bytes:
         """The settings that generate a variation again, as JSON."""
         alone = replace(self.options, seed=piece.seed, variations=1)
+        if piece.stopped:  # only the bars that were kept
+            alone = replace(alone, bars=max(piece.bars, 1), seconds=None)
         prompt = self.upload.prompt if self.upload else None
         data = self.upload.whole.data if self.upload else None
         settings = replay.settings(alone, self.model, prompt, data)

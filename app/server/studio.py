@@ -219,7 +219,7 @@ class Studio:
             for step in steps:
                 now = time.monotonic()
                 if isinstance(step, Result):
-                    job.bars = step.bars
+                    job.bars = max((piece.bars for piece in step.pieces), default=0)
                     return step, ended
                 if step.place:
                     yield job.waiting(step)

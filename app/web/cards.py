@@ -46,9 +46,10 @@ def card(upload: Upload, why: str) -> str:
     )
 
 
-def refused(reason: str) -> str:
-    """HTML of the reason why a file is refused."""
-    return f"<p class='refused' role='alert'>{html.escape(sentence(reason))}</p>"
+def refused(reason: str, before: Upload | None = None) -> str:
+    """HTML of the reason why a file is refused, and of the upload `before`, which is kept."""
+    kept = f" {before.title} is still loaded." if before else ""
+    return f"<p class='refused' role='alert'>{html.escape(sentence(reason) + kept)}</p>"
 
 
 def said(message: str) -> str:
@@ -111,12 +112,12 @@ def results_list(session: Session, *, moved: bool = False) -> str:
     tabs were outputs of callbacks, Gradio would compare all their widgets at every frame.
     """
     opens = f"<i data-open='{session.tab}' hidden></i>" if moved else ""
-    if not session.results:
-        return opens
     shown = session.current.frame.get("job", "")
     items = []
     for index, result in reversed(list(enumerate(session.results))):
         frame = result.step.frame
+        if frame.get("job", "") in session.discarded:
+            continue
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(result.made))
         count = len(frame.get("variations", []))
         several = f" · {count} variations" if count > 1 else ""
@@ -127,4 +128,6 @@ def results_list(session: Session, *, moved: bool = False) -> str:
             f"<span>{html.escape(frame.get('subtitle', ''))}{several}</span>"
             f"<time datetime='{when}'></time></button></li>"  # the browser fills it in
         )
+    if not items:
+        return opens
     return f"{opens}<h2>Results of this session</h2><ul>{''.join(items)}</ul>"

@@ -21,6 +21,7 @@ from app.server.downloads import MENU
 from app.server.studio import Sharing, Studio
 from app.web import api as endpoints
 from app.web.about import ABOUT_SCRIPT, about
+from app.web.assets import SCRIPTS
 from app.web.callbacks import Callbacks
 from app.web.cards import RESULTS_SCRIPT
 from app.web.examples import finished_example
@@ -64,7 +65,12 @@ def build_page(
         fill_width=True,
         delete_cache=(3600, 86_400),
     ) as page:
-        gr.HTML(_masthead(models), elem_id="masthead", apply_default_css=False)
+        gr.HTML(
+            _masthead(models),
+            elem_id="masthead",
+            apply_default_css=False,
+            js_on_load=SCRIPTS.script("drop.js"),
+        )
         with gr.Row(elem_id="desk"):
             with gr.Column(elem_id="controls"), gr.Tabs():
                 tabs = [

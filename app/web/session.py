@@ -14,6 +14,7 @@ from app.compose.options import NEW_PIECE_BARS, MusicOptions
 from app.compose.replay import Replay
 from app.player.frames import Frame, VariationFrame
 from app.server.store import LEFT_SECONDS
+from app.server.studio import EMPTY
 from app.server.uploads import Upload
 from app.web.examples import PIECE, finished_example
 
@@ -78,7 +79,8 @@ class Tab:
 
     upload: Upload | None
     frame: Frame
-    length: float
+    length: float | None
+    """None while its field is empty."""
     past: list[Step] = field(default_factory=list)
     note: str = ""
     """HTML after the card of the upload: a refusal, or a message."""
@@ -127,6 +129,8 @@ class Session:
             for name, example in EXAMPLE_OF_TAB.items()
         }
         self.results: list[Result] = []
+        self.discarded: set[str] = set()
+        """Jobs whose results are not listed, until undo brings them back."""
         self.asked: Asked | None = None
         """The waiting or running job, if any."""
         self.dropped = False
@@ -189,11 +193,18 @@ class Session:
         )
         return tab.frame | lost | state
 
-    def forget(self, step: Step) -> None:
-        """Removes a result."""
-        self.results = [
-            r for r in self.results if r.step.frame.get("job", "") != step.frame.get("job", "")
-        ]
+    def discard(self) -> None:
+        """Discards the result of the open tab; undo brings it back."""
+        tab = self.current
+        self.discarded.add(tab.frame.get("job", ""))
+        tab.go(tab.past[-1] if tab.past else tab.step._replace(frame=EMPTY))
+
+    def undo(self) -> None:
+        """Goes back a step in the open tab."""
+        tab = self.current
+        tab.set(tab.past.pop())
+        tab.note = ""
+        self.discarded.discard(tab.frame.get("job", ""))
 
 
 class Sessions:

@@ -13,7 +13,7 @@ from app.web.assets import SCRIPTS
 from app.web.cards import CARD_SCRIPT
 from app.web.examples import EXAMPLES, OF_BANDS, Example
 from app.web.session import AUTOMATIC, FIRST_BARS, UPLOADING
-from app.web.view import BY_FILE, NO_SPEED
+from app.web.view import BY_FILE, NO_FILE, NO_SPEED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +46,16 @@ _LEADS = {
 }
 """The line at the top of each tab."""
 _TITLES_SCRIPT = SCRIPTS.script("titles.js", values=list(TITLES.items()))
+
+
+class OptionSlider(gr.Slider):
+    """A slider whose empty field is None; Gradio would end the call without a message."""
+
+    is_template = True  # for Gradio, it is a Slider
+
+    def preprocess(self, payload: float | None) -> float | None:
+        """The value within its bounds, or None."""
+        return None if payload is None else super().preprocess(payload)
 
 
 class UploadWidgets(NamedTuple):
@@ -157,7 +167,8 @@ def _action(action: str, *, ready: bool) -> Action:
         classes = ["go", "stop-keep"]
         stop = gr.Button("Stop and keep", variant="stop", visible=False, elem_classes=classes)
         discard = gr.Button("Stop and discard", visible=False, elem_classes="discard")
-        estimate = gr.HTML(NO_SPEED, elem_classes="estimate", apply_default_css=False)
+        text = NO_SPEED if ready else NO_FILE
+        estimate = gr.HTML(text, elem_classes="estimate", apply_default_css=False)
     return Action(go, stop, discard, estimate)
 
 
@@ -226,7 +237,16 @@ def _widget(option: Option, value: Any, *, visible: bool) -> Component:  # noqa:
     if shown.kind == "choice":
         choices = list(range(int(least), int(most) + 1))
         return gr.Radio(choices, value=value, elem_classes="segments", **how)
-    return gr.Slider(least, most, value=value, step=shown.step, buttons=[], **how)
+    return OptionSlider(least, most, value=value, step=shown.step, buttons=[], **how)
+
+
+def empty_problem(values: Mapping[str, Any]) -> str:
+    """The first option whose field is empty but needs a number, in one sentence; else empty."""
+    for name, value in values.items():
+        option = OPTIONS[name]
+        if value is None and option.default is not None and option.widget is not None:
+            return f"{option.widget.label} is empty; enter a number."
+    return ""
 
 
 def options_of(unit: str, values: Mapping[str, Any]) -> MusicOptions:

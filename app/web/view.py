@@ -18,6 +18,7 @@ from app.web.cards import card, results_list, sentence
 from app.web.session import AUTOMATIC, UPLOADING, Session, Sessions, Tab
 
 BY_FILE = "The model that suits your file."
+NO_FILE = "<p>Choose a MIDI file or an example first.</p>"
 NO_SPEED = "<p>The time it takes is estimated after the first piece.</p>"
 
 
@@ -76,7 +77,7 @@ class View:
                     ),
                     gr.Button(visible=running),
                     gr.Button(visible=running),
-                    "" if running else self.estimate(tab),
+                    "" if running else self.estimate(name, tab),
                 ]
             return numbered, results_list(session, moved=moved), *uploads, *buttons
 
@@ -94,7 +95,7 @@ class View:
         facts = tab.upload.whole.facts
         about = facts.beats_notice  # the card leaves it out
         beats = gr.Radio(value=facts.beats, visible=bool(about), info=sentence(about))
-        return card(tab.upload, self._why(tab)) + tab.note, beats
+        return tab.note + card(tab.upload, self._why(tab)), beats
 
     def _why(self, tab: Tab) -> str:
         """Why this model continues an upload."""
@@ -109,8 +110,12 @@ class View:
         reason = reasons.get(name)
         return f"The {name} model continues it" + (f", because {reason}." if reason else ".")
 
-    def estimate(self, tab: Tab) -> str:
-        """How long the music of a tab will take to generate, as HTML."""
+    def estimate(self, name: str, tab: Tab) -> str:
+        """How long the music of a tab will take, or why it cannot be generated, as HTML."""
+        if name in UPLOADING and tab.upload is None:
+            return NO_FILE
+        if tab.length is None:
+            return ""
         model = tab.upload.model.name if tab.upload else self.new_model(tab)
         prompt = tab.upload.prompt if tab.upload else None
         bars = tab.length if tab.unit == "bars" else tab.length / 2

@@ -220,6 +220,7 @@ def _piece(midi: bytes, new: Score, whole: Score, seed: int, splice: int = 0) ->
         tokens=4 * notes,
         notes=notes,
         tokens_per_second=200.0,
+        bars=max(1, -(-(new.end_ticks - splice) // BAR)),
     )
 
 

@@ -22,6 +22,7 @@ const PRESSED_BY_SPACE = "button, summary, a, [role=tab], [role=radio], input[ty
 class Player {
   frame = { phase: "empty", variations: [], job: "" };
   chosen = 0;
+  choices = new Map(); // the chosen variation by job, for Undo
   readers = new Map(); // one for each text that grows
   tempo = new TempoMap();
   shownJob = null;
@@ -240,6 +241,7 @@ class Player {
   choose(index) {
     if (index >= this.frame.variations.length || index === this.chosen) return;
     this.chosen = index;
+    this.choices.set(this.frame.job, index);
     this.sound.retry();
     this.render();
   }
@@ -327,7 +329,7 @@ class Player {
     if (isMoved) this.shownJob = next.job;
     else if (next.job !== this.shownJob) {
       this.readers = new Map();
-      this.chosen = 0;
+      this.chosen = Math.min(this.choices.get(next.job) ?? 0, Math.max(0, next.variations.length - 1));
     }
     [this.frame, this.shownFile] = [next, file];
     this.render();

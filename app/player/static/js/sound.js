@@ -13,7 +13,7 @@ const PATIENCE_MS = 60_000; // time limit for loading a sound
 const NO_SOUND =
   "The sound cannot be played: its file was removed, or the program has ended. Generate the music again with the settings below.";
 
-const LEAD_SECONDS = 10; // how long before the position a sound begins
+const MARGIN_SECONDS = 10; // how long before the position a sound begins
 const STEP_SECONDS = 30; // sounds begin at multiples of this, so that moving back a little needs no other one
 
 const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
@@ -84,7 +84,7 @@ export class Sound {
     const loaded = dataset.name === name ? Number(dataset.second) : Infinity;
     const coming = this.making && this.wanted?.name === name ? this.wanted.second : Infinity;
     const known = [coming, loaded, ready].find((second) => second <= at);
-    return known ?? Math.max(0, Math.floor((at - LEAD_SECONDS) / STEP_SECONDS) * STEP_SECONDS);
+    return known ?? Math.max(0, Math.floor((at - MARGIN_SECONDS) / STEP_SECONDS) * STEP_SECONDS);
   }
 
   /**
