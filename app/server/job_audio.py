@@ -56,10 +56,8 @@ class SoundSource(NamedTuple):
 
     @property
     def first_second(self) -> int:
-        """Where the whole sound begins: at 0, or shortly before the first note if it is late."""
-        onsets = [int(track.notes[0, 0]) for track in self.score.tracks if len(track)]
-        silence = float(self.score.seconds_at(min(onsets, default=0)))
-        return _step_before(silence - 1) if silence > SILENCE_SECONDS else 0
+        """Where the whole sound begins."""
+        return seconds_left_out(self.score)
 
     def begin(self, second: float) -> int:
         """The time nearest before `second` at which sound of this score may begin."""
@@ -69,6 +67,13 @@ class SoundSource(NamedTuple):
     def name_from(self, begin: int) -> str:
         """Name of the files of the sound that begins at a time."""
         return f"{self.name}_from-{begin}-s" if begin > self.first_second else self.name
+
+
+def seconds_left_out(score: Score) -> int:
+    """Silence at the start of a score that its sound leaves out; 0 if the first note is not late."""
+    onsets = [int(track.notes[0, 0]) for track in score.tracks if len(track)]
+    silence = float(score.seconds_at(min(onsets, default=0)))
+    return _step_before(silence - 1) if silence > SILENCE_SECONDS else 0
 
 
 def _step_before(second: float) -> int:

@@ -7,8 +7,9 @@ import re
 import time
 
 from app.compose.prompt_report import TrackFacts
+from app.server.job_audio import seconds_left_out
 from app.server.uploads import Upload
-from app.text import plural
+from app.text import duration, plural
 from app.web.assets import SCRIPTS
 from app.web.session import Session
 
@@ -34,6 +35,10 @@ def card(upload: Upload, why: str) -> str:
         f"<div><dt>{name}</dt><dd>{html.escape(text)}</dd></div>" for name, text in cells.items()
     )
     shown = [notice for notice in facts.notices if notice != upload.whole.facts.beats_notice]
+    if silence := seconds_left_out(upload.whole.score):
+        shown.append(
+            f"the sound on this page leaves out {duration(silence)} of silence at the start"
+        )
     notices = "".join(f"<li>{html.escape(sentence(notice))}</li>" for notice in shown)
     return (
         f"<article class='card'><header><h2>{html.escape(upload.title)}</h2>"

@@ -614,10 +614,11 @@ def test_keys_are_ignored_while_another_tab_covers_the_player(page):
     assert first.get_attribute("aria-checked") == "true"
 
 
-def test_an_example_is_pale_and_has_a_caption(page):
+def test_an_example_is_a_little_pale_and_has_a_caption(page):
     show(page, harness.done_frame() | {"phase": "empty", "example": True})
     assert "This is an example. Press play" in page.inner_text(".player-stage")
-    assert float(part(page, "roll").evaluate("roll => getComputedStyle(roll).opacity")) < 0.6
+    opacity = float(part(page, "roll").evaluate("roll => getComputedStyle(roll).opacity"))
+    assert 0.7 < opacity < 0.9  # paler ones look disabled
     assert not part(page, "actions").is_visible()
     assert part(page, "play").is_enabled()
 

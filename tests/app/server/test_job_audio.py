@@ -24,6 +24,7 @@ from app.server.job import PROMPT_ALONE
 from app.server.job_audio import SoundService
 from app.server.studio import Studio
 from app.server.uploads import read_upload
+from app.web.cards import card
 from tests.support.fakes import silent_stems
 from tests.support.scores import two_hands
 from tokenization.midi import write_midi
@@ -299,6 +300,7 @@ def test_a_long_silence_before_the_first_note_is_left_out(heard, tmp_path):
     assert first > 600
     assert first - 6 <= begin <= first - 1
     assert soundfile.info(path).duration < 30
+    assert f"leaves out {round(begin / 60)} min of silence" in card(upload, "")
 
 
 def test_the_sound_of_a_job_is_that_of_its_new_music(heard, tmp_path):
