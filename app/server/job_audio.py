@@ -70,7 +70,7 @@ class SoundSource(NamedTuple):
 
 
 def seconds_left_out(score: Score) -> int:
-    """Silence at the start of a score that its sound leaves out; 0 if the first note is not late."""
+    """Silence at the start of a score that its sound leaves out; 0 if it is short."""
     onsets = [int(track.notes[0, 0]) for track in score.tracks if len(track)]
     silence = float(score.seconds_at(min(onsets, default=0)))
     return _step_before(silence - 1) if silence > SILENCE_SECONDS else 0

@@ -36,9 +36,7 @@ def card(upload: Upload, why: str) -> str:
     )
     shown = [notice for notice in facts.notices if notice != upload.whole.facts.beats_notice]
     if silence := seconds_left_out(upload.whole.score):
-        shown.append(
-            f"the sound on this page leaves out {duration(silence)} of silence at the start"
-        )
+        shown.append(f"the sound leaves out {duration(silence)} of silence at the start")
     notices = "".join(f"<li>{html.escape(sentence(notice))}</li>" for notice in shown)
     return (
         f"<article class='card'><header><h2>{html.escape(upload.title)}</h2>"

@@ -146,7 +146,8 @@ def _wire_tab(
         _on(tab.upload.beats.input, calls.uploads.count_anew, [name, tab.upload.beats], view)
     _on(tab.model.input, calls.uploads.choose_model, [name, tab.model], view)
 
-    begun = _on(action.go.click, calls.jobs.begin, [name, *form.asked], [options["seed"], *view])
+    asked, shown = [name, *form.asked], [options["seed"], *view]
+    begun = _on(action.go.click, calls.jobs.begin, asked, shown, checked=False)
     _on(begun.failure, calls.jobs.refuse, None, view)
     job = _on(begun.success, calls.jobs.compose, None, roll, job=True)
     for over in (job.success, job.failure):  # `then` does not run when the queue is full
@@ -157,7 +158,8 @@ def _wire_tab(
     timing = [options["bars"], form.unit, options["variations"]]
     for widget in timing:
         estimate = calls.settings.estimate
-        _on(widget.change, estimate, [name, *timing], action.estimate, last_only=True)
+        given = [name, *timing]
+        _on(widget.change, estimate, given, action.estimate, last_only=True, checked=False)
     _on(form.unit.input, of_unit, form.unit, options["bars"])
     drawing = [options["temperature"], options["top_p"]]
     _on(form.creativity.input, lambda mood: list(CREATIVITY[mood]), form.creativity, drawing)
@@ -177,11 +179,13 @@ def _on(
     *,
     job: bool = False,
     last_only: bool = False,
+    checked: bool = True,
 ) -> Dependency:
     """Binds a callback, which runs at once, or in the queue if it is a `job`.
 
-    `last_only` skips all but the latest event. Gradio displays no progress, since the player does,
-    and adds no endpoint, since scripts have their own.
+    `last_only` skips all but the latest event. Unless inputs are `checked`, the callback does it:
+    for an empty field, Gradio would end the call without saying which one. Gradio displays no
+    progress, since the player does, and adds no endpoint, since scripts have their own.
     """
     return event(
         call,
@@ -191,6 +195,7 @@ def _on(
         concurrency_limit=None if job else "default",  # the studio limits them
         concurrency_id="jobs" if job else None,
         trigger_mode="always_last" if last_only else None,
+        preprocess=checked,
         show_progress="hidden",
         api_visibility="private",
     )

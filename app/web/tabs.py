@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
@@ -46,16 +47,6 @@ _LEADS = {
 }
 """The line at the top of each tab."""
 _TITLES_SCRIPT = SCRIPTS.script("titles.js", values=list(TITLES.items()))
-
-
-class OptionSlider(gr.Slider):
-    """A slider whose empty field is None; Gradio would end the call without a message."""
-
-    is_template = True  # for Gradio, it is a Slider
-
-    def preprocess(self, payload: float | None) -> float | None:
-        """The value within its bounds, or None."""
-        return None if payload is None else super().preprocess(payload)
 
 
 class UploadWidgets(NamedTuple):
@@ -136,7 +127,12 @@ def _upload(name: str) -> UploadWidgets:
         ]
     # above the card, so that its notice is visible at once on a small screen
     beats = gr.Radio(
-        BEATS, value="file", label="Beats", visible=False, elem_classes=["segments", "beats"]
+        BEATS,
+        value="file",
+        label="Beats",
+        info="The source of bars and beats.",
+        visible=False,
+        elem_classes=["segments", "beats"],
     )
     card = gr.HTML(
         elem_classes="facts",
@@ -227,7 +223,6 @@ def _widget(option: Option, value: Any, *, visible: bool) -> Component:  # noqa:
     if shown.kind == "text":
         return gr.Textbox(value or "", placeholder="any", max_length=40, **how)
     if shown.kind == "number":
-        # `begin` checks the limits of the seed: Gradio would end the call without a message
         return gr.Number(new_seed(), precision=0, buttons=[], **how)
     if option.words:
         choices = list(zip(shown.choices, option.words, strict=True))
@@ -237,14 +232,16 @@ def _widget(option: Option, value: Any, *, visible: bool) -> Component:  # noqa:
     if shown.kind == "choice":
         choices = list(range(int(least), int(most) + 1))
         return gr.Radio(choices, value=value, elem_classes="segments", **how)
-    return OptionSlider(least, most, value=value, step=shown.step, buttons=[], **how)
+    return gr.Slider(least, most, value=value, step=shown.step, buttons=[], **how)
 
 
 def empty_problem(values: Mapping[str, Any]) -> str:
-    """The first option whose field is empty but needs a number, in one sentence; else empty."""
+    """The first field that needs a number and has none, in one sentence; empty if there is none."""
     for name, value in values.items():
         option = OPTIONS[name]
-        if value is None and option.default is not None and option.widget is not None:
+        if option.widget is None or option.words or option.kind is str:
+            continue
+        if not isinstance(value, int | float) or not math.isfinite(value):
             return f"{option.widget.label} is empty; enter a number."
     return ""
 

@@ -14,7 +14,7 @@ from app.player.frames import Frame
 from app.server.studio import waiting
 from app.web.callbacks.alerts import BROKEN, BUSY, AlertError, alerting
 from app.web.session import UPLOADING, Asked, Session
-from app.web.tabs import FORM, empty_problem, key_problem, options_of
+from app.web.tabs import FORM, empty_problem, key_problem, not_of_page, options_of
 from app.web.view import View, session_of
 
 NOT_TAKEN = (
@@ -60,6 +60,8 @@ class JobCallbacks:
                 if problem := problem or key_problem(asked["key"]):
                     raise AlertError(problem)
                 options = options_of(unit, asked)
+                if problem := not_of_page(options):
+                    raise AlertError(problem)
                 if tab.upload is not None:
                     options = in_bars(options, tab.upload.prompt)
                 elif options.seconds:  # bars that the player shows at first, at two seconds each

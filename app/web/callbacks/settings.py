@@ -121,7 +121,8 @@ class SettingsCallbacks:
         """The estimated time to generate the music of a tab, as HTML."""
         with self._view.locked(request) as session:
             tab = session.tabs[name]
-            tab.length, tab.unit, tab.variations = length, unit, int(variations)
+            tab.length = length if isinstance(length, int | float) else None  # its field is empty
+            tab.unit, tab.variations = unit, int(variations)
             return self._view.estimate(name, tab)
 
 

@@ -8,7 +8,6 @@ import pytest
 from app.compose.options import LARGEST_SEED, OPTIONS
 from app.web.callbacks.alerts import BROKEN, BUSY
 from app.web.callbacks.jobs import NOT_TAKEN
-from app.web.tabs import OptionSlider
 from tests.support.seen import SOMEONE, begin, make, read, seen
 
 
@@ -122,6 +121,13 @@ def test_undo_brings_back_a_discarded_piece_from_nothing(calls):
     assert (view.frame["job"], view.results.count("<li>")) == (job, 1)
 
 
+def test_values_beyond_the_ranges_of_the_page_are_refused(calls, midi):
+    read(calls, midi)
+    with pytest.raises(gr.Error):
+        begin(calls, bars=4000)
+    assert "bars is 4000, expected 1 to 256" in said(calls)
+
+
 @pytest.mark.parametrize("name", ["bars", "temperature", "density"])
 def test_an_empty_field_is_reported_by_its_label(calls, midi, name):
     read(calls, midi)
@@ -130,7 +136,6 @@ def test_an_empty_field_is_reported_by_its_label(calls, midi, name):
     label = OPTIONS[name].widget.label
     view = seen(calls.jobs.refuse(SOMEONE))
     assert view.frame["alert"] == f"{label} is empty; enter a number."
-    assert OptionSlider(1, 64).preprocess(None) is None
     assert calls.settings.estimate("continue", None, "bars", 1, SOMEONE) == ""
 
 
