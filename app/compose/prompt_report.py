@@ -82,6 +82,8 @@ class PromptFacts:
     """The source of bars and beats."""
     beats_notice: str = ""
     """The notice about the source of beats; empty if they are the file's and the notes fit."""
+    confidence: float = 1.0
+    """Expected share of estimated beats that are right, as an F-measure; otherwise 1."""
     notices: tuple[str, ...] = ()
     """Notices for the user, one sentence each."""
     rows: tuple[TrackFacts, ...] = ()
@@ -140,6 +142,7 @@ def prompt_facts(
         on_grid=fit,
         beats=beats,
         beats_notice=about_beats,
+        confidence=timing.confidence,
         notices=(*notices, *more),
         rows=_rows(score, tokenizer, region, parts),
     )
@@ -188,7 +191,8 @@ def _beats_notice(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> 
         return f"{_OFF_GRID}so the model cannot use its bars; estimate them instead" * is_off
     first = max(float(timing.file.seconds_at(timing.to_file(np.array([0])))[0]), 0.0)
     why = f"{_OFF_GRID}so " * (is_off and beats == "estimate")
-    how = "estimated from the notes" if beats == "estimate" else "a fixed grid"
+    sure = f"estimated from the notes (confidence {timing.confidence:.0%})"
+    how = sure if beats == "estimate" else "a fixed grid"
     return f"{why}bars and beats are {how}: {tempo}, and bar 1 begins at {first:.1f} s"
 
 

@@ -63,7 +63,6 @@ def build_page(
         title=f"{TITLE} · music, continued",
         analytics_enabled=False,
         fill_width=True,
-        delete_cache=(3600, 86_400),
     ) as page:
         gr.HTML(
             _masthead(models),
