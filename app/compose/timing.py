@@ -17,6 +17,8 @@ from tokenization.score import Score, Tempo
 
 FINE_TICKS = 480
 """Minimum ticks per quarter note if beats are not the file's: a tick lasts about a millisecond."""
+FEWEST_NOTES = 32
+"""Beats are estimated unasked if there are at least this many notes; fewer show little."""
 _CLOCK_SECONDS = 0.5
 _CLOCK_BAR = 4
 _STEADY_BEATS = 8
@@ -93,7 +95,8 @@ def find_beats(score: Score, source: BeatSource) -> tuple[BeatSource, Beats | No
 
     Raises MidiError if `source` is `estimate` and the beats cannot be estimated.
     """
-    if source == "auto" and on_grid(score) < ON_GRID:
+    count = sum(len(track.notes) for track in score.tracks)
+    if source == "auto" and count >= FEWEST_NOTES and on_grid(score) < ON_GRID:
         with suppress(MidiError):
             return "estimate", estimate_beats(score)
     if source in ("auto", "file"):
