@@ -16,14 +16,14 @@ from tokenization.midi.chunks import MidiFile, chunk_bytes, open_midi
 from tokenization.midi.cut import note_ends
 from tokenization.midi.events import (
     DRUM_CHANNEL,
-    END_OF_TRACK,
     MAX_TICK,
     Events,
     pair_notes,
-    programs_at,
+    program_at,
     rows_in_time,
     scan_events,
 )
+from tokenization.midi.scan_numpy import END_OF_TRACK
 from tokenization.midi.writer import (
     CLOSING,
     NewEvents,
@@ -61,7 +61,7 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
     """MIDI file with new music appended, in which every event of the prompt is unchanged.
 
     - The bytes of the prompt's tracks up to their end-of-track are kept, and so are chunks of other
-      kinds. Only a RIFF wrapper and junk after the end of a continued track are removed. An event
+      kinds. Only a RIFF wrapper and bytes that are not part of an event are removed. An event
       of the prompt that comes after a new event keeps its time; if it used running status, its
       status byte is written out.
     - New tracks with a `chunk` continue that track chunk on their `channel`. Others get a new
@@ -83,7 +83,7 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
         splice_ticks: where the new music begins, in the ticks of `new`.
 
     Raises:
-        MidiError: the prompt is not a MIDI file or is damaged, or the result would not be valid.
+        MidiError: the prompt is not a MIDI file, or the result would not be valid.
         ValueError: `new` continues a chunk that the prompt does not have.
     """
     file = open_midi(prompt, "the prompt")
@@ -119,7 +119,7 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
             targets.append(new_parts[-1])
         else:
             if (chunk, channel) not in chosen:
-                program = _program(events, chunk, channel, splice)
+                program = program_at(events, chunk, channel, splice)
                 if program != track.program:
                     additions[chunk].append(program_event(track, channel, splice))
             chosen[chunk, channel] = track.program
@@ -191,9 +191,7 @@ def _closing_events(
         rows = rows_in_time(events, 0xE0 | channel, splice)
         if rows.size and (events.first[rows[-1]], events.second[rows[-1]]) != (0, 64):
             close(rows[-1], 0xE0 | channel, 0, 64)
-    for chunk, ends in note_ends(
-        events, endless[events.tick[endless] <= splice], splice, once=True
-    ):
+    for chunk, ends in note_ends(events, endless[events.tick[endless] <= splice], splice):
         closing[chunk].append(ends)
     return closing
 
@@ -233,13 +231,6 @@ def _channels(events: Events) -> list[int]:
     return np.unique(events.status[is_channel] & 15).tolist()
 
 
-def _program(events: Events, chunk: int, channel: int, tick: int) -> int:
-    first, last = events.track_rows[chunk : chunk + 2].tolist()
-    row = first + int(np.searchsorted(events.tick[first:last], tick, side="right"))
-    at = [np.array([value]) for value in (chunk, channel, row, tick)]
-    return int(programs_at(events, *at)[0])
-
-
 def _instruments(events: Events) -> dict[int, tuple[int, bool]]:
     """Last program of each channel in use, and whether it is the drum channel."""
     taken: dict[int, tuple[int, bool]] = {}
@@ -256,7 +247,7 @@ def _continued(
     """Content of a track chunk with new events merged in, followed by its end-of-track."""
     whole = file.tracks[chunk]
     new_ticks, new_contents = in_order(parts)
-    if not (is_scaled or new_ticks or whole.missing):
+    if not (is_scaled or new_ticks or whole.missing) and events.is_whole[chunk]:
         return file.data[whole.start : whole.end]
     first, last = events.track_rows[chunk : chunk + 2].tolist()
     written = bytearray()

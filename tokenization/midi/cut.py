@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from tokenization.midi.chunks import open_midi
 from tokenization.midi.events import (
-    END_OF_TRACK,
     TEMPO,
     TIME_SIGNATURE,
     Events,
@@ -20,6 +19,7 @@ from tokenization.midi.events import (
     scan_events,
     tempo_rows,
 )
+from tokenization.midi.scan_numpy import END_OF_TRACK
 from tokenization.midi.writer import CLOSING, NewEvents, Scale, in_order, meta, timed
 
 # Shared objects, since a malicious file may need millions of them.
@@ -34,7 +34,7 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
     Events at or after the end are removed, except tempos and time signatures at the end, which
     apply to the music that follows. Notes that sound at the end are ended there.
 
-    Raises MidiError if the file is damaged.
+    Raises MidiError if this is not a MIDI file.
     """
     file = open_midi(data, "the prompt")
     events = scan_events(file)
@@ -44,7 +44,7 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
     closing: list[list[NewEvents]] = [[] for _ in file.tracks]
     for chunk, parts in note_ends(events, sounding, end):
         closing[chunk].append(parts)
-    for chunk, parts in note_ends(events, endless[events.tick[endless] < end], end, once=True):
+    for chunk, parts in note_ends(events, endless[events.tick[endless] < end], end):
         closing[chunk].append(parts)
     del begins, ends, endless, sounding
     for kind, rows in (
@@ -70,14 +70,14 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
 
 
 def note_ends(
-    events: Events, rows: NDArray[np.int32], tick: int, *, once: bool = False
+    events: Events, rows: NDArray[np.int32], tick: int
 ) -> Iterator[tuple[int, NewEvents]]:
     """Note-offs at a tick for the notes that begin in `rows`, by track chunk.
 
-    With `once`, all notes of one chunk, channel and pitch get a single note-off.
+    Each note gets its own, even if several have one pitch: a note-off ends only the earliest.
     """
     keys = events.chunk[rows] << 11 | (events.status[rows] & 15) << 7 | events.first[rows]
-    keys = np.unique(keys) if once else np.sort(keys)
+    keys.sort()
     chunks, starts = np.unique(keys >> 11, return_index=True)
     stops = np.append(starts[1:], len(keys))
     for chunk, start, stop in zip(chunks.tolist(), starts.tolist(), stops.tolist(), strict=False):

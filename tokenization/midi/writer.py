@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
 from tokenization.midi.chunks import chunk_bytes
-from tokenization.midi.events import DRUM_CHANNEL, END_OF_TRACK, META, NAME, TEMPO, TIME_SIGNATURE
+from tokenization.midi.events import DRUM_CHANNEL, NAME, TEMPO, TIME_SIGNATURE
+from tokenization.midi.scan_numpy import END_OF_TRACK, META
 from tokenization.score import Score, Ticks, Track, nearest_ratio
 
 _DENOMINATORS: Final = tuple(1 << power for power in range(8))
