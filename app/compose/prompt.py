@@ -236,7 +236,9 @@ def _cut(
     data = cut_midi(data, -(-end // factor), score.ticks_per_beat)
     # beats after the cut are not used
     until = float(file.seconds_at(end))
-    return data, Timing.of(_refined(read_midi(data, name=name), factor), whole.beats, until)
+    cut = _refined(read_midi(data, name=name), factor)
+    resolution = None if whole.beats else whole.timing.counted.ticks_per_beat
+    return data, Timing.of(cut, whole.beats, until, resolution)
 
 
 def _encode(

@@ -15,7 +15,8 @@ from app.compose.timing import Timing
 from app.compose.tracks import Parts, instrument_name, track_names
 from app.text import plural
 from tokenization.analysis.beats import ON_GRID, on_grid
-from tokenization.remi.vocabulary import MAX_PITCH, MIN_PITCH
+from tokenization.remi.tempo_range import tempos_out_of_range
+from tokenization.remi.vocabulary import MAX_BPM, MAX_PITCH, MIN_BPM, MIN_PITCH
 from tokenization.score import Score, Tempo, TimeSignature, Track
 from tokenization.tokenizer import Tokenizer
 
@@ -114,11 +115,11 @@ def prompt_facts(
     """
     score = timing.file
     heard = heard_tracks(score, tokenizer)
-    metre, tempos = _usual_metre(timing.counted), _tempos(score)
+    metre, tempos = _usual_metre(score if beats == "file" else timing.counted), _tempos(score)
     fit = on_grid(score)
     bpm = timing.bpm or _longest(tempos)
     notices = [
-        *([f"{score.damage}; the intact part is used"] if score.damage else []),
+        *([f"{score.damage}; the rest is used"] if score.damage else []),
         *_beat_notices(timing, beats, fit, f"{bpm:.0f} beats per minute, {metre}"),
         *_track_notices(score, heard, tokenizer),
     ]
@@ -126,6 +127,11 @@ def prompt_facts(
         notices.append(
             f"{plural(dropped, 'note')} outside the 88 piano keys "
             f"{'is' if dropped == 1 else 'are'} ignored"
+        )
+    if beats == "file" and (others := tempos_out_of_range(score)):
+        notices.append(
+            f"{plural(others, 'tempo')} outside {MIN_BPM} to {MAX_BPM} beats per minute: the model "
+            "reads these beats halved or doubled, so that the speed of the music stays the same"
         )
     if beats == "file" and (changes := len(tempos) - 1) > 0:
         times = "once" if changes == 1 else f"{changes} times"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from app.compose.options import BeatSource
 from tokenization.analysis.beats import Beats, estimate_beats, pickup_beats, warp
 from tokenization.remi.bars import BarMap, notated_lines
+from tokenization.remi.tempo_range import in_tempo_range
 from tokenization.score import Score, Tempo
 
 FINE_TICKS = 480
@@ -25,20 +26,30 @@ class Timing(NamedTuple):
 
     file: Score
     counted: Score
-    """`file` itself, or `file` warped to other beats."""
+    """`file` itself, or `file` with tempos in the model's range, or `file` warped to other beats.
+    """
     start: float | None = None
     """Seconds from the start of `file` to the start of `counted`; None if both are the same."""
     bpm: float | None = None
     """Tempo of the new music; None for the tempo of the file."""
 
     @classmethod
-    def of(cls, file: Score, beats: Beats | None, until: float = np.inf) -> Timing:
+    def of(
+        cls,
+        file: Score,
+        beats: Beats | None,
+        until: float = np.inf,
+        ticks_per_beat: int | None = None,
+    ) -> Timing:
         """Counts a file in `beats`, or in its own beats if None.
 
-        Only beats up to `until` seconds are used; the tempo is constant after them.
+        Only beats up to `until` seconds are used; the tempo is constant after them. Its own beats
+        are halved or doubled where the tempo is outside the model's range (`in_tempo_range`), with
+        `ticks_per_beat` as resolution.
         """
         if beats is None:
-            return cls(file, file)
+            counted = in_tempo_range(file, ticks_per_beat)
+            return cls(file, counted, None if counted is file else 0.0)
         seconds = beats.seconds[: max(np.searchsorted(beats.seconds, until + 1e-6), 2)]
         period = float(np.median(np.diff(seconds[-_STEADY_BEATS - 1 :])))
         seconds = np.append(seconds, seconds[-1] + period * np.arange(1, 3))
