@@ -23,24 +23,23 @@ from tokenization.midi.events import (
     rows_in_time,
     scan_events,
 )
-from tokenization.midi.scan_numpy import END_OF_TRACK
 from tokenization.midi.writer import (
     CLOSING,
     NewEvents,
     Scale,
     bend_events,
     control_events,
+    end_of_track,
     free_channel,
     header_bytes,
     in_order,
     instrument_events,
-    meta,
     note_events,
     program_choices,
     program_event,
     tempo_events,
     timed,
-    track_bytes,
+    tracks_bytes,
     variable_length,
 )
 from tokenization.score import Score
@@ -134,7 +133,7 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
             control_events(track, channel, scale),
             bend_events(track, channel, scale),
             *programs,
-            note_events(track, channel, scale),
+            *note_events([track], [channel], scale)[0],
         ]
     sounding = (begins, ends, endless)
     playing = {at for at, track in zip(channels, new.tracks, strict=True) if len(track)}
@@ -157,7 +156,7 @@ def append_to_midi(prompt: bytes, new: Score, splice_ticks: int) -> bytes:
     midi_format = 1 if file.format == 0 and num_tracks > 1 else file.format
     rest = file.data[14 : file.header.end]
     header = header_bytes(midi_format, num_tracks, file.division * factor, rest)
-    added = (chunk_bytes(b"MTrk", track_bytes(events, 0)) for events in new_parts)
+    added = (chunk_bytes(b"MTrk", content) for content in tracks_bytes(new_parts))
     return b"".join([header, file.with_tracks(contents), *added])
 
 
@@ -246,10 +245,15 @@ def _continued(
 ) -> bytes:
     """Content of a track chunk with new events merged in, followed by its end-of-track."""
     whole = file.tracks[chunk]
-    new_ticks, new_contents = in_order(parts)
+    new = in_order(parts)
+    new_ticks: list[int] = new.ticks.tolist()
     if not (is_scaled or new_ticks or whole.missing) and events.is_whole[chunk]:
         return file.data[whole.start : whole.end]
     first, last = events.track_rows[chunk : chunk + 2].tolist()
+    # Each new event comes after the existing ones at its tick.
+    existing = np.append(0, events.tick[first:last])
+    existing = existing[np.searchsorted(existing[1:], new.ticks, side="right")]
+    content, offsets = timed(new, np.maximum(existing, np.append(0, new.ticks)[:-1]))
     written = bytearray()
     now = next_new = 0
     has_running_status = True
@@ -257,7 +261,7 @@ def _continued(
     if is_scaled:
         changed = np.arange(first, last, dtype=np.int64)
     else:
-        changed = _changed_rows(events, first, last, new_ticks)
+        changed = _changed_rows(events, first, last, new.ticks)
     for at in range(0, len(changed), _ROWS_AT_ONCE):
         rows = changed[at : at + _ROWS_AT_ONCE]
         columns = (events.start, events.body, events.status, events.tick)
@@ -267,10 +271,9 @@ def _continued(
             if start > copied:
                 written += file.data[copied:start]
                 now = tick_before
-            # At the same tick, existing events come first.
             until = bisect_left(new_ticks, tick, next_new)
             if until > next_new:
-                written += timed(new_ticks[next_new:until], new_contents[next_new:until], now)
+                written += content[offsets[next_new] : offsets[until]]
                 now, next_new, has_running_status = new_ticks[until - 1], until, False
             written += variable_length(tick - now)
             if file.data[body] < 0x80 and not has_running_status:
@@ -278,13 +281,14 @@ def _continued(
             has_running_status = has_running_status or status < 0xF0
             now, copied = tick, body
     written += file.data[copied : int(events.track_ends[chunk])]
-    now = int(events.tick[last - 1]) if last > first else 0
-    end = max([int(events.end_ticks[chunk]), *new_ticks[-1:]])
-    contents = [*new_contents[next_new:], meta(END_OF_TRACK, b"")]
-    return bytes(written + timed([*new_ticks[next_new:], end], contents, now))
+    written += content[offsets[next_new] :]
+    now = max([int(events.tick[last - 1]) if last > first else 0, *new_ticks[-1:]])
+    return bytes(written + end_of_track(max(int(events.end_ticks[chunk]) - now, 0)))
 
 
-def _changed_rows(events: Events, first: int, last: int, new_ticks: list[int]) -> NDArray[np.int64]:
+def _changed_rows(
+    events: Events, first: int, last: int, new_ticks: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Rows in [first, last) of a track whose bytes change when events are inserted before them.
 
     After a new event, the next delta time changes, and the next channel message needs a status

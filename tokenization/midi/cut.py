@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +18,7 @@ from tokenization.midi.events import (
     scan_events,
     tempo_rows,
 )
-from tokenization.midi.scan_numpy import END_OF_TRACK
-from tokenization.midi.writer import CLOSING, NewEvents, Scale, in_order, meta, timed
-
-# Shared objects, since a malicious file may need millions of them.
-_NOTE_ENDS: Final = [
-    bytes((0x80 | channel, pitch, 64)) for channel in range(16) for pitch in range(128)
-]
+from tokenization.midi.writer import CLOSING, NewEvents, Scale, end_of_track, in_order, meta, timed
 
 
 def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
@@ -63,8 +56,10 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
         kept = first + int(np.searchsorted(events.tick[first:last], end))
         place = int(events.start[kept]) if kept < last else int(events.track_ends[chunk])
         before = int(events.tick[kept - 1]) if kept > first else 0
-        ticks, parts = in_order(closing[chunk])
-        tail = timed([*ticks, max(end, before)], [*parts, meta(END_OF_TRACK, b"")], before)
+        new = in_order(closing[chunk])
+        last = int(new.ticks[-1]) if len(new.ticks) else before
+        tail, _ = timed(new, np.append(before, new.ticks)[:-1])
+        tail += end_of_track(max(end - last, 0))
         contents.append(file.data[whole.start : place] + tail)
     return file.data[: file.header.end] + file.with_tracks(contents)
 
@@ -82,7 +77,7 @@ def note_ends(
     stops = np.append(starts[1:], len(keys))
     for chunk, start, stop in zip(chunks.tolist(), starts.tolist(), stops.tolist(), strict=False):
         of_chunk = keys[start:stop]
-        which: list[int] = (of_chunk & 0x7FF).tolist()
-        contents = [_NOTE_ENDS[key] for key in which]
-        size = len(contents)
-        yield chunk, NewEvents(np.full(size, tick), np.full(size, CLOSING), contents)
+        size = len(of_chunk)
+        columns = (np.full(size, tick), np.full(size, CLOSING))
+        status, pitch = 0x80 | of_chunk >> 7 & 15, of_chunk & 127
+        yield chunk, NewEvents.messages(*columns, status, pitch, 64)

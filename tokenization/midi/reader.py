@@ -23,7 +23,15 @@ from tokenization.midi.events import (
     scan_events,
     tempo_rows,
 )
-from tokenization.score import MAX_BEATS, NO_NOTES, Score, Tempo, TimeSignature, Track
+from tokenization.score import (
+    MAX_BEATS,
+    NO_NOTES,
+    Score,
+    Tempo,
+    TimeSignature,
+    Track,
+    nearest_ratio,
+)
 
 # Limits that bound memory, hundreds of times larger than music needs.
 MAX_NOTES: Final = 500_000
@@ -31,6 +39,10 @@ MAX_TRACKS: Final = 1024
 MAX_TEMPOS: Final = 100_000
 MAX_TIME_SIGNATURES: Final = 10_000
 MAX_CONTROLS: Final = 1_000_000
+MAX_REST_BEATS: Final = 64
+"""Quarter notes of rests at the end of a file that are read; longer silence is an artefact."""
+_NEAR: Final = 24
+"""An end-of-track is on a bar line if it is at most this part of a quarter note away from it."""
 
 
 def read_midi(source: bytes | Path, *, name: str | None = None, strict: bool = False) -> Score:
@@ -39,7 +51,8 @@ def read_midi(source: bytes | Path, *, name: str | None = None, strict: bool = F
     There is one track for each combination of track chunk, channel and program with notes. Its
     controls and bends are those of its channel, from all chunks. A note-off ends the earliest
     sounding note of its pitch. Notes that never end, tempos of 0 and invalid time signatures are
-    ignored. Of several tempos or time signatures at one tick, the last applies. Of a damaged file,
+    ignored. Of several tempos or time signatures at one tick, the last applies. Rests at the end
+    are read if the end-of-track is on a bar line. Of a damaged file,
     all that can be understood is read, and the score's `damage` describes the rest: a file may be
     cut off, lengths may be wrong, a track is read up to the first byte that is not part of an
     event, and data bytes over 127 are read as 127.
@@ -87,13 +100,37 @@ def read_midi(source: bytes | Path, *, name: str | None = None, strict: bool = F
             f"{file.name}: a note ends at beat {last // file.division}, expected at most "
             f"{MAX_BEATS}; remove the gap in the music and export the file again"
         )
+    tracks, metres = _tracks(file, events, begins, ends), _time_signatures(file, events)
     return Score(
         ticks_per_beat=file.division,
-        tracks=_tracks(file, events, begins, ends),
+        tracks=tracks,
         tempos=_tempos(file, events),
-        time_signatures=_time_signatures(file, events),
+        time_signatures=metres,
+        end_ticks=_end_ticks(file, events, tracks, metres),
         damage=damage,
     )
+
+
+def _end_ticks(
+    file: MidiFile, events: Events, tracks: tuple[Track, ...], metres: tuple[TimeSignature, ...]
+) -> int:
+    """Tick at which the rests at the end of a file end; 0 if there are none.
+
+    Programs write the end-of-track at any distance from the music. It counts if it is on a bar line
+    and at most `MAX_REST_BEATS` after the last note.
+    """
+    end = int(events.end_ticks.max())
+    rest = end - max(track.end_ticks for track in tracks)
+    if not 0 < rest <= MAX_REST_BEATS * file.division:
+        return 0
+    start, numerator, denominator = 0, 4, 4
+    for metre in metres:
+        if metre.tick <= end:
+            start, numerator, denominator = metre
+    whole = 4 * file.division * numerator  # a bar has whole / denominator ticks
+    bars = nearest_ratio((end - start) * denominator, whole)
+    line = start + nearest_ratio(bars * whole, denominator)
+    return line if abs(line - end) * _NEAR <= file.division else 0
 
 
 def _tempos(file: MidiFile, events: Events) -> tuple[Tempo, ...]:

@@ -11,8 +11,11 @@ from tokenization.remi.bars import notated_lines
 from tokenization.remi.vocabulary import MAX_BPM, MIN_BPM
 from tokenization.score import MAX_BEATS, Score, Tempo, TimeSignature, Track, once_each
 
-_MOST_HALVINGS: Final = 6
-"""Tempos up to 15,000 can be halved to the range; faster ones, which take no time, are clipped."""
+_MOST: Final = 6
+"""Maximum number of doublings or halvings. Tempos of less than 0.5 or more than 15,000, which music
+does not have, are clipped."""
+_EXACT: Final = 32
+"""Factor of the resolution with which bars of all denominators begin at whole ticks."""
 _LARGEST_NUMERATOR: Final = 255
 _LARGEST_DENOMINATOR: Final = 128
 
@@ -32,90 +35,98 @@ def in_tempo_range(score: Score, ticks_per_beat: int | None = None) -> Score:
 
     Args:
         score: a score.
-        ticks_per_beat: the resolution of the result, a multiple of that of the score. Default: the
-            lowest one at which no time has to be rounded.
+        ticks_per_beat: the resolution of the result, a multiple of that of the score. Default: one
+            at which no time has to be rounded.
     """
     doublings = [_doublings(tempo.bpm) for tempo in score.tempos]
-    finer = 1 << -min([0, *doublings])
+    finer = _EXACT << -min([0, *doublings]) if any(doublings) else 1
     if ticks_per_beat is not None:
         finer = ticks_per_beat // score.ticks_per_beat
-    if finer == 1 and not any(doublings):
+    if finer == 1:
         return score
     sections = _Sections.of(score, doublings, finer)
 
     def moved(table: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.column_stack([sections.moved(table[:, 0]), table[:, 1:]])
+        return np.column_stack([sections.moved(finer * table[:, 0]), table[:, 1:]])
 
     shared = once_each(moved)
     tracks: list[Track] = []
     for track in score.tracks:
         notes = moved(track.notes)
-        notes[:, 1] = sections.moved(track.notes[:, 0] + track.notes[:, 1]) - notes[:, 0]
+        ends = finer * (track.notes[:, 0] + track.notes[:, 1])
+        notes[:, 1] = sections.moved(ends) - notes[:, 0]
         notes.setflags(write=False)
         tables = {"controls": shared(track.controls), "bends": shared(track.bends)}
         tracks.append(track.with_tables(notes=notes, **tables))
-    ticks = sections.moved(np.array([tempo.tick for tempo in score.tempos], np.int64)).tolist()
+    ticks = sections.moved(np.array([finer * tempo.tick for tempo in score.tempos], np.int64))
     bpm = [tempo.bpm * 2.0**by for tempo, by in zip(score.tempos, doublings, strict=True)]
     return Score(
         score.ticks_per_beat * finer,
         tuple(tracks),
-        tuple(map(Tempo, ticks, bpm)),
+        tuple(map(Tempo, ticks.tolist(), bpm)),
         _time_signatures(score, sections, finer),
-        int(sections.moved(np.array([score.end_ticks]))[0]),
+        int(sections.moved(np.array([finer * score.end_ticks]))[0]),
         score.damage,
     )
 
 
 def _doublings(bpm: float) -> int:
     """How often a tempo must be doubled to be in the range; negative: halved."""
-    if MIN_BPM <= int(bpm + 0.5) <= MAX_BPM:
-        return 0
     doublings = 0
-    while bpm > 0 and int(bpm * 2**doublings + 0.5) < MIN_BPM:
+    while doublings < _MOST and bpm * 2.0**doublings < MIN_BPM - 0.5:
         doublings += 1
-    while doublings > -_MOST_HALVINGS and int(bpm * 2.0**doublings + 0.5) > MAX_BPM:
+    while doublings > -_MOST and bpm * 2.0**doublings >= MAX_BPM + 0.5:
         doublings -= 1
     return doublings
 
 
 class _Sections(NamedTuple):
-    """Sections of a score whose beats are multiplied by one factor; columns (n,) int64."""
+    """Sections of a score in which beats are doubled equally often; columns (n,) int64.
+
+    Times are in the ticks of the new resolution.
+    """
 
     starts: NDArray[np.int64]
     doublings: NDArray[np.int64]
-    factors: NDArray[np.int64]
-    """New ticks per tick."""
+    """Negative: halvings."""
     moved_starts: NDArray[np.int64]
 
     @classmethod
     def of(cls, score: Score, doublings: list[int], finer: int) -> _Sections:
-        """Sections between the changes of the factor; new ticks are `finer` than before."""
+        """Sections of a score; there are `finer` new ticks for each of its ticks."""
         at_tick = {0: 0}  # of several tempos at one tick the last applies
         for tempo, by in zip(score.tempos, doublings, strict=True):
-            at_tick[tempo.tick] = by
+            at_tick[finer * tempo.tick] = by
         starts, by = (np.array([*values], np.int64) for values in (at_tick, at_tick.values()))
-        changes = np.append(True, by[1:] != by[:-1])
-        starts, by = starts[changes], by[changes]
-        factors = (finer * 2.0**by).astype(np.int64)
-        moved_starts = np.append(0, np.cumsum(np.diff(starts) * factors[:-1]))
-        return cls(starts, by, factors, moved_starts)
+        is_change = np.append(True, by[1:] != by[:-1])
+        starts, by = starts[is_change], by[is_change]
+        lengths = _doubled(np.diff(starts), by[:-1])
+        return cls(starts, by, np.append(0, np.cumsum(lengths)))
 
     def at(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Index of the section of each time."""
         return np.searchsorted(self.starts, ticks, side="right") - 1
 
     def moved(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """New ticks of each time."""
+        """The new time of each time."""
         at = self.at(ticks)
-        return self.moved_starts[at] + (ticks - self.starts[at]) * self.factors[at]
+        return self.moved_starts[at] + _doubled(ticks - self.starts[at], self.doublings[at])
+
+
+def _doubled(lengths: NDArray[np.int64], doublings: NDArray[np.int64]) -> NDArray[np.int64]:
+    return lengths << np.maximum(doublings, 0) >> np.maximum(-doublings, 0)
 
 
 def _time_signatures(score: Score, sections: _Sections, finer: int) -> tuple[TimeSignature, ...]:
     """Time signatures with which the notated bars stay the bars."""
     written = [TimeSignature(0, 4, 4)]
-    written += [metre for metre in score.time_signatures if metre.numerator > 0]
-    last = max(score.end_ticks, score.tempos[-1].tick if score.tempos else 0, written[-1].tick)
-    lines = notated_lines(score, min(last, MAX_BEATS * score.ticks_per_beat), 2)
+    for tick, numerator, denominator in score.time_signatures:
+        if 0 < numerator <= _LARGEST_NUMERATOR and denominator > 0:
+            written.append(TimeSignature(finer * tick, *_written(numerator, denominator)))
+    quarter = finer * score.ticks_per_beat
+    last = max(finer * score.end_ticks, int(sections.starts[-1]), written[-1].tick)
+    lines = Score(quarter, time_signatures=tuple(written[1:]))
+    lines = notated_lines(lines, min(last, MAX_BEATS * quarter), 2)
     moved = sections.moved(lines)
     begins = sections.at(lines[:-1])
     is_mixed = begins != sections.at(lines[1:] - 1)
@@ -124,12 +135,11 @@ def _time_signatures(score: Score, sections: _Sections, finer: int) -> tuple[Tim
     is_named = is_mixed.copy()
     is_named[:1] = True
     is_named[1:] |= is_mixed[:-1] | (bars[:, 1:] != bars[:, :-1]).any(0)
-    eighth = score.ticks_per_beat * finer
     named: list[TimeSignature] = []
     for bar in np.flatnonzero(is_named).tolist():
         if is_mixed[bar]:
             # rounded up to eighths: the next bar has a time signature, which ends this one
-            metre = -(-2 * int(moved[bar + 1] - moved[bar]) // eighth), 8
+            metre = -(-2 * int(moved[bar + 1] - moved[bar]) // quarter), 8
         else:
             _, numerator, denominator = written[int(bars[1, bar])]
             metre = _scaled(numerator, denominator, int(bars[0, bar]))
