@@ -26,13 +26,13 @@ from tokenization.midi.events import (
 from tokenization.midi.writer import (
     CLOSING,
     NewEvents,
+    Ordered,
     Scale,
     bend_events,
     control_events,
     end_of_track,
     free_channel,
     header_bytes,
-    in_order,
     instrument_events,
     note_events,
     program_choices,
@@ -245,7 +245,7 @@ def _continued(
 ) -> bytes:
     """Content of a track chunk with new events merged in, followed by its end-of-track."""
     whole = file.tracks[chunk]
-    new = in_order(parts)
+    new = Ordered.of(parts)
     new_ticks: list[int] = new.ticks.tolist()
     if not (is_scaled or new_ticks or whole.missing) and events.is_whole[chunk]:
         return file.data[whole.start : whole.end]

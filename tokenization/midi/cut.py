@@ -18,7 +18,7 @@ from tokenization.midi.events import (
     scan_events,
     tempo_rows,
 )
-from tokenization.midi.writer import CLOSING, NewEvents, Scale, end_of_track, in_order, meta, timed
+from tokenization.midi.writer import CLOSING, NewEvents, Ordered, Scale, end_of_track, meta, timed
 
 
 def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
@@ -56,7 +56,7 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
         kept = first + int(np.searchsorted(events.tick[first:last], end))
         place = int(events.start[kept]) if kept < last else int(events.track_ends[chunk])
         before = int(events.tick[kept - 1]) if kept > first else 0
-        new = in_order(closing[chunk])
+        new = Ordered.of(closing[chunk])
         last = int(new.ticks[-1]) if len(new.ticks) else before
         tail, _ = timed(new, np.append(before, new.ticks)[:-1])
         tail += end_of_track(max(end - last, 0))

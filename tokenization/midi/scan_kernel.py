@@ -339,3 +339,34 @@ def _sort_notes(notes, instruments):
             if moves < 0:
                 return False
     return True
+
+
+def write_events(
+    ticks: NDArray[np.int64],
+    before: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    content: NDArray[np.uint8],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """See `scan_numpy.write_events`."""
+    return _write_events(ticks, before, starts, sizes, content)
+
+
+@kept
+def _write_events(ticks, before, starts, sizes, content):
+    offsets = np.zeros(len(ticks) + 1, np.int64)
+    for row in range(len(ticks)):
+        delta = ticks[row] - before[row]
+        length = 1 + (delta >= 1 << 7) + (delta >= 1 << 14) + (delta >= 1 << 21)
+        offsets[row + 1] = offsets[row] + length + sizes[row]
+    written = np.empty(offsets[-1], np.uint8)
+    for row in range(len(ticks)):
+        delta = ticks[row] - before[row]
+        place = offsets[row]
+        for more in range(offsets[row + 1] - place - sizes[row] - 1, 0, -1):
+            written[place] = delta >> 7 * more & 0x7F | 0x80
+            place += 1
+        written[place] = delta & 0x7F
+        for at in range(sizes[row]):
+            written[place + 1 + at] = content[starts[row] + at]
+    return written, offsets

@@ -350,3 +350,40 @@ def sort_notes(
     """Notes (n, 4) sorted by instrument, onset, pitch, duration and velocity; instruments (n,)."""
     order = np.lexsort((notes[:, 3], notes[:, 1], notes[:, 2], notes[:, 0], instruments))
     return notes[order], instruments[order]
+
+
+def write_events(
+    ticks: NDArray[np.int64],
+    before: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    content: NDArray[np.uint8],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Bytes of events with their delta times, and the offset of each, (n + 1,).
+
+    `before` (n,) are the times of the previous events; the differences have at most 28 bits. The
+    status and data bytes of an event are `sizes` bytes of `content` from `starts` on.
+    """
+    deltas = ticks - before
+    longest = int(deltas.max(initial=0))
+    lengths = np.ones(len(deltas), np.int64)
+    for bits in (7, 14, 21):
+        if longest >> bits:
+            lengths += deltas >= 1 << bits
+    offsets = np.zeros(len(deltas) + 1, np.int64)
+    np.cumsum(lengths + sizes, out=offsets[1:])
+    places = offsets[:-1] + lengths
+    written = np.empty(offsets[-1], np.uint8)
+    written[places - 1] = deltas & 0x7F
+    for more in (1, 2, 3):
+        rows = np.flatnonzero(lengths > more)
+        written[places[rows] - 1 - more] = deltas[rows] >> 7 * more & 0x7F | 0x80
+    written[_ranges(places, sizes)] = content[_ranges(starts, sizes)]
+    return written, offsets
+
+
+def _ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The integers from each start on, `sizes` of them, concatenated."""
+    places = np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
+    places += np.arange(len(places))
+    return places

@@ -12,11 +12,19 @@ from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
 from tokenization.midi.chunks import chunk_bytes
-from tokenization.midi.events import DRUM_CHANNEL, NAME, TEMPO, TIME_SIGNATURE
+from tokenization.midi.events import (
+    DRUM_CHANNEL,
+    NAME,
+    TEMPO,
+    TIME_SIGNATURE,
+    fastest_scanner,
+)
 from tokenization.midi.scan_numpy import END_OF_TRACK, META
 from tokenization.score import Score, Ticks, Track, all_notes, nearest_ratio
 
 _DENOMINATORS: Final = tuple(1 << power for power in range(8))
+
+_TICK_BITS: Final = 36
 
 # Order of events at one tick. The note-off of a note of length 0 comes after its note-on.
 CLOSING, NOTE_OFF, SETTING, NOTE_ON, NOTE_OFF_AT_ONCE = range(5)
@@ -67,19 +75,29 @@ class NewEvents(NamedTuple):
         columns = (self.ticks[start:stop], self.ranks[start:stop], self.sizes[start:stop])
         return NewEvents(*columns, self.content[3 * start : 3 * stop])
 
-    def taken(self, order: NDArray[np.intp]) -> NewEvents:
-        """The events at some indices."""
-        sizes = self.sizes[order]
-        starts = (np.cumsum(self.sizes) - self.sizes)[order]
-        content = self.content[_ranges(starts, sizes)]
-        return NewEvents(self.ticks[order], self.ranks[order], sizes, content)
 
+class Ordered(NamedTuple):
+    """Events in the order in which they are written; columns (n,) int64."""
 
-def _ranges(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The integers from each start on, `sizes` of them, concatenated."""
-    places = np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
-    places += np.arange(len(places))
-    return places
+    ticks: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    content: NDArray[np.uint8]
+    """The bytes of an event are `sizes` bytes of `content` from `starts` on."""
+
+    @classmethod
+    def of(cls, parts: Sequence[NewEvents], tracks: NDArray[np.int64] | int = 0) -> Ordered:
+        """Events ordered by `tracks` (n,), then tick, rank and position."""
+        if not parts:
+            nothing = np.zeros(0, np.int64)
+            return cls(nothing, nothing, nothing, np.zeros(0, np.uint8))
+        ticks, ranks, sizes, content = NewEvents.joined(parts)
+        if int(ticks.min(initial=0)) >= 0 and int(ticks.max(initial=0)) < 1 << _TICK_BITS:
+            order = np.argsort((tracks << _TICK_BITS | ticks) << 3 | ranks, kind="stable")
+        else:
+            order = np.lexsort((ranks, ticks, np.broadcast_to(tracks, ticks.shape)))
+        starts = np.cumsum(sizes) - sizes
+        return cls(ticks[order], starts[order], sizes[order], content)
 
 
 class Scale(NamedTuple):
@@ -124,9 +142,13 @@ def write_midi(score: Score) -> bytes:
         events = instrument_events(track, channel, 0)
         # Tracks on one channel share its controllers, so these are written only once.
         others = written.setdefault(channel, [])
-        if not any(np.array_equal(other.controls, track.controls) for other in others):
+        if len(track.controls) and not any(
+            np.array_equal(other.controls, track.controls) for other in others
+        ):
             events.append(control_events(track, channel, scale))
-        if not any(np.array_equal(other.bends, track.bends) for other in others):
+        if len(track.bends) and not any(
+            np.array_equal(other.bends, track.bends) for other in others
+        ):
             events.append(bend_events(track, channel, scale))
         others.append(track)
         parts.append([*events, *choices[at], *notes[at]])
@@ -165,30 +187,15 @@ def meta(kind: int, content: bytes) -> bytes:
     return bytes((META, kind)) + variable_length(len(content)) + content
 
 
-def timed(events: NewEvents, before: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
-    """Bytes of ordered events with their delta times, and the offset of each, (n + 1,).
+def timed(events: Ordered, before: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
+    """Bytes of events with their delta times, and the offset of each, (n + 1,).
 
     `before` (n,) are the times of the previous events in the file. Raises MidiError if a gap is too
     long.
     """
-    deltas = events.ticks - before
-    longest = int(deltas.max(initial=0))
+    longest = int((events.ticks - before).max(initial=0))
     variable_length(longest)  # raises the error
-    lengths = np.ones(len(deltas), np.int64)
-    for bits in (7, 14, 21):
-        if longest >> bits:
-            lengths += deltas >= 1 << bits
-    offsets = np.zeros(len(deltas) + 1, np.int64)
-    np.cumsum(lengths + events.sizes, out=offsets[1:])
-    contents = offsets[:-1] + lengths
-    written = np.empty(offsets[-1], np.uint8)
-    written[contents - 1] = deltas & 0x7F
-    for more in (1, 2, 3):
-        if not longest >> 7 * more:
-            break
-        rows = np.flatnonzero(lengths > more)
-        written[contents[rows] - 1 - more] = deltas[rows] >> 7 * more & 0x7F | 0x80
-    written[_ranges(contents, events.sizes)] = events.content
+    written, offsets = fastest_scanner().write_events(events.ticks, before, *events[1:])
     return written.tobytes(), offsets
 
 
@@ -205,11 +212,8 @@ def tracks_bytes(parts: Sequence[Sequence[NewEvents]], end_tick: int = 0) -> lis
     counts = [sum(len(part.ticks) for part in of_track) for of_track in parts]
     edges = [0, *accumulate(counts)]
     joined = [part for of_track in parts for part in of_track]
-    events = NewEvents.joined(joined) if joined else NewEvents.one(0, 0, b"").part(0, 0)
-    tracks = np.repeat(np.arange(len(parts)), counts)
-    events = events.taken(np.lexsort((events.ranks, events.ticks, tracks)))
-    before = np.zeros(len(events.ticks), np.int64)
-    before[1:] = events.ticks[:-1]
+    events = Ordered.of(joined, np.repeat(np.arange(len(parts)), counts))
+    before = np.append(0, events.ticks)[:-1]
     before[[edge for edge in edges[:-1] if edge < edges[-1]]] = 0
     content, offsets = timed(events, before)
     places: list[int] = offsets[edges].tolist()
@@ -219,14 +223,6 @@ def tracks_bytes(parts: Sequence[Sequence[NewEvents]], end_tick: int = 0) -> lis
         end = end_of_track(max(end_tick - last, 0) if at == 0 else 0)
         contents.append(content[places[at] : places[at + 1]] + end)
     return contents
-
-
-def in_order(parts: Sequence[NewEvents]) -> NewEvents:
-    """All events, in the order in which they are written."""
-    if not parts:
-        return NewEvents.one(0, 0, b"").part(0, 0)
-    events = NewEvents.joined(parts)
-    return events.taken(np.lexsort((events.ranks, events.ticks)))
 
 
 def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvents]:
