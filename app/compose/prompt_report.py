@@ -15,6 +15,7 @@ from app.compose.timing import Timing
 from app.compose.tracks import Parts, instrument_name, track_names
 from app.text import plural
 from tokenization.analysis.beats import ON_GRID, on_grid
+from tokenization.remi.losses import losses
 from tokenization.remi.tempo_range import tempos_out_of_range
 from tokenization.remi.vocabulary import MAX_BPM, MAX_PITCH, MIN_BPM, MIN_PITCH
 from tokenization.score import Score, Tempo, TimeSignature, Track
@@ -24,6 +25,7 @@ _Kind = TypeVar("_Kind")
 _MIDI_BPM = 120.0  # the default tempo of MIDI
 _PIANOS = 8  # programs below this are pianos
 _DECIMALS = 2  # precision to which tempos are compared: files store whole microseconds per beat
+_HEARD_DRIFT = 100  # milliseconds
 OFF_GRID = (
     "the notes do not fit the file's beats, as in a recorded performance, so the model cannot use "
     "the file's bars; estimate the beats instead (on the command line: --beats estimate)"
@@ -128,6 +130,8 @@ def prompt_facts(
             f"{plural(dropped, 'note')} outside the 88 piano keys "
             f"{'is' if dropped == 1 else 'are'} ignored"
         )
+    if unread := _losses(timing, tokenizer, beats):
+        notices.append(unread)
     if beats == "file" and (others := tempos_out_of_range(score)):
         notices.append(
             f"{plural(others, 'tempo')} outside {MIN_BPM} to {MAX_BPM} beats per minute: the model "
@@ -209,8 +213,31 @@ def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer)
         )
         notices.append(f"the model reads {what}")
     if any(track.is_drum for track in score.tracks):
-        notices.append("the model ignores drums")
+        drums = sum(len(track) for track in score.tracks if track.is_drum)
+        notices.append(f"the model ignores drums ({plural(drums, 'note')})")
     return notices
+
+
+def _losses(timing: Timing, tokenizer: Tokenizer, beats: BeatSource) -> str:
+    """What the model does not read of the file's events and times; empty if nothing.
+
+    Notes are read as sustained by the pedal. Drums have a notice of their own.
+    """
+    counted = timing.counted
+    lost = losses(counted, tokenizer.track_ranks(counted.tracks))
+    unread = [
+        plural(count, name)
+        for count, name in ((lost.controllers, "controller change"), (lost.bends, "pitch bend"))
+        if count
+    ]
+    clauses = [f"the model does not read {' and '.join(unread)}"] if unread else []
+    shift = lost.onset_microseconds / 1e3 / max(counted.num_notes - lost.drums, 1)
+    if shift >= 1:
+        subject = "it" if unread else "the model"
+        clauses.append(f"{subject} reads the times of notes rounded by {shift:.0f} ms on average")
+    if beats == "file" and lost.drift_milliseconds >= _HEARD_DRIFT:
+        clauses.append(f"rounded tempos add up to {lost.drift_milliseconds / 1e3:.1f} s")
+    return "; ".join(clauses)
 
 
 def _is_piano(tokenizer: Tokenizer) -> bool:
