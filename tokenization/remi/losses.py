@@ -14,6 +14,8 @@ from tokenization.remi.vocabulary import MAX_BPM, MIN_BPM, STEPS_PER_BEAT
 from tokenization.score import Score, all_notes
 
 _SUSTAIN_PEDAL: Final = 64
+_WHOLE: Final = 0.005
+"""Files have whole microseconds per quarter, so that whole tempos are not exact."""
 
 
 class Losses(NamedTuple):
@@ -53,7 +55,10 @@ def losses(score: Score, ranks: Sequence[int]) -> Losses:
         pedals=pedals,
         controllers=sum(map(len, numbers)) - pedals,
         bends=sum(len(track.bends) for track in of_channel),
-        tempos_rounded=sum(one != other for one, other in zip(rounded, fitted.tempos, strict=True)),
+        tempos_rounded=sum(
+            abs(one.bpm - other.bpm) > _WHOLE
+            for one, other in zip(rounded, fitted.tempos, strict=True)
+        ),
         onset_microseconds=round(1e6 * float(np.abs((ticks - onsets) * seconds_per_tick).sum())),
         drift_milliseconds=round(1e3 * abs(ends[1] - ends[0])),
     )

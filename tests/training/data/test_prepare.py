@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import zipfile
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import training.data.prepare as preparation
+from tests.support.midi_files import END, midi_file, note, tempo
 from tokenization.midi import write_midi
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
@@ -316,15 +318,15 @@ def test_damaged_files_are_read_unless_reading_is_strict(tmp_path):
 
 
 def test_what_the_tokens_do_not_contain_is_counted_on_the_card(tmp_path):
-    events = b"\x00\xb0\x40\x7f\x00\xb0\x07\x50\x00\xe0\x00\x50\x0d"[:-1]
+    events = b"\x00\xb0\x40\x7f\x00\xb0\x07\x50\x00\xe0\x00\x50"
     music = events + note(60, delta=13) + note(36, channel=9)
     corpus = tmp_path / "corpus"
     corpus.mkdir()
-    (corpus / "a.mid").write_bytes(midi_file(midi_files.tempo(600_001) + music + END))
+    (corpus / "a.mid").write_bytes(midi_file(tempo(590_000) + music + END))
     (corpus / "splits.json").write_text(json.dumps({"train": ["a"]}))
     data = prepare(corpus, tmp_path / "data", PianoRemi(), workers=1)
     lost = data["splits"]["train"]["losses"]
     assert list(lost.values())[:5] == [1, 1, 1, 1, 1]
-    assert lost["onset_microseconds"] == pytest.approx(13 / 480 * 600_001, abs=2)
+    assert lost["onset_microseconds"] == pytest.approx(13 / 480 * 590_000, abs=2)
     card = (tmp_path / "data" / "README.md").read_text()
-    assert "| train | 1 | 1 | 1 | 1 | 1 | 16.3 ms | 0.00 s |" in card
+    assert "| train | 1 | 1 | 1 | 1 | 1 | 16.0 ms | 0.00 s |" in card
