@@ -270,6 +270,7 @@ def long_piece(programs: tuple[int, ...]) -> Score:
         ),
         tuple(Tempo(7919 * k, 60 + 11.7 * k) for k in range(15)),
         (TimeSignature(0, 5, 4), TimeSignature(50_000, 7, 16), TimeSignature(90_001, 9, 8)),
+        max(row[0] + row[1] for row in notes),
     )
 
 
