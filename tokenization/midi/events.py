@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
-from tokenization.midi import scan_numpy
-from tokenization.midi.chunks import MidiFile
-from tokenization.midi.scan_numpy import (
+from tokenization.midi import bytes_numpy
+from tokenization.midi.bytes_numpy import (
     CUT_EVENT,
     CUT_MESSAGE,
     CUT_NUMBER,
@@ -27,6 +26,7 @@ from tokenization.midi.scan_numpy import (
     OPEN,
     Scan,
 )
+from tokenization.midi.chunks import MidiFile
 
 MAX_OTHERS: Final = 250_000
 """Maximum number of events that are not channel messages, and of damaged channel messages. Without
@@ -98,7 +98,7 @@ def scan_events(file: MidiFile) -> Events:
         MidiError: the file has too many events, or a time is later than `MAX_TICK`.
     """
     spans = np.array([(chunk.start, chunk.end) for chunk in file.tracks], np.int64)
-    found: Scan = fastest_scanner().scan(file.data, spans, MAX_OTHERS)
+    found: Scan = fastest_kernel().scan(file.data, spans, MAX_OTHERS)
     if found.singles > MAX_OTHERS:
         raise MidiError(
             f"{file.name}: the file has more than {MAX_OTHERS:,} tempos, texts and other events "
@@ -115,13 +115,13 @@ def scan_events(file: MidiFile) -> Events:
 
 
 @cache
-def fastest_scanner() -> ModuleType:
-    """`scan_kernel` if Numba is installed and can compile it, otherwise `scan_numpy`."""
+def fastest_kernel() -> ModuleType:
+    """`bytes_kernel` if Numba is installed and can compile it, otherwise `bytes_numpy`."""
     try:
-        from tokenization.midi import scan_kernel
+        from tokenization.midi import bytes_kernel
     except (ImportError, RuntimeError):  # RuntimeError: Numba found no folder for its cache
-        return scan_numpy
-    return scan_kernel
+        return bytes_numpy
+    return bytes_kernel
 
 
 def describe_damage(file: MidiFile, events: Events) -> str:
@@ -212,7 +212,7 @@ def pair_notes(
     The first and the last are ascending. A note-off ends the earliest sounding note of its chunk,
     channel and pitch; without one it is ignored.
     """
-    return fastest_scanner().pair_notes(events.chunk, events.status, events.first, events.second)
+    return fastest_kernel().pair_notes(events.chunk, events.status, events.first, events.second)
 
 
 def note_table(
@@ -224,11 +224,9 @@ def note_table(
     Notes are sorted by instrument, then in the order of a track.
     """
     columns = (events.tick, events.chunk, events.status, events.first, events.second)
-    notes, places, programs = fastest_scanner().note_table(
-        *columns, events.track_rows, begins, ends
-    )
+    notes, places, programs = fastest_kernel().note_table(*columns, events.track_rows, begins, ends)
     _complete(events, programs, places & 15, notes[:, 0])
-    return fastest_scanner().sort_notes(notes, places << 7 | programs)
+    return fastest_kernel().sort_notes(notes, places << 7 | programs)
 
 
 def program_at(events: Events, chunk: int, channel: int, tick: int) -> int:
@@ -236,7 +234,7 @@ def program_at(events: Events, chunk: int, channel: int, tick: int) -> int:
     start, stop = events.track_rows[chunk : chunk + 2].tolist()
     row = start + int(np.searchsorted(events.tick[start:stop], tick, side="right"))
     places = (np.array([value]) for value in (chunk, channel, row))
-    programs = fastest_scanner().own_programs(
+    programs = fastest_kernel().own_programs(
         events.status, events.first, events.track_rows, *places
     )
     _complete(events, programs, np.array([channel]), np.array([tick]))
@@ -280,7 +278,7 @@ def rows_by_channel(
 
     The second array (17,) has the first of these rows for each channel, and their number.
     """
-    rows = fastest_scanner().rows_of_kind(events.status, events.tick, kind, until)
+    rows = fastest_kernel().rows_of_kind(events.status, events.tick, kind, until)
     if not rows.size:
         return rows, np.zeros(17, np.int64)
     channel = events.status[rows].astype(np.int64) & 15

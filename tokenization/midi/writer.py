@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
+from tokenization.midi.bytes_numpy import END_OF_TRACK, META
 from tokenization.midi.chunks import chunk_bytes
 from tokenization.midi.events import (
     DRUM_CHANNEL,
     NAME,
     TEMPO,
     TIME_SIGNATURE,
-    fastest_scanner,
+    fastest_kernel,
 )
-from tokenization.midi.scan_numpy import END_OF_TRACK, META
 from tokenization.score import Score, Ticks, Track, all_notes, nearest_ratio
 
 _DENOMINATORS: Final = tuple(1 << power for power in range(8))
@@ -195,7 +195,7 @@ def timed(events: Ordered, before: NDArray[np.int64]) -> tuple[bytes, NDArray[np
     """
     longest = int((events.ticks - before).max(initial=0))
     variable_length(longest)  # raises the error
-    written, offsets = fastest_scanner().write_events(events.ticks, before, *events[1:])
+    written, offsets = fastest_kernel().write_events(events.ticks, before, *events[1:])
     return written.tobytes(), offsets
 
 

@@ -1,4 +1,4 @@
-"""`tokenization.midi.scan_numpy`, compiled by Numba: the same results for all bytes.
+"""`tokenization.midi.bytes_numpy`, compiled by Numba: the same results for all bytes.
 
 All that is compiled is in this file, because Numba recompiles a function when its own file changes,
 but not when a function that it calls changes in another file. Each function has one signature:
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import config, njit
 
-from tokenization.midi import scan_numpy
-from tokenization.midi.scan_numpy import Scan
+from tokenization.midi import bytes_numpy
+from tokenization.midi.bytes_numpy import Scan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,12 +27,12 @@ if config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
 compiled = njit(nogil=True)
 kept = njit(nogil=True, cache=True)  # on disk, with all callees
 
-META, END_OF_TRACK, LARGEST = scan_numpy.META, scan_numpy.END_OF_TRACK, scan_numpy.LARGEST
+META, END_OF_TRACK, LARGEST = bytes_numpy.META, bytes_numpy.END_OF_TRACK, bytes_numpy.LARGEST
 ENDED, OPEN, NO_STATUS, LONG_NUMBER, CUT_TIME, CUT_MESSAGE, CUT_EVENT, CUT_NUMBER = range(8)
 
 
 def scan(content: bytes, spans: NDArray[np.int64], most_singles: int) -> Scan:
-    """See `scan_numpy.scan`."""
+    """See `bytes_numpy.scan`."""
     data = np.frombuffer(content, dtype=np.uint8)
     *columns, tracks, clipped, singles = _scan(data, spans, most_singles)
     return Scan(*columns, tracks, clipped, singles)
@@ -44,7 +44,7 @@ def pair_notes(
     first: NDArray[np.int32],
     second: NDArray[np.int32],
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-    """See `scan_numpy.pair_notes`."""
+    """See `bytes_numpy.pair_notes`."""
     return _pair_notes(chunk, status, first, second)
 
 
@@ -207,7 +207,7 @@ def own_programs(
     channel: NDArray[np.int64],
     row: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """See `scan_numpy.own_programs`."""
+    """See `bytes_numpy.own_programs`."""
     return _own_programs(status, first, track_rows, chunk, channel, row)
 
 
@@ -249,7 +249,7 @@ def note_table(
     begins: NDArray[np.int32],
     ends: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """See `scan_numpy.note_table`."""
+    """See `bytes_numpy.note_table`."""
     return _note_table(tick, chunk, status, first, second, track_rows, begins, ends)
 
 
@@ -275,7 +275,7 @@ def _note_table(tick, chunk, status, first, second, track_rows, begins, ends):
 def rows_of_kind(
     status: NDArray[np.int32], tick: NDArray[np.int64], kind: int, until: int
 ) -> NDArray[np.int64]:
-    """See `scan_numpy.rows_of_kind`."""
+    """See `bytes_numpy.rows_of_kind`."""
     return _rows_of_kind(status, tick, kind, until)
 
 
@@ -296,11 +296,11 @@ def _rows_of_kind(status, tick, kind, until):
 def sort_notes(
     notes: NDArray[np.int64], instruments: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """See `scan_numpy.sort_notes`."""
+    """See `bytes_numpy.sort_notes`."""
     rows, of_rows = notes.copy(), instruments.copy()
     if _sort_notes(rows, of_rows):
         return rows, of_rows
-    return scan_numpy.sort_notes(notes, instruments)
+    return bytes_numpy.sort_notes(notes, instruments)
 
 
 @kept
@@ -348,7 +348,7 @@ def write_events(
     sizes: NDArray[np.int64],
     content: NDArray[np.uint8],
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """See `scan_numpy.write_events`."""
+    """See `bytes_numpy.write_events`."""
     return _write_events(ticks, before, starts, sizes, content)
 
 
@@ -370,3 +370,20 @@ def _write_events(ticks, before, starts, sizes, content):
         for at in range(sizes[row]):
             written[place + 1 + at] = content[starts[row] + at]
     return written, offsets
+
+
+def compile_all() -> None:
+    """Compiles all functions, so that no file need wait for it."""
+    found = scan(b"", np.zeros((1, 2), np.int64), 1)
+    start, _, tick, chunk, status, first, second, tracks, *_ = found
+    begins, ends, _ = pair_notes(chunk, status, first, second)
+    rows = np.append(tracks[:, 0], len(start))
+    notes, places, _ = note_table(tick, chunk, status, first, second, rows, begins, ends)
+    own_programs(status, first, rows, places, places, places)
+    sort_notes(notes, places)
+    rows_of_kind(status, tick, 0xB0, 0)
+    write_events(tick, tick, tick, tick, np.zeros(0, np.uint8))
+
+
+if __name__ == "__main__":
+    compile_all()

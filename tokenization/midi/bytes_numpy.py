@@ -1,4 +1,4 @@
-"""Scanning of the bytes of track chunks by NumPy: the reference, used where Numba is not installed.
+"""Bytes of track chunks to events and back, by NumPy: the reference, used without Numba.
 
 The scanner takes time linear in the number of bytes: regular expressions find runs of channel
 messages, and NumPy parses these for all tracks at once. Source: The Complete MIDI 1.0 Detailed

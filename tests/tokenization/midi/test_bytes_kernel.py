@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.support import midi_files
 from tests.support.midi_files import END, midi_file, note
 from tokenization.errors import MidiError
-from tokenization.midi import events, read_midi, scan_numpy
+from tokenization.midi import bytes_numpy, events, read_midi
 from tokenization.midi.chunks import open_midi
 
-scan_kernel = pytest.importorskip("tokenization.midi.scan_kernel")
+bytes_kernel = pytest.importorskip("tokenization.midi.bytes_kernel")
 NEVER = 1 << 40
 
 
@@ -26,25 +26,25 @@ def check(data: bytes, most_singles: int = 1000) -> None:
     except MidiError:
         return
     spans = np.array([(chunk.start, chunk.end) for chunk in file.tracks], np.int64)
-    fast, slow = (s.scan(file.data, spans, most_singles) for s in (scan_kernel, scan_numpy))
+    fast, slow = (s.scan(file.data, spans, most_singles) for s in (bytes_kernel, bytes_numpy))
     assert (fast.singles > most_singles) == (slow.singles > most_singles)
     if slow.singles > most_singles:
         return
     assert_same(fast, slow)
     tick, chunk, status, first, second, tracks, *_ = slow[2:]
-    pairs = [s.pair_notes(chunk, status, first, second) for s in (scan_kernel, scan_numpy)]
+    pairs = [s.pair_notes(chunk, status, first, second) for s in (bytes_kernel, bytes_numpy)]
     assert_same(*pairs)
     begins, ends, _ = pairs[0]
     columns = (tick, chunk, status, first, second, np.append(tracks[:, 0], len(tick)))
-    tables = [s.note_table(*columns, begins, ends) for s in (scan_kernel, scan_numpy)]
+    tables = [s.note_table(*columns, begins, ends) for s in (bytes_kernel, bytes_numpy)]
     assert_same(*tables)
     notes, places, programs = tables[0]
     instruments = places << 7 | programs
     for some in (notes, notes[::-1].copy()):
-        assert_same(*(s.sort_notes(some, instruments) for s in (scan_kernel, scan_numpy)))
+        assert_same(*(s.sort_notes(some, instruments) for s in (bytes_kernel, bytes_numpy)))
     for kind in (0xB0, 0xE0):
         for until in (NEVER, int(tick.max(initial=0)) // 2):
-            rows = [s.rows_of_kind(status, tick, kind, until) for s in (scan_kernel, scan_numpy)]
+            rows = [s.rows_of_kind(status, tick, kind, until) for s in (bytes_kernel, bytes_numpy)]
             assert_same(rows[:1], rows[1:])
 
 
@@ -79,11 +79,11 @@ def test_notes_that_are_far_from_sorted():
 
 
 def test_without_numba_there_is_numpy(monkeypatch):
-    events.fastest_scanner.cache_clear()
-    assert events.fastest_scanner() is scan_kernel
-    monkeypatch.delattr("tokenization.midi.scan_kernel")
-    monkeypatch.setitem(sys.modules, "tokenization.midi.scan_kernel", None)
-    events.fastest_scanner.cache_clear()
-    assert events.fastest_scanner() is scan_numpy
+    events.fastest_kernel.cache_clear()
+    assert events.fastest_kernel() is bytes_kernel
+    monkeypatch.delattr("tokenization.midi.bytes_kernel")
+    monkeypatch.setitem(sys.modules, "tokenization.midi.bytes_kernel", None)
+    events.fastest_kernel.cache_clear()
+    assert events.fastest_kernel() is bytes_numpy
     assert read_midi(midi_file(note(60) + END)).num_notes == 1
-    events.fastest_scanner.cache_clear()
+    events.fastest_kernel.cache_clear()
