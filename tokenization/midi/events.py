@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import count
 from types import ModuleType
 from typing import Final
 
@@ -114,8 +115,21 @@ def scan_events(file: MidiFile) -> Events:
     return Events(*found[:7], rows, ends, end_ticks, np.stack(endings, axis=1), found.clipped)
 
 
-@cache
+_uses = count()
+USES_BY_NUMPY: Final = 500
+"""About eighty files; reading these by NumPy takes as long as loading the compiled code."""
+
+
 def fastest_kernel() -> ModuleType:
+    """`bytes_kernel` if it is worth loading, otherwise `bytes_numpy`; both give the same results.
+
+    The first files of a process are read by NumPy, so that no command and page starts later.
+    """
+    return bytes_numpy if next(_uses) < USES_BY_NUMPY else compiled_kernel()
+
+
+@cache
+def compiled_kernel() -> ModuleType:
     """`bytes_kernel` if Numba is installed and can compile it, otherwise `bytes_numpy`."""
     try:
         from tokenization.midi import bytes_kernel

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support import midi_files
 from tests.support.midi_files import END, midi_file, note
 from tokenization.errors import MidiError
-from tokenization.midi import bytes_numpy, events, read_midi
+from tokenization.midi import bytes_numpy, events
 from tokenization.midi.chunks import open_midi
 
 bytes_kernel = pytest.importorskip("tokenization.midi.bytes_kernel")
@@ -78,12 +78,14 @@ def test_notes_that_are_far_from_sorted():
     check(midi_file(b"".join(note(60 + i % 16, channel=i % 16, length=i % 7) for i in range(2000))))
 
 
+def test_the_first_files_are_read_by_numpy_and_later_ones_by_compiled_code(monkeypatch):
+    monkeypatch.setattr(events, "_uses", iter(range(events.USES_BY_NUMPY - 1, 1 << 40)))
+    assert [events.fastest_kernel() for _ in range(3)] == [bytes_numpy, bytes_kernel, bytes_kernel]
+
+
 def test_without_numba_there_is_numpy(monkeypatch):
-    events.fastest_kernel.cache_clear()
-    assert events.fastest_kernel() is bytes_kernel
+    events.compiled_kernel.cache_clear()
     monkeypatch.delattr("tokenization.midi.bytes_kernel")
     monkeypatch.setitem(sys.modules, "tokenization.midi.bytes_kernel", None)
-    events.fastest_kernel.cache_clear()
-    assert events.fastest_kernel() is bytes_numpy
-    assert read_midi(midi_file(note(60) + END)).num_notes == 1
-    events.fastest_kernel.cache_clear()
+    assert events.compiled_kernel() is bytes_numpy
+    events.compiled_kernel.cache_clear()
