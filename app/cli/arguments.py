@@ -99,6 +99,15 @@ def add_file_size(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_strict(parser: argparse.ArgumentParser) -> None:
+    """Adds --strict."""
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse damaged MIDI files; by default, all of them that can be understood is read",
+    )
+
+
 def add_beats(parser: argparse.ArgumentParser) -> None:
     """Adds --beats."""
     parser.add_argument(

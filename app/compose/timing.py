@@ -13,6 +13,7 @@ from tokenization.analysis.beat_tracker import estimate_beats
 from tokenization.analysis.beats import ON_GRID, Beats, on_grid, pickup_beats, warp
 from tokenization.errors import MidiError
 from tokenization.remi.bars import BarMap, notated_lines
+from tokenization.remi.tempo_range import in_tempo_range
 from tokenization.score import Score, Tempo
 
 FINE_TICKS = 480
@@ -30,7 +31,8 @@ class Timing(NamedTuple):
 
     file: Score
     counted: Score
-    """`file` itself, or `file` warped to other beats."""
+    """`file` itself, or `file` with tempos in the model's range, or `file` warped to other beats.
+    """
     start: float | None = None
     """Seconds from the start of `file` to the start of `counted`; None if both are the same."""
     bpm: float | None = None
@@ -39,13 +41,22 @@ class Timing(NamedTuple):
     """See `Beats.confidence`."""
 
     @classmethod
-    def of(cls, file: Score, beats: Beats | None, until: float = np.inf) -> Timing:
+    def of(
+        cls,
+        file: Score,
+        beats: Beats | None,
+        until: float = np.inf,
+        ticks_per_beat: int | None = None,
+    ) -> Timing:
         """Counts a file in `beats`, or in its own beats if None.
 
-        Only beats up to `until` seconds are used; the tempo is constant after them.
+        Only beats up to `until` seconds are used; the tempo is constant after them. Its own beats
+        are halved or doubled where the tempo is outside the model's range (`in_tempo_range`), with
+        `ticks_per_beat` as resolution.
         """
         if beats is None:
-            return cls(file, file)
+            counted = in_tempo_range(file, ticks_per_beat)
+            return cls(file, counted, None if counted is file else 0.0)
         seconds = beats.seconds[: max(np.searchsorted(beats.seconds, until + 1e-6), 2)]
         period = float(np.median(np.diff(seconds[-_STEADY_BEATS - 1 :])))
         seconds = np.append(seconds, seconds[-1] + period * np.arange(1, 3))
