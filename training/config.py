@@ -137,7 +137,8 @@ class ExperimentConfig:
 def read_yaml(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
     """Read a YAML file; `extends: other.yaml` starts from another file.
 
-    An override has the form `section.key=value`, with the value in YAML.
+    An override has the form `section.key=value`, with the value in YAML. It changes the file as a
+    file that extends it would: another `kind` replaces the section.
 
     Raises:
         TrainingError: a file or an override cannot be read.
@@ -150,10 +151,13 @@ def read_yaml(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
             raise TrainingError(f"--set {override}: expected section.key=value")
         inner = mapping
         for name in names[:-1]:
-            inner = inner.setdefault(name, {})
+            inner = inner.get(name, {})
             if not isinstance(inner, dict):
                 raise TrainingError(f"--set {override}: {name!r} is a value, expected a section")
-        inner[names[-1]] = _parse(text, f"--set {override}")
+        value = _parse(text, f"--set {override}")
+        for name in reversed(names):
+            value = {name: value}
+        mapping = _merge(mapping, value)
     return mapping
 
 
@@ -175,13 +179,16 @@ def _read_extended(path: Path, heirs: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Merge `over` into `base`; a section of another `kind` replaces that of the base."""
+    """Merge `over` into `base`; a section of another `kind` replaces that of the base.
+
+    The kinds of optimizer have the same settings, which are kept.
+    """
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
-            same_kind = value.get("kind") in (None, old.get("kind"))
-            value = _merge(old, value) if same_kind else value
+            same = key == "optimizer" or value.get("kind") in (None, old.get("kind"))
+            value = _merge(old, value) if same else value
         merged[key] = value
     return merged
 

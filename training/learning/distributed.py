@@ -15,7 +15,11 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
-from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning_fabric.plugins.environments import (
+    ClusterEnvironment,
+    LightningEnvironment,
+    SLURMEnvironment,
+)
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -52,7 +56,7 @@ def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> P
     if "TORCHELASTIC_RUN_ID" in environment:
         world, local = int(environment["WORLD_SIZE"]), int(environment["LOCAL_WORLD_SIZE"])
         by, found = "torchrun", Processes(local, world // local, int(environment["RANK"]))
-    elif int(environment.get("SLURM_NTASKS", 1)) > 1 and _is_a_task(environment):
+    elif _started_by_srun(environment):
         world, nodes = int(environment["SLURM_NTASKS"]), int(environment.get("SLURM_NNODES", 1))
         if world % nodes:
             raise TrainingError(
@@ -73,10 +77,14 @@ def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> P
     return found
 
 
-def _is_a_task(environment: Mapping[str, str]) -> bool:
-    """Whether srun started this process, rather than an interactive shell of an allocation."""
+def _started_by_srun(environment: Mapping[str, str]) -> bool:
+    """Whether srun started several tasks of which this is one.
+
+    A single task, or an interactive shell of an allocation, starts the processes itself.
+    """
     interactive = environment.get("SLURM_JOB_NAME") in ("bash", "interactive")
-    return "SLURM_PROCID" in environment and not interactive
+    several = int(environment.get("SLURM_NTASKS", 1)) > 1
+    return several and "SLURM_PROCID" in environment and not interactive
 
 
 def rows_of(processes: Processes, batch_size: int, accumulate: int) -> range:
@@ -110,14 +118,21 @@ def choose_strategy(settings: TrainerConfig, processes: Processes) -> Any:  # no
     return DDPStrategy(find_unused_parameters=True)
 
 
-def choose_plugins(processes: Processes, environment: Mapping[str, str]) -> list[Any]:
-    """The SLURM plugin without requeueing, which would write additional checkpoints."""
-    by_slurm = "TORCHELASTIC_RUN_ID" not in environment and _is_a_task(environment)
-    if not by_slurm or processes.world == 1:
-        return []
+def choose_environment(
+    processes: Processes, environment: Mapping[str, str]
+) -> ClusterEnvironment | None:
+    """What tells Lightning about the processes of `find_processes`; None: torchrun, by itself.
+
+    SLURM does not requeue the run, which would write additional checkpoints. If it has started a
+    single task, Lightning starts the other processes.
+    """
+    if "TORCHELASTIC_RUN_ID" in environment:
+        return None
+    if not _started_by_srun(environment):
+        return LightningEnvironment()
     # required by Lightning; srun with only --ntasks does not set it
     os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(processes.devices))
-    return [SLURMEnvironment(auto_requeue=False)]
+    return SLURMEnvironment(auto_requeue=False)
 
 
 def leave_signals(worker: int) -> None:

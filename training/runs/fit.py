@@ -16,7 +16,7 @@ from training.config import ExperimentConfig
 from training.errors import TrainingError
 from training.learning.distributed import (
     Processes,
-    choose_plugins,
+    choose_environment,
     choose_strategy,
     find_processes,
 )
@@ -239,12 +239,13 @@ def _build_trainer(segment: _Segment, *, show: bool) -> pl.Trainer:
     settings, validates = config.trainer, segment.data.validates
     # one process writes the samples, but with fsdp no process has all weights
     samples = 0 if settings.strategy == "fsdp" else settings.samples
-    return pl.Trainer(
+    environment = choose_environment(processes, os.environ)
+    trainer = pl.Trainer(
         accelerator="gpu" if segment.arithmetic.device == "cuda" else "cpu",
         devices=processes.devices,
         num_nodes=processes.nodes,
         strategy=choose_strategy(settings, processes),
-        plugins=[CheckpointFiles(), *choose_plugins(processes, os.environ)],
+        plugins=[CheckpointFiles(), *([] if environment is None else [environment])],
         precision=segment.arithmetic.precision,
         max_epochs=-1,
         val_check_interval=settings.validate_every,
@@ -266,3 +267,10 @@ def _build_trainer(segment: _Segment, *, show: bool) -> pl.Trainer:
         use_distributed_sampler=False,
         default_root_dir=folder,
     )
+    if trainer.world_size != processes.world:  # rows would be left out
+        raise TrainingError(
+            f"Lightning found {trainer.world_size} processes, expected {processes.world} "
+            f"({processes.devices} on each of {processes.nodes} nodes); check trainer.devices, "
+            "trainer.nodes and how the processes were started"
+        )
+    return trainer

@@ -346,7 +346,9 @@ class MusicModule(pl.LightningModule):
             orthogonalized=config.kind == "muon",
             encoding_learning_rate=config.encoding_learning_rate,
         )
-        return Muon(groups, lr=config.learning_rate, betas=config.betas)
+        narrow = self.trainer.precision == "bf16-mixed"
+        dtype = torch.bfloat16 if narrow else torch.float32
+        return Muon(groups, lr=config.learning_rate, betas=config.betas, dtype=dtype)
 
     def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
         """Set the learning rates of the step."""
