@@ -60,13 +60,14 @@ class _Shape(NamedTuple):
 class _Block(NamedTuple):
     queries: slice
     keys: slice
-    place: int
-    """Index within `keys` of the key of the first query."""
+    edges: list[tuple[slice, Tensor]]
+    """The keys that some of the queries do not attend to, and what is added to their scores."""
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Number of queries, and of keys."""
-        return self.queries.stop - self.queries.start, self.keys.stop - self.keys.start
+    def hide(self, scores: Tensor) -> Tensor:
+        """Adds -inf, in place, to the scores of keys that a query does not attend to."""
+        for side, mask in self.edges:
+            scores[:, side].add_(mask)
+        return scores
 
 
 class _Blocks(torch.autograd.Function):
@@ -74,7 +75,7 @@ class _Blocks(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, shape: _Shape, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # noqa: ANN401
-        length, features = q.shape[1:]
+        features = q.shape[-1]
         queries, keys = functional.pad(q, (0, FURTHER)), _with_ones(k)
         # column i has the weights of keys i, i + 8, …: their rounding errors average out
         cycle = torch.eye(FURTHER, dtype=v.dtype).repeat(-(-v.shape[1] // FURTHER), 1)
@@ -82,15 +83,17 @@ class _Blocks(torch.autograd.Function):
         sums = q.new_empty(*q.shape[:2], values.shape[-1])
         highest = q.new_empty(q.shape[:2])
         work = _Workspace(shape, q, k)
-        for head, missing in enumerate(shape.missing):
-            for block in _blocks_of(length, k.shape[1], shape, missing):
-                scores, edges = work.matrix(block), work.edges(block)
-                some, others = queries[head, block.queries], keys[head, block.keys].T
-                _hide(torch.mm(some, others, out=scores), edges)
-                top = torch.amax(scores, -1, out=highest[head, block.queries])
-                some[:, features] = -top
-                weights = _hide(torch.mm(some, others, out=scores), edges).exp_()
-                torch.mm(weights, values[head, block.keys], out=sums[head, block.queries])
+        for missing, *parts in zip(
+            shape.missing, queries, keys, values, sums, highest, strict=True
+        ):
+            some_queries, some_keys, some_values, some_sums, some_highest = parts
+            for block in work.blocks(missing):
+                rows, columns = some_queries[block.queries], some_keys[block.keys].T
+                scores = block.hide(torch.mm(rows, columns, out=work.matrix(block)))
+                top = torch.amax(scores, -1, out=some_highest[block.queries])
+                torch.neg(top, out=rows[:, features])
+                weights = block.hide(torch.mm(rows, columns, out=scores)).exp_()
+                torch.mm(weights, some_values[block.keys], out=some_sums[block.queries])
         wide = torch.promote_types(torch.float32, q.dtype)
         weight = sums[..., -FURTHER:].sum(-1, dtype=wide)
         out = (sums[..., :-FURTHER] / weight[..., None]).to(v.dtype)
@@ -113,52 +116,56 @@ class _Blocks(torch.autograd.Function):
         # sums over blocks
         grad_k, grad_v = (torch.zeros_like(x, dtype=log_weight.dtype) for x in (k, v))
         work = _Workspace(ctx.shape, q, k)
-        for head, missing in enumerate(ctx.shape.missing):
-            for block in _blocks_of(q.shape[1], k.shape[1], ctx.shape, missing):
-                some, others = (head, block.queries), (head, block.keys)
-                scores = torch.mm(queries[some], keys[others].T, out=work.matrix(block))
-                weights = _hide(scores, work.edges(block)).exp_()
-                grad_v[others] += weights.T @ grad[some]
-                # of the scores
-                weights *= torch.mm(grads[some], values[others].T, out=work.matrix(block, 1))
-                torch.mm(weights, k[others], out=grad_q[some])
-                grad_k[others] += weights.T @ q[some]
+        tensors = (q, k, grad, queries, keys, grads, values, grad_q, grad_k, grad_v)
+        for missing, *parts in zip(ctx.shape.missing, *tensors, strict=True):
+            one_q, one_k, one_grad, some_queries, some_keys, some_grads, some_values = parts[:7]
+            for block in work.blocks(missing):
+                rows, columns = block.queries, block.keys
+                scores, others = work.matrix(block), work.matrix(block, 1)
+                torch.mm(some_queries[rows], some_keys[columns].T, out=scores)
+                weights = block.hide(scores).exp_()
+                parts[9][columns].add_(weights.T @ one_grad[rows])
+                # gradients of the scores
+                weights.mul_(torch.mm(some_grads[rows], some_values[columns].T, out=others))
+                torch.mm(weights, one_k[columns], out=parts[7][rows])
+                parts[8][columns].add_(weights.T @ one_q[rows])
         return None, grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype)
 
 
-def _blocks_of(length: int, keys: int, shape: _Shape, missing: int) -> Iterator[_Block]:
-    """Blocks of `length` queries, whose keys are the last of all keys."""
-    history = keys - length
-    for start in range(0, length, BLOCK):
-        stop = min(start + BLOCK, length)
-        last, place = stop + history, start + history
-        first = max(missing, place - shape.span + 1)
-        first = max(missing, last - -(-(last - first) // ALIGNED) * ALIGNED)
-        yield _Block(slice(start, stop), slice(first, last), place - first)
-
-
 class _Workspace:
-    """Memory for two blocks of scores, since new memory for each would take longer to get."""
+    """The blocks of all heads, and memory for their scores, since new memory would take time."""
 
     def __init__(self, shape: _Shape, q: Tensor, k: Tensor) -> None:
-        keys = min(BLOCK + shape.span + ALIGNED, k.shape[1])
-        self._memory = q.new_empty(2, min(BLOCK, q.shape[1]) * keys)
-        self._span = shape.span
+        self._queries, self._keys, self._span = q.shape[1], k.shape[1], shape.span
+        most = min(BLOCK + shape.span + ALIGNED, self._keys)
+        self._memory = q.new_empty(2, min(BLOCK, self._queries) * most)
         self._edges: dict[tuple[int, int, int], list[tuple[slice, Tensor]]] = {}
+        self._blocks = {missing: list(self._cut(missing)) for missing in set(shape.missing)}
+
+    def blocks(self, missing: int) -> list[_Block]:
+        """The blocks of a head without its first `missing` keys."""
+        return self._blocks[missing]
 
     def matrix(self, block: _Block, number: int = 0) -> Tensor:
         """A matrix with a row for each query and a column for each key."""
-        queries, keys = block.size
-        return self._memory[number, : queries * keys].view(queries, keys)
+        rows = block.queries.stop - block.queries.start
+        columns = block.keys.stop - block.keys.start
+        return self._memory[number, : rows * columns].view(rows, columns)
 
-    def edges(self, block: _Block) -> list[tuple[slice, Tensor]]:
-        """The keys that some queries do not attend to, and what is added to their scores."""
-        size = (*block.size, block.place)
-        if size not in self._edges:  # most blocks have the same
-            self._edges[size] = list(self._edges_of(*size))
-        return self._edges[size]
+    def _cut(self, missing: int) -> Iterator[_Block]:
+        history = self._keys - self._queries
+        for start in range(0, self._queries, BLOCK):
+            stop = min(start + BLOCK, self._queries)
+            last, place = stop + history, start + history
+            first = max(missing, place - self._span + 1)
+            first = max(missing, last - -(-(last - first) // ALIGNED) * ALIGNED)
+            size = (stop - start, last - first, place - first)
+            if size not in self._edges:  # most blocks have the same
+                self._edges[size] = list(self._edges_of(*size))
+            yield _Block(slice(start, stop), slice(first, last), self._edges[size])
 
     def _edges_of(self, queries: int, keys: int, place: int) -> Iterator[tuple[slice, Tensor]]:
+        """Masks of a block, in which `place` is the index of the first query's own key."""
         expired, later = max(0, place + queries - self._span), place + 1
         sides = [slice(0, expired), slice(later, keys)] if expired < later else [slice(0, keys)]
         query = torch.arange(place, place + queries)[:, None]
@@ -167,12 +174,6 @@ class _Workspace:
                 age = query - torch.arange(side.start, side.stop)
                 hidden = (age < 0) | (age >= self._span)
                 yield side, self._memory.new_zeros(hidden.shape).masked_fill_(hidden, -math.inf)
-
-
-def _hide(scores: Tensor, edges: list[tuple[slice, Tensor]]) -> Tensor:
-    for side, mask in edges:
-        scores[:, side] += mask
-    return scores
 
 
 def _with_ones(x: Tensor) -> Tensor:
