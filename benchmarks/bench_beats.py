@@ -2,13 +2,13 @@
 
     python -m benchmarks.bench_beats FOLDER [ZIP ...] [--split validation] [--songs 1000] > x.csv
 
-FOLDER holds `pop909.zip`. Its `original/NNN/NNN.mid` have no beats; `beat_midi.txt` annotates them.
-A beat is right within 70 ms of an annotated one; F-measures count wrong and missing beats (Davies
-et al., 2009, section 3). `beats_any_octave` is the best of three: the annotated beats, twice as
-many, and every second one. `performed` is the same song with tempo drifting by 15 %, wavering by
-3 %, and onsets off by 15 ms (standard deviations). Downbeats are measured where the beats are right
-(F over 0.9). Of the MIDI files in each ZIP (such as `giantmidi_sample.zip`) only the grid is
-measured.
+FOLDER contains `pop909.zip`, whose files `original/NNN/NNN.mid` have no beats; `beat_midi.txt`
+annotates them. A beat is correct within 70 ms of an annotated one; F-measures count wrong and
+missing beats (Davies et al., 2009, section 3). `beats_any_octave` is the best F-measure against the
+annotated beats, twice as many, or every second one. `performed` is the same song with a tempo that
+drifts by 15 % and fluctuates by 3 %, and onsets moved by 15 ms (standard deviations). Downbeats are
+measured in songs whose beats are correct (F over 0.9). Of the MIDI files in each ZIP (such as
+`giantmidi_sample.zip`), only the grid is measured.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TOLERANCE_SECONDS = 0.07
 
 
 def f_measure(found: np.ndarray, wanted: np.ndarray) -> float:
-    """F-measure of beats (n,) against (m,), in rising seconds; each has at most one partner."""
+    """F-measure of beats (n,) against (m,), in ascending seconds; each is matched at most once."""
     nearest = np.abs(found[:, None] - wanted).argmin(axis=1)
     is_near = np.abs(found - wanted[nearest]) <= TOLERANCE_SECONDS
     return 2 * len(np.unique(nearest[is_near])) / (len(found) + len(wanted))
@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def measure(score: Score, beats: np.ndarray, bars: np.ndarray) -> tuple[float, ...]:
-    """Notes on the grid, both F-measures of beats, that of downbeats, metre right, milliseconds."""
+    """The columns after `songs`, in order; the first is the share of notes on the grid."""
     begin = time.process_time()
     found = estimate_beats(score)
     milliseconds = 1e3 * (time.process_time() - begin)

@@ -1,4 +1,4 @@
-"""Calls of the page's callbacks, and their values by name."""
+"""Calls the page's callbacks, and returns their values by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VALUES = {"unit": "bars", "fresh": False} | {
 
 
 class Seen(NamedTuple):
-    """The view."""
+    """Contents of the page."""
 
     frame: dict
     results: str

@@ -48,9 +48,9 @@ PATIENT = {"timeout": 60.0}
 def served(
     folder: Path, *, speed: float, sharing: Sharing | None = None, **how: object
 ) -> Iterator[Served]:
-    """A page whose model generates `speed` notes per second; leaves nothing open for later tests.
+    """Serve a page whose model generates `speed` notes per second; close everything at the end.
 
-    `how` are more fields of `Serving`.
+    `how` are further fields of `Serving`.
     """
     sharing = sharing or Sharing()
     with pytest.MonkeyPatch.context() as patch:

@@ -72,7 +72,7 @@ def find_processes(settings: TrainerConfig, environment: Mapping[str, str]) -> P
         asked, started = getattr(settings, name), getattr(found, name)
         if asked not in (None, started):
             raise TrainingError(
-                f"trainer.{name} is {asked}, {by} has started {started}; leave it out"
+                f"trainer.{name} is {asked}, but {by} has started {started}; leave it out"
             )
     return found
 
@@ -121,10 +121,10 @@ def choose_strategy(settings: TrainerConfig, processes: Processes) -> Any:  # no
 def choose_environment(
     processes: Processes, environment: Mapping[str, str]
 ) -> ClusterEnvironment | None:
-    """What tells Lightning about the processes of `find_processes`; None: torchrun, by itself.
+    """Tells Lightning how the processes were started; None: by torchrun, which it detects.
 
-    SLURM does not requeue the run, which would write additional checkpoints. If it has started a
-    single task, Lightning starts the other processes.
+    With SLURM, requeueing is disabled, since it would write additional checkpoints. If SLURM
+    started a single task, Lightning starts the other processes.
     """
     if "TORCHELASTIC_RUN_ID" in environment:
         return None
@@ -136,7 +136,7 @@ def choose_environment(
 
 
 def leave_signals(worker: int) -> None:
-    """Ignore Ctrl-C in a worker of a data loader, since the run ends after its current step."""
+    """Ignore Ctrl-C in a data-loader worker, which the current step may still need."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -180,7 +180,7 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def shared_like(tensor: Tensor, other: Tensor) -> Tensor:
+def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
     """Shard a whole tensor like `other`, on its device."""
     tensor = tensor.to(other.device)
     if isinstance(other, DTensor) and not isinstance(tensor, DTensor):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytorch_lightning as pl
 from tokenization.presets import load_tokenizer
 from training.config import ExperimentConfig
 from training.errors import TrainingError
+from training.files import LOCK, alone_in
 from training.learning.distributed import (
     Processes,
     choose_environment,
@@ -71,23 +73,31 @@ def fit(
     `last.ckpt`. `show` displays progress on the terminal.
 
     Raises:
-        TrainingError: the data and the configuration do not match each other, or not the run that
-            is resumed.
+        TrainingError: the data and the configuration do not match each other or the run that is
+            resumed.
     """
-    segment = _open(config, folder, fresh=fresh, init_from=init_from)
-    module, step, stopped_by = segment.module, segment.step, None
-    if module.budget.progress(step) >= 1 and not segment.is_due:
-        logger.info("%s: nothing to do, the budget of this run is used up", folder)
+    processes = find_processes(config.trainer, os.environ)
+    if processes.rank:  # only one process logs and writes
+        logging.getLogger("training").setLevel(logging.WARNING)
+        alone = nullcontext()
     else:
-        _write_start(segment, fresh=fresh)
-        step, stopped_by = _train(segment, show=show and not segment.processes.rank)
+        _check_folder(folder, fresh=fresh)
+        alone = alone_in(folder)
+    with alone:
+        segment = _open(config, folder, processes, fresh=fresh, init_from=init_from)
+        module, step, stopped_by = segment.module, segment.step, None
+        if module.budget.progress(step) >= 1 and not segment.is_due:
+            logger.info("%s: nothing to do, the budget of this run is used up", folder)
+        else:
+            _write_start(segment, fresh=fresh)
+            step, stopped_by = _train(segment, show=show and not processes.rank)
     return Result(
         step=step,
         tokens=step * config.task.tokens_per_step,
         minutes=module.budget.elapsed() / 60,
         validation=module.validation.get("validation/nats_per_token"),
         stopped_by=stopped_by,
-        rank=segment.processes.rank,
+        rank=processes.rank,
     )
 
 
@@ -113,15 +123,15 @@ class _Segment:
 
 
 def _open(
-    config: ExperimentConfig, folder: Path, *, fresh: bool, init_from: Path | None
+    config: ExperimentConfig,
+    folder: Path,
+    processes: Processes,
+    *,
+    fresh: bool,
+    init_from: Path | None,
 ) -> _Segment:
     """Load everything that a segment needs and check that it matches; write nothing."""
     settings = config.trainer
-    processes = find_processes(settings, os.environ)
-    if processes.rank:  # only one process logs
-        logging.getLogger("training").setLevel(logging.WARNING)
-    elif not fresh:
-        _check_folder(folder)
     check_loggers(settings)
     last = folder / "last.ckpt"
     earlier = read_run(folder) if last.exists() and not fresh else None
@@ -144,19 +154,20 @@ def _open(
     return replace(segment, first=first)
 
 
-def _check_folder(folder: Path) -> None:
+def _check_folder(folder: Path, *, fresh: bool) -> None:
     """Raise TrainingError if the folder has files that do not belong to a run to resume."""
-    if (folder / "last.ckpt").exists() or not folder.exists():
-        return
-    if not folder.is_dir():
+    if folder.exists() and not folder.is_dir():
         raise TrainingError(f"{folder}: is a file, expected a folder; choose another with --run")
+    if fresh or (folder / "last.ckpt").exists() or not folder.exists():
+        return
     if (folder / "best.ckpt").exists():
         raise TrainingError(
             f"{folder}: the run has no last.ckpt; copy best.ckpt to last.ckpt to resume from it, "
             "or start again with --fresh"
         )
     # a run that was killed before its first checkpoint starts over
-    if not (folder / "run.json").exists() and any(folder.iterdir()):
+    others = [path for path in folder.iterdir() if path.name != LOCK]
+    if others and not (folder / "run.json").exists():
         raise TrainingError(f"{folder}: has files but is not a run; choose a new folder with --run")
 
 
@@ -167,7 +178,7 @@ def _resume(module: MusicModule, last: Path, *, sharded: bool) -> tuple[int, boo
     """
     other = "copy best.ckpt over it, or " if last.with_name("best.ckpt").exists() else ""
     checkpoint = read_checkpoint(last, f"{other}start again with --fresh")
-    # fsdp stores the optimizer's states in the order of the model, otherwise they are by group
+    # fsdp stores the optimizer's states in the order of the model, other strategies by group
     if sharded and not checkpoint.get("sharded"):
         raise TrainingError(
             f"{last}: written without fsdp, so fsdp cannot resume from it; leave out "
@@ -201,7 +212,6 @@ def _write_start(segment: _Segment, *, fresh: bool) -> None:
     if segment.processes.rank == 0:
         if fresh:
             clear_run(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         describe_segment(
             config,
             folder,

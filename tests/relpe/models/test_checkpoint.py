@@ -28,7 +28,7 @@ POINTING = replace(
         ignored=((6, 8), (8, 12)),
         families=(0, 5),
         gates=GateConfig(family=(0.5, -0.25)),
-        balance=BalanceConfig(generated=-1.5),
+        balance=BalanceConfig(most_generated=0.4),
     ),
 )
 
@@ -64,7 +64,9 @@ def test_a_loaded_model_is_the_saved_one_in_bfloat16(tmp_path: Path) -> None:
         assert torch.equal(weights, model.state_dict()[name].bfloat16().float()), name
 
 
-def test_large_models_are_cut_into_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_models_are_split_into_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checkpoint, "SHARD_BYTES", 2**16 + 2000)
     model = saved(tmp_path)
     files = list(tmp_path.glob("*.safetensors"))
@@ -155,7 +157,7 @@ def test_a_model_keeps_its_pointer_and_files_without_one_are_read(tmp_path: Path
         ({"gates": {"family": [0, float("nan")]}}, "entries of the gates must be finite"),
         ({"gates": {"family": [0, 10**400]}}, "entries of the gates must be finite"),
         ({"gates": {"generated": 1}}, "generated: unknown, expected one of similar, exact"),
-        ({"balance": {"generated": float("nan")}}, r"expected -50\.0 to 50\.0"),
+        ({"balance": {"most_generated": float("nan")}}, r"expected -50\.0 to 50\.0"),
         ({"gates": {"family": [1e30, 0]}}, "entries of the gates must be finite and at most 50"),
         ({"gates": {"record": "x"}}, "record: found 'x', expected a value of type float"),
         ({"gates": []}, r"gates: found \[\], expected a section"),
