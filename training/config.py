@@ -72,7 +72,8 @@ class TrainerConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to train on; auto: a GPU if there is one, else the CPU."""
     precision: Literal["auto", "32", "bf16"] = "auto"
-    """Precision of matrix products; auto: measure both and use the faster one."""
+    """Precision of matrix products; auto: measure both and use the faster one. On GPUs, products in
+    float32 use TF32."""
     threads: int | None = None
     """CPU threads of torch; None: the default of torch."""
     omp_wait_policy: Literal["passive", "active"] | None = None
@@ -104,6 +105,9 @@ class TrainerConfig:
     activation_checkpointing: bool = False
     """Store only the inputs of blocks for the backward pass and recompute the rest, which saves
     memory and takes time."""
+    compile: bool = False
+    """Compile the model by torch.compile, which takes minutes and makes GPUs faster; needs a C++
+    compiler."""
     workers: int = 0
     """Processes that prepare training examples in advance; 0: none, examples are prepared between
     steps."""

@@ -25,7 +25,7 @@ from training.data.sources import MemberError, Source, deal
 from training.errors import TrainingError, check_range
 from training.files import read_json, replacing
 
-BATCH_FORMAT = 3
+BATCH_FORMAT = 4
 """Format of encoded batches; a resumed run reuses only batches of the same format."""
 BATCH_FILES = 200
 """Files per batch; a run that is stopped loses at most one batch per process."""
@@ -74,7 +74,8 @@ def prepare(
     joined = _partial(output) / "joined"
     facts = _join_all(batches, unassigned, joined)
     if not facts["splits"]["train"]["tokens"]:
-        reason = next(iter(facts["refused"].values()), "the split 'train' is empty")
+        excluded = facts["refused"] | facts["copies"]
+        reason = next(iter(excluded.values()), "the split 'train' is empty")
         shutil.rmtree(_partial(output))
         found = ", ".join(map(str, paths))
         raise TrainingError(f"{found}: no music to train on; {reason}")
@@ -176,7 +177,7 @@ def _encode(batch: Batch) -> int:
     damaged: dict[str, str] = {}
     ids_of: list[NDArray[np.uint16]] = [np.zeros(0, "<u2")]
     bars_of: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
-    counts = np.zeros(len(COUNTS) + 1, np.int64)
+    counts: list[list[int]] = []
     for member, content in batch.source.read():
         name = batch.prefix + member
         if isinstance(content, MemberError):
@@ -191,8 +192,8 @@ def _encode(batch: Batch) -> int:
         if score.damage:
             damaged[name] = score.damage
         ids = np.asarray(sequence.ids).astype("<u2")
-        notes = np.count_nonzero(np.isin(ids, of_notes))
-        counts += [notes, *(getattr(sequence, key) for key in COUNTS)]
+        notes = int(np.count_nonzero(np.isin(ids, of_notes)))
+        counts.append([notes, *(getattr(sequence, key) for key in COUNTS)])
         ids_of.append(ids)
         bars_of.append(np.flatnonzero(ids == bar_id))
         names.append(name)
@@ -203,7 +204,7 @@ def _encode(batch: Batch) -> int:
             lengths=np.array([len(ids) for ids in ids_of[1:]], np.int64),
             bars=np.concatenate(bars_of),
             num_bars=np.array([len(bars) for bars in bars_of[1:]], np.int64),
-            counts=counts,
+            counts=np.array(counts, np.int64).reshape(-1, len(COUNTS) + 1),
             texts=np.array(json.dumps([names, refused, damaged])),
         )
     return len(batch.source.names)

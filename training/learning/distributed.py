@@ -140,14 +140,21 @@ def leave_signals(worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def summed(trainer: pl.Trainer, values: Tensor) -> Tensor:
+    """Sum of a tensor over all processes, on its device; every process must call this."""
+    if trainer.world_size == 1:
+        return values
+    found = trainer.strategy.reduce(values, reduce_op="sum")
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
 def total(trainer: pl.Trainer, *values: float | Tensor) -> list[float]:
     """Sums over all processes, in float64; every process must call this."""
     mine = torch.tensor([float(value) for value in values], dtype=torch.float64)
     if trainer.world_size > 1:
-        strategy = trainer.strategy
-        mine = strategy.reduce(mine.to(strategy.root_device), reduce_op="sum")
-        assert isinstance(mine, torch.Tensor)
-    return mine.tolist()
+        mine = mine.to(trainer.strategy.root_device)
+    return summed(trainer, mine).tolist()
 
 
 def any_of(trainer: pl.Trainer, condition: object) -> bool:

@@ -22,11 +22,17 @@ from training.learning.distributed import (
     choose_strategy,
     find_processes,
 )
-from training.runs.callbacks import Checkpoints, InterruptedRunError, Report, Samples
-from training.runs.device import Arithmetic, choose_arithmetic, resume_arithmetic
+from training.runs.callbacks import Checkpoints, InterruptedRunError, Report
+from training.runs.device import (
+    Arithmetic,
+    choose_arithmetic,
+    fast_products,
+    resume_arithmetic,
+)
 from training.runs.lineage import first_weights
 from training.runs.loggers import build_loggers, check_loggers
 from training.runs.record import FirstWeights, check_same_run, clear_run, describe_segment, read_run
+from training.runs.samples import Samples
 from training.runs.weights import CheckpointFiles, fill, load_decoder, read_checkpoint, start_from
 from training.tasks.music import MusicData, MusicModule
 
@@ -63,7 +69,7 @@ def fit(
     folder: Path,
     *,
     fresh: bool = False,
-    init_from: Path | None = None,
+    init_from: str | Path | None = None,
     show: bool = True,
 ) -> Result:
     """Train a model, resuming from `last.ckpt` if the folder has one.
@@ -86,7 +92,7 @@ def fit(
     with alone:
         segment = _open(config, folder, processes, fresh=fresh, init_from=init_from)
         module, step, stopped_by = segment.module, segment.step, None
-        if module.budget.progress(step) >= 1 and not segment.is_due:
+        if module.budget.progress(step) >= 1 and not (segment.is_due or segment.samples_are_due):
             logger.info("%s: nothing to do, the budget of this run is used up", folder)
         else:
             _write_start(segment, fresh=fresh)
@@ -120,6 +126,8 @@ class _Segment:
     """Step of the checkpoint to resume from."""
     is_due: bool = False
     """Whether the validation of that step is still due."""
+    samples_are_due: bool = False
+    """Whether only the samples of that step are still due."""
 
 
 def _open(
@@ -128,7 +136,7 @@ def _open(
     processes: Processes,
     *,
     fresh: bool,
-    init_from: Path | None,
+    init_from: str | Path | None,
 ) -> _Segment:
     """Load everything that a segment needs and check that it matches; write nothing."""
     settings = config.trainer
@@ -144,8 +152,13 @@ def _open(
     segment = _Segment(config, folder, processes, arithmetic, data, module, earlier)
     if earlier is not None:
         check_same_run(config, folder, earlier, data.facts, init_from)
-        step, is_due = _resume(module, last, sharded=settings.strategy == "fsdp")
-        return replace(segment, step=step, is_due=is_due)
+        checkpoint = _resume(module, last, sharded=settings.strategy == "fsdp")
+        return replace(
+            segment,
+            step=checkpoint["global_step"],
+            is_due=Checkpoints.is_due(checkpoint),
+            samples_are_due=Samples.is_due(checkpoint),
+        )
     if init_from is None:
         return segment
     weights, origin = load_decoder(init_from)
@@ -171,8 +184,8 @@ def _check_folder(folder: Path, *, fresh: bool) -> None:
         raise TrainingError(f"{folder}: has files but is not a run; choose a new folder with --run")
 
 
-def _resume(module: MusicModule, last: Path, *, sharded: bool) -> tuple[int, bool]:
-    """Restore weights and elapsed time; return the step, and whether its validation is due.
+def _resume(module: MusicModule, last: Path, *, sharded: bool) -> dict[str, Any]:
+    """Restore weights and elapsed time; return the checkpoint.
 
     Lightning restores everything else.
     """
@@ -186,7 +199,7 @@ def _resume(module: MusicModule, last: Path, *, sharded: bool) -> tuple[int, boo
         )
     fill(module.decoder, checkpoint, last)
     module.budget.earlier = checkpoint["elapsed_seconds"]
-    return checkpoint["global_step"], Checkpoints.is_due(checkpoint)
+    return checkpoint
 
 
 def _write_start(segment: _Segment, *, fresh: bool) -> None:
@@ -228,7 +241,7 @@ def _write_start(segment: _Segment, *, fresh: bool) -> None:
 
 def _train(segment: _Segment, *, show: bool) -> tuple[int, int | None]:
     """Run Lightning's Trainer; return the last step, and the signal that stopped it."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), fast_products(segment.arithmetic.device):
         for message in _EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message=message)
         logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)

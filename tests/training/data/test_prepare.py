@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -219,8 +220,9 @@ def test_several_tracks(tmp_path):
     )
     (tmp_path / "midi" / "train").mkdir(parents=True)
     (tmp_path / "midi" / "test").mkdir()
-    for split in ("train", "test"):
-        (tmp_path / "midi" / split / "a.mid").write_bytes(write_midi(score))
+    (tmp_path / "midi" / "train" / "a.mid").write_bytes(write_midi(score))
+    drums = replace(score, tracks=score.tracks[:1])
+    (tmp_path / "midi" / "test" / "a.mid").write_bytes(write_midi(drums))
     facts = prepare(tmp_path / "midi", tmp_path / "out", MultitrackRemi())
     assert facts["splits"]["train"]["notes"] == 30
 
@@ -236,7 +238,7 @@ def test_a_run_stopped_while_joining_encodes_nothing_again(
     monkeypatch.setattr(preparation, "_encode", lambda batch: pytest.fail("encoded again"))
     facts = prepare(midi_folder, tmp_path / "out", PianoRemi(), workers=1)
     assert facts["hash"] == read_facts(data)["hash"]
-    assert facts["listed"] == {"refused": 1, "damaged": 0, "unassigned": 0}
+    assert facts["listed"] == {"refused": 1, "damaged": 0, "copies": 0, "unassigned": 0}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -298,3 +300,27 @@ def test_equal_corpus_names_and_a_wrong_number_of_patterns_are_refused(midi_fold
         with pytest.raises(TrainingError, match="one pattern for all or one for each"):
             prepare(corpora, tmp_path / "out", PianoRemi(), include=patterns)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_copies_of_held_out_pieces_are_left_out_of_other_splits(midi_folder, tmp_path, capsys):
+    midi, out = tmp_path / "midi", tmp_path / "out"
+    for split, numbers in {"train": (0, 1, 2, 3), "validation": (4,), "test": (5,)}.items():
+        (midi / split).mkdir(parents=True)
+        for number in numbers:
+            shutil.copy(midi_folder / "songs" / f"{number}.mid", midi / split)
+    prepare(midi, tmp_path / "without", PianoRemi())
+    for copied in ("train/as_test.mid", "validation/as_test.mid"):
+        shutil.copy(midi_folder / "songs" / "5.mid", midi / copied)
+    shutil.copy(midi_folder / "songs" / "4.mid", midi / "train" / "as_validation.mid")
+    assert main(["prepare", "--corpus", str(midi), "--output", str(out), "--workers", "1"]) == 0
+    said = "the same music as a piece of the split"
+    assert f"copies: train/as_test.mid: {said} test" in capsys.readouterr().err
+    facts, before = read_facts(out), read_facts(tmp_path / "without")
+    assert facts["copies"] == {
+        "train/as_test.mid": f"{said} test, which keeps it",
+        "train/as_validation.mid": f"{said} validation, which keeps it",
+        "validation/as_test.mid": f"{said} test, which keeps it",
+    }
+    # all counts and tokens are those without the copies
+    assert (facts["splits"], facts["hash"]) == (before["splits"], before["hash"])
+    assert "3 copies of pieces of another split left out" in (out / "README.md").read_text()
