@@ -2,10 +2,11 @@
 
 PyTorch's kernel for CPUs gains little from bfloat16, since it multiplies small tiles. Here the
 scores of a block of queries are one matrix product per head. Rounding them to bfloat16 would lose
-too much; therefore what is subtracted from the scores (a row's maximum, or in the backward pass the
-logarithm of its sum) is multiplied by a further column of ones, so that the subtraction happens
-in the product, which accumulates in float32. What is rounded is then close to zero wherever the
-weight is large.
+too much; therefore what is subtracted from the scores is multiplied by a further column of ones, so
+that the subtraction happens in the product, which accumulates in float32. What is rounded is then
+close to zero where weights are large. In the backward pass, the logarithm of the sum of weights is
+subtracted; in the forward pass, the maximum of a sample of the scores, since finding that of all
+scores would take another product. It need not be exact, as bfloat16 has the range of float32.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ FURTHER = 8
 Fewer would be slower, since rows would not be aligned."""
 BLOCK = 256
 """Queries per block, whose scores for one head fit into the cache."""
+SAMPLED = 16
+"""One of so many keys is in the sample."""
 ALIGNED = 64
 """The number of keys of a block is a multiple of this where possible, which is faster."""
 
@@ -62,6 +65,9 @@ class _Block(NamedTuple):
     keys: slice
     edges: list[tuple[slice, Tensor]]
     """The keys that some of the queries do not attend to, and what is added to their scores."""
+    sample: slice
+    """Some of `keys`."""
+    sample_mask: Tensor
 
     def hide(self, scores: Tensor) -> Tensor:
         """Adds -inf, in place, to the scores of keys that a query does not attend to."""
@@ -75,30 +81,17 @@ class _Blocks(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, shape: _Shape, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # noqa: ANN401
-        features = q.shape[-1]
-        queries, keys = functional.pad(q, (0, FURTHER)), _with_ones(k)
-        # column i has the weights of keys i, i + 8, …: their rounding errors average out
-        cycle = torch.eye(FURTHER, dtype=v.dtype).repeat(-(-v.shape[1] // FURTHER), 1)
-        values = torch.cat([v, cycle[: v.shape[1]].expand(len(v), -1, -1)], -1)
-        sums = q.new_empty(*q.shape[:2], values.shape[-1])
-        highest = q.new_empty(q.shape[:2])
-        work = _Workspace(shape, q, k)
-        for missing, *parts in zip(
-            shape.missing, queries, keys, values, sums, highest, strict=True
-        ):
-            some_queries, some_keys, some_values, some_sums, some_highest = parts
-            for block in work.blocks(missing):
-                rows, columns = some_queries[block.queries], some_keys[block.keys].T
-                scores = block.hide(torch.mm(rows, columns, out=work.matrix(block)))
-                top = torch.amax(scores, -1, out=some_highest[block.queries])
-                torch.neg(top, out=rows[:, features])
-                weights = block.hide(torch.mm(rows, columns, out=scores)).exp_()
-                torch.mm(weights, some_values[block.keys], out=some_sums[block.queries])
-        wide = torch.promote_types(torch.float32, q.dtype)
-        weight = sums[..., -FURTHER:].sum(-1, dtype=wide)
+        sums, level = _weighted_sums(shape, q, k, v, SAMPLED)
+        # the sample may be too far below the maximum
+        overflows = ~sums[..., -FURTHER:].sum(-1).isfinite()
+        if bool(overflows.any()):
+            exact_sums, exact_level = _weighted_sums(shape, q, k, v, 1)
+            sums = torch.where(overflows[..., None], exact_sums, sums)
+            level = torch.where(overflows, exact_level, level)
+        weight = sums[..., -FURTHER:].sum(-1, dtype=torch.promote_types(torch.float32, q.dtype))
         out = (sums[..., :-FURTHER] / weight[..., None]).to(v.dtype)
         ctx.shape = shape
-        ctx.save_for_backward(q, k, v, out, highest + weight.log())
+        ctx.save_for_backward(q, k, v, out, weight.log() + level)
         return out
 
     @staticmethod
@@ -115,7 +108,7 @@ class _Blocks(torch.autograd.Function):
         grad_q = torch.empty_like(q)
         # sums over blocks
         grad_k, grad_v = (torch.zeros_like(x, dtype=log_weight.dtype) for x in (k, v))
-        work = _Workspace(ctx.shape, q, k)
+        work = _Workspace(ctx.shape, q, k, SAMPLED)
         tensors = (q, k, grad, queries, keys, grads, values, grad_q, grad_k, grad_v)
         for missing, *parts in zip(ctx.shape.missing, *tensors, strict=True):
             one_q, one_k, one_grad, some_queries, some_keys, some_grads, some_values = parts[:7]
@@ -132,14 +125,46 @@ class _Blocks(torch.autograd.Function):
         return None, grad_q, grad_k.to(k.dtype), grad_v.to(v.dtype)
 
 
+def _weighted_sums(
+    shape: _Shape, q: Tensor, k: Tensor, v: Tensor, stride: int
+) -> tuple[Tensor, Tensor]:
+    """Sums (n, l, e + 8) of values times weights, and the level (n, l) subtracted from the scores.
+
+    The last columns are sums of weights. The level is the maximum of every `stride`-th score.
+    """
+    features = q.shape[-1]
+    queries, keys = functional.pad(q, (0, FURTHER)), _with_ones(k)
+    # column i has the weights of keys i, i + 8, …: their rounding errors average out
+    cycle = torch.eye(FURTHER, dtype=v.dtype).repeat(-(-v.shape[1] // FURTHER), 1)
+    values = torch.cat([v, cycle[: v.shape[1]].expand(len(v), -1, -1)], -1)
+    sums = q.new_empty(*q.shape[:2], values.shape[-1])
+    # every query attends to its own key
+    wide = torch.promote_types(torch.float32, q.dtype)
+    levels = (q.to(wide) * k[:, k.shape[1] - q.shape[1] :]).sum(-1).to(q.dtype)
+    work = _Workspace(shape, q, k, stride)
+    for missing, *parts in zip(shape.missing, queries, keys, values, sums, levels, strict=True):
+        some_queries, some_keys, some_values, some_sums, some_levels = parts
+        for block in work.blocks(missing):
+            rows, others = some_queries[block.queries], some_keys[block.keys]
+            level = some_levels[block.queries]
+            sample = (rows @ others[block.sample].T).add_(block.sample_mask)
+            torch.maximum(sample.amax(-1), level, out=level)
+            torch.neg(level, out=rows[:, features])
+            weights = block.hide(torch.mm(rows, others.T, out=work.matrix(block))).exp_()
+            torch.mm(weights, some_values[block.keys], out=some_sums[block.queries])
+    return sums, levels
+
+
 class _Workspace:
     """The blocks of all heads, and memory for their scores, since new memory would take time."""
 
-    def __init__(self, shape: _Shape, q: Tensor, k: Tensor) -> None:
+    def __init__(self, shape: _Shape, q: Tensor, k: Tensor, stride: int) -> None:
         self._queries, self._keys, self._span = q.shape[1], k.shape[1], shape.span
         most = min(BLOCK + shape.span + ALIGNED, self._keys)
         self._memory = q.new_empty(2, min(BLOCK, self._queries) * most)
+        self._sample = slice(None, None, stride)
         self._edges: dict[tuple[int, int, int], list[tuple[slice, Tensor]]] = {}
+        self._sample_masks: dict[tuple[int, int, int], Tensor] = {}
         self._blocks = {missing: list(self._cut(missing)) for missing in set(shape.missing)}
 
     def blocks(self, missing: int) -> list[_Block]:
@@ -162,18 +187,23 @@ class _Workspace:
             size = (stop - start, last - first, place - first)
             if size not in self._edges:  # most blocks have the same
                 self._edges[size] = list(self._edges_of(*size))
-            yield _Block(slice(start, stop), slice(first, last), self._edges[size])
+                self._sample_masks[size] = self._mask(*size, self._sample)
+            parts = self._edges[size], self._sample, self._sample_masks[size]
+            yield _Block(slice(start, stop), slice(first, last), *parts)
 
     def _edges_of(self, queries: int, keys: int, place: int) -> Iterator[tuple[slice, Tensor]]:
         """Masks of a block, in which `place` is the index of the first query's own key."""
         expired, later = max(0, place + queries - self._span), place + 1
         sides = [slice(0, expired), slice(later, keys)] if expired < later else [slice(0, keys)]
-        query = torch.arange(place, place + queries)[:, None]
         for side in sides:
             if side.start < side.stop:
-                age = query - torch.arange(side.start, side.stop)
-                hidden = (age < 0) | (age >= self._span)
-                yield side, self._memory.new_zeros(hidden.shape).masked_fill_(hidden, -math.inf)
+                yield side, self._mask(queries, keys, place, side)
+
+    def _mask(self, queries: int, keys: int, place: int, side: slice) -> Tensor:
+        """What is added to the scores of some keys of a block: 0, or -inf if they are hidden."""
+        age = torch.arange(place, place + queries)[:, None] - torch.arange(keys)[side]
+        hidden = (age < 0) | (age >= self._span)
+        return self._memory.new_zeros(hidden.shape).masked_fill_(hidden, -math.inf)
 
 
 def _with_ones(x: Tensor) -> Tensor:

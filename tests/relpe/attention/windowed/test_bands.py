@@ -82,6 +82,16 @@ def test_blocks_are_attention_to_all_keys_of_the_span_with_gradients(
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
+def test_scores_far_above_those_of_the_sample_are_exact() -> None:
+    parts = inputs(60, 0)
+    parts[1][:, 5] *= 1000  # which the sample does not contain, and most queries attend to
+    found = with_gradients(in_float64, parts, None, 50)
+    for one, other in zip(found, with_gradients(masked_blocks, parts, None, 50), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    narrow = in_blocks.bfloat16_blocks(*parts, None, 50)
+    assert bool(narrow.isfinite().all())
+
+
 @pytest.mark.parametrize(("scale", "span"), [(1.0, 300), (6.0, 300), (6.0, 1000)])
 def test_blocks_in_bfloat16_are_as_exact_as_their_inputs_with_gradients(
     scale: float, span: int
@@ -93,7 +103,7 @@ def test_blocks_in_bfloat16_are_as_exact_as_their_inputs_with_gradients(
     found = with_gradients(in_blocks.bfloat16_blocks, parts, None, span)
     assert found[0].dtype == torch.bfloat16
     for one, other in zip(found, exact, strict=True):
-        assert (one - other).norm() < 0.012 * other.norm()
+        assert (one - other).norm() < 0.02 * other.norm()
 
 
 def test_no_output_of_blocks_depends_on_a_later_token() -> None:
