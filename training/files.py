@@ -50,12 +50,12 @@ def alone_in(folder: Path) -> Iterator[None]:
     """Create a folder and lock it against other runs of `relpe-train fit`.
 
     The lock is released when the process ends, however it ends. A new folder in which nothing was
-    written is removed again.
+    written is removed again, with the parents that were created for it.
 
     Raises:
         TrainingError: it is already locked.
     """
-    is_new = not folder.exists()
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / LOCK, timeout=0)
     try:
@@ -69,12 +69,13 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         # otherwise the file stays, since two processes could lock different files
-        unused = is_new and [path.name for path in folder.iterdir()] == [LOCK]
+        unused = new and [path.name for path in folder.iterdir()] == [LOCK]
         if unused:
             (folder / LOCK).unlink()
         lock.release()
         if unused:
-            folder.rmdir()
+            for path in new:
+                path.rmdir()
 
 
 @contextmanager

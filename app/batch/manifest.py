@@ -89,14 +89,15 @@ def read_manifest(path: Path) -> dict[str, Row]:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=True)
             found = list(reader)
-        missing = [column for column in columns if column not in (reader.fieldnames or ())]
-        if 0 < len(missing) < len(columns):
+        named = reader.fieldnames or ()
+        missing = [column for column in columns if column not in named]
+        if missing and {"file", "settings"}.issubset(named):
             raise CommandError(
                 f"{path}: written by another version of relpe, without the column "
                 f"{', '.join(missing)}; complete the batch with that version, or choose another "
                 "--output"
             )
-        if reader.fieldnames != columns:
+        if named != columns:
             raise ValueError(f"expected the columns {', '.join(columns)}")
         rows = [Row(**row) for row in found]
         for row in rows:

@@ -157,7 +157,7 @@ def _open(
             segment,
             step=checkpoint["global_step"],
             is_due=Checkpoints.is_due(checkpoint),
-            samples_are_due=Samples.is_due(checkpoint),
+            samples_are_due=Samples.are_due(checkpoint, folder),
         )
     if init_from is None:
         return segment

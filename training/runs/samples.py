@@ -54,7 +54,7 @@ class Samples(pl.Callback):
         self._process: multiprocessing.process.BaseProcess | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """The step whose samples are due."""
+        """The step whose samples are due, or were written after the checkpoint."""
         return {"due": self._due}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -62,14 +62,15 @@ class Samples(pl.Callback):
         self._due = state_dict["due"]
 
     @classmethod
-    def is_due(cls, checkpoint: dict[str, Any]) -> bool:
+    def are_due(cls, checkpoint: dict[str, Any], run: Path) -> bool:
         """Whether a run that resumes from this checkpoint must write its samples first."""
-        held = checkpoint["callbacks"].get(cls.__qualname__, {})
-        return held.get("due") == checkpoint["global_step"]
+        held, step = checkpoint["callbacks"].get(cls.__qualname__, {}), checkpoint["global_step"]
+        return held.get("due") == step and not _folder_of(run / "samples", step).exists()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: MusicModule) -> None:  # type: ignore[override]
         """Write the samples of this step if the run was stopped before they were complete."""
-        if self._due == trainer.global_step:
+        step = trainer.global_step
+        if self._due == step and not _folder_of(self._folder, step).exists():
             self._sample(trainer, pl_module)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -102,7 +103,7 @@ class Samples(pl.Callback):
         }
         if not trainer.is_global_zero:
             return
-        folder = self._folder / f"step_{trainer.global_step:06d}"
+        folder = _folder_of(self._folder, trainer.global_step)
         config = pl_module.decoder.config
         if trainer.world_size == 1:
             _try(config, held, self._data, self._count, folder, pl_module.device)
@@ -127,6 +128,11 @@ class Samples(pl.Callback):
         if self._process is not None:
             self._process.join(SAMPLE_SECONDS + ENDING_SECONDS)
             self._process = None
+
+
+def _folder_of(samples: Path, step: int) -> Path:
+    """Folder of the samples of a step, which exists if they are complete."""
+    return samples / f"step_{step:06d}"
 
 
 def write_in_process(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import training.data.prepare as preparation
+from tests.support.runs import piece
 from tokenization.midi import write_midi
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
@@ -267,10 +268,10 @@ def test_unreadable_files_of_an_archive_are_refused_and_others_kept(midi_folder,
 
 
 def test_several_corpora_are_split_separately(midi_folder, tmp_path):
-    archive, songs = tmp_path / "songs.zip", midi_folder / "songs"
+    archive = tmp_path / "songs.zip"
     with zipfile.ZipFile(archive, "w") as stream:
         for number in range(8):
-            stream.write(songs / f"{number}.mid", f"{number}.mid")
+            stream.writestr(f"{number}.mid", write_midi(piece(100 + number)))
     alone = [
         prepare(path, tmp_path / path.name[:3], PianoRemi(), include=name)
         for path, name in ((archive, "*.mid"), (midi_folder, "*/[0-4].mid"))

@@ -265,5 +265,5 @@ def test_a_compiled_model_trains_alike_and_stays_compiled(experiment, tmp_path, 
     assert found["state_dict"].keys() == eager["state_dict"].keys()
     for name, weights in eager["state_dict"].items():
         torch.testing.assert_close(found["state_dict"][name], weights, rtol=1e-4, atol=1e-5)
-    with pytest.raises(TrainingError, match=r"another trainer.compile \(True, now False\)"):
+    with pytest.raises(TrainingError, match=r"another trainer.compile \(True; it is now False\)"):
         fit(build_experiment(experiment), tmp_path / "run", show=False)

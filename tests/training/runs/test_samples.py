@@ -109,7 +109,8 @@ def test_samples_that_were_not_complete_are_written_when_the_run_resumes(
         whole, parts = (tmp_path / run / "samples" / name / "0.mid" for run in ("whole", "parts"))
         assert parts.read_bytes() == whole.read_bytes()
     assert_same_weights(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
-    assert checkpoint(tmp_path / "parts")["callbacks"]["Samples"] == {"due": None}
+    monkeypatch.setattr(samples, "_try", None)
+    assert fit(config, tmp_path / "parts", show=False).step == 6  # nothing is left to do
 
 
 class _Trainer:
