@@ -158,10 +158,10 @@ def read_yaml(path: Path, overrides: Iterable[str] = ()) -> dict[str, Any]:
             inner = inner.get(name, {})
             if not isinstance(inner, dict):
                 raise TrainingError(f"--set {override}: {name!r} is a value, expected a section")
-        value = _parse(text, f"--set {override}")
-        for name in reversed(names):
-            value = {name: value}
-        mapping = _merge(mapping, value)
+        change: dict[str, Any] = {names[-1]: _parse(text, f"--set {override}")}
+        for name in reversed(names[:-1]):
+            change = {name: change}
+        mapping = _merge(mapping, change)
     return mapping
 
 

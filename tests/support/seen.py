@@ -9,7 +9,7 @@ from app.compose.options import MusicOptions
 from app.web.session import EXAMPLE_OF_TAB, UPLOADING
 from app.web.tabs import FORM
 
-SOMEONE = SimpleNamespace(session_hash="someone")
+SOMEONE = SimpleNamespace(session_hash="someone", username=None, client=None)
 VALUES = {"unit": "bars", "fresh": False} | {
     name: getattr(MusicOptions(bars=3, seed=5, presence=0, recall=0), name) for name in FORM
 }

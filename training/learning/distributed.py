@@ -15,11 +15,9 @@ from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
-from lightning_fabric.plugins.environments import (
-    ClusterEnvironment,
-    LightningEnvironment,
-    SLURMEnvironment,
-)
+from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor

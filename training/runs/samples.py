@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import shutil
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ class Samples(pl.Callback):
         self._data = data
         self._count = count
         self._due: int | None = None
-        self._process: multiprocessing.process.BaseProcess | None = None
+        self._process: BaseProcess | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """The step whose samples are due, or were written after the checkpoint."""
@@ -117,12 +118,13 @@ class Samples(pl.Callback):
             return
         stream = io.BytesIO()  # tensors themselves would be moved to shared memory
         torch.save(held, stream)
-        self._process = multiprocessing.get_context("spawn").Process(
+        process = multiprocessing.get_context("spawn").Process(
             target=write_in_process,
             args=(config, stream.getvalue(), self._data, self._count, folder),
             daemon=True,
         )
-        self._process.start()
+        process.start()
+        self._process = process
 
     def _wait(self) -> None:
         if self._process is not None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from relpe.models.checkpoint import CheckpointError, find_checkpoint, load_model
 from relpe.models.config import from_plain, to_plain
 from relpe.models.decoder import Decoder, DecoderConfig
 from relpe.models.pointer import BalanceConfig, GateConfig, PointerConfig
+from tests.support.decoders import CONFIGS, decoder
 
 SMALL = DecoderConfig(vocabulary_size=12, width=16, num_layers=2, num_heads=2, hidden=24)
 
@@ -143,6 +145,51 @@ def test_a_run_is_not_a_model_but_can_be_exported(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(CheckpointError, match=f"relpe-train export --run {tmp_path} --output DIR"):
         find_checkpoint(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("vocabulary_size", 10**6),
+        ("vocabulary_size", 10**9),
+        ("width", 10**9),
+        ("hidden", 10**9),
+        ("num_layers", 10**9),
+        ("num_heads", 10**9),
+        ("convolution_taps", 10**9),
+        ("width", 10**400),
+        ("noise_seed", 10**400),
+        ("num_layers", 1e300),
+    ],
+)
+def test_a_size_that_the_weights_do_not_have_takes_no_time(
+    tmp_path: Path, name: str, value: float
+) -> None:
+    """Weights for a vocabulary of a million tokens took 2 GB and 30 s."""
+    saved(tmp_path)
+    description = json.loads((tmp_path / "model.json").read_text())
+    description["decoder"][name] = value
+    (tmp_path / "model.json").write_text(json.dumps(description))
+    began = time.process_time()
+    with pytest.raises(CheckpointError) as error:
+        load_model(tmp_path)
+    assert time.process_time() - began < 1
+    assert len(str(error.value)) < 600
+
+
+def test_json_that_is_nested_deeply_or_large_is_one_clear_error(tmp_path: Path) -> None:
+    saved(tmp_path)
+    for content, message in (("[" * 100_000, "nested too deeply"), (" " * 2**21, "1,000,000")):
+        (tmp_path / "model.json").write_text(content)
+        with pytest.raises(CheckpointError, match=message):
+            load_model(tmp_path)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_model_can_be_checked_before_it_is_built(tmp_path: Path, name: str) -> None:
+    model = decoder(name)
+    save_model(model, tmp_path)
+    assert load_model(tmp_path).config == model.config
 
 
 def test_an_unknown_name_is_an_error() -> None:

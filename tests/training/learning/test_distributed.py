@@ -14,7 +14,7 @@ import pytorch_lightning as pl
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from lightning_fabric.plugins.environments import SLURMEnvironment
+from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 
 from tests.support.paths import ROOT
 from tests.support.runs import assert_same_weights, changed, checkpoint, metrics, stop_at

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,6 +120,9 @@ class _Trainer:
     world_size, global_step, is_global_zero = 2, 4, True
 
 
+TRAINER: Any = _Trainer()
+
+
 @pytest.mark.usefixtures("_quick_samples")
 def test_with_several_processes_another_one_writes_samples(
     experiment, data, tmp_path, monkeypatch, caplog
@@ -146,14 +150,14 @@ def test_with_several_processes_another_one_writes_samples(
             ended.append(True)
 
     monkeypatch.setattr(multiprocessing.get_context("spawn"), "Process", Process)
-    callback.on_validation_start(_Trainer, module)
-    callback.on_validation_end(_Trainer, module)
+    callback.on_validation_start(TRAINER, module)
+    callback.on_validation_end(TRAINER, module)
     assert started.is_set()
     assert not (tmp_path / "samples").exists()  # training goes on
     with caplog.at_level(logging.WARNING):
-        callback.on_validation_end(_Trainer, module)
+        callback.on_validation_end(TRAINER, module)
     assert "the previous ones are still being written" in caplog.text
     threads = torch.get_num_threads()
-    callback.teardown(_Trainer, module, "fit")
+    callback.teardown(TRAINER, module, "fit")
     torch.set_num_threads(threads)
     assert (tmp_path / "samples" / "step_000004" / "0.mid").exists()

@@ -88,7 +88,7 @@ def test_scores_far_above_those_of_the_sample_are_exact() -> None:
     found = with_gradients(in_float64, parts, None, 50)
     for one, other in zip(found, with_gradients(masked_blocks, parts, None, 50), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
-    narrow = in_blocks.bfloat16_blocks(*parts, None, 50)
+    narrow = in_blocks.bfloat16_blocks(parts[0], parts[1], parts[2], None, 50)
     assert bool(narrow.isfinite().all())
 
 
@@ -107,11 +107,11 @@ def test_blocks_in_bfloat16_are_as_exact_as_their_inputs_with_gradients(
 
 
 def test_no_output_of_blocks_depends_on_a_later_token() -> None:
-    parts = [x.float() for x in inputs(600, 0)]
-    first = in_blocks.bfloat16_blocks(*parts, None, 400)
-    for x in parts:
+    q, k, v = (x.float() for x in inputs(600, 0))
+    first = in_blocks.bfloat16_blocks(q, k, v, None, 400)
+    for x in (q, k, v):
         x[:, 431:] = 1e4
-    second = in_blocks.bfloat16_blocks(*parts, None, 400)
+    second = in_blocks.bfloat16_blocks(q, k, v, None, 400)
     assert torch.equal(first[:, :431], second[:, :431])
     assert not torch.equal(first[:, 431], second[:, 431])
 
