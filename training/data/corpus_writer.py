@@ -34,9 +34,9 @@ def join(
     """Write the batches of each split as one corpus; return its entries for `data.json`.
 
     A batch is an npz file with the `ids` of all pieces and their `lengths`, the `bars` of all
-    pieces and their numbers `num_bars`, the `counts` of notes, of `COUNTS` and of `Losses`
-    of each piece, and `texts`: names, refused files and damaged files as JSON. The hash covers the vocabulary and all
-    tokens, and does not depend on shards and batches.
+    pieces and their numbers `num_bars`, the `counts` of notes, of `COUNTS` and of `Losses` of each
+    piece, and `texts`: names, refused files and damaged files as JSON. The hash covers the
+    vocabulary and all tokens, and does not depend on shards and batches.
 
     A piece is left out if the same tokens are in another split that measures a model: test takes
     precedence over validation, and both over train.

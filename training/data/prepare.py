@@ -26,7 +26,7 @@ from training.data.sources import MemberError, Source, deal
 from training.errors import TrainingError, check_range
 from training.files import read_json, replacing
 
-BATCH_FORMAT = 4
+BATCH_FORMAT = 5
 """Format of encoded batches; a resumed run reuses only batches of the same format."""
 BATCH_FILES = 200
 """Files per batch; a run that is stopped loses at most one batch per process."""
