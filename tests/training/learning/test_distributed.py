@@ -230,7 +230,7 @@ def test_with_one_task_of_slurm_lightning_starts_the_other_processes(monkeypatch
 def test_processes_that_lightning_does_not_find_are_not_left_out(experiment, tmp_path, monkeypatch):
     """Their rows would be missing from every step."""
     monkeypatch.setattr(fit_module, "choose_environment", lambda *_: SLURMEnvironment())
-    for name, value in {**ONE_TASK, "SLURM_NODEID": "0"}.items():
+    for name, value in {**ONE_TASK, "SLURM_NODEID": "0", "SLURM_LOCALID": "0"}.items():
         monkeypatch.setenv(name, value)
     plain = changed(experiment, trainer={"devices": 2})
     with pytest.raises(TrainingError, match="Lightning found 1 processes, expected 2"):
