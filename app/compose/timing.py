@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from app.compose.options import BeatSource
 from tokenization.analysis.beats import Beats, estimate_beats, pickup_beats, warp
-from tokenization.remi.bars import BarMap, notated_lines
+from tokenization.grid import notated_lines
+from tokenization.remi.bars import BarMap
 from tokenization.score import Score, Tempo
 
 FINE_TICKS = 480
