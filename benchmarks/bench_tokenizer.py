@@ -2,13 +2,13 @@
 
     python -m benchmarks.bench_tokenizer CORPUS [CORPUS ...] [--files 60] [--rounds 7] > x.csv
 
-A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#original/` is the files
-that have `original/` in their paths. Machines are shared, so the two tokenizers of a row take turns
-in one process, CPU time is measured, and the result is the median of the ratios. MidiTok gets the
-same grid, velocities and tempos. `encode` starts from parsed files, `decode` from encoded ones;
-`file to ids` is parsing and encoding, `parse` is parsing alone.
-Memory is how much a fresh process grows beyond what it imports and builds at the start.
-`whole corpus` converts all files from bytes to ids in two warm processes: wall and CPU seconds.
+A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#original/` selects the
+files with `original/` in their paths. The two tokenizers of a row take turns in one process; CPU
+time is measured, and the result is the median of the ratios, so that other work on the machine
+matters little. MidiTok has the same grid, velocities and tempos. `encode` starts from parsed files,
+`decode` from encoded ones; `parse` is parsing, and `file to ids` is parsing and encoding. Memory is
+the growth of a new process after its imports. `whole corpus` converts all files from bytes to ids
+in two warm processes; its columns are wall and CPU seconds.
 
 Tokenizers that are not on PyPI are measured if they can be imported: `anticipation`
 (github.com/jthickstun/anticipation), `ariautils` (github.com/EleutherAI/aria-utils), and
@@ -46,14 +46,14 @@ WORKERS = 2
 
 
 class Codec(NamedTuple):
-    """The three steps of a tokenizer; each takes the result of the one before."""
+    """The three steps of a tokenizer; each takes the result of the previous one."""
 
     parse: Callable[[bytes], Any]
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
 
     def ids(self, content: bytes) -> Any:  # noqa: ANN401  every library has its own type
-        """From the file to ids."""
+        """Ids of a file."""
         return self.encode(self.parse(content))
 
 
@@ -179,7 +179,7 @@ def measure(
 
 
 def grown_megabytes(name: str, files: Sequence[bytes]) -> float:
-    """Memory that a codec takes, beyond itself, to encode and decode one file after another."""
+    """Memory by which this process grows when a codec encodes and decodes files."""
     codec = CODECS[name]()
     before = _peak_megabytes()
     for content in files:
@@ -200,7 +200,7 @@ def in_fresh_process(function: Callable[..., float], *arguments: object) -> floa
 
 
 def encode_all(preset: str, files: Sequence[bytes]) -> tuple[list[bytes], float]:
-    """Ids of files as 16-bit integers, and the CPU time that they took."""
+    """Ids of files as 16-bit integers, and the CPU seconds of their encoding."""
     begin = time.process_time()
     codec = ours(preset)
     ids = [codec.ids(content).ids.astype("<u2").tobytes() for content in files]

@@ -258,6 +258,7 @@ def _prompt_facts(facts: PromptFacts) -> dict[str, object]:
     """A prompt's bars and beats for --json."""
     return {
         "beats": facts.beats,
+        "beats_confidence": round(facts.confidence, 3),
         "on_grid": round(facts.on_grid, 3),
         "bpm": round(facts.bpm, 2),
         "metre": facts.metre,

@@ -21,6 +21,8 @@ MAX_FILE_BYTES = 10_000_000
 """Default maximum size of a MIDI file."""
 NEW_PIECE_BARS = 32
 """Default length of a piece from nothing."""
+MAX_SECONDS = 600.0
+"""Maximum generation time of a job of the page."""
 MAX_WAITING = 8
 """Default maximum number of jobs in the queue of a model on the page."""
 

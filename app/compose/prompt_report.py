@@ -83,6 +83,8 @@ class PromptFacts:
     """How well the onsets fit the file's own beats, up to 1; see `on_grid`."""
     beats: BeatSource
     """The source of bars and beats."""
+    confidence: float = 1.0
+    """Expected share of estimated beats that are right, as an F-measure; otherwise 1."""
     notices: tuple[str, ...] = ()
     """Notices for the user, one sentence each."""
     rows: tuple[TrackFacts, ...] = ()
@@ -139,6 +141,7 @@ def prompt_facts(
         seconds=float(score.seconds_at(score.end_ticks)),
         on_grid=fit,
         beats=beats,
+        confidence=timing.confidence,
         notices=(*notices, *more),
         rows=_rows(score, tokenizer, region, parts),
     )
@@ -185,7 +188,8 @@ def _beat_notices(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> 
     if beats == "file":
         return [OFF_GRID] if fit < ON_GRID else []
     first = max(float(timing.file.seconds_at(timing.to_file(np.array([0])))[0]), 0.0)
-    how = "estimated from the notes" if beats == "estimate" else "a fixed grid"
+    sure = f"estimated from the notes (confidence {timing.confidence:.0%})"
+    how = sure if beats == "estimate" else "a fixed grid"
     return [f"bars and beats are {how}: {tempo}, and bar 1 begins at {first:.1f} s"]
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.compose.options import BeatSource
-from tokenization.analysis.beats import Beats, estimate_beats, pickup_beats, warp
+from tokenization.analysis.beat_tracker import estimate_beats
+from tokenization.analysis.beats import Beats, pickup_beats, warp
 from tokenization.grid import notated_lines
 from tokenization.remi.bars import BarMap
 from tokenization.score import Score, Tempo
@@ -31,6 +32,8 @@ class Timing(NamedTuple):
     """Seconds from the start of `file` to the start of `counted`; None if both are the same."""
     bpm: float | None = None
     """Tempo of the new music; None for the tempo of the file."""
+    confidence: float = 1.0
+    """See `Beats.confidence`."""
 
     @classmethod
     def of(cls, file: Score, beats: Beats | None, until: float = np.inf) -> Timing:
@@ -47,7 +50,7 @@ class Timing(NamedTuple):
         counted = warp(file, seconds, downbeats)
         pickup = pickup_beats(file, seconds) * counted.ticks_per_beat
         start = float(seconds[0] - counted.seconds_at(pickup))
-        return cls(file, counted, start, 60 / period)
+        return cls(file, counted, start, 60 / period, beats.confidence)
 
     @property
     def heard_tempos(self) -> tuple[Tempo, ...]:

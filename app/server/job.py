@@ -27,6 +27,7 @@ from app.player.frames import (
 )
 from app.server.downloads import DOWNLOADS, SOUND_KINDS, Download
 from app.server.job_audio import JobSound, SoundSource, ids_in_frames, in_parts
+from app.server.memory import size_of
 from app.text import duration, plural
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class Job:
         self.sound = JobSound(self._sound_source, soundfont)
         self.pieces: tuple[Piece, ...] = ()
         self._making: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory of its music, an estimate."""
+        return size_of([self.upload, self.prompt, self.timeline, self.pieces, self.variations])
 
     def _timeline(self, score: Score) -> TimelineFrame:
         """Bars and tempos of a score."""

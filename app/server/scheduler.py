@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from app.compose.continuation import Result, Variations
 from app.compose.options import MAX_WAITING
-from app.server.admission import POLL_SECONDS, Queue
+from app.server.admission import NOBODY, POLL_SECONDS, Bounds, Owner, Queue
 from app.server.worker import Worker
 
 if TYPE_CHECKING:
@@ -72,25 +72,28 @@ def _running_mean(before: float | None, newest: float) -> float:
 
 
 class Scheduler:
-    """Runs jobs side by side while there are free rows; other jobs wait in a queue per model."""
+    """Runs jobs side by side while there are free rows; other jobs wait in a queue per model.
+
+    A user may have half of the waiting jobs.
+    """
 
     def __init__(self, max_rows: int = MAX_ROWS, max_waiting: int = MAX_WAITING) -> None:
         self.max_rows, self.max_waiting = max_rows, max_waiting
         self._lock = threading.Lock()
         self._models: dict[str, _SharedModel] = {}
 
-    def generate(self, opening: Opening, stop: threading.Event) -> Steps:
+    def generate(self, opening: Opening, stop: threading.Event, owner: Owner = NOBODY) -> Steps:
         """Generates variations of an opening: yields Progress, also while waiting, then the Result.
 
         A seed gives the same bytes regardless of other jobs. `stop` ends the job and keeps the
         music so far; closing the iterator ends it as well.
 
         Raises:
-            BusyError: too many jobs are waiting already.
+            BusyError: too many jobs are waiting already, of all users or of this one.
         """
         variations = Variations(opening)
         shared = self._shared(opening.model)
-        with shared.queue.enter(variations, len(variations.seeds)) as ticket:
+        with shared.queue.enter(variations, len(variations.seeds), owner) as ticket:
             while not (ticket.admitted or stop.is_set()):
                 ahead = shared.queue.ahead_of(ticket)
                 yield variations.progress(
@@ -129,8 +132,7 @@ class Scheduler:
     def _shared(self, model: MusicModel) -> _SharedModel:
         with self._lock:
             if model.name not in self._models:
-                queue: Queue[Variations] = Queue(
-                    f"the {model.name} model", self.max_rows, self.max_waiting
-                )
+                bounds = Bounds(waiting=self.max_waiting, waiting_of_user=-(-self.max_waiting // 2))
+                queue: Queue[Variations] = Queue(f"the {model.name} model", self.max_rows, bounds)
                 self._models[model.name] = _SharedModel(queue, Worker(model))
             return self._models[model.name]

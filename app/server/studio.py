@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from app.audio.synth.soundfont import SoundError
 from app.compose.continuation import Result
-from app.compose.options import MAX_WAITING, MusicOptions, with_seed
+from app.compose.options import MAX_SECONDS, MAX_WAITING, MusicOptions, with_seed
 from app.compose.piece import Opening
 from app.player.frames import Frame, blank_timeline
-from app.server.admission import Queue
+from app.server.admission import Bounds, Owner, Queue
 from app.server.downloads import SOUND_KINDS
 from app.server.job import NEW_PIECE, PROMPT_ALONE, Job
 from app.server.job_audio import SoundService
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+MAX_JOBS_OF_SESSION = 4
+"""Jobs of a session at the same time; a page has one, scripts may have more."""
 FRAME_SECONDS = 0.2
 """Shortest time between two frames while music is generated."""
 LAST_SECONDS = 1.5
@@ -59,8 +61,8 @@ class Sharing:
     """Maximum number of pieces that a model generates at the same time."""
     max_waiting: int = MAX_WAITING
     """Maximum number of jobs that wait for each model."""
-    max_seconds: float | None = None
-    """Maximum generation time of a job; the music so far is kept."""
+    max_seconds: float | None = MAX_SECONDS
+    """Maximum generation time of a job; the music so far is kept. None: no limit."""
 
     @property
     def max_jobs(self) -> int:
@@ -91,7 +93,8 @@ class Studio:
         self.scheduler = Scheduler(self.sharing.max_rows, self.sharing.max_waiting)
         self.kept = KeptJobs()
         self.sounds = SoundService(self.kept.sounds)
-        self._jobs: Queue[None] = Queue("the models", self.sharing.max_jobs, 0)
+        bounds = Bounds(waiting=0, of_session=MAX_JOBS_OF_SESSION)
+        self._jobs: Queue[None] = Queue("the models", self.sharing.max_jobs, bounds)
         self._sessions: dict[threading.Event, str] = {}  # of all waiting and running jobs
 
     def begin(self, session: str) -> threading.Event:
@@ -149,15 +152,17 @@ class Studio:
         options: MusicOptions,
         asked: threading.Event | None = None,
         model_name: str | None = None,
+        user: str = "",
     ) -> Iterator[Frame]:
         """Generates music: yields frames with its progress, its MIDI files and then its sound.
 
         Without an upload, the model named `model_name` generates a piece from nothing. `asked` is
-        the event from `begin`, if that was called. Closing the iterator ends the job. If the sound
-        cannot be rendered, the MIDI files are kept and the last frame has the reason as its alert.
+        the event from `begin`, if that was called; `user` is an account or address, if known.
+        Closing the iterator ends the job. If the sound cannot be rendered, the MIDI files are kept
+        and the last frame has the reason as its alert.
 
         Raises:
-            BusyError: too many jobs are waiting already.
+            BusyError: too many jobs are waiting already, or this user has too many.
             MidiError: the prompt cannot be continued.
             CheckpointError, TokenizerError: the model cannot be used.
         """
@@ -173,9 +178,10 @@ class Studio:
             if stop.is_set():
                 yield job.ended_empty()
                 return
-            with self._jobs.enter(None):
+            owner = Owner(user, session)
+            with self._jobs.enter(None, owner=owner):
                 yield job.starting()
-                result, ended = yield from self._generate(job, stop)
+                result, ended = yield from self._generate(job, stop, owner)
                 if not any(piece.new.num_notes for piece in result.pieces):
                     yield job.ended_empty(ended)
                     return
@@ -189,7 +195,7 @@ class Studio:
             self.end(stop)
 
     def _generate(
-        self, job: Job, stop: threading.Event
+        self, job: Job, stop: threading.Event, owner: Owner
     ) -> Generator[Frame, None, tuple[Result, str]]:
         """Yields frames while a job waits and generates; returns the result.
 
@@ -201,7 +207,7 @@ class Studio:
             opening = Opening.of_nothing(job.model, options)
         else:
             opening = Opening.after(job.model, job.upload.prompt, options)
-        steps = self.scheduler.generate(opening, stop)
+        steps = self.scheduler.generate(opening, stop, owner)
         began, shown, ended, most = 0.0, 0.0, "", self.sharing.max_seconds
         with closing(steps):
             for step in steps:

@@ -39,7 +39,7 @@ from app.errors import input_errors
 from app.server.studio import Studio
 from app.server.uploads import Upload, read_upload
 from app.web.refusals import refusal, short
-from app.web.view import session_of
+from app.web.view import session_of, user_of
 
 HEALTH = "health"
 """Name of the endpoint behind /healthz."""
@@ -95,7 +95,7 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         request: gr.Request,
         model: str | None = None,
     ) -> Answer:
-        frames = studio.compose(session_of(request), upload, options, job, model)
+        frames = studio.compose(session_of(request), upload, options, job, model, user_of(request))
         (frame,) = deque(frames, maxlen=1)  # each frame contains all notes so far
         variations, alert = frame.get("variations", []), frame.get("alert")
         if not variations:

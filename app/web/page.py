@@ -62,7 +62,6 @@ def build_page(
         title=f"{TITLE} · music, continued",
         analytics_enabled=False,
         fill_width=True,
-        delete_cache=(3600, 86_400),
     ) as page:
         gr.HTML(_masthead(models), elem_id="masthead", apply_default_css=False)
         with gr.Row(elem_id="desk"):

@@ -15,6 +15,8 @@ from app.server.studio import Studio
 from app.text import duration
 from app.web.about import model_line
 from app.web.cards import card, results_list
+from app.web.guard.hosts import LOCAL
+from app.web.guard.limits import address_of
 from app.web.session import AUTOMATIC, UPLOADING, Session, Sessions, Tab
 from tokenization.analysis.beats import ON_GRID
 
@@ -31,6 +33,18 @@ def session_of(request: gr.Request) -> str:
             print_exception=False,
         )
     return request.session_hash
+
+
+def user_of(request: gr.Request) -> str:
+    """The caller's account, or address; empty on this machine, where pages are told apart.
+
+    So are the users of a proxy on this machine that does not send X-Forwarded-For.
+    """
+    if request.username:
+        return f"account {request.username}"
+    client = request.client
+    address = address_of((client.host, client.port) if client else None)
+    return "" if address in LOCAL else address
 
 
 class View:
@@ -62,6 +76,7 @@ class View:
         no job can begin.
         """
         with session.lock:
+            self.sessions.trim(session)
             frame = session.shown() | (Frame(alert=alert) if alert else Frame())
             # Gradio sends only values that have changed, but repeated alerts must also be sent
             numbered = {**frame, "serial": next(self._serial)}

@@ -53,7 +53,7 @@ class FakeModel:
     """Number of notes of each job when it ended."""
 
     def preparing(self) -> Iterator[None]:
-        """Yields nothing, since it is ready."""
+        """Yields nothing, since the model is always ready."""
         return iter(())
 
 
@@ -103,7 +103,7 @@ class QuickSteps:
 
 
 def example_midi(bars: int = 8) -> bytes:
-    """A prompt of `bars` bars, two tracks."""
+    """A prompt of `bars` bars with two tracks."""
     tracks = [
         Track.of(_music(seed, 0, bars)[half::2].tolist(), program=0)
         for seed, half in ((1, 0), (2, 1))
@@ -112,7 +112,7 @@ def example_midi(bars: int = 8) -> bytes:
 
 
 def install(patch: pytest.MonkeyPatch, *, speed: float = 50.0) -> FakeModel:
-    """Replaces the functions that call a model by those below."""
+    """Replaces the functions that call a model by the fakes below."""
     patch.setattr(scheduler, "Worker", FakeWorker)
     patch.setattr(continuation, "continue_prompt", continue_prompt)
     patch.setattr(continuation, "generate_piece", generate_piece)
@@ -178,7 +178,7 @@ def _write(
 
 
 def _music(seed: int, start: int, bars: int) -> np.ndarray:
-    """(n, 4) notes: broken chords below, a melody in steps above."""
+    """Notes (n, 4): broken chords with a melody above them."""
     random = np.random.default_rng(seed)
     notes = []
     step = 7
@@ -231,7 +231,7 @@ def silent_stems(
     soundfont: Path | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Stems:
-    """Replaces `stems.render`, without any sound."""
+    """Replaces `stems.render`; all stems are silent."""
     if progress is not None:
         progress(1.0)
     samples = np.zeros((int(8000 * float(score.seconds_at(score.end_ticks))), 2), np.int16)

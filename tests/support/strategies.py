@@ -71,7 +71,7 @@ def first_ids(remi: Remi) -> tuple[int, ...]:
 
 @st.composite
 def canonical_ids(draw: st.DrawFn, remi: Remi = PIANO, max_tokens: int = 60) -> np.ndarray:
-    """Whole pieces drawn from the grammar: first a kind of token, then one of that kind."""
+    """Whole pieces drawn from the grammar; for each token, first its kind is drawn."""
     families = first_ids(remi)
     state = remi.grammar().advance(BOS)
     ids = [BOS]
@@ -116,7 +116,7 @@ class Case(NamedTuple):
     """Pitches of tracks other than drums."""
     scores: st.SearchStrategy[Score]
     ids: st.SearchStrategy[np.ndarray]
-    """Canonical."""
+    """Canonical sequences."""
     any_ids: st.SearchStrategy[list[int]]
 
     @classmethod
@@ -130,6 +130,6 @@ MULTITRACK_CASE = Case.of("multitrack", MultitrackRemi(), range(128), (0, 0, 0, 
 
 
 def for_each_vocabulary(test: Callable[..., None]) -> Callable[..., None]:
-    """Runs a test with `case` for each of them."""
+    """Run a test with the argument `case` for each vocabulary."""
     cases = (PIANO_CASE, MULTITRACK_CASE)
     return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])(test)

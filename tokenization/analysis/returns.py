@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -84,15 +83,13 @@ def similarity_to_earlier(
     for track in np.unique(tracks):
         own = tracks == track
         kinds, in_bars = np.divmod(np.unique(sounds[own] * stop + bars[own]), stop)
-        common = np.zeros(shape[0] * reach, np.int64)
-        for later, earlier in _pairs(kinds, in_bars, reach):
-            kept = later >= first
-            places = (later[kept] - first) * reach + later[kept] - earlier[kept] - 1
-            common += np.bincount(places, minlength=len(common))
+        later, distances = _pairs(kinds, in_bars, reach)
+        places = ((later - first) * reach + distances - 1)[later >= first]
+        common = np.bincount(places, minlength=shape[0] * reach).reshape(shape)
         sizes = np.bincount(in_bars - (first - reach), minlength=stop - first + reach)
         earlier = np.lib.stride_tricks.sliding_window_view(sizes[:-1], reach)[:, ::-1]
-        either = sizes[reach:, None] + earlier - common.reshape(shape)
-        total += np.divide(common.reshape(shape), either, out=np.zeros(shape), where=either > 0)
+        either = sizes[reach:, None] + earlier - common
+        total += np.divide(common, either, out=np.zeros(shape), where=either > 0)
         playing += either > 0
     mean = np.divide(total, playing, out=np.full(shape, np.nan), where=playing > 0)
     return np.round(mean, _DECIMALS)
@@ -100,17 +97,20 @@ def similarity_to_earlier(
 
 def _pairs(
     kinds: NDArray[np.int64], bars: NDArray[np.int64], reach: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Later and earlier bar of all pairs of equal kind at most `reach` bars apart.
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """All pairs of equal kind at most `reach` bars apart: the later bar, and the distance (pairs,).
 
     Kinds are sorted, then bars, without repetitions.
     """
-    later = np.arange(len(kinds))
+    found = [np.zeros((2, 0), np.int64)]
+    later = np.arange(1, len(kinds))
     for back in range(1, reach + 1):
         later = later[later >= back]
-        is_near = kinds[later] == kinds[later - back]
-        is_near &= bars[later] - bars[later - back] <= reach
-        later = later[is_near]
+        distances = bars[later] - bars[later - back]
+        is_near = (kinds[later] == kinds[later - back]) & (distances <= reach)
+        later, distances = later[is_near], distances[is_near]
         if not len(later):
-            return
-        yield bars[later], bars[later - back]
+            break
+        found.append(np.stack([bars[later], distances]))
+    later, distances = np.concatenate(found, axis=1)
+    return later, distances

@@ -15,7 +15,7 @@ from app.server.studio import EMPTY, waiting
 from app.web.callbacks.alerts import BROKEN, BUSY, AlertError, alerting
 from app.web.session import UPLOADING, Asked, Session
 from app.web.tabs import FORM, key_problem, options_of
-from app.web.view import View, session_of
+from app.web.view import View, session_of, user_of
 
 NOT_TAKEN = (
     "The job was not accepted: the queue is full or the connection was lost; try again in a minute."
@@ -91,7 +91,12 @@ class JobCallbacks:
         try:
             with alerting():
                 for frame in self._studio.compose(
-                    session_of(request), asked.upload, asked.options, asked.job, asked.model
+                    session_of(request),
+                    asked.upload,
+                    asked.options,
+                    asked.job,
+                    asked.model,
+                    user_of(request),
                 ):
                     yield self._show(session, asked, frame)
         except AlertError as alert:

@@ -17,7 +17,7 @@ from app.compose.prompt import read_prompt
 from app.compose.prompt_report import OFF_GRID
 from app.compose.timing import Timing, find_beats
 from tests.support.commands import relpe
-from tests.support.heard import heard_score
+from tests.support.prompt_score import prompt_score
 from tests.support.scores import BPM, performance, two_hands
 from tokenization.analysis.beats import Beats
 from tokenization.midi import read_midi, write_midi
@@ -111,7 +111,7 @@ def test_the_model_hears_what_the_pedal_holds() -> None:
         for pedal in (False, True)
     )
     assert wet.splice_ticks == dry.splice_ticks
-    dry_track, wet_track = (heard_score(prompt).tracks[0] for prompt in (dry, wet))
+    dry_track, wet_track = (prompt_score(prompt).tracks[0] for prompt in (dry, wet))
     assert wet_track.notes[:, 1].sum() / dry_track.notes[:, 1].sum() > 2
     assert wet_track.end_ticks <= wet.splice_ticks + 480  # tokens round durations
 

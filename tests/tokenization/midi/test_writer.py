@@ -99,13 +99,13 @@ def test_more_instruments_than_channels_keep_their_programs_note_by_note():
     )
     # players ignore chunks: the program of the channel applies when a note begins
     programs = {}
-    heard = []
+    played = []
     for message in mido.merge_tracks(mido.MidiFile(file=io.BytesIO(data)).tracks):
         if message.type == "program_change":
             programs[message.channel] = message.program
         elif message.type == "note_on" and message.velocity:
-            heard.append(programs[message.channel])
-    assert sorted(heard) == sorted(t.program for t in (*tracks, odd) for _ in range(len(t)))
+            played.append(programs[message.channel])
+    assert sorted(played) == sorted(t.program for t in (*tracks, odd) for _ in range(len(t)))
 
 
 @pytest.mark.parametrize(
