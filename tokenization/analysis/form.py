@@ -6,6 +6,7 @@ Sargent, Bimbot and Vincent (2017). Phrases that resemble each other have the sa
 
 from __future__ import annotations
 
+from itertools import pairwise
 from string import ascii_uppercase
 from typing import Final, NamedTuple
 
@@ -52,7 +53,7 @@ def find_form(plan: Plan) -> tuple[Phrase, ...]:
     similarity = _similarity(plan)
     edges = _edges(_boundary_evidence(similarity))
     kinds: list[int] = []
-    for index, (first, stop) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+    for index, (first, stop) in enumerate(pairwise(edges)):
         likeness = [
             _likeness(similarity, edges[other], edges[other + 1], first, stop)
             for other in range(index)
