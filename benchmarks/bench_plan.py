@@ -92,7 +92,7 @@ def letters(found: Phrases, wanted: Phrases) -> tuple[float, float, float]:
 
 
 def returns(sources: np.ndarray, starts: np.ndarray, wanted: Phrases) -> tuple[float, float, float]:
-    """Rates of bars read as returns; `sources` (bars,) are distances, `starts` beats of the bars."""
+    """Rates of bars read as returns; `sources` are distances, `starts` beats, both (bars,)."""
     phrase = np.searchsorted(wanted.edges, starts, side="right") - 1
     inside = (phrase >= 0) & (phrase < len(wanted.letters))
     labels = wanted.at(starts)

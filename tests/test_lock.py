@@ -7,7 +7,9 @@ import re
 from tests.support.paths import ROOT
 
 LOCK = (ROOT / "requirements.lock").read_text()
-PINS = dict(re.findall(r"^([\w.-]+)==([^ ;]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+PINS = dict(
+    re.findall(r"^([\w.-]+)==([^ ;]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+)
 
 
 def plain(name: str) -> str:

@@ -44,7 +44,7 @@ class BatchOptions:
     """Names; if empty, all released models, or only the first one if there are no prompts."""
     count: int = 4
     """Clips per prompt or, without prompts, per model."""
-    beats: BeatSource = "file"
+    beats: BeatSource = "auto"
     max_file_size: int = MAX_FILE_BYTES
     audio: AudioFormat | None = None
     width: int = 32

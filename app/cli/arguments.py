@@ -103,9 +103,10 @@ def add_beats(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--beats",
         choices=get_args(BeatSource),
-        default="file",
+        default="auto",
         help="source of the prompt's bars and beats: its file; an estimate from the notes, for "
-        "recorded performances; or a grid of 120 beats per minute (default: %(default)s)",
+        "recorded performances; a grid of 120 beats per minute; or auto, the file unless its notes "
+        "do not follow its beats, in which case they are estimated (default: %(default)s)",
     )
 
 

@@ -108,7 +108,7 @@ def read_prompt(
     last_bar: int | None = None,
     *,
     tokenizer: Tokenizer | None = None,
-    beats: BeatSource = "file",
+    beats: BeatSource = "auto",
     first_bar: int | None = None,
     heard: Collection[int] | None = None,
     played: Collection[int] | None = None,
@@ -148,7 +148,7 @@ def read_prompt(
         _check_tracks(sequence, tokenizer, parts, timing.file, bars, is_cut=bars < whole.bars)
     facts = prompt_facts(
         whole.timing,
-        beats,
+        whole.source,
         tokenizer,
         bars=whole.bars,
         dropped=sequence.dropped,
@@ -165,6 +165,7 @@ class _CountedFile(NamedTuple):
     """A whole file, counted in bars."""
 
     timing: Timing
+    source: BeatSource
     beats: Beats | None
     lines: NDArray[np.int64]
     """At least `bars` + 2 notated bar lines, in ticks of `timing.counted`."""
@@ -188,9 +189,9 @@ def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _Count
             f"found {'drums only' if score.num_notes else 'no notes'}, expected notes of a piano "
             "or another pitched instrument; choose another file"
         )
-    least = STEPS_PER_BEAT if beats == "file" else FINE_TICKS
+    source, found = find_beats(score, beats)
+    least = STEPS_PER_BEAT if found is None else FINE_TICKS
     file = score.refined(-(-least // score.ticks_per_beat))
-    found = find_beats(file, beats)
     timing = Timing.of(file, found)
     counted = timing.counted
     tracks = heard_tracks(counted, tokenizer)
@@ -202,7 +203,9 @@ def _count_bars(score: Score, tokenizer: Tokenizer, beats: BeatSource) -> _Count
     onset, end = bars.steps(np.array([onset, end])).tolist()
     first = int(np.searchsorted(bars.starts, onset, side="right"))
     rung_out = int(np.searchsorted(bars.starts, end - OVERHANG_STEPS))
-    return _CountedFile(timing, found, lines, min(max(first, rung_out), first + WAITING_BARS))
+    return _CountedFile(
+        timing, source, found, lines, min(max(first, rung_out), first + WAITING_BARS)
+    )
 
 
 def _check_region(whole: _CountedFile, first_bar: int | None, last_bar: int | None) -> int:

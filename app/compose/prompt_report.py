@@ -23,10 +23,7 @@ _Kind = TypeVar("_Kind")
 _MIDI_BPM = 120.0  # the default tempo of MIDI
 _PIANOS = 8  # programs below this are pianos
 _DECIMALS = 2  # precision to which tempos are compared: files store whole microseconds per beat
-OFF_GRID = (
-    "the notes do not fit the file's beats, as in a recorded performance, so the model cannot use "
-    "the file's bars; estimate the beats instead (on the command line: --beats estimate)"
-)
+_OFF_GRID = "the notes do not follow the file's beats, as in a recording, "
 
 
 class Region(NamedTuple):
@@ -83,6 +80,8 @@ class PromptFacts:
     """How well the onsets fit the file's own beats, up to 1; see `on_grid`."""
     beats: BeatSource
     """The source of bars and beats."""
+    beats_notice: str = ""
+    """The notice about the source of beats; empty if they are the file's and the notes fit."""
     confidence: float = 1.0
     """Expected share of estimated beats that are right, as an F-measure; otherwise 1."""
     notices: tuple[str, ...] = ()
@@ -119,9 +118,10 @@ def prompt_facts(
     metre, tempos = _usual_metre(timing.counted), _tempos(score)
     fit = on_grid(score)
     bpm = timing.bpm or _longest(tempos)
+    about_beats = _beats_notice(timing, beats, fit, f"{bpm:.0f} beats per minute, {metre}")
     notices = [
         *([f"{score.damage}; the intact part is used"] if score.damage else []),
-        *_beat_notices(timing, beats, fit, f"{bpm:.0f} beats per minute, {metre}"),
+        *([about_beats] if about_beats else []),
         *_track_notices(score, heard, tokenizer),
     ]
     if dropped:
@@ -141,6 +141,7 @@ def prompt_facts(
         seconds=float(score.seconds_at(score.end_ticks)),
         on_grid=fit,
         beats=beats,
+        beats_notice=about_beats,
         confidence=timing.confidence,
         notices=(*notices, *more),
         rows=_rows(score, tokenizer, region, parts),
@@ -183,14 +184,16 @@ def _rows(
     return tuple(rows)
 
 
-def _beat_notices(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> list[str]:
+def _beats_notice(timing: Timing, beats: BeatSource, fit: float, tempo: str) -> str:
     """A notice if bars and beats are not the file's own, or if the notes do not fit them."""
+    is_off = fit < ON_GRID
     if beats == "file":
-        return [OFF_GRID] if fit < ON_GRID else []
+        return f"{_OFF_GRID}so the model cannot use its bars; estimate them instead" * is_off
     first = max(float(timing.file.seconds_at(timing.to_file(np.array([0])))[0]), 0.0)
+    why = f"{_OFF_GRID}so " * (is_off and beats == "estimate")
     sure = f"estimated from the notes (confidence {timing.confidence:.0%})"
     how = sure if beats == "estimate" else "a fixed grid"
-    return [f"bars and beats are {how}: {tempo}, and bar 1 begins at {first:.1f} s"]
+    return f"{why}bars and beats are {how}: {tempo}, and bar 1 begins at {first:.1f} s"
 
 
 def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Tokenizer) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,8 @@ from numpy.typing import NDArray
 
 from app.compose.options import BeatSource
 from tokenization.analysis.beat_tracker import estimate_beats
-from tokenization.analysis.beats import Beats, pickup_beats, warp
+from tokenization.analysis.beats import ON_GRID, Beats, on_grid, pickup_beats, warp
+from tokenization.errors import MidiError
 from tokenization.grid import notated_lines
 from tokenization.remi.bars import BarMap
 from tokenization.score import Score, Tempo
@@ -87,15 +89,20 @@ def notes_on_file(table: NDArray[np.int64], bars: BarMap, timing: Timing) -> NDA
     return np.column_stack([begins, ends - begins, notes[:, 2:]])
 
 
-def find_beats(score: Score, source: BeatSource) -> Beats | None:
-    """Beats from a source; None means the file's own. Raises MidiError if estimation fails."""
-    if source == "file":
-        return None
+def find_beats(score: Score, source: BeatSource) -> tuple[BeatSource, Beats | None]:
+    """Where beats come from, other than `auto`, and the beats; None means the file's own.
+
+    Raises MidiError if `source` is `estimate` and the beats cannot be estimated.
+    """
+    if source == "auto" and on_grid(score) < ON_GRID:
+        with suppress(MidiError):
+            return "estimate", estimate_beats(score)
+    if source in ("auto", "file"):
+        return "file", None
     if source == "estimate":
-        return estimate_beats(score)
+        return source, estimate_beats(score)
     notes = np.concatenate([track.notes[:, 0] for track in score.tracks])
     first, last = score.seconds_at([int(notes.min()), int(notes.max())]).tolist()
     count = max(int((last - first) / _CLOCK_SECONDS) + 1, 2)
-    return Beats(
-        first + _CLOCK_SECONDS * np.arange(count), np.arange(0, count, _CLOCK_BAR, dtype=np.int64)
-    )
+    seconds = first + _CLOCK_SECONDS * np.arange(count)
+    return source, Beats(seconds, np.arange(0, count, _CLOCK_BAR, dtype=np.int64))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
+from collections import defaultdict
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +21,8 @@ from app.compose.piece import Opening
 from app.player.frames import Frame, blank_timeline
 from app.server.admission import Bounds, Owner, Queue
 from app.server.downloads import SOUND_KINDS
-from app.server.job import NEW_PIECE, PROMPT_ALONE, Job
+from app.server.estimates import Rate, seconds_per_bar
+from app.server.job import LEAD_SECONDS, NEW_PIECE, PROMPT_ALONE, Job
 from app.server.job_audio import SoundService
 from app.server.scheduler import MAX_ROWS, Scheduler
 from app.server.store import KeptJobs, SessionFolders
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator
 
     from app.compose.models import Models
+    from app.compose.prompt import Prompt
     from app.server.uploads import Upload
 
 _log = logging.getLogger(__name__)
@@ -93,6 +97,7 @@ class Studio:
         self.scheduler = Scheduler(self.sharing.max_rows, self.sharing.max_waiting)
         self.kept = KeptJobs()
         self.sounds = SoundService(self.kept.sounds)
+        self._sound_speed: defaultdict[str, Rate] = defaultdict(Rate)  # by model
         bounds = Bounds(waiting=0, of_session=MAX_JOBS_OF_SESSION)
         self._jobs: Queue[None] = Queue("the models", self.sharing.max_jobs, bounds)
         self._sessions: dict[threading.Event, str] = {}  # of all waiting and running jobs
@@ -153,13 +158,16 @@ class Studio:
         asked: threading.Event | None = None,
         model_name: str | None = None,
         user: str = "",
+        *,
+        whole_sound: bool = False,
     ) -> Iterator[Frame]:
         """Generates music: yields frames with its progress, its MIDI files and then its sound.
 
         Without an upload, the model named `model_name` generates a piece from nothing. `asked` is
-        the event from `begin`, if that was called; `user` is an account or address, if known.
-        Closing the iterator ends the job. If the sound cannot be rendered, the MIDI files are kept
-        and the last frame has the reason as its alert.
+        the event from `begin`, if that was called; `user` is an account or address, if known. The
+        sound begins shortly before the new music, unless `whole_sound` is set. Closing the iterator
+        ends the job. If the sound cannot be rendered, the MIDI files are kept and the last frame
+        has the reason as its alert.
 
         Raises:
             BusyError: too many jobs are waiting already, or this user has too many.
@@ -190,7 +198,8 @@ class Studio:
                 stop.clear()  # from here on, setting it skips the sound
                 job.write(result.pieces, self.folders.new(session))
                 self.kept.add(session, job)
-                yield from self._render(job, stop, ended and f"{ended}; the music so far is kept.")
+                alert = ended and f"{ended}; the music so far is kept."
+                yield from self._render(job, stop, alert, whole=whole_sound)
         finally:
             self.end(stop)
 
@@ -207,13 +216,16 @@ class Studio:
             opening = Opening.of_nothing(job.model, options)
         else:
             opening = Opening.after(job.model, job.upload.prompt, options)
+        job.sound_seconds = self._seconds_of_sound(
+            job.model.name, opening.prompt, job.bars, options.variations
+        )
         steps = self.scheduler.generate(opening, stop, owner)
         began, shown, ended, most = 0.0, 0.0, "", self.sharing.max_seconds
         with closing(steps):
             for step in steps:
                 now = time.monotonic()
                 if isinstance(step, Result):
-                    job.bars = step.bars
+                    job.bars = max((piece.bars for piece in step.pieces), default=0)
                     return step, ended
                 if step.place:
                     yield job.waiting(step)
@@ -228,7 +240,26 @@ class Studio:
                     yield job.progress(step)
         return Result(()), ended
 
-    def _render(self, job: Job, stop: threading.Event, alert: str) -> Iterator[Frame]:
+    def seconds_needed(
+        self, model_name: str, prompt: Prompt | None, bars: float, variations: int
+    ) -> float | None:
+        """Estimated time until music can be played, sound included; None before the first job."""
+        seconds = self.scheduler.seconds_needed(model_name, prompt, bars, variations)
+        if seconds is None:
+            return None
+        return seconds + self._seconds_of_sound(model_name, prompt, bars, variations)
+
+    def _seconds_of_sound(
+        self, model_name: str, prompt: Prompt | None, bars: float, variations: int
+    ) -> float:
+        """Estimated time to render the sound of new music; 0 before the first job."""
+        lead = LEAD_SECONDS if prompt else 0.0
+        length = lead + bars * seconds_per_bar(prompt)
+        return variations * length / (self._sound_speed[model_name].value or math.inf)
+
+    def _render(
+        self, job: Job, stop: threading.Event, alert: str, *, whole: bool
+    ) -> Iterator[Frame]:
         """Renders the sound of all variations until it is stopped, taking turns with other jobs.
 
         A failure is reported in the frame and never discards the MIDI files.
@@ -242,9 +273,12 @@ class Studio:
             with self.sounds.turn(stop.is_set) as admitted:
                 if not admitted:
                     break
+                began = time.monotonic()
                 try:
-                    for part in job.rendering(index, stop.is_set):
+                    for part in job.rendering(index, stop.is_set, whole=whole):
                         yield making | Frame(progress=part)
+                    if rendered := job.rendered_seconds(index):
+                        self._sound_speed[job.model.name].learn(rendered, time.monotonic() - began)
                 except SoundError as error:
                     alert = str(error)
                 except Exception:  # noqa: BLE001 - it is logged, and the MIDI files exist
@@ -273,11 +307,17 @@ class Studio:
             return self.sounds.file(session, found.sound, variation, kind, ())
         return found.file(variation, kind)
 
-    def mix(self, job: str, variation: int, without: Collection[int]) -> Path:
-        """The sound of a job without some tracks, by their ids. Raises the errors of `file`."""
+    def mix(
+        self, job: str, variation: int, without: Collection[int], second: float = 0.0
+    ) -> tuple[Path, int]:
+        """The sound of a job without some tracks, by their ids, and the second at which it begins.
+
+        That is shortly before `second`. Raises the errors of `file`.
+        """
         session, found = self.kept.get(job)
         kind = "wav" if without else "flac"
-        return self.sounds.file(session, found.sound, variation, kind, without)
+        path = self.sounds.file(session, found.sound, variation, kind, without, second)
+        return path, found.sound.begin(variation, second)
 
     def render(self, session: str, upload: Upload) -> Path:
         """The sound of an uploaded file, as FLAC. Raises SoundError if it cannot be rendered."""

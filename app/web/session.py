@@ -15,6 +15,7 @@ from app.compose.replay import Replay
 from app.player.frames import Frame, VariationFrame
 from app.server.memory import size_of
 from app.server.store import LEFT_SECONDS
+from app.server.studio import EMPTY
 from app.server.uploads import Upload
 from app.web.examples import PIECE, finished_example
 
@@ -83,7 +84,8 @@ class Tab:
 
     upload: Upload | None
     frame: Frame
-    length: float
+    length: float | None
+    """None while its field is empty."""
     past: list[Step] = field(default_factory=list)
     note: str = ""
     """HTML after the card of the upload: a refusal, or a message."""
@@ -132,6 +134,8 @@ class Session:
             for name, example in EXAMPLE_OF_TAB.items()
         }
         self.results: list[Result] = []
+        self.discarded: set[str] = set()
+        """Jobs whose results are not listed, until undo brings them back."""
         self.asked: Asked | None = None
         """The waiting or running job, if any."""
         self.dropped = False
@@ -196,6 +200,19 @@ class Session:
         )
         return tab.frame | lost | state
 
+    def discard(self) -> None:
+        """Discards the result of the open tab; undo brings it back."""
+        tab = self.current
+        self.discarded.add(tab.frame.get("job", ""))
+        tab.go(tab.past[-1] if tab.past else tab.step._replace(frame=EMPTY))
+
+    def undo(self) -> None:
+        """Goes back a step in the open tab."""
+        tab = self.current
+        tab.set(tab.past.pop())
+        tab.note = ""
+        self.discarded.discard(tab.frame.get("job", ""))
+
     def trim(self, most_bytes: int) -> None:
         """Drops the earliest steps, then the earliest results, until the music takes less memory.
 
@@ -214,12 +231,6 @@ class Session:
                 del self.results[0]
             else:
                 return
-
-    def forget(self, step: Step) -> None:
-        """Removes a result."""
-        self.results = [
-            r for r in self.results if r.step.frame.get("job", "") != step.frame.get("job", "")
-        ]
 
 
 class Sessions:

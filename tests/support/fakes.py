@@ -204,7 +204,8 @@ def _result(pieces: list[Piece], splice: int, options: MusicOptions, model: Fake
     end = max((piece.new.end_ticks for piece in pieces), default=splice)
     bars = min(options.bars, max(1, -(-(end - splice) // BAR)))
     notes = max((piece.notes for piece in pieces), default=0)
-    return Result(tuple(pieces), bars=bars, seconds=notes / model.speed)
+    tokens = sum(piece.tokens for piece in pieces)
+    return Result(tuple(pieces), bars=bars, seconds=notes / model.speed, tokens=tokens)
 
 
 def _piece(midi: bytes, new: Score, whole: Score, seed: int, splice: int = 0) -> Piece:
@@ -219,6 +220,7 @@ def _piece(midi: bytes, new: Score, whole: Score, seed: int, splice: int = 0) ->
         tokens=4 * notes,
         notes=notes,
         tokens_per_second=200.0,
+        bars=max(1, -(-(new.end_ticks - splice) // BAR)),
     )
 
 
@@ -229,12 +231,14 @@ def silent_stems(
     *,
     ids: Sequence[int] | None = None,
     soundfont: Path | None = None,
+    begin_seconds: float = 0.0,
     progress: Callable[[float], None] | None = None,
 ) -> Stems:
     """Replaces `stems.render`; all stems are silent."""
     if progress is not None:
         progress(1.0)
-    samples = np.zeros((int(8000 * float(score.seconds_at(score.end_ticks))), 2), np.int16)
+    seconds = float(score.seconds_at(score.end_ticks)) - begin_seconds
+    samples = np.zeros((int(8000 * seconds), 2), np.int16)
     numbers = places_of(score, ids)
     names = {number: f"Track {number}" for number in numbers}
     files = SoundFiles(folder, name, names)

@@ -65,7 +65,8 @@ const answer = (name) => async (request) => {{
   await new Promise((resolve) => setTimeout(resolve, harness.delay));
   if (harness.refuse) return {{ error: harness.refuse }};
   if (name === "file") return {{ path: `/music/${{request.kind}}_v${{request.variation}}.bin` }};
-  return {{ path: `/music/sound_v${{request.variation}}_${{request.without.join("-")}}.wav` }};
+  const path = `/music/sound_v${{request.variation}}_${{request.without.join("-")}}.wav`;
+  return {{ path, begin: request.second }};
 }};
 const server = {{ mix: answer("mix"), file: answer("file") }};
 harness.ready = new Promise((resolve) => {{
