@@ -30,13 +30,12 @@ def inspect_command(options: argparse.Namespace) -> None:
     """Prints the form, key and chords of a MIDI file."""
     from app.compose.lead_sheet import LeadSheet
     from app.compose.timing import Timing, find_beats
-    from tokenization.analysis.beats import extend_by_pedal
     from tokenization.midi import read_midi
 
     name = options.file.name
     score = read_midi(read_file(options.file, options.max_file_size), name=name)
-    timing = Timing.of(score, find_beats(score, options.beats))
-    sheet = LeadSheet.of(extend_by_pedal(timing.counted))
+    _, beats = find_beats(score, options.beats)
+    sheet = LeadSheet.of(Timing.of(score, beats).counted)
     print(json.dumps(_as_json(name, sheet)) if options.json else _as_text(name, sheet))
 
 

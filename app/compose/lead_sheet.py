@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tokenization.analysis.beats import extend_by_pedal
 from tokenization.analysis.chord_symbols import chord_symbol
 from tokenization.analysis.form import Phrase, find_form
 from tokenization.analysis.keys import key_name
@@ -44,19 +45,21 @@ class LeadSheet:
 
     @classmethod
     def of(cls, score: Score) -> LeadSheet:
-        """The lead sheet of a score, whose notes are as long as they sound."""
-        return cls.of_plan(analyse(score))
+        """The lead sheet of a score; its notes sound as long as the sustain pedal holds them."""
+        return cls.of_plan(analyse(extend_by_pedal(score)))
 
     @classmethod
     def of_plan(cls, plan: Plan) -> LeadSheet:
         """The lead sheet of a plan."""
+        symbols = {
+            chords: tuple(chord_symbol(chord, plan.key) for _, chord in chords)
+            for chords in {bar.chords for bar in plan.bars}
+        }
         return cls(
             key_name(plan.key) if plan.key else "",
             find_form(plan),
             tuple(n - bar.source if bar.source else 0 for n, bar in enumerate(plan.bars, 1)),
-            tuple(
-                tuple(chord_symbol(chord, plan.key) for _, chord in bar.chords) for bar in plan.bars
-            ),
+            tuple(symbols[bar.chords] for bar in plan.bars),
         )
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from tokenization.analysis.bar_chords import find_bar_chords
 from tokenization.analysis.bars import ScoreBars
 from tokenization.analysis.keys import estimate_key
@@ -23,5 +25,5 @@ def analyse(score: Score) -> Plan:
     bars = ScoreBars.of(score)
     returns = find_returns(bars).tolist()
     chords = find_bar_chords(bars)
-    plans = map(BarPlan, returns, chords)
-    return Plan(tuple(plans), estimate_key(score))
+    plan_of = lru_cache(maxsize=None)(BarPlan)  # equal bars share memory
+    return Plan(tuple(map(plan_of, returns, chords)), estimate_key(score))
