@@ -31,7 +31,6 @@ def card(upload: Upload, why: str) -> str:
         "Bars": f"{upload.whole.bars:,}",
         "Metre": facts.metre,
         "Tempo": f"{facts.bpm:.0f} bpm",
-        "Key": upload.sheet.key or "–",
         "Notes": f"{upload.whole.facts.notes:,}",
         "Tracks": f"{facts.tracks}",
     }
@@ -82,9 +81,9 @@ def sentence(text: str) -> str:
 
 
 def _sheet(sheet: LeadSheet) -> str:
-    """The form, and a chart of the chords with a row for four bars."""
+    """Key, form, and a chart of the chords with a row for four bars; empty without chords."""
     rows = list(islice(sheet.rows(), _MOST_CHART_ROWS))
-    if not rows:
+    if not rows or not sheet.key:
         return ""
     form = " ".join(phrase.letter for phrase in sheet.phrases[:_MOST_LETTERS])
     form += " …" * (len(sheet.phrases) > _MOST_LETTERS)
@@ -98,7 +97,7 @@ def _sheet(sheet: LeadSheet) -> str:
     more = f"<p>and {plural(left, 'more bar')}</p>" if left else ""
     opened = " open" if len(rows) <= 4 else ""
     return (
-        f"<p class='form'>Form <b>{form or '–'}</b></p>"
+        f"<p class='form'>Key <b>{sheet.key}</b>{form and f' · Form <b>{form}</b>'}</p>"
         f"<details class='chart'{opened}><summary>Chords</summary><div><table>{body}</table>{more}"
         "</div></details>"
     )

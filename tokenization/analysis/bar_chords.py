@@ -81,7 +81,7 @@ def _chords_between(
 
     first_half = np.searchsorted(bar_of_half, np.arange(stop - first))
     second_half = first_half + has_half
-    silent = ~chroma.any(1)
+    silent: NDArray[np.bool_] = chroma.sum(1) == 0
     opening = np.where(silent[first_half, None], 0, scores[first_half])
     closing = np.where((silent[second_half] | ~has_half)[:, None], 0, scores[second_half])
     # how the chords rank at the end of the bar before, by that bar alone

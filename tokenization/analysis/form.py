@@ -92,9 +92,9 @@ def _boundary_evidence(similarity: NDArray[np.float32]) -> NDArray[np.float32]:
     num_bars, reach = similarity.shape
     sums = np.zeros((num_bars + 1, reach), np.float32)
     np.cumsum(similarity, axis=0, out=sums[1:])
-    bars = np.arange(num_bars + 1)
-    after = sums[np.minimum(bars + _WINDOW, num_bars)] - sums
-    before = sums - sums[np.maximum(bars - _WINDOW, 0)]
+    bars = np.arange(num_bars + 1, dtype=np.int64)
+    after = sums[np.clip(bars + _WINDOW, 0, num_bars)] - sums
+    before = sums - sums[np.clip(bars - _WINDOW, 0, num_bars)]
     change = ((after - before) / _WINDOW) ** 2
     evidence = change.max(axis=1)
     as_source = np.zeros(num_bars + 1, np.float32)

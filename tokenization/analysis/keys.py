@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenization.analysis.chords import pitched_notes
 from tokenization.plan import Key
@@ -98,7 +99,8 @@ def estimate_key(score: Score) -> Key | None:
     shares = np.sqrt(ticks / ticks.sum())
     # each rotation by itself, so that transposed music gives exactly the same sums
     above = np.stack([np.roll(shares, -tonic) for tonic in range(12)])
-    scores = np.round((above[:, None] * _PROFILES).sum(2) + _BIASES, _DECIMALS)
+    totals: NDArray[np.float64] = (above[:, None] * _PROFILES).sum(2) + _BIASES
+    scores = np.round(totals, _DECIMALS)
     # of equally good keys, the tonic that is the next above the lowest pitch
     lowest = int(notes[:, 2].min()) % 12
     place, minor = divmod(int(np.roll(scores, -lowest, axis=0).argmax()), 2)

@@ -91,8 +91,10 @@ def similarity_to_earlier(
         either = sizes[reach:, None] + earlier - common
         total += np.divide(common, either, out=np.zeros(shape), where=either > 0)
         playing += either > 0
-    mean = np.divide(total, playing, out=np.full(shape, np.nan), where=playing > 0)
-    return np.round(mean, _DECIMALS)
+    mean: NDArray[np.float64] = np.divide(
+        total, playing, out=np.full(shape, np.nan), where=playing > 0
+    )
+    return mean.round(_DECIMALS)
 
 
 def _pairs(

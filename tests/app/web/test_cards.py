@@ -38,7 +38,6 @@ def test_the_card_shows_form_key_and_chords(calls, midi):
     read(calls, midi)
     text = calls.view.show(calls.view.session(SOMEONE))[2]
     sheet = calls.view.session(SOMEONE).current.upload.sheet
-    assert f"<dt>Key</dt><dd>{sheet.key}</dd>" in text
     letters = " ".join(phrase.letter for phrase in sheet.phrases)
-    assert f"<p class='form'>Form <b>{letters}</b></p>" in text
+    assert f"<p class='form'>Key <b>{sheet.key}</b> · Form <b>{letters}</b></p>" in text
     assert f"<tr><th scope='row'>A</th><td>1</td><td>{' '.join(sheet.chords[0])}</td>" in text
