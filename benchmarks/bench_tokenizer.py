@@ -6,9 +6,10 @@ A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#origin
 files with `original/` in their paths. The two tokenizers of a row take turns in one process; CPU
 time is measured, and the result is the median of the ratios, so that other work on the machine
 matters little. MidiTok has the same grid, velocities and tempos. `encode` starts from parsed files,
-`decode` from encoded ones; `parse` is parsing, and `file to ids` is parsing and encoding. Memory is
-the growth of a new process after its imports. `whole corpus` converts all files from bytes to ids
-in two warm processes; its columns are wall and CPU seconds.
+`decode` from encoded ones; `parse` is parsing, `file to ids` is parsing and encoding, and `ids to
+file` is decoding and writing. Reading and writing is compiled if Numba is installed. Memory is the
+growth of a new process after its imports. `whole corpus` converts all files from bytes to ids in
+two warm processes; its columns are wall and CPU seconds.
 
 Tokenizers that are not on PyPI are measured if they can be imported: `anticipation`
 (github.com/jthickstun/anticipation), `ariautils` (github.com/EleutherAI/aria-utils), and
@@ -38,7 +39,8 @@ import mido
 import symusic
 
 from benchmarks.bench_fidelity import midi_files, spread
-from tokenization.midi import read_midi
+from tokenization.midi import read_midi, write_midi
+from tokenization.midi.events import USES_BY_NUMPY, fastest_kernel
 from tokenization.presets import PRESETS
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -46,11 +48,17 @@ WORKERS = 2
 
 
 class Codec(NamedTuple):
-    """The three steps of a tokenizer; each takes the result of the previous one."""
+    """The steps of a tokenizer; each takes the result of the previous one."""
 
     parse: Callable[[bytes], Any]
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
+    write: Callable[[Any], bytes] | None = None
+
+    def file(self, sequence: Any) -> bytes:  # noqa: ANN401  every library has its own type
+        """From ids to the bytes of a file."""
+        assert self.write is not None
+        return self.write(self.decode(sequence))
 
     def ids(self, content: bytes) -> Any:  # noqa: ANN401  every library has its own type
         """Ids of a file."""
@@ -60,6 +68,8 @@ class Codec(NamedTuple):
 def ours(preset: str) -> Codec:
     """A tokenizer of this package."""
     tokenizer: Any = PRESETS[preset].build()
+    for _ in range(USES_BY_NUMPY):
+        fastest_kernel()  # the first files are read by NumPy
     return Codec(
         read_midi,
         tokenizer.encode,
@@ -69,6 +79,7 @@ def ours(preset: str) -> Codec:
             sequence.signatures,
             **({"tracks": sequence.tracks} if sequence.tracks else {}),
         ),
+        write_midi,
     )
 
 
@@ -95,7 +106,12 @@ def miditok_remi(*, with_tempo: bool = True, with_programs: bool = False) -> Cod
         return remi.decode(encoded.ids)
 
     # MidiTok's preprocessing changes its argument.
-    return Codec(symusic.Score.from_midi, lambda score: remi.encode(deepcopy(score)), decode)
+    return Codec(
+        symusic.Score.from_midi,
+        lambda score: remi.encode(deepcopy(score)),
+        decode,
+        lambda score: score.dumps_midi(),
+    )
 
 
 def anticipation() -> Codec:
@@ -138,10 +154,11 @@ CODECS: dict[str, Callable[[], Codec]] = {
 }
 
 STEPS = ("encode", "decode", "parse", "file to ids")
+BOTH_WAYS = (*STEPS, "ids to file")
 COMPARED = (
     ("piano", "MidiTok, notes only", STEPS[:1]),
-    ("piano", "MidiTok", STEPS),
-    ("multitrack", "MidiTok, programs", STEPS),
+    ("piano", "MidiTok", BOTH_WAYS),
+    ("multitrack", "MidiTok, programs", BOTH_WAYS),
     *(("multitrack", peer, STEPS) for peer in ("SkyTNT v2", "aria", "anticipation")),
 )
 
@@ -161,12 +178,18 @@ def measure(
     works: list[tuple[Callable[[Any], Any], Sequence[Any]]] = []
     for codec in (own, other):
         inputs: Sequence[Any] = files
-        if step in ("encode", "decode"):
+        if step in ("encode", "decode", "ids to file"):
             inputs = list(map(codec.parse, inputs))
-        if step == "decode":
+        if step in ("decode", "ids to file"):
             inputs = list(map(codec.encode, inputs))
-        functions = {"encode": codec.encode, "decode": codec.decode, "parse": codec.parse}
-        function = functions.get(step, codec.ids)
+        functions = {
+            "encode": codec.encode,
+            "decode": codec.decode,
+            "parse": codec.parse,
+            "file to ids": codec.ids,
+            "ids to file": codec.file,
+        }
+        function = functions[step]
         function(inputs[0])
         works.append((function, inputs))
     rounds = [[milliseconds(*work) for work in works] for _ in range(num_rounds)]

@@ -14,10 +14,13 @@ from tokenization.analysis.beats import ON_GRID, Beats, on_grid, pickup_beats, w
 from tokenization.errors import MidiError
 from tokenization.grid import notated_lines
 from tokenization.remi.bars import BarMap
+from tokenization.remi.tempo_range import in_tempo_range
 from tokenization.score import Score, Tempo
 
 FINE_TICKS = 480
 """Minimum ticks per quarter note if beats are not the file's: a tick lasts about a millisecond."""
+FEWEST_NOTES = 32
+"""Beats are estimated unasked if there are at least this many notes; fewer show little."""
 _CLOCK_SECONDS = 0.5
 _CLOCK_BAR = 4
 _STEADY_BEATS = 8
@@ -29,7 +32,8 @@ class Timing(NamedTuple):
 
     file: Score
     counted: Score
-    """`file` itself, or `file` warped to other beats."""
+    """`file` itself, or `file` with tempos in the model's range, or `file` warped to other beats.
+    """
     start: float | None = None
     """Seconds from the start of `file` to the start of `counted`; None if both are the same."""
     bpm: float | None = None
@@ -38,13 +42,22 @@ class Timing(NamedTuple):
     """See `Beats.confidence`."""
 
     @classmethod
-    def of(cls, file: Score, beats: Beats | None, until: float = np.inf) -> Timing:
+    def of(
+        cls,
+        file: Score,
+        beats: Beats | None,
+        until: float = np.inf,
+        ticks_per_beat: int | None = None,
+    ) -> Timing:
         """Counts a file in `beats`, or in its own beats if None.
 
-        Only beats up to `until` seconds are used; the tempo is constant after them.
+        Only beats up to `until` seconds are used; the tempo is constant after them. Its own beats
+        are halved or doubled where the tempo is outside the model's range (`in_tempo_range`), with
+        `ticks_per_beat` as resolution.
         """
         if beats is None:
-            return cls(file, file)
+            counted = in_tempo_range(file, ticks_per_beat)
+            return cls(file, counted, None if counted is file else 0.0)
         seconds = beats.seconds[: max(np.searchsorted(beats.seconds, until + 1e-6), 2)]
         period = float(np.median(np.diff(seconds[-_STEADY_BEATS - 1 :])))
         seconds = np.append(seconds, seconds[-1] + period * np.arange(1, 3))
@@ -94,7 +107,8 @@ def find_beats(score: Score, source: BeatSource) -> tuple[BeatSource, Beats | No
 
     Raises MidiError if `source` is `estimate` and the beats cannot be estimated.
     """
-    if source == "auto" and on_grid(score) < ON_GRID:
+    count = sum(len(track.notes) for track in score.tracks)
+    if source == "auto" and count >= FEWEST_NOTES and on_grid(score) < ON_GRID:
         with suppress(MidiError):
             return "estimate", estimate_beats(score)
     if source in ("auto", "file"):

@@ -86,8 +86,9 @@ class KeptJobs:
             return {newest}
         for amounts, most in ((counts, MOST_JOBS), (sizes, MOST_BYTES)):
             if amounts.total() > most and len(self._jobs) > 1:
-                largest = max(amounts.values())
-                return {owner for owner in amounts if amounts[owner] == largest}
+                older = {owner for owner, _ in list(self._jobs.values())[:-1]}
+                largest = max(amounts[owner] for owner in older)
+                return {owner for owner in older if amounts[owner] == largest}
         return set()
 
     def _forget_one_of(self, sessions: set[str]) -> None:

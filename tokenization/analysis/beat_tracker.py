@@ -64,8 +64,8 @@ def estimate_beats(score: Score) -> Beats:
     read, start, onsets = frames_of(score)
     odds = salience(read)
     frames = beat_frames(odds[:, 0])
-    lines = bar_lines(odds, frames)
     beats = _evened(*_on_onsets(start + frames / RATE, onsets))
+    lines = bar_lines(odds, np.rint((beats - start) * RATE).astype(np.int64))
     beats, added = _around(beats, onsets)
     lines += added
     inside = lines[(lines >= 0) & (lines < len(beats))]
@@ -156,15 +156,26 @@ def _on_onsets(
 
 
 def _evened(beats: NDArray[np.float64], has_onsets: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Evenly spaced beats if they are as near to the onsets as a player could be, else `beats`."""
-    if np.count_nonzero(has_onsets) < 3:
+    """An even grid if nearly all beats with onsets are as near to it as a player, else `beats`."""
+    known = beats[has_onsets]
+    if len(known) < 3:
         return beats
-    index = np.arange(len(beats))
-    slope, intercept = np.polyfit(index[has_onsets], beats[has_onsets], 1)
-    even = intercept + slope * index
-    apart = np.sort(np.abs(even - beats)[has_onsets])
-    usual, largest = float(apart[len(apart) // 2]), float(apart[19 * len(apart) // 20])
-    return even if usual < _STEADY_SECONDS[0] and largest < _STEADY_SECONDS[1] else beats
+    period, phase = float(np.median(np.diff(beats))), float(known[0])
+    # The grid is fitted to twice as many beats each time, so that an error cannot add up.
+    for count in [*(2**power for power in range(3, 16) if 2**power < len(known)), len(known)]:
+        part = known[:count]
+        index = np.rint((part - phase) / period)
+        is_near = np.abs(phase + period * index - part) < _STEADY_SECONDS[1]
+        if len(np.unique(index[is_near])) < 3:
+            return beats
+        slope, intercept = np.polyfit(index[is_near], part[is_near], 1)
+        period, phase = float(slope), float(intercept)
+    apart = np.abs(phase + period * np.rint((known - phase) / period) - known)
+    usual, largest = float(np.median(apart)), float(np.sort(apart)[9 * len(apart) // 10])
+    if usual > _STEADY_SECONDS[0] or largest > _STEADY_SECONDS[1]:
+        return beats
+    first, last = np.rint((beats[[0, -1]] - phase) / period).astype(np.int64).tolist()
+    return phase + period * np.arange(first, last + 1)
 
 
 def _around(
@@ -175,14 +186,16 @@ def _around(
     Also returns how many beats are added before the given ones; negative if some are removed.
     """
     intervals = np.diff(beats) if len(beats) > 1 else np.array([0.5])
-    early, late = float(intervals[0]), float(intervals[-1])
+    early, last = float(intervals[0]), float(intervals[-1])
     added = max(0, int(np.ceil((beats[0] - onsets[0] - _NEAR_SECONDS) / early)))
-    beats = np.concatenate([beats[0] - early * np.arange(added, 0, -1), beats, beats[-1:] + late])
+    beats = np.concatenate([beats[0] - early * np.arange(added, 0, -1), beats, beats[-1:] + last])
     first, stop = np.searchsorted(beats, onsets[[0, -1]] + _NEAR_SECONDS, side="right")
     first = max(first - 1, 0)
     beats = beats[first : max(stop, first + 2)]
     # The beat is at the start of an arpeggiated first chord, since there is no time before it.
-    beats[0] = min(beats[0], onsets[0])
+    late = max(0.0, float(beats[0] - onsets[0]))
+    is_even = len(beats) > 2 and np.ptp(np.diff(beats)) < 1e-6
+    beats[: len(beats) if is_even else 1] -= late
     return beats, added - first
 
 

@@ -21,6 +21,7 @@ from tokenization.remi.decode import (
 from tokenization.remi.encode import write_ids
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.quantize import name_bars, quantize_notes, quantize_timeline
+from tokenization.remi.tempo_range import in_tempo_range, tempos_out_of_range
 from tokenization.remi.vocabulary import (
     BAR,
     DURATIONS,
@@ -64,9 +65,13 @@ class Remi(BaseTokenizer[RemiGrammar]):
     def encode(self, score: Score) -> TokenSequence:
         """Encodes a score; the sustain pedal is ignored.
 
-        Raises MidiError if a note is later than 65,536 quarters.
+        A tempo outside the range of the vocabulary is halved or doubled, together with its beats;
+        see `in_tempo_range`. Raises MidiError if a note is later than 65,536 quarters.
         """
         families = self.families
+        tempos_scaled = tempos_out_of_range(score)
+        if tempos_scaled:
+            score = in_tempo_range(score)
         ranks = self.track_ranks(score.tracks)
         table, keys, dropped = _heard(score.tracks, ranks, families)
         notes = quantize_notes(table, keys, score.ticks_per_beat)
@@ -79,6 +84,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
             clipped=int(np.count_nonzero(notes.durations > MAX_DURATION)),
             merged=len(keys) - len(notes.onsets),
             tempos_clipped=timeline.tempos.clipped,
+            tempos_scaled=tempos_scaled,
             signatures=timeline.signatures,
             tracks=self._named(score.tracks, ranks),
         )

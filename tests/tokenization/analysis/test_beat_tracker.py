@@ -109,9 +109,10 @@ def test_a_score_without_beats_is_rejected():
         estimate_beats(Score(480, (far,)))
 
 
+@pytest.mark.parametrize("jitter", [0, 0.008])
 @pytest.mark.parametrize("bpm", [61.7, 96, 133.3])
-def test_music_in_strict_time_has_one_tempo(bpm):
-    score = song(0.4 + np.arange(65) * 60 / bpm)
+def test_music_in_strict_time_has_one_tempo(bpm, jitter):
+    score = song(0.4 + np.arange(65) * 60 / bpm, jitter=jitter)
     found = estimate_beats(score)
     assert np.ptp(np.diff(found.seconds)) < 1e-6
     assert len(warp(score, found.seconds).tempos) == 1

@@ -22,7 +22,9 @@ from tokenization.score import Score, Tempo, TimeSignature, Track
 @given(score=midi_files.scores())
 def test_written_scores_are_read_back(score):
     again = read_midi(write_midi(score))
-    assert again == score
+    # a late tempo or time signature may look like rests at the end
+    assert again.end_ticks >= score.end_ticks
+    assert replace(again, end_ticks=0) == replace(score, end_ticks=0)
 
 
 @given(data=midi_files.files_of_anything())

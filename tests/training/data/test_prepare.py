@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import zipfile
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import training.data.prepare as preparation
+from tests.support.midi_files import END, midi_file, note, tempo
 from tokenization.midi import write_midi
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi
@@ -298,3 +300,31 @@ def test_equal_corpus_names_and_a_wrong_number_of_patterns_are_refused(midi_fold
         with pytest.raises(TrainingError, match="one pattern for all or one for each"):
             prepare(corpora, tmp_path / "out", PianoRemi(), include=patterns)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_files_are_read_unless_reading_is_strict(tmp_path):
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for name in "abcd":
+        (corpus / f"{name}.mid").write_bytes(midi_file(note(60) + note(62, length=100) + END))
+    (corpus / "e.mid").write_bytes(midi_file(note(60) + b"\x00\x90\xc8\x40" + END))
+    (corpus / "splits.json").write_text(json.dumps({"train": list("abcde")}))
+    for strict, listed in ((False, "damaged"), (True, "refused")):
+        data = prepare(corpus, tmp_path / listed, PianoRemi(), workers=1, strict=strict)
+        assert data["listed"][listed] == 1
+        assert "1 data byte over 127" in data[listed]["e.mid"]
+
+
+def test_what_the_tokens_do_not_contain_is_counted_on_the_card(tmp_path):
+    events = b"\x00\xb0\x40\x7f\x00\xb0\x07\x50\x00\xe0\x00\x50"
+    music = events + note(60, delta=13) + note(36, channel=9)
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    (corpus / "a.mid").write_bytes(midi_file(tempo(590_000) + music + END))
+    (corpus / "splits.json").write_text(json.dumps({"train": ["a"]}))
+    data = prepare(corpus, tmp_path / "data", PianoRemi(), workers=1)
+    lost = data["splits"]["train"]["losses"]
+    assert list(lost.values())[:5] == [1, 1, 1, 1, 1]
+    assert lost["onset_microseconds"] == pytest.approx(13 / 480 * 590_000, abs=2)
+    card = (tmp_path / "data" / "README.md").read_text()
+    assert "| train | 1 | 1 | 1 | 1 | 1 | 16.0 ms | 0.00 s |" in card
