@@ -24,9 +24,9 @@ from tokenization.plan import Chord, PlannedChord
 SILENT: Final = (PlannedChord(0, None),)
 """Chords of a bar without pitched notes."""
 # Chosen on the training splits of POP909 and the groove corpus (benchmarks.bench_chords).
-_BEATS = np.float32(2)
+_BEATS = np.float32(1)
 """Weight of the mean score of the beats; that of the notes of all beats together is 1."""
-_SWITCH = np.float32(3.5)
+_SWITCH = np.float32(2.5)
 """Penalty for a second chord."""
 _AS_BEFORE = np.float32(0.5)
 """Bonus of the chord at the end of the bar before."""
