@@ -89,6 +89,21 @@ def test_files_extend_each_other_and_overrides_come_last(tmp_path):
     }
 
 
+def test_another_kind_replaces_a_section_as_in_a_file_that_extends_it(tmp_path):
+    (tmp_path / "a.yaml").write_text(
+        "attention: {kind: linear, half_lives: [1, 8]}\noptimizer: {kind: muon, betas: [0, 0]}"
+    )
+    mapping = read_yaml(
+        tmp_path / "a.yaml", ["attention.kind=windowed", "attention.span=9", "optimizer.kind=adamw"]
+    )
+    assert mapping == {
+        "attention": {"kind": "windowed", "span": 9},
+        "optimizer": {"kind": "adamw", "betas": [0, 0]},  # both have the same settings
+    }
+    same = read_yaml(tmp_path / "a.yaml", ["attention.kind=linear"])
+    assert same["attention"]["half_lives"] == [1, 8]
+
+
 @pytest.mark.parametrize("override", ["trainer", "=3", "trainer.=3", "trainer.seed.x=3", "a=[1"])
 def test_invalid_overrides_are_refused(tmp_path, override):
     (tmp_path / "a.yaml").write_text("trainer: {seed: 1}")
