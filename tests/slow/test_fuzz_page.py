@@ -103,7 +103,7 @@ def memory() -> int:
 def test_malformed_requests_do_no_harm(tmp_path, capfd):
     with guarded_page(tmp_path) as page:
         client = client_of(page.guard)
-        page.guard.limits.login = lambda _: None  # else most logins are refused at once
+        page.guard.limits.login = lambda address: None  # else most logins are refused at once
         fuzz = Fuzz(0, list(page.blocks.fns), [n for n in page.blocks.blocks if type(n) is int])
         before = 0
         for number in range(CALLS):

@@ -175,7 +175,8 @@ def _evened(beats: NDArray[np.float64], has_onsets: NDArray[np.bool_]) -> NDArra
     if usual > _STEADY_SECONDS[0] or largest > _STEADY_SECONDS[1]:
         return beats
     first, last = np.rint((beats[[0, -1]] - phase) / period).astype(np.int64).tolist()
-    return phase + period * np.arange(first, last + 1)
+    numbers = np.arange(first, last + 1, dtype=np.float64)
+    return phase + period * numbers
 
 
 def _around(

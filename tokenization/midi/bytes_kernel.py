@@ -7,6 +7,7 @@ with several, Numba's index is not safe when two processes compile at once.
 
 # Numba infers the types of arrays, so annotations would not be checked.
 # ruff: noqa: ANN001, ANN202
+# pyright: standard
 
 from __future__ import annotations
 
@@ -34,8 +35,7 @@ ENDED, OPEN, NO_STATUS, LONG_NUMBER, CUT_TIME, CUT_MESSAGE, CUT_EVENT, CUT_NUMBE
 def scan(content: bytes, spans: NDArray[np.int64], most_singles: int) -> Scan:
     """See `bytes_numpy.scan`."""
     data = np.frombuffer(content, dtype=np.uint8)
-    *columns, tracks, clipped, singles = _scan(data, spans, most_singles)
-    return Scan(*columns, tracks, clipped, singles)
+    return Scan(*_scan(data, spans, most_singles))  # pyright: ignore[reportArgumentType]
 
 
 def pair_notes(

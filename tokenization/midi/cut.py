@@ -57,9 +57,9 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
         place = int(events.start[kept]) if kept < last else int(events.track_ends[chunk])
         before = int(events.tick[kept - 1]) if kept > first else 0
         new = Ordered.of(closing[chunk])
-        last = int(new.ticks[-1]) if len(new.ticks) else before
+        newest = int(new.ticks[-1]) if len(new.ticks) else before
         tail, _ = timed(new, np.append(before, new.ticks)[:-1])
-        tail += end_of_track(max(end - last, 0))
+        tail += end_of_track(max(end - newest, 0))
         contents.append(file.data[whole.start : place] + tail)
     return file.data[: file.header.end] + file.with_tracks(contents)
 

@@ -43,8 +43,8 @@ class NewEvents(NamedTuple):
     @classmethod
     def one(cls, tick: int, rank: int, content: bytes) -> NewEvents:
         """A single event."""
-        columns = (np.array([number], np.int64) for number in (tick, rank, len(content)))
-        return cls(*columns, np.frombuffer(content, np.uint8))
+        ticks, ranks, lengths = np.array([[tick], [rank], [len(content)]], np.int64)
+        return cls(ticks, ranks, lengths, np.frombuffer(content, np.uint8))
 
     @classmethod
     def messages(

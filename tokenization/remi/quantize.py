@@ -225,10 +225,10 @@ def name_bars(
     kept = [change for change in written if change.tick < lines[start]]
     changed = starts_of_runs(lengths)
     changed[start : start + 1] = True
-    for bar in (changed[start:].nonzero()[0] + start).tolist():
-        length = int(lengths[bar])
+    begins = np.flatnonzero(changed[start:]) + start
+    for tick, length in zip(lines[begins].tolist(), lengths[begins].tolist(), strict=True):
         numerator, denominator = (length // 12, 4) if length % 12 == 0 else (length // 6, 8)
-        kept.append(TimeSignature(int(lines[bar]), numerator, denominator))
+        kept.append(TimeSignature(tick, numerator, denominator))
     return tuple(kept)
 
 

@@ -162,6 +162,7 @@ def test_a_track_plays_the_same_whether_or_not_the_others_may_play(
     for chosen in (None, played):
         prompt = read_prompt(data, tokenizer=groove_model.tokenizer, played=chosen)
         *_, result = continue_prompt(groove_model, prompt, options)
+        assert isinstance(result, Result)
         made.append({t.chunk: t.notes.tolist() for t in result.pieces[0].new.tracks if len(t)})
     chunks = {upload.tracks[number].chunk for number in played}
     assert made[1] == {chunk: notes for chunk, notes in made[0].items() if chunk in chunks}

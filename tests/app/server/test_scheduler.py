@@ -425,9 +425,11 @@ def test_the_time_is_estimated_from_tokens_after_the_first_job(quick_model):
     assert scheduler.seconds_needed("small", None, 2, 1) is None
     made = last(generate(scheduler, quick_model, options(1)))
     told = scheduler.seconds_needed("small", None, made.bars, 1)
+    assert told is not None
     assert told == pytest.approx(made.seconds - made.reading_seconds)
     assert scheduler.seconds_needed("small", None, 2 * made.bars, 1) == pytest.approx(2 * told)
     four = scheduler.seconds_needed("small", None, made.bars, 4)
+    assert four is not None
     assert told < four < 4 * told  # rows share their steps
     assert scheduler.seconds_needed("other", None, 2, 1) is None
 
@@ -459,8 +461,10 @@ def test_the_time_to_read_a_prompt_is_estimated_apart_from_that_to_generate(quic
     told = scheduler.seconds_needed("small", prompt, 2, 1)
     assert told == pytest.approx(generating + speed.reading(prompt.tokens_heard()))
     waiting = Variations(opening)
+    generating = speed.generating(prompt, waiting.bars_left, 1)
+    assert generating
     assert scheduler._shared(quick_model).seconds_left([waiting]) == pytest.approx(
-        speed.generating(prompt, waiting.bars_left, 1) + speed.reading(len(opening.context))
+        generating + speed.reading(len(opening.context))
     )
 
 

@@ -19,8 +19,8 @@ def test_tempos_are_in_the_range_and_seconds_are_kept(score):
     for before, after in zip(score.tracks, fitted.tracks, strict=True):
         for column in (0, 1):
             ends = [track.notes[:, : column + 1].sum(1) for track in (before, after)]
-            seconds = [s.seconds_at(t) for s, t in zip((score, fitted), ends, strict=True)]
-            np.testing.assert_allclose(*seconds, atol=1e-6)
+            old, new = (s.seconds_at(t) for s, t in zip((score, fitted), ends, strict=True))
+            np.testing.assert_allclose(old, new, atol=1e-6)
 
 
 def test_bars_stay_bars_also_if_the_tempo_changes_within_them():

@@ -132,8 +132,10 @@ def test_values_beyond_the_ranges_of_the_page_are_refused(calls, midi):
 def test_an_empty_field_is_reported_by_its_label(calls, midi, name):
     read(calls, midi)
     with pytest.raises(gr.Error):
-        begin(calls, **{name: None})
-    label = OPTIONS[name].widget.label
+        begin(calls, **{name: None})  # pyright: ignore[reportArgumentType]
+    widget = OPTIONS[name].widget
+    assert widget is not None
+    label = widget.label
     view = seen(calls.jobs.refuse(SOMEONE))
     assert view.frame["alert"] == f"{label} is empty; enter a number."
     assert calls.settings.estimate("continue", None, "bars", 1, SOMEONE) == ""
