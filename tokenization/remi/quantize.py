@@ -221,7 +221,7 @@ def name_bars(
             # A long bar that ends early is split differently, so that all its parts are named.
             whole = bar_lines(written, int(lines[-1]), split=False)
             start = max(int(np.argmin(same)) - 1, 0)
-            start = int(lines.searchsorted(whole[whole <= lines[start]][-1]))
+            start = int(lines.searchsorted(max(whole[whole <= lines[start]].tolist())))
     kept = [change for change in written if change.tick < lines[start]]
     changed = starts_of_runs(lengths)
     changed[start : start + 1] = True

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from app.compose.continuation import continue_prompt, generate_piece
+from app.compose.continuation import Result, continue_prompt, generate_piece
 from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
@@ -24,7 +24,6 @@ from tokenization.remi.vocabulary import BAR, MULTITRACK_FAMILIES, PROGRAM_ORDER
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 if TYPE_CHECKING:
-    from app.compose.continuation import Result
     from app.compose.piece import Piece
 
 KICK, SNARE, HAT = 36, 38, 42
