@@ -154,7 +154,7 @@ class Config(Protocol):
 class BaseTokenizer(ABC, Generic[GrammarT]):
     """Converts scores to token ids and back."""
 
-    vocabulary: ClassVar[Vocabulary]
+    vocabulary: Vocabulary
     """Names of the token ids."""
 
     def __init__(self, config: Config) -> None:

@@ -94,11 +94,12 @@ def test_decoding_gives_the_quantized_score(case, data):
     assert (sequence.dropped, sequence.merged, sequence.clipped) == (dropped, merged, clipped)
     end = (24 * score.end_ticks + score.ticks_per_beat) // (2 * score.ticks_per_beat)
     assert decoded.end_ticks >= end
-    tempos = quantize_tempos(score)
+    tempos = quantize_tempos(score, case.remi.families)
+    bpm = case.remi.families.bpm[tempos.tempos].tolist()
     expected = [
-        Tempo(step, bpm)
-        for step, bpm in zip(tempos.steps.tolist(), tempos.bpm.tolist(), strict=True)
-        if step < decoded.end_ticks
+        Tempo(*change)
+        for change in zip(tempos.steps.tolist(), bpm, strict=True)
+        if change[0] < decoded.end_ticks
     ]
     assert list(decoded.tempos) == expected
 
