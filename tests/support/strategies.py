@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from tokenization.remi.multitrack import MultitrackRemi
-from tokenization.remi.remi import PianoRemi, Remi
-from tokenization.remi.vocabulary import BAR, BOS, EOS, POSITION, TEMPO, TIME_SIGNATURE
+from tokenization.remi.grammar import RemiGrammar
+from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
+from tokenization.remi.remi import PianoRemi, PianoRemiConfig, Remi
+from tokenization.remi.vocabulary import BAR, BOS, EOS
 from tokenization.score import Score, Tempo, TimeSignature, Track
 
 PIANO = PianoRemi()
@@ -64,9 +65,16 @@ def scores(draw: st.DrawFn, max_beats: int = 40, programs: tuple[int, ...] = (0,
 
 def first_ids(remi: Remi) -> tuple[int, ...]:
     """The first id of each family of tokens, in ascending order."""
-    of = remi.families
-    begin = (of.program, of.part, of.pitch, of.drum, of.velocity, of.duration)
-    return tuple(sorted({BOS, BAR, TIME_SIGNATURE, POSITION, TEMPO, *begin}))
+    return tuple(sorted({BOS, *remi.families.first_ids.values()} - {0}))
+
+
+def to_the_end(state: RemiGrammar) -> list[int]:
+    """Tokens that lead to the end of a piece, the first of them that is allowed soonest."""
+    families = state.families
+    if not families.has_plans:
+        return [BAR]
+    needs_write = state.document.gap > 0
+    return [families.last, *([families.write] if needs_write else []), BAR, families.write]
 
 
 @st.composite
@@ -86,8 +94,8 @@ def canonical_ids(draw: st.DrawFn, remi: Remi = PIANO, max_tokens: int = 60) -> 
         state = state.advance(ids[-1])
     while not state.allowed[EOS]:
         allowed = np.flatnonzero(state.allowed)
-        ids.append(BAR if BAR in allowed else int(allowed[0]))
-        state = state.advance(ids[-1])
+        ids.append(next(token for token in (*to_the_end(state), *allowed) if token in allowed))
+        state = state.advance(int(ids[-1]))
     return np.array([*ids, EOS], dtype=np.int32)
 
 
@@ -125,11 +133,16 @@ class Case(NamedTuple):
         return cls(name, remi, pitches, *of_remi)
 
 
+PROGRAMS = (0, 0, 0, 33, 48, 65)
 PIANO_CASE = Case.of("piano", PIANO, range(21, 109), (0,))
-MULTITRACK_CASE = Case.of("multitrack", MultitrackRemi(), range(128), (0, 0, 0, 33, 48, 65))
+MULTITRACK_CASE = Case.of("multitrack", MultitrackRemi(), range(128), PROGRAMS)
+PIANO_2 = PianoRemi(PianoRemiConfig(version=2))
+MULTITRACK_2 = MultitrackRemi(MultitrackRemiConfig(version=2))
+PIANO_2_CASE = Case.of("piano-2", PIANO_2, range(128), (0,))
+MULTITRACK_2_CASE = Case.of("multitrack-2", MULTITRACK_2, range(128), PROGRAMS)
 
 
 def for_each_vocabulary(test: Callable[..., None]) -> Callable[..., None]:
     """Runs a test with `case` for each of them."""
-    cases = (PIANO_CASE, MULTITRACK_CASE)
+    cases = (PIANO_CASE, MULTITRACK_CASE, PIANO_2_CASE, MULTITRACK_2_CASE)
     return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])(test)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.remi.decode import Tokens, read_bars, read_notes
+from tokenization.remi.document_state import DocumentState
 from tokenization.remi.vocabulary import (
     BAR,
     BAR_UNIT,
@@ -32,12 +33,27 @@ from tokenization.tokenizer import Rules
 
 
 class After(IntEnum):
-    """Kind of the last token; NOTE is one that completes a note."""
+    """Kind of the last token; NOTE is one that completes a note. Version 1 does not have all."""
 
     NOTHING = auto()
     BOS = auto()
+    # the header of a document
+    HEADER = auto()
+    PLAYER = auto()
+    PLAYER_PART = auto()
+    # the head of a bar, in the order of its tokens
     BAR = auto()
+    LATER = auto()
     TIME_SIGNATURE = auto()
+    HEAD_TEMPO = auto()
+    RETURN = auto()
+    CHORD = auto()
+    BASS = auto()
+    SECOND_CHORD = auto()
+    SECOND_BASS = auto()
+    LAST = auto()
+    # the rest of a bar
+    WRITE = auto()
     POSITION = auto()
     TEMPO = auto()
     PROGRAM = auto()
@@ -47,6 +63,15 @@ class After(IntEnum):
     VELOCITY = auto()
     NOTE = auto()
     EOS = auto()
+
+
+def mask_of(families: Families, *ranges: tuple[int, int]) -> NDArray[np.bool_]:
+    """Read-only mask (v,) of the ids in some ranges."""
+    allowed = np.zeros(families.size, bool)
+    for first, stop in ranges:
+        allowed[first:stop] = True
+    allowed.setflags(write=False)
+    return allowed
 
 
 class FixedMasks(NamedTuple):
@@ -61,11 +86,7 @@ class FixedMasks(NamedTuple):
         """The masks of one vocabulary."""
 
         def mask(*ranges: tuple[int, int]) -> NDArray[np.bool_]:
-            allowed = np.zeros(families.size, bool)
-            for first, stop in ranges:
-                allowed[first:stop] = True
-            allowed.setflags(write=False)
-            return allowed
+            return mask_of(families, *ranges)
 
         velocity = mask((families.velocity, families.duration))
         position = mask((POSITION, POSITION + 1))
@@ -103,9 +124,11 @@ class Players(NamedTuple):
     """While fewer notes than this sound, at least one of the tracks can play another note."""
 
 
-@lru_cache(maxsize=64)
-def players(families: Families, ranks: frozenset[int] | None) -> Players:
-    """The tracks with some ranks; None: all."""
+@lru_cache(maxsize=1024)
+def players(
+    families: Families, ranks: frozenset[int] | None, silent: frozenset[int] = frozenset()
+) -> Players:
+    """The tracks with some ranks (None: all) except the silent ones."""
     num_programs = families.part - families.program
     tracks = np.zeros(max(num_programs * NUM_PARTS, families.only_track + 1), bool)
     if families.only_track >= 0:
@@ -115,6 +138,7 @@ def players(families: Families, ranks: frozenset[int] | None) -> Players:
         tracks[1:NUM_PARTS] = False  # the drums are one track
     else:
         tracks[list(ranks)] = True
+    tracks[list(silent)] = False
     tracks.setflags(write=False)
     playing: list[int] = np.flatnonzero(tracks).tolist()
     # drums have no duration, so one can always be played
@@ -122,7 +146,7 @@ def players(families: Families, ranks: frozenset[int] | None) -> Players:
     return Players(tracks, playing, full)
 
 
-_AT_POSITION = frozenset({After.POSITION, After.TEMPO, After.NOTE})
+AT_POSITION = frozenset({After.POSITION, After.TEMPO, After.NOTE})
 _DURATION_STEPS: list[int] = DURATIONS.tolist()
 
 
@@ -151,6 +175,8 @@ class _State(NamedTuple):
     """(rank, id of the Pitch, end step) of notes that may still sound."""
     sounds_until: int = 0
     """Step at which the last note ends."""
+    document: DocumentState = DocumentState()
+    """Never changes in version 1."""
 
 
 class RemiGrammar(_State):
@@ -164,6 +190,11 @@ class RemiGrammar(_State):
     def beat(self) -> float:
         """Time reached by the tokens so far, in quarter notes from the start."""
         return (self.bar_start + max(self.position, 0)) / STEPS_PER_BEAT
+
+    @property
+    def _players(self) -> Players:
+        """The tracks that may play now."""
+        return players(self.families, self.rules.tracks)
 
     @property
     def allowed(self) -> NDArray[np.bool_]:
@@ -187,7 +218,7 @@ class RemiGrammar(_State):
             elif self._tempo_at(self.position):
                 mask[TEMPO : families.program] = True
                 mask[self.tempo] = False
-            if after in _AT_POSITION:
+            if after in AT_POSITION:
                 self._allow_notes(mask)
         mask.setflags(write=False)
         return mask
@@ -197,7 +228,7 @@ class RemiGrammar(_State):
         mask[BAR] = True
         mask[EOS] = self.rules.end and self.sounds_until <= self.bar_start + self.bar_length
         mask[POSITION + self.position + 1 : POSITION + self.bar_length] = True
-        if len(self.sounding) >= players(self.families, self.rules.tracks).full:
+        if len(self.sounding) >= self._players.full:
             self._forbid_full_positions(mask)
         if self.after is After.BAR and self.rules.time_signature:
             mask[TIME_SIGNATURE:POSITION] = True
@@ -235,7 +266,7 @@ class RemiGrammar(_State):
 
     def _tracks_after(self, track: int) -> NDArray[np.bool_]:
         """Mask (ranks,) of the tracks that may follow the track of rank `track` at the position."""
-        tracks = players(self.families, self.rules.tracks).tracks.copy()
+        tracks = self._players.tracks.copy()
         tracks[: track + 1] = False
         if len(self.sounding) >= self.families.num_pitches:
             now = self.bar_start + self.position
@@ -245,7 +276,7 @@ class RemiGrammar(_State):
     def _forbid_full_positions(self, mask: NDArray[np.bool_]) -> None:
         """Forbids positions at which no track can play a note, since nothing could follow them."""
         full_until = self._full_until()
-        ranks = players(self.families, self.rules.tracks).ranks
+        ranks = self._players.ranks
         bar_end = self.bar_start + self.bar_length
         first_free = min([bar_end, *(full_until.get(rank, 0) for rank in ranks)])
         for position in range(self.position + 1, first_free - self.bar_start):
@@ -262,8 +293,7 @@ class RemiGrammar(_State):
 
     def advance(self, token: int) -> RemiGrammar:
         """State after one more token. Raises ValueError for a token that is not allowed."""
-        if not (0 <= token < self.families.size and self.allowed[token]):
-            raise ValueError(self._refusal(token))
+        self._check(token)
         families = self.families
         if token >= families.duration:
             now = self.bar_start + self.position
@@ -369,8 +399,11 @@ class RemiGrammar(_State):
     def _tempo_at(self, position: int) -> bool:
         return self.rules.tempo == "free" or (self.rules.tempo == "bar_line" and position == 0)
 
-    def _refusal(self, token: int) -> str:
+    def _check(self, token: int) -> None:
+        """Raises ValueError for a token that is not allowed."""
+        if 0 <= token < self.families.size and self.allowed[token]:
+            return
         names = self.families.vocabulary.names
         name = names[token] if 0 <= token < len(names) else f"id {token}"
         place = f"bar {self.bar}, position {self.position}, after {self.after.name}"
-        return f"{name} is not allowed at {place}"
+        raise ValueError(f"{name} is not allowed at {place}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenization.analysis.chords import QUALITIES
 from tokenization.document import Document, Header, Selection
 from tokenization.errors import TokenizerError
 from tokenization.plan import Plan
@@ -23,6 +24,7 @@ from tokenization.remi.decode import (
     read_notes,
     read_tempos,
 )
+from tokenization.remi.document_grammar import DocumentGrammar
 from tokenization.remi.encode import Body, write_ids
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.heads import plain_heads, planned_heads
@@ -268,6 +270,8 @@ class Remi(BaseTokenizer[RemiGrammar]):
     def _grammar(self, rules: Rules) -> RemiGrammar:
         if self.families.only_track >= 0:
             rules = rules._replace(tracks=None)
+        if self.families.has_plans:
+            return DocumentGrammar(self.families, rules)
         return RemiGrammar(self.families, rules)
 
     def crop(
@@ -275,29 +279,73 @@ class Remi(BaseTokenizer[RemiGrammar]):
     ) -> NDArray[np.integer]:
         """Canonical ids of `num_bars` bars (default: all) from `first_bar` on, of the same dtype.
 
-        They start with `Bar TimeSignature Position_0 Tempo`, the settings in effect there. BOS is
-        kept with the first bar, EOS with the last; parts keep their numbers. Raises ValueError if
-        there is no such bar.
+        They start with `Bar TimeSignature Position_0 Tempo` (version 2: the header, then `Bar
+        TimeSignature Tempo`), the settings in effect there. BOS is kept with the first bar, EOS
+        with the last; parts keep their numbers, and sources before the first bar become New. Raises
+        ValueError if there is no such bar, or if the ids are a document with a gap.
         """
         bars: list[int] = np.flatnonzero(ids == BAR).tolist()
         stop = [*bars, len(ids)][end_of_crop(first_bar, num_bars, len(bars))]
+        families = self.families
+        if families.gap < families.size and (ids[: bars[0]] >= families.gap).any():
+            raise ValueError("the ids have a gap, expected a document without one")
         if first_bar == 0:
             return ids[:stop]
         start = bars[first_bar]
-        after_tempos = self.families.program
+        after_tempos = families.program
         rest = start + 1
         if rest < stop and TIME_SIGNATURE <= ids[rest] < POSITION:
             rest += 1
-        head = [BAR, _last_between(ids[:rest], TIME_SIGNATURE, POSITION), POSITION]
+        head = [BAR, _last_between(ids[:rest], TIME_SIGNATURE, POSITION)]
+        if families.has_plans:
+            header = ids[int(ids[0] == BOS) : bars[0]]
+            rest += bool(rest < stop and TEMPO <= ids[rest] < after_tempos)
+            head = [*header.tolist(), *head, _last_between(ids[:rest], TEMPO, after_tempos)]
+            return self._in_crop(np.concatenate([np.array(head, ids.dtype), ids[rest:stop]]))
+        head.append(POSITION)
         if rest < stop and ids[rest] == POSITION:
             rest += 1
         if not (rest < stop and TEMPO <= ids[rest] < after_tempos):
             head.append(_last_between(ids[:start], TEMPO, after_tempos))
         return np.concatenate([np.array(head, dtype=ids.dtype), ids[rest:stop]])
 
+    def _in_crop(self, ids: NDArray[np.integer]) -> NDArray[np.integer]:
+        """Replaces the sources that are not in a crop by New, in place."""
+        first = self.families.return_
+        places = np.flatnonzero((ids > first) & (ids < self.families.chord))
+        bar = (ids == BAR).cumsum() - 1
+        ids[places[ids[places] - first > bar[places]]] = first
+        return ids
+
     def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
-        """Transposed ids, drums unchanged; None if a pitch would leave the range."""
-        return shift_ids(ids, semitones, self.families.pitch, self.families.drum)
+        """Transposed ids, drums unchanged; None if a pitch would leave the range.
+
+        Chords, basses and keys move with the notes.
+        """
+        moved = _transpositions(self.families, semitones)[ids]
+        if (moved < 0).any():
+            return None
+        return moved.astype(ids.dtype)
+
+
+@lru_cache(maxsize=64)
+def _transpositions(families: Families, semitones: int) -> NDArray[np.int32]:
+    """For each id (v,), the transposed one; -1 for a pitch that leaves the range."""
+    ids = np.arange(families.size, dtype=np.int32)
+    pitches = ids[families.pitch : families.drum]
+    pitches += semitones
+    pitches[(pitches < families.pitch) | (pitches >= families.drum)] = -1
+    if families.has_plans:
+        qualities, by = len(QUALITIES), semitones % 12
+        for first, stop, shift in (
+            (families.chord, families.bass - 1, by * qualities),  # without the last, no chord
+            (families.bass, families.later, by),
+            (families.key, families.key + 12, by),
+            (families.key + 12, families.plays, by),
+        ):
+            ids[first:stop] = np.roll(ids[first:stop], -shift)
+    ids.setflags(write=False)
+    return ids
 
 
 @dataclass(frozen=True, kw_only=True)
