@@ -29,12 +29,16 @@ class Selection(NamedTuple):
     """Indices of the tracks of the score that are given in these bars too."""
 
 
+UNKNOWN = Header()
+"""A header that states nothing."""
+
+
 class Document(NamedTuple):
     """The contents of a token sequence of version 2; the arguments of `Remi.encode`."""
 
     score: Score
     plan: Plan | None = None
-    header: Header = Header()
+    header: Header = UNKNOWN
     selection: Selection | None = None
     """None: all bars are of one kind, as from nothing and in a continuation."""
     begins: bool = True

@@ -50,7 +50,7 @@ class Rules(NamedTuple):
     tracks: frozenset[int] | None = None
     """Ranks of the tracks that may play; None: all."""
     write: bool = True
-    """Whether bars may get a Write without need; only for version 2."""
+    """Whether the model may choose which bars are to be written; only for version 2."""
     bars: Mapping[int, FixedBar] = NO_BARS
     """What is decided in advance of some bars, by `Grammar.bar`; only for version 2."""
 

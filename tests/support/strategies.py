@@ -78,11 +78,19 @@ def to_the_end(state: RemiGrammar) -> list[int]:
 
 
 @st.composite
-def canonical_ids(draw: st.DrawFn, remi: Remi = PIANO, max_tokens: int = 60) -> np.ndarray:
-    """Whole pieces drawn from the grammar: first a kind of token, then one of that kind."""
+def canonical_ids(
+    draw: st.DrawFn, remi: Remi = PIANO, max_tokens: int = 60, *, write: bool = False
+) -> np.ndarray:
+    """Whole pieces drawn from the grammar: first a kind of token, then one of that kind.
+
+    With `write`, they are documents of version 2 of all kinds; half of them have a gap.
+    """
     families = first_ids(remi)
-    state = remi.grammar().advance(BOS)
+    state = remi.grammar(write=write).advance(BOS)
     ids = [BOS]
+    if write and draw(st.booleans()):
+        ids.append(remi.families.gap + draw(st.integers(0, 2)))
+        state = state.advance(ids[-1])
     choices = st.tuples(st.integers(0, len(families) - 1), st.integers(0, 255))
     for kind, which in draw(st.lists(choices, max_size=max_tokens)):
         # kinds are in the order of their ids, so each is a range of the allowed ids
@@ -108,9 +116,11 @@ def any_ids(remi: Remi = PIANO, max_tokens: int = 60) -> st.SearchStrategy[list[
         | st.integers(-3, of.size + 3)
     )
     velocity = st.integers(of.velocity, of.duration - 1)
+    drum_velocity = st.integers(of.drum_velocity, of.return_ - 1) if of.has_plans else velocity
     few = st.integers(0, 3)
-    note = st.tuples(few.map(of.pitch.__add__), velocity, st.integers(of.duration, of.size))
-    drum = st.tuples(few.map(of.drum.__add__), velocity)
+    duration = st.integers(of.duration, of.drum_velocity)
+    note = st.tuples(few.map(of.pitch.__add__), velocity, duration)
+    drum = st.tuples(few.map(of.drum.__add__), drum_velocity)
     pieces = st.lists(st.tuples(token) | note | drum, max_size=max_tokens)
     return pieces.map(lambda rows: [token for row in rows for token in row])
 
@@ -124,7 +134,7 @@ class Case(NamedTuple):
     """Pitches of tracks other than drums."""
     scores: st.SearchStrategy[Score]
     ids: st.SearchStrategy[np.ndarray]
-    """Canonical."""
+    """Canonical pieces, in version 2 without bars to be written."""
     any_ids: st.SearchStrategy[list[int]]
 
     @classmethod

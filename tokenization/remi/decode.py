@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.remi.packing import Packing
-from tokenization.remi.quantize import separate_notes
+from tokenization.remi.quantize import separate_notes, starts_of_runs
 from tokenization.remi.vocabulary import (
     EOS,
     NUM_PARTS,
@@ -117,10 +117,19 @@ def hold(values: NDArray[np.int64], marks: NDArray[np.intp], length: int) -> NDA
 
 
 def read_tempos(tokens: Tokens, bars: Bars, families: Families) -> tuple[Tempo, ...]:
-    """Tempos of any tokens, in any place."""
+    """Tempos of any tokens, in any place.
+
+    If bars are not in the order of the music, a Tempo that repeats the one before it is left out.
+    """
     places = (tokens.kinds == Kind.TEMPO).nonzero()[0]
-    bpm = families.bpm[tokens.values[places]]
-    return tuple(map(Tempo, bars.in_music(bars.times[places]).tolist(), bpm.tolist()))
+    times, tempos = bars.times[places], tokens.values[places]
+    if bars.num_later:
+        times = bars.in_music(times)
+        order = times.argsort(kind="stable")
+        times, tempos = times[order], tempos[order]
+        changes = starts_of_runs(tempos)
+        times, tempos = times[changes], tempos[changes]
+    return tuple(map(Tempo, times.tolist(), families.bpm[tempos].tolist()))
 
 
 class Notes(NamedTuple):
@@ -153,7 +162,9 @@ def read_notes(tokens: Tokens, bars: Bars, families: Families) -> Notes:
     whole = kinds_before == Kind.PITCH
     whole &= kinds[after] == Kind.DURATION
     whole &= ranks > 0
-    whole |= is_drum
+    if families.only_track < 0:
+        whole |= is_drum
+    is_drum &= whole
     if np.count_nonzero(whole) < len(whole):
         places, before, after = places[whole], before[whole], after[whole]
         ranks, is_drum = ranks[whole], is_drum[whole]

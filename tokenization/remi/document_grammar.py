@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from tokenization.plan import BarPlan
 from tokenization.remi.decode import Tokens, read_bars, read_notes
 from tokenization.remi.document_state import DocumentState
-from tokenization.remi.grammar import AT_POSITION, After, Players, RemiGrammar, mask_of, players
+from tokenization.remi.grammar import FIXED_MASKS, After, Players, RemiGrammar, mask_of, players
 from tokenization.remi.heads import plan_ids
+from tokenization.remi.read_document import Signs, read_written
 from tokenization.remi.vocabulary import (
     BAR,
     BAR_UNIT,
@@ -22,7 +23,6 @@ from tokenization.remi.vocabulary import (
     MAX_BAR_STEPS,
     MAX_DISTANCE,
     NUM_PARTS,
-    PAD,
     POSITION,
     TEMPO,
     TIME_SIGNATURE,
@@ -31,26 +31,51 @@ from tokenization.remi.vocabulary import (
 )
 from tokenization.tokenizer import FixedBar
 
+# names of the module, since members of an enumeration are slow to look up
+_BAR, _LAST, _WRITE, _POSITION = After.BAR, After.LAST, After.WRITE, After.POSITION
+_VELOCITY, _NOTE = After.VELOCITY, After.NOTE
+
 _ALL = frozenset({1})
 """Rank of the only track of a piano."""
 _NONE: frozenset[int] = frozenset()
-_CONTENT_ENDS = frozenset({After.TEMPO, After.NOTE})
-
-
-@lru_cache(maxsize=8)
-def _fixed_masks(families: Families) -> dict[After, NDArray[np.bool_]]:
-    """Masks that depend only on the last token."""
-    return {
-        After.PITCH: mask_of(families, (families.velocity, families.duration)),
-        After.DRUM: mask_of(families, (families.drum_velocity, families.return_)),
-        After.EOS: mask_of(families, (PAD, PAD + 1)),
-    }
+_NUM_DURATIONS = len(DURATIONS)
 
 
 @lru_cache(maxsize=1024)
 def _duration_mask(families: Families, count: int) -> NDArray[np.bool_]:
     """Mask of the first durations."""
     return mask_of(families, (families.duration, families.duration + count))
+
+
+@lru_cache(maxsize=16_384)
+def _times_mask(
+    families: Families, position: int, bar_length: int, after_bar: int, may_write: bool
+) -> NDArray[np.bool_]:
+    """Mask of the positions after one, of the token at the end of the bar (0: none), and Write."""
+    return mask_of(
+        families,
+        (POSITION + position + 1, POSITION + bar_length),
+        (after_bar, after_bar + (after_bar > 0)),
+        (families.write, families.write + may_write),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _tempo_mask(families: Families, tempo: int) -> NDArray[np.bool_]:
+    """Mask of all tempos but one; of none for 0."""
+    if not tempo:
+        return mask_of(families)
+    return mask_of(families, (TEMPO, tempo), (tempo + 1, families.program))
+
+
+@lru_cache(maxsize=16_384)
+def _programs_after(
+    families: Families, tracks: frozenset[int] | None, silent: frozenset[int], track: int
+) -> NDArray[np.bool_]:
+    """Mask (programs,) of the programs with a playing track after one."""
+    playing = players(families, tracks, silent).tracks.copy()
+    playing[: track + 1] = False
+    return playing.reshape(-1, NUM_PARTS).any(1)
 
 
 @lru_cache(maxsize=1024)
@@ -60,7 +85,9 @@ def _one(families: Families, token: int) -> NDArray[np.bool_]:
 
 
 @lru_cache(maxsize=4096)
-def _header_mask(families: Families, last_header: int, last_player: int) -> NDArray[np.bool_]:
+def _header_mask(
+    families: Families, last_header: int, last_player: int, *, has_gap: bool
+) -> NDArray[np.bool_]:
     """Mask of the tokens that may follow in a header: Style, Key, players by rank, Gap, Bar."""
     ranges = [(BAR, BAR + 1)]
     if not last_header and last_player < 0:
@@ -68,7 +95,7 @@ def _header_mask(families: Families, last_header: int, last_player: int) -> NDAr
     if last_header < families.key and last_player < 0:
         ranges.append((families.key, families.plays))
     if last_header < families.gap:
-        ranges.append((families.gap, families.size))
+        ranges += [(families.gap, families.size)] * has_gap
         if families.only_track < 0:
             first = _next_program(last_player)
             ranges.append((families.program + first, families.part))
@@ -107,29 +134,32 @@ class DocumentGrammar(RemiGrammar):
         """Read-only mask (v,) of the tokens that may follow; at least one."""
         if self.rules.bars and self.bar in self.rules.bars:
             return self._as_fixed
-        always = _fixed_masks(self.families).get(self.after)
+        after = self.after
+        if after is _VELOCITY:
+            return _duration_mask(self.families, self._num_durations)
+        always = FIXED_MASKS[self.families].always.get(after)
         return self._mask if always is None else always
 
     @cached_property
     def _mask(self) -> NDArray[np.bool_]:
         after, families = self.after, self.families
-        if after is After.VELOCITY:
-            return _duration_mask(families, self._num_durations)
-        if after < After.BAR:
+        if after < _BAR:
             return self._header_allowed
-        mask = np.zeros(families.size, bool)
-        if after <= After.LAST:
-            self._allow_head(mask)
-        elif after is After.PROGRAM or after is After.PART:
-            self._allow_track(mask)
+        if after is _WRITE:
+            return self._times
+        if after is _POSITION:
+            may_change = self._tempo_at(self.position)
+            mask = _tempo_mask(families, self.tempo if may_change else 0).copy()
+            self._allow_notes(mask)
+        elif after is _NOTE or after is After.TEMPO:
+            mask = self._times.copy()
+            self._allow_notes(mask)
         else:
-            if after is not After.POSITION:
-                self._allow_times(mask)
-            elif self._tempo_at(self.position):
-                mask[TEMPO : families.program] = True
-                mask[self.tempo] = False
-            if after in AT_POSITION:
-                self._allow_notes(mask)
+            mask = np.zeros(families.size, bool)
+            if after <= _LAST:
+                self._allow_head(mask)
+            else:
+                self._allow_track(mask)
         mask.setflags(write=False)
         return mask
 
@@ -140,7 +170,8 @@ class DocumentGrammar(RemiGrammar):
             return _player_mask(families, self.track, self.last_track)
         if after is After.PLAYER_PART:
             return _one(families, families.plays)
-        mask = _header_mask(families, self.document.last_header, self.last_track)
+        last_header, has_gap = self.document.last_header, self.rules.write
+        mask = _header_mask(families, last_header, self.last_track, has_gap=has_gap)
         if after is After.NOTHING:
             mask = mask | _one(families, BOS)
             mask.setflags(write=False)
@@ -173,7 +204,7 @@ class DocumentGrammar(RemiGrammar):
             mask[families.bass + document.root] = False
         if after < After.LAST:
             mask[families.last] = self._may_be_last
-        self._allow_times(mask)
+        mask |= self._times
 
     def _allow_metres(self, mask: NDArray[np.bool_]) -> bool:
         """Allows TimeSignatures; returns whether one must follow."""
@@ -232,42 +263,59 @@ class DocumentGrammar(RemiGrammar):
     @property
     def _num_durations(self) -> int:
         """Number of durations that may follow: all, or those that end in time."""
-        document, now = self.document, self.bar_start + self.position
+        document = self.document
         if document.is_last:
-            return _durations_within(self.bar_start + self.bar_length - now)
+            return _durations_within(self.bar_length - self.position)
         if document.gap and document.must_write:
-            return _durations_within(self._end_limit - now)
-        return len(DURATIONS)
+            return _durations_within(self._end_limit - self.bar_start - self.position)
+        return _NUM_DURATIONS
 
-    def _allow_times(self, mask: NDArray[np.bool_]) -> None:
-        """Allows later positions, Write, the next bar and the end."""
+    @property
+    def _times(self) -> NDArray[np.bool_]:
+        """Read-only mask of later positions, Write, the next bar and the end."""
         document, families = self.document, self.families
-        mask[POSITION + self.position + 1 : POSITION + self.bar_length] = True
-        if len(self.sounding) >= self._players.full:
-            self._forbid_full_positions(mask)
         if document.must_write and not document.has_write:
-            mask[families.write] = True
-            return
-        mask[families.write] = self._may_write
-        is_end = document.is_last or (document.gap and document.written == document.gap)
-        if is_end and not document.is_later:
-            mask[EOS] = True
+            after_bar, may_write = 0, True
         else:
-            mask[BAR] = True
+            is_end = document.is_last or (document.gap and document.written == document.gap)
+            after_bar = EOS if is_end and not document.is_later else BAR
+            may_write = self._may_write
+        mask = _times_mask(families, self.position, self.bar_length, after_bar, may_write)
+        # without these, at least one track can play
+        limited = document.must_write or self.rules.tracks is not None
+        limited = limited or len(self.sounding) >= families.num_pitches
+        if limited and len(self.sounding) >= self._players.full:
+            mask = mask.copy()
+            self._forbid_full_positions(mask)
+        return mask
 
     def _allow_notes(self, mask: NDArray[np.bool_]) -> None:
-        if self._players.ranks:
+        families = self.families
+        if families.only_track >= 0:
+            if not self.document.must_write or self._players.ranks:
+                self._allow_pitches(mask)
+            return
+        self._allow_pitches(mask)
+        if len(self.sounding) >= families.num_pitches:
             super()._allow_notes(mask)
+        else:
+            programs = _programs_after(families, self.rules.tracks, self._silent, self.track)
+            mask[families.program : families.part] = programs
 
     @property
     def _players(self) -> Players:
         """The tracks that may play: given ones before the Write of a bar, others after it."""
-        document, silent = self.document, _NONE
+        return players(self.families, self.rules.tracks, self._silent)
+
+    @property
+    def _silent(self) -> frozenset[int]:
+        """Ranks of the tracks that may not play in this half of the bar."""
+        document = self.document
+        if not document.must_write:
+            return _NONE
         if document.has_write:
-            silent = document.given
-        elif document.must_write:
-            silent = _ALL if self.families.only_track >= 0 else document.writers
-        return players(self.families, self.rules.tracks, silent)
+            return document.given
+        return _ALL if self.families.only_track >= 0 else document.writers
 
     def _tempo_at(self, position: int) -> bool:
         # at the start of a bar, tempos are in its head
@@ -283,7 +331,9 @@ class DocumentGrammar(RemiGrammar):
         in_head = After.BAR <= after <= After.LAST
         if fixed.given is not None and not in_head and not document.has_write:
             return _one(families, self._next_given(fixed))
-        always = _fixed_masks(families).get(after)
+        if after is _VELOCITY:
+            return _duration_mask(families, self._num_durations)
+        always = FIXED_MASKS[families].always.get(after)
         mask = self._mask if always is None else always
         if not in_head:
             return mask
@@ -328,10 +378,16 @@ class DocumentGrammar(RemiGrammar):
 
     # ---- the state after a token
 
+    def _check(self, token: int) -> None:
+        if token >= self.families.size or not self.allowed[token]:
+            raise ValueError(self._refusal(token))
+
     def advance(self, token: int) -> DocumentGrammar:
         """State after one more token. Raises ValueError for a token that is not allowed."""
         families, document = self.families, self.document
-        if token >= families.drum_velocity:
+        if families.velocity <= token < families.drum_velocity:
+            state = super().advance(token)
+        elif token >= families.drum_velocity:
             self._check(token)
             state = self._after_document_token(token)
         elif self.after < After.BAR and families.program <= token < families.pitch:
@@ -344,7 +400,7 @@ class DocumentGrammar(RemiGrammar):
                 state = self._replace(after=After.PLAYER_PART, track=track)
         else:
             state = super().advance(token)
-            if families.pitch <= token < families.velocity:
+            if token >= families.pitch:
                 if state.track not in document.playing:
                     playing = document.playing | {state.track}
                     document = document._replace(playing=playing)
@@ -449,31 +505,21 @@ class DocumentGrammar(RemiGrammar):
         tokens = Tokens.of(ids, self.families)
         bars = read_bars(tokens)
         notes = read_notes(tokens, bars, self.families)
-        kinds, is_bar = tokens.kinds[:-1], tokens.kinds[:-1] == Kind.BAR
         num_main = len(bars.lines) - 1 - bars.num_later
         start = bars.lines[bars.num_later] if num_main else 0
         counted = (notes.onsets >= start) & (notes.keys >= 128)
         ends = (notes.onsets + notes.durations)[counted]
-        bar_of = is_bar.cumsum() - 1
-        writes = (kinds == Kind.WRITE).nonzero()[0]
-        given = writers = _NONE
-        if len(writes):
-            write_of = np.full(int(bar_of[-1]) + 1, len(ids))
-            write_of[bar_of[writes]] = writes
-            at = bar_of[notes.places]
-            in_written, is_given = at >= bar_of[writes[0]], notes.places < write_of[at]
-            ranks = notes.keys >> 7
-            given = frozenset(ranks[in_written & is_given].tolist())
-            writers = frozenset(ranks[in_written & ~is_given].tolist())
-        lasts = (kinds == Kind.LAST).nonzero()[0]
+        signs = Signs.of(tokens)
+        written = read_written(signs, bars, notes)
+        lasts = signs.places[signs.kinds == Kind.LAST]
         document = header.document._replace(
-            is_planned=bool((kinds == Kind.RETURN).any()),
+            is_planned=signs.has(Kind.RETURN),
             later=bars.num_later,
             main=num_main,
-            written=len(writes),
-            given=given,
-            writers=writers,
-            has_ended=bool((bar_of[lasts] < bars.num_later).any()),
+            written=num_main - written.first if written else 0,
+            given=written.given if written else _NONE,
+            writers=written.others if written else _NONE,
+            has_ended=bool((signs.bar_of(lasts) < bars.num_later).any()),
         )
         return state._replace(
             last_track=header.last_track,

@@ -15,7 +15,7 @@ from tokenization.remi.vocabulary import NUM_PARTS, POSITION, TEMPO, Families
 
 _EVENT = Packing(21, 10, 10, 10, 10)
 """Step in the order of the document, type of the event, and up to three ids, 0 if unused."""
-# Types in the order of tokens at one step: the rows of a head, tempo, notes by the rank of the track.
+# Types in the order of tokens at one step: rows of a head, tempo, notes by rank of their track.
 
 
 class Body(NamedTuple):
@@ -101,8 +101,7 @@ def _note_events(
 
 @cache
 def _first_ids(families: Families, per_head: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Offsets that convert pitches, velocities and durations to ids, and the ids of notes to those
-    of drums."""
+    """Offsets that convert pitches, velocities and durations to ids, and Pitch ids to Drum ids."""
     first_pitch = families.pitch - families.lowest_pitch
     notes = _EVENT.row(0, per_head + 1, first_pitch, families.velocity, families.duration)
     louder = families.drum_velocity - families.velocity if families.has_plans else 0

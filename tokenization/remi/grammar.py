@@ -22,6 +22,8 @@ from tokenization.remi.vocabulary import (
     NUM_PARTS,
     PAD,
     PIANO_FAMILIES,
+    PLANNED_FAMILIES,
+    PLANNED_PIANO_FAMILIES,
     POSITION,
     STEPS_PER_BEAT,
     TEMPO,
@@ -90,6 +92,10 @@ class FixedMasks(NamedTuple):
 
         velocity = mask((families.velocity, families.duration))
         position = mask((POSITION, POSITION + 1))
+        pad = mask((PAD, PAD + 1))
+        if families.has_plans:
+            drum_velocity = mask((families.drum_velocity, families.return_))
+            return cls({After.PITCH: velocity, After.DRUM: drum_velocity, After.EOS: pad}, {})
         return cls(
             {
                 After.NOTHING: mask((BOS, BOS + 1), (BAR, BAR + 1)),
@@ -97,7 +103,7 @@ class FixedMasks(NamedTuple):
                 After.PITCH: velocity,
                 After.DRUM: velocity,
                 After.VELOCITY: mask((families.duration, families.size)),
-                After.EOS: mask((PAD, PAD + 1)),
+                After.EOS: pad,
             },
             {
                 After.BAR: mask((TIME_SIGNATURE, POSITION)),
@@ -110,7 +116,11 @@ class FixedMasks(NamedTuple):
 
 
 FIXED_MASKS = {
-    families: FixedMasks.of(families) for families in (PIANO_FAMILIES, MULTITRACK_FAMILIES)
+    families: FixedMasks.of(families)
+    for families in (
+        *(PIANO_FAMILIES, MULTITRACK_FAMILIES),
+        *(PLANNED_PIANO_FAMILIES, PLANNED_FAMILIES),
+    )
 }
 
 
@@ -293,8 +303,9 @@ class RemiGrammar(_State):
 
     def advance(self, token: int) -> RemiGrammar:
         """State after one more token. Raises ValueError for a token that is not allowed."""
-        self._check(token)
         families = self.families
+        if not (0 <= token < families.size and self.allowed[token]):
+            raise ValueError(self._refusal(token))
         if token >= families.duration:
             now = self.bar_start + self.position
             end = now + _DURATION_STEPS[token - families.duration]
@@ -399,11 +410,8 @@ class RemiGrammar(_State):
     def _tempo_at(self, position: int) -> bool:
         return self.rules.tempo == "free" or (self.rules.tempo == "bar_line" and position == 0)
 
-    def _check(self, token: int) -> None:
-        """Raises ValueError for a token that is not allowed."""
-        if 0 <= token < self.families.size and self.allowed[token]:
-            return
+    def _refusal(self, token: int) -> str:
         names = self.families.vocabulary.names
         name = names[token] if 0 <= token < len(names) else f"id {token}"
         place = f"bar {self.bar}, position {self.position}, after {self.after.name}"
-        raise ValueError(f"{name} is not allowed at {place}")
+        return f"{name} is not allowed at {place}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -44,13 +43,13 @@ class BarHeads(NamedTuple):
         return rows.reshape(-1, width)
 
 
-def plain_heads(lines: NDArray[np.int64]) -> BarHeads:
+def plain_heads(lines: NDArray[np.int64], *, has_end: bool) -> BarHeads:
     """Heads of version 1: a Bar, and a TimeSignature where the length changes."""
     lengths = lines[1:] - lines[:-1]
     ids = np.zeros((len(lines), 2), np.int32)
     ids[:-1, 0] = BAR
     ids[:-1, 1] = (lengths // BAR_UNIT + (TIME_SIGNATURE - 1)) * starts_of_runs(lengths)
-    ids[-1, 0] = EOS
+    ids[-1, 0] = EOS * has_end
     return BarHeads(lines, ids)
 
 
@@ -107,7 +106,8 @@ def _plan_ids(plans: Sequence[BarPlan], order: Order, families: Families) -> NDA
     count = len(order.lines) - 1
     if len(plans) != count:
         raise TokenizerError(f"the plan has {len(plans)} bars, expected {count} as in the score")
-    table = np.array([plan_ids(plan, families) for plan in plans], np.int32)
+    flat = [token for plan in plans for token in plan_ids(plan, families)]
+    table = np.array(flat, np.int32).reshape(-1, _PLAN_IDS)
     bars = np.arange(count)
     sources = families.values[table[:, 0]]
     targets = bars - sources
@@ -119,7 +119,6 @@ def _plan_ids(plans: Sequence[BarPlan], order: Order, families: Families) -> NDA
     return table
 
 
-@lru_cache(maxsize=65_536)
 def plan_ids(plan: BarPlan, families: Families) -> tuple[int, ...]:
     """Ids of the plan of a bar, five with 0 for none: Return, Chord, Bass, Chord, Bass.
 
@@ -130,30 +129,29 @@ def plan_ids(plan: BarPlan, families: Families) -> tuple[int, ...]:
         raise TokenizerError(
             f"the source of a bar is {source}, expected {-MAX_DISTANCE} to {MAX_DISTANCE}"
         )
-    beats = [chord.beat for chord in chords]
-    if len(chords) > 2 or beats[:1] > [0] or beats[1:] == [0] or min(beats, default=0) < 0:
+    first = families.return_ + (source if source >= 0 else MAX_DISTANCE - source)
+    if not chords:
+        return first, 0, 0, 0, 0
+    is_second = len(chords) == 2
+    if len(chords) > 2 or chords[0].beat != 0 or (is_second and chords[1].beat < 1):
+        beats = ", ".join(str(chord.beat) for chord in chords)
         raise TokenizerError(
-            f"a bar has chords at the beats {', '.join(map(str, beats))}; expected one at beat 0 "
-            "and at most one after it"
+            f"a bar has chords at the beats {beats}; expected one at beat 0, and at most one later"
         )
-    ids = [families.return_ + (source if source >= 0 else MAX_DISTANCE - source)]
-    for _, chord in chords:
-        ids += chord_ids(chord, families)
-    return (*ids, *(0 for _ in range(_PLAN_IDS - len(ids))))
+    second = _chord_ids(chords[1].chord, families) if is_second else (0, 0)
+    return first, *_chord_ids(chords[0].chord, families), *second
 
 
-def chord_ids(chord: Chord | None, families: Families) -> tuple[int, int]:
+def _chord_ids(chord: Chord | None, families: Families) -> tuple[int, int]:
     """Ids of the Chord and its Bass, 0 without a bass. Raises TokenizerError if it has no ids."""
     if chord is None:
         return families.bass - 1, 0
     root, quality, bass = chord
-    if not (0 <= root < 12 and 0 <= quality < len(QUALITIES) and (bass is None or 0 <= bass < 12)):
+    lowest = root if bass is None else bass
+    if not (0 <= root < 12 and 0 <= quality < len(QUALITIES) and 0 <= lowest < 12):
         raise TokenizerError(
             f"a chord has root {root}, quality {quality} and bass {bass}, expected a root and a "
             f"bass of 0 to 11 and a quality of 0 to {len(QUALITIES) - 1}"
         )
-    has_bass = bass is not None and bass != root
-    return (
-        families.chord + len(QUALITIES) * root + quality,
-        families.bass + bass if has_bass else 0,
-    )
+    index = families.chord + len(QUALITIES) * root + quality
+    return index, (families.bass + lowest) * (lowest != root)

@@ -1,4 +1,4 @@
-"""The order of bars in a document: bars after a gap come first, and written tracks after given ones."""
+"""The order of bars in a document: those after a gap first, written tracks after given ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What any token ids say besides notes, bars and tempos: plan, header, and what is to be written."""
+"""What token ids say besides notes and bars: plan, header, and what is to be written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenization.analysis.chords import QUALITIES
 from tokenization.document import Header
-from tokenization.plan import BarPlan, Chord, Key, Plan, PlannedChord
+from tokenization.plan import BarPlan, Chord, Key, PlannedChord
 from tokenization.remi.decode import Bars, Notes, Tokens
 from tokenization.remi.vocabulary import Kind
 from tokenization.score import TimeSignature
@@ -19,58 +19,86 @@ from tokenization.score import TimeSignature
 _NONE = -1
 
 
-def read_key(tokens: Tokens) -> Key | None:
-    """The first Key of any tokens."""
-    places = (tokens.kinds == Kind.KEY).nonzero()[0]
-    if not len(places):
+class Signs(NamedTuple):
+    """The tokens of a row that only version 2 has, except those of drum notes: columns (n,)."""
+
+    tokens: Tokens
+    places: NDArray[np.intp]
+    """Index of each in the row."""
+    kinds: NDArray[np.uint8]
+    values: NDArray[np.int64]
+    bar_places: NDArray[np.intp]
+    """Index of each Bar (bars,) in the row."""
+
+    @classmethod
+    def of(cls, tokens: Tokens) -> Signs:
+        """The signs of any tokens."""
+        places = (tokens.kinds >= Kind.RETURN).nonzero()[0]
+        bar_places = (tokens.kinds == Kind.BAR).nonzero()[0]
+        return cls(tokens, places, tokens.kinds[places], tokens.values[places], bar_places)
+
+    def bar_of(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Bar in which each place of the row is; -1 before the first one."""
+        return self.bar_places.searchsorted(places, side="right") - 1
+
+    def has(self, kind: NDArray[np.uint8]) -> bool:
+        """Whether there is a token of a kind."""
+        return bool((self.kinds == kind).any())
+
+    def in_bars(self, kind: NDArray[np.uint8]) -> NDArray[np.intp]:
+        """Which signs (n,) are tokens of a kind after the first Bar."""
+        found = (self.kinds == kind).nonzero()[0]
+        return found[self.bar_of(self.places[found]) >= 0]
+
+
+def read_key(signs: Signs) -> Key | None:
+    """The first Key."""
+    found = (signs.kinds == Kind.KEY).nonzero()[0]
+    if not len(found):
         return None
-    minor, tonic = divmod(int(tokens.values[places[0]]), 12)
+    minor, tonic = divmod(int(signs.values[found[0]]), 12)
     return Key(tonic, bool(minor))
 
 
-def read_header(tokens: Tokens) -> Header:
+def read_header(signs: Signs) -> Header:
     """The first Style, and the players: Program, Part if any, Plays."""
-    kinds, values = tokens
-    styles = (kinds == Kind.STYLE).nonzero()[0]
+    kinds, values = signs.tokens
+    styles = (signs.kinds == Kind.STYLE).nonzero()[0]
     players: set[int] = set()
-    for place in (kinds == Kind.PLAYS).nonzero()[0].tolist():
-        has_part = kinds[place - 1] == Kind.PART
-        at = place - 1 - int(has_part)
+    for place in signs.places[signs.kinds == Kind.PLAYS].tolist():
+        has_part = bool(kinds[place - 1] == Kind.PART)
+        at = place - 1 - has_part
         if kinds[at] == Kind.PROGRAM:
             program = int(values[at])
             players.add(program + (int(values[place - 1]) if has_part and program else 0))
-    style = int(values[styles[0]]) if len(styles) else None
+    style = int(signs.values[styles[0]]) if len(styles) else None
     return Header(style, tuple(sorted(players)))
 
 
 def read_plan(
-    tokens: Tokens, bars: Bars, lines: NDArray[np.int64], signatures: Sequence[TimeSignature]
+    signs: Signs, bars: Bars, lines: NDArray[np.int64], signatures: Sequence[TimeSignature]
 ) -> tuple[BarPlan, ...]:
     """The plan of each bar in the order of the music; empty without any Return.
 
     The first Return after a Bar counts, and the first two Chords. A Bass counts right after one of
     these. `lines` are the bar lines of the music, `signatures` those that name its bars.
     """
-    kinds, values = tokens
-    returns = (kinds == Kind.RETURN).nonzero()[0]
-    if not len(returns):
+    if not signs.has(Kind.RETURN):
         return ()
-    count = len(lines) - 1
-    bar_of = (kinds == Kind.BAR).cumsum() - 1
-    table = np.zeros((count, 5), np.int64)
-    table[:, 1:] = _NONE
-    returns = returns[bar_of[returns] >= 0]
-    # of several in a bar, the first is assigned last
-    table[bar_of[returns[::-1]], 0] = values[returns[::-1]]
-    chords = (kinds == Kind.CHORD).nonzero()[0]
-    chords = chords[bar_of[chords] >= 0]
-    of_bar = bar_of[chords]
+    returns, chords = signs.in_bars(Kind.RETURN), signs.in_bars(Kind.CHORD)
+    table = np.full((len(lines) - 1, 5), _NONE, np.int64)
+    table[:, 0] = 0
+    returns = returns[::-1]  # of several in a bar, the first is assigned last
+    table[signs.bar_of(signs.places[returns]), 0] = signs.values[returns]
+
+    of_bar = signs.bar_of(signs.places[chords])
     nth = np.arange(len(chords)) - of_bar.searchsorted(of_bar)
-    chords, of_bar, nth = chords[nth < 2], of_bar[nth < 2], nth[nth < 2]
-    after = chords + 1
-    basses = np.where(kinds[after] == Kind.BASS, values[after], _NONE)
-    table[of_bar, 1 + 2 * nth] = values[chords]
-    table[of_bar, 2 + 2 * nth] = basses
+    if (nth > 1).any():
+        chords, of_bar, nth = chords[nth < 2], of_bar[nth < 2], nth[nth < 2]
+    table[of_bar, 1 + 2 * nth] = signs.values[chords]
+    after = signs.places[chords] + 1
+    kinds, values = signs.tokens
+    table[of_bar, 2 + 2 * nth] = np.where(kinds[after] == Kind.BASS, values[after], _NONE)
     if bars.num_later:
         table = np.roll(table, -bars.num_later, 0)
     starts = np.array([signature.tick for signature in signatures])
@@ -95,28 +123,33 @@ def _chord(index: int, bass: int) -> Chord | None:
 
 
 class Written(NamedTuple):
-    """The bars of a document that have a Write, in the order of the music."""
+    """The bars of a document that are to be written, in the order of the music."""
 
     first: int
     stop: int | None
     """None if the document has no gap."""
     given: frozenset[int]
-    """Ranks of the tracks with notes before Write in these bars."""
+    """Ranks of the tracks with notes before the Write of these bars."""
+    others: frozenset[int]
+    """Ranks of the other tracks in these bars."""
 
 
-def read_written(tokens: Tokens, bars: Bars, notes: Notes) -> Written | None:
-    """The bars to be written: from the first one that has a Write to the last bar or the gap's end."""
-    kinds = tokens.kinds
-    writes = (kinds == Kind.WRITE).nonzero()[0]
-    bar_of = (kinds == Kind.BAR).cumsum() - 1
-    writes = writes[bar_of[writes] >= bars.num_later]
+def read_written(signs: Signs, bars: Bars, notes: Notes) -> Written | None:
+    """The bars to be written: from the first one with a Write to the end, or to that of the gap."""
+    writes = signs.places[signs.in_bars(Kind.WRITE)]
+    of_bar = signs.bar_of(writes)
+    writes, of_bar = writes[of_bar >= bars.num_later], of_bar[of_bar >= bars.num_later]
     if not len(writes):
         return None
-    count = len(bars.lines) - 1 - bars.num_later
-    has_gap = bool((kinds == Kind.GAP).any())
     first_write = np.full(len(bars.lines) - 1, -1)
-    first_write[bar_of[writes[::-1]]] = writes[::-1]
-    at = bar_of[notes.places]
-    is_given = (at >= bar_of[writes[0]]) & (notes.places < first_write[at])
-    given = frozenset((notes.keys[is_given] >> 7).tolist())
-    return Written(int(bar_of[writes[0]]) - bars.num_later, count if has_gap else None, given)
+    first_write[of_bar[::-1]] = writes[::-1]
+    of_note = signs.bar_of(notes.places)
+    is_written = of_note >= of_bar[0]
+    is_given = is_written & (notes.places < first_write[of_note])
+    ranks = notes.keys >> 7
+    return Written(
+        int(of_bar[0]) - bars.num_later,
+        len(bars.lines) - 1 - bars.num_later if signs.has(Kind.GAP) else None,
+        frozenset(ranks[is_given].tolist()),
+        frozenset(ranks[is_written & ~is_given].tolist()),
+    )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.analysis.chords import QUALITIES
-from tokenization.document import Document, Header, Selection
+from tokenization.document import UNKNOWN, Document, Header, Selection
 from tokenization.errors import TokenizerError
 from tokenization.plan import Plan
 from tokenization.remi.decode import (
@@ -30,7 +30,7 @@ from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.heads import plain_heads, planned_heads
 from tokenization.remi.order import Order
 from tokenization.remi.quantize import name_bars, quantize_notes, quantize_timeline
-from tokenization.remi.read_document import read_header, read_key, read_plan, read_written
+from tokenization.remi.read_document import Signs, read_header, read_key, read_plan, read_written
 from tokenization.remi.vocabulary import (
     BAR,
     BOS,
@@ -54,7 +54,6 @@ from tokenization.tokenizer import (
     Rules,
     TokenSequence,
     end_of_crop,
-    shift_ids,
 )
 
 _PIANO = Track(NO_NOTES)
@@ -99,7 +98,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
         self,
         score: Score,
         plan: Plan | None = None,
-        header: Header = Header(),
+        header: Header = UNKNOWN,
         selection: Selection | None = None,
         begins: bool = True,
         ends: bool = True,
@@ -121,13 +120,13 @@ class Remi(BaseTokenizer[RemiGrammar]):
         end = int((notes.onsets + DURATIONS[durations]).max(initial=0))
         timeline = quantize_timeline(score, end, families)
         if not families.has_plans:
-            if plan or selection or header != Header() or not (begins and ends):
+            if plan or selection or header != UNKNOWN:
                 raise TokenizerError(
                     f"{self.config.kind} of version 1 has no plan, header or selection; "
                     "use version 2"
                 )
-            heads, tempos = plain_heads(timeline.lines), timeline.tempos
-            prefix = _BOS
+            heads, tempos = plain_heads(timeline.lines, has_end=ends), timeline.tempos
+            prefix = _BOS[:begins]
         else:
             order = Order.of(timeline.lines, selection)
             heads, tempos = planned_heads(
@@ -241,21 +240,40 @@ class Remi(BaseTokenizer[RemiGrammar]):
         bars = read_bars(tokens)
         notes = read_notes(tokens, bars, self.families)
         score, lines = self._score(tokens, bars, notes, signatures, tracks)
-        plans = read_plan(tokens, bars, lines, score.time_signatures)
-        key = read_key(tokens)
+        signs = Signs.of(tokens)
+        plans = read_plan(signs, bars, lines, score.time_signatures)
+        key = read_key(signs)
         selection = None
-        if (written := read_written(tokens, bars, notes)) is not None:
+        if (written := read_written(signs, bars, notes)) is not None:
             ranks = self.track_ranks(score.tracks)
             given = tuple(at for at, rank in enumerate(ranks) if rank in written.given)
             selection = Selection(written.first, written.stop, given)
         return Document(
             score,
             Plan(plans, key) if plans or key else None,
-            read_header(tokens),
+            read_header(signs),
             selection,
             begins=bool((tokens.kinds == Kind.BOS).any()),
-            ends=bool((tokens.kinds == Kind.LAST).any()) or not self.families.has_plans,
+            ends=signs.has(Kind.LAST) or not self.families.has_plans,
         )
+
+    def split_at_written(
+        self, ids: NDArray[np.integer]
+    ) -> tuple[NDArray[np.integer], tuple[tuple[int, ...], ...]]:
+        """What a document gives: ids before the first bar that is to be written, and given tracks.
+
+        For each bar with a Write, these are the ids from its first Position up to the Write, as in
+        `FixedBar.given`. Without such bars, all ids come before.
+        """
+        writes = np.flatnonzero(ids == self.families.write)
+        bars = np.flatnonzero(ids == BAR)
+        starts = bars[bars.searchsorted(writes) - 1]
+        given: list[tuple[int, ...]] = []
+        for start, stop in zip(starts.tolist(), writes.tolist(), strict=True):
+            half = ids[start:stop]
+            positions = np.flatnonzero((half >= POSITION) & (half < TEMPO))
+            given.append(tuple(half[positions[0] :].tolist()) if len(positions) else ())
+        return ids[: starts[0]] if len(writes) else ids, tuple(given)
 
     @abstractmethod
     def _named(self, tracks: Sequence[Track], ranks: Sequence[int]) -> tuple[Track, ...]:

@@ -158,7 +158,7 @@ def test_notated_signatures_are_restored(case, score):
 @given(data=st.data())
 def test_canonical_ids_are_encoded_again(case, data):
     ids = data.draw(case.ids)
-    sequence = case.remi.encode(case.remi.decode(ids))
+    sequence = case.remi.encode(*case.remi.decode_document(ids))
     np.testing.assert_array_equal(sequence.ids, ids)
     assert sequence.ids.dtype == np.int32
 
