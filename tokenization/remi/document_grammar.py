@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +76,7 @@ def _programs_after(
     """Mask (programs,) of the programs with a playing track after one."""
     playing = players(families, tracks, silent).tracks.copy()
     playing[: track + 1] = False
-    return playing.reshape(-1, NUM_PARTS).any(1)
+    return np.asarray(playing.reshape(-1, NUM_PARTS).any(1))
 
 
 @lru_cache(maxsize=1024)
@@ -382,7 +383,7 @@ class DocumentGrammar(RemiGrammar):
         if token >= self.families.size or not self.allowed[token]:
             raise ValueError(self._refusal(token))
 
-    def advance(self, token: int) -> DocumentGrammar:
+    def advance(self, token: int) -> Self:
         """State after one more token. Raises ValueError for a token that is not allowed."""
         families, document = self.families, self.document
         if families.velocity <= token < families.drum_velocity:
@@ -419,7 +420,7 @@ class DocumentGrammar(RemiGrammar):
             state = state._with_cursor(self, token)
         return state
 
-    def _with_cursor(self, before: DocumentGrammar, token: int) -> DocumentGrammar:
+    def _with_cursor(self, before: Self, token: int) -> Self:
         """Counts a token of the given tracks of a bar."""
         fixed = self.rules.bars.get(before.bar)
         if fixed is None or not fixed.given or before.document.has_write or token == BAR:
@@ -447,7 +448,7 @@ class DocumentGrammar(RemiGrammar):
             cursor=0,
         )
 
-    def _after_document_token(self, token: int) -> DocumentGrammar:
+    def _after_document_token(self, token: int) -> Self:
         """State after a token that only version 2 has."""
         families, document = self.families, self.document
         if token < families.return_:
@@ -487,7 +488,7 @@ class DocumentGrammar(RemiGrammar):
         changed = document._replace(last_header=token, gap=gap)
         return self._replace(after=After.HEADER, document=changed)
 
-    def hold(self, notes: Iterable[tuple[int, int, int]]) -> DocumentGrammar:
+    def hold(self, notes: Iterable[tuple[int, int, int]]) -> Self:
         """See `RemiGrammar.hold`; in a document with a gap, they may sound beyond its end."""
         state = super().hold(notes)
         ringing = (*self.document.ringing, *state.sounding[len(self.sounding) :])
@@ -496,9 +497,9 @@ class DocumentGrammar(RemiGrammar):
             document=self.document._replace(ringing=ringing),
         )
 
-    def _after_bars(self, ids: NDArray[np.int64]) -> DocumentGrammar:
+    def _after_bars(self, ids: NDArray[np.int64]) -> Self:
         """State after whole bars, computed from all of them at once."""
-        header: DocumentGrammar = self
+        header = self
         for token in ids[: int((ids == BAR).argmax())].tolist():
             header = header.advance(token)
         state = super(DocumentGrammar, header)._after_bars(ids)
@@ -527,7 +528,7 @@ class DocumentGrammar(RemiGrammar):
             sounds_until=int(ends.max(initial=0)),
         )
 
-    def _after_write(self) -> DocumentGrammar:
+    def _after_write(self) -> Self:
         document = self.document
         # notes that ended in the given half of the bar may still sound in the written half
         early = [note for note in document.ringing if note not in self.sounding]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import IntEnum, auto
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -301,7 +301,7 @@ class RemiGrammar(_State):
         num_pitches = self.families.num_pitches
         return {rank: min(of.values()) for rank, of in ends.items() if len(of) == num_pitches}
 
-    def advance(self, token: int) -> RemiGrammar:
+    def advance(self, token: int) -> Self:
         """State after one more token. Raises ValueError for a token that is not allowed."""
         families = self.families
         if not (0 <= token < families.size and self.allowed[token]):
@@ -352,7 +352,7 @@ class RemiGrammar(_State):
             )
         return self._replace(after=After.BOS if token == BOS else After.EOS)
 
-    def hold(self, notes: Iterable[tuple[int, int, int]]) -> RemiGrammar:
+    def hold(self, notes: Iterable[tuple[int, int, int]]) -> Self:
         """The same state with more notes sounding: rank of the track, MIDI pitch, step of its end.
 
         Notes without a token are ignored: drums, and pitches outside the range.
@@ -369,7 +369,7 @@ class RemiGrammar(_State):
             sounding=(*self.sounding, *held), sounds_until=max(self.sounds_until, until)
         )
 
-    def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> RemiGrammar:
+    def resume(self, ids: Sequence[int] | NDArray[np.integer]) -> Self:
         """State after a prompt. The rules do not apply to it, only to the tokens that follow.
 
         This is fast for prompts of any length: if called in the initial state, all bars before the
@@ -385,7 +385,7 @@ class RemiGrammar(_State):
             state = state.advance(token)
         return state._replace(rules=self.rules)
 
-    def _after_bars(self, ids: NDArray[np.int64]) -> RemiGrammar:
+    def _after_bars(self, ids: NDArray[np.int64]) -> Self:
         """State after whole bars, computed from all of them at once."""
         tokens = Tokens.of(ids, self.families)
         bars = read_bars(tokens)

@@ -24,6 +24,7 @@ from tokenization.remi.vocabulary import (
 )
 
 _PLAN_IDS = 5
+_NO_IDS = (0, 0, 0, 0)
 
 
 class BarHeads(NamedTuple):
@@ -130,16 +131,16 @@ def plan_ids(plan: BarPlan, families: Families) -> tuple[int, ...]:
             f"the source of a bar is {source}, expected {-MAX_DISTANCE} to {MAX_DISTANCE}"
         )
     first = families.return_ + (source if source >= 0 else MAX_DISTANCE - source)
-    if not chords:
-        return first, 0, 0, 0, 0
-    is_second = len(chords) == 2
-    if len(chords) > 2 or chords[0].beat != 0 or (is_second and chords[1].beat < 1):
-        beats = ", ".join(str(chord.beat) for chord in chords)
-        raise TokenizerError(
-            f"a bar has chords at the beats {beats}; expected one at beat 0, and at most one later"
-        )
-    second = _chord_ids(chords[1].chord, families) if is_second else (0, 0)
-    return first, *_chord_ids(chords[0].chord, families), *second
+    ids: list[int] = []
+    for index, (beat, chord) in enumerate(chords):
+        if index > 1 or (beat > 0) != index:
+            beats = ", ".join(str(chord.beat) for chord in chords)
+            raise TokenizerError(
+                f"a bar has chords at the beats {beats}; expected one at beat 0, and at most one "
+                "later"
+            )
+        ids += _chord_ids(chord, families)
+    return first, *ids, *_NO_IDS[len(ids) :]
 
 
 def _chord_ids(chord: Chord | None, families: Families) -> tuple[int, int]:

@@ -118,7 +118,7 @@ _KINDS = (
 class Kind:
     """Kinds of tokens, from the beginning of their names; from Bar on in the order of ids.
 
-    A DrumVelocity is a VELOCITY. They are arrays of shape () because NumPy is twice as fast with
+    `Families.kinds` counts a DRUM_VELOCITY as VELOCITY. They are arrays of shape () because NumPy is twice as fast with
     these as with Python numbers.
     """
 
@@ -126,7 +126,7 @@ class Kind:
         np.array(kind, np.uint8) for kind in range(len(_KINDS))
     )
     PROGRAM, PART, PITCH, DRUM, VELOCITY, DURATION, *_later = _later
-    _DRUM_VELOCITY, RETURN, CHORD, BASS, LATER, WRITE, LAST, STYLE, KEY, PLAYS, GAP = _later
+    DRUM_VELOCITY, RETURN, CHORD, BASS, LATER, WRITE, LAST, STYLE, KEY, PLAYS, GAP = _later
 
 
 class Families:
@@ -170,7 +170,7 @@ class Families:
         """Limits (n + 1,) between which each Tempo token is the nearest."""
         self.only_track = only_track
         """Rank of the only track; -1 if Program tokens distinguish tracks."""
-        kinds[kinds == Kind._DRUM_VELOCITY] = Kind.VELOCITY
+        kinds[kinds == Kind.DRUM_VELOCITY] = Kind.VELOCITY
         self.kinds = kinds
         """`Kind` of each id (size + 1,); OTHER at the end."""
         self.values = values
@@ -199,7 +199,7 @@ def _first_ids(kinds: NDArray[np.uint8]) -> dict[str, int]:
     PAD, BOS, EOS and MASK are the family `Other`.
     """
     found, first = np.unique(kinds, return_index=True)
-    ids = {
+    ids: dict[str, int] = {
         _KINDS[kind]: id_
         for kind, id_ in zip(found.tolist(), first.tolist(), strict=True)
         if kind not in (Kind.BOS, Kind.EOS)
