@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.remi.heads import BarHeads
+from tokenization.remi.documents.heads import BarHeads
 from tokenization.remi.packing import Packing
 from tokenization.remi.quantize import SeparateNotes, TempoMap, starts_of_runs
 from tokenization.remi.vocabulary import NUM_PARTS, POSITION, TEMPO, Families

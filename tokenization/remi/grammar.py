@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.remi.decode import Tokens, read_bars, read_notes
-from tokenization.remi.document_state import DocumentState
+from tokenization.remi.documents.state import DocumentState
 from tokenization.remi.vocabulary import (
     BAR,
     BAR_UNIT,

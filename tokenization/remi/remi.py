@@ -24,13 +24,13 @@ from tokenization.remi.decode import (
     read_notes,
     read_tempos,
 )
-from tokenization.remi.document_grammar import DocumentGrammar
+from tokenization.remi.documents.grammar import DocumentGrammar
+from tokenization.remi.documents.heads import plain_heads, planned_heads
+from tokenization.remi.documents.order import Order
+from tokenization.remi.documents.read import Signs, read_header, read_key, read_plan, read_written
 from tokenization.remi.encode import Body, write_ids
 from tokenization.remi.grammar import RemiGrammar
-from tokenization.remi.heads import plain_heads, planned_heads
-from tokenization.remi.order import Order
 from tokenization.remi.quantize import name_bars, quantize_notes, quantize_timeline
-from tokenization.remi.read_document import Signs, read_header, read_key, read_plan, read_written
 from tokenization.remi.vocabulary import (
     BAR,
     BOS,
@@ -253,7 +253,7 @@ class Remi(BaseTokenizer[RemiGrammar]):
             Plan(plans, key) if plans or key else None,
             read_header(signs),
             selection,
-            begins=bool((tokens.kinds == Kind.BOS).any()),
+            begins=bool((tokens.kinds[: signs.first_bar] == Kind.BOS).any()),
             ends=signs.has(Kind.LAST) or not self.families.has_plans,
         )
 

@@ -118,8 +118,8 @@ _KINDS = (
 class Kind:
     """Kinds of tokens, from the beginning of their names; from Bar on in the order of ids.
 
-    `Families.kinds` counts a DRUM_VELOCITY as VELOCITY. They are arrays of shape () because NumPy is twice as fast with
-    these as with Python numbers.
+    `Families.kinds` counts a DRUM_VELOCITY as VELOCITY. They are arrays of shape () because NumPy
+    is twice as fast with these as with Python numbers.
     """
 
     OTHER, BOS, EOS, BAR, TIME_SIGNATURE, POSITION, TEMPO, *_later = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,8 @@ from numpy.typing import NDArray
 
 from tokenization.analysis.chords import QUALITIES
 from tokenization.errors import TokenizerError
-from tokenization.plan import BarPlan, Chord
-from tokenization.remi.order import Order
+from tokenization.plan import BarPlan, Chord, PlannedChord
+from tokenization.remi.documents.order import Order
 from tokenization.remi.quantize import TempoMap, starts_of_runs
 from tokenization.remi.vocabulary import (
     BAR,
@@ -107,7 +108,7 @@ def _plan_ids(plans: Sequence[BarPlan], order: Order, families: Families) -> NDA
     count = len(order.lines) - 1
     if len(plans) != count:
         raise TokenizerError(f"the plan has {len(plans)} bars, expected {count} as in the score")
-    flat = [token for plan in plans for token in plan_ids(plan, families)]
+    flat = [token for plan in plans for token in plan_ids(plan.source, plan.chords, families)]
     table = np.array(flat, np.int32).reshape(-1, _PLAN_IDS)
     bars = np.arange(count)
     sources = families.values[table[:, 0]]
@@ -120,12 +121,12 @@ def _plan_ids(plans: Sequence[BarPlan], order: Order, families: Families) -> NDA
     return table
 
 
-def plan_ids(plan: BarPlan, families: Families) -> tuple[int, ...]:
-    """Ids of the plan of a bar, five with 0 for none: Return, Chord, Bass, Chord, Bass.
+@lru_cache(maxsize=65_536)
+def plan_ids(source: int, chords: tuple[PlannedChord, ...], families: Families) -> tuple[int, ...]:
+    """Ids of the plan of a bar (see `BarPlan`), five with 0 for none: Return, Chord, Bass, Chord, Bass.
 
     Raises TokenizerError for a plan that has no ids.
     """
-    source, chords = plan.source, plan.chords
     if not -MAX_DISTANCE <= source <= MAX_DISTANCE:
         raise TokenizerError(
             f"the source of a bar is {source}, expected {-MAX_DISTANCE} to {MAX_DISTANCE}"

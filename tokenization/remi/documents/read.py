@@ -27,6 +27,8 @@ class Signs(NamedTuple):
     """Index of each in the row."""
     kinds: NDArray[np.uint8]
     values: NDArray[np.int64]
+    counts: list[int]
+    """Number of signs of each kind."""
     bar_places: NDArray[np.intp]
     """Index of each Bar (bars,) in the row."""
 
@@ -35,7 +37,14 @@ class Signs(NamedTuple):
         """The signs of any tokens."""
         places = (tokens.kinds >= Kind.RETURN).nonzero()[0]
         bar_places = (tokens.kinds == Kind.BAR).nonzero()[0]
-        return cls(tokens, places, tokens.kinds[places], tokens.values[places], bar_places)
+        kinds = tokens.kinds[places]
+        counts = np.bincount(kinds, minlength=int(Kind.GAP) + 1).tolist()
+        return cls(tokens, places, kinds, tokens.values[places], counts, bar_places)
+
+    @property
+    def first_bar(self) -> int:
+        """Index of the first Bar; the length of the row without any."""
+        return int(self.bar_places[0]) if len(self.bar_places) else len(self.tokens.kinds)
 
     def bar_of(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
         """Bar in which each place of the row is; -1 before the first one."""
@@ -43,7 +52,7 @@ class Signs(NamedTuple):
 
     def has(self, kind: NDArray[np.uint8]) -> bool:
         """Whether there is a token of a kind."""
-        return bool((self.kinds == kind).any())
+        return self.counts[kind] > 0
 
     def in_bars(self, kind: NDArray[np.uint8]) -> NDArray[np.intp]:
         """Which signs (n,) are tokens of a kind after the first Bar."""
@@ -53,25 +62,26 @@ class Signs(NamedTuple):
 
 def read_key(signs: Signs) -> Key | None:
     """The first Key."""
-    found = (signs.kinds == Kind.KEY).nonzero()[0]
-    if not len(found):
+    if not signs.has(Kind.KEY):
         return None
-    minor, tonic = divmod(int(signs.values[found[0]]), 12)
+    minor, tonic = divmod(int(signs.values[signs.kinds == Kind.KEY][0]), 12)
     return Key(tonic, bool(minor))
 
 
 def read_header(signs: Signs) -> Header:
     """The first Style, and the players: Program, Part if any, Plays."""
     kinds, values = signs.tokens
-    styles = (signs.kinds == Kind.STYLE).nonzero()[0]
     players: set[int] = set()
-    for place in signs.places[signs.kinds == Kind.PLAYS].tolist():
+    plays = signs.places[signs.kinds == Kind.PLAYS].tolist() if signs.has(Kind.PLAYS) else []
+    for place in plays:
         has_part = bool(kinds[place - 1] == Kind.PART)
         at = place - 1 - has_part
         if kinds[at] == Kind.PROGRAM:
             program = int(values[at])
             players.add(program + (int(values[place - 1]) if has_part and program else 0))
-    style = int(signs.values[styles[0]]) if len(styles) else None
+    style = None
+    if signs.has(Kind.STYLE):
+        style = int(signs.values[signs.kinds == Kind.STYLE][0])
     return Header(style, tuple(sorted(players)))
 
 
@@ -136,6 +146,8 @@ class Written(NamedTuple):
 
 def read_written(signs: Signs, bars: Bars, notes: Notes) -> Written | None:
     """The bars to be written: from the first one with a Write to the end, or to that of the gap."""
+    if not signs.has(Kind.WRITE):
+        return None
     writes = signs.places[signs.in_bars(Kind.WRITE)]
     of_bar = signs.bar_of(writes)
     writes, of_bar = writes[of_bar >= bars.num_later], of_bar[of_bar >= bars.num_later]

@@ -9,12 +9,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenization.plan import BarPlan
 from tokenization.remi.decode import Tokens, read_bars, read_notes
-from tokenization.remi.document_state import DocumentState
+from tokenization.remi.documents.heads import plan_ids
+from tokenization.remi.documents.read import Signs, read_written
+from tokenization.remi.documents.state import DocumentState
 from tokenization.remi.grammar import FIXED_MASKS, After, Players, RemiGrammar, mask_of, players
-from tokenization.remi.heads import plan_ids
-from tokenization.remi.read_document import Signs, read_written
 from tokenization.remi.vocabulary import (
     BAR,
     BAR_UNIT,
@@ -357,7 +356,7 @@ class DocumentGrammar(RemiGrammar):
     def _fix_plan(self, mask: NDArray[np.bool_], fixed: FixedBar) -> None:
         after, families = self.after, self.families
         chords = fixed.chords or ()
-        ids = plan_ids(BarPlan(fixed.source or 0, chords), families)
+        ids = plan_ids(fixed.source or 0, chords, families)
         if after < After.RETURN:
             if not mask[families.return_]:
                 return
