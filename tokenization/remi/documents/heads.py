@@ -65,12 +65,12 @@ def planned_heads(
     has_end: bool,
 ) -> tuple[BarHeads, TempoMap]:
     """Heads of version 2, and the tempos within bars. Raises TokenizerError for a wrong plan."""
-    lines, bars = order.lines, order.bars
-    is_bar = ~order.is_written
-    ids = np.zeros((len(bars) + 1, 6 + _PLAN_IDS), np.int32)
-    heads, places = ids[:-1], bars
-    heads[:, 0] = np.where(is_bar, BAR, families.write)
-    num_later = order.num_later
+    lines, num_later = order.lines, order.num_later
+    bars = slice(None) if order.is_plain else order.bars  # a slice needs no copies
+    ids = np.zeros((len(order.bars) + 1, 6 + _PLAN_IDS), np.int32)
+    heads = ids[:-1]
+    heads[:, 0] = BAR
+    heads[order.is_written, 0] = families.write
     if num_later:
         heads[:num_later, 1] = families.later
 
@@ -78,26 +78,23 @@ def planned_heads(
     lengths = (lines[1:] - lines[:-1])[bars]
     at_start = tempos.tempos[tempos.steps.searchsorted(lines[:-1], side="right") - 1][bars]
     at_end = tempos.tempos[tempos.steps.searchsorted(lines[1:]) - 1][bars]
-    new_metre, new_tempo = starts_of_runs(lengths), np.empty(len(bars), bool)
+    new_metre, new_tempo = starts_of_runs(lengths), np.ones(len(heads), bool)
     np.not_equal(at_start[1:], at_end[:-1], out=new_tempo[1:])
-    if order.is_plain:
-        new_tempo[0] = True
-    else:
-        new_metre[[0, num_later]] = new_tempo[[0, num_later]] = True
-        new_tempo &= is_bar
+    if not order.is_plain:
+        new_metre[num_later] = new_tempo[num_later] = True
+        new_tempo &= ~order.is_written
     heads[:, 2] = (lengths // BAR_UNIT + (TIME_SIGNATURE - 1)) * new_metre
     heads[:, 3] = (at_start + TEMPO) * new_tempo
     within = lines[lines.searchsorted(tempos.steps)] != tempos.steps
-    inner = TempoMap(
-        order.times(tempos.steps[within], np.True_), tempos.tempos[within], tempos.clipped
-    )
+    steps = order.times(tempos.steps[within], np.True_)
+    inner = TempoMap(steps, tempos.tempos[within], tempos.clipped)
 
     if plans:
-        heads[:, 4 : 4 + _PLAN_IDS] = _plan_ids(plans, order, families)[places]
+        heads[:, 4 : 4 + _PLAN_IDS] = _plan_ids(plans, order, families)[bars]
         if not order.is_plain:
             heads[order.is_written, 4 : 4 + _PLAN_IDS] = 0
     if has_last:
-        last = (bars == len(lines) - 2) & is_bar
+        last = (order.bars == len(lines) - 2) & ~order.is_written
         heads[last, 4 + _PLAN_IDS] = families.last
     ids[-1, 0] = EOS * has_end
     return BarHeads(order.starts, ids), inner
@@ -114,16 +111,18 @@ def _plan_ids(plans: Sequence[BarPlan], order: Order, families: Families) -> NDA
     sources = families.values[table[:, 0]]
     targets = bars - sources
     # A source comes earlier in the document, where the bars after the gap are first.
-    is_there = (sources >= 0) & (targets >= np.where(bars < order.stop, 0, order.stop))
-    is_there |= (bars >= order.first) & (bars < order.stop) & (targets >= order.stop)
-    is_there &= targets < count
+    is_there = (sources >= 0) & (targets >= 0)
+    if not order.is_plain:
+        is_there &= (targets >= order.stop) | (bars < order.stop)
+        is_there |= (bars >= order.first) & (bars < order.stop) & (targets >= order.stop)
+        is_there &= targets < count
     table[~is_there, 0] = families.return_
     return table
 
 
 @lru_cache(maxsize=65_536)
 def plan_ids(source: int, chords: tuple[PlannedChord, ...], families: Families) -> tuple[int, ...]:
-    """Ids of the plan of a bar (see `BarPlan`), five with 0 for none: Return, Chord, Bass, Chord, Bass.
+    """Ids of the plan of a bar: Return, Chord, Bass, Chord, Bass; 0 for none. See `BarPlan`.
 
     Raises TokenizerError for a plan that has no ids.
     """
